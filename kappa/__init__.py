@@ -1,0 +1,10 @@
+"""Kappa: a replayable event platform. What a pipeline's file needs is exported here, and nothing else.
+
+Read next: pipeline.py, table.py, topic.py for the declarations; engine/job.py for how they run.
+"""
+
+from kappa.pipeline import Pipeline, pipeline
+from kappa.table import Fold, Table, View, count, max_, min_, sum_
+from kappa.topic import Topic
+
+__all__ = ["Fold", "Pipeline", "Table", "Topic", "View", "count", "max_", "min_", "pipeline", "sum_"]

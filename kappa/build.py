@@ -1,0 +1,118 @@
+"""A build: one attempt to make a version real. Its birth certificate, and where its things lie. Pure but for the store.
+
+A birth certificate is put once and never changed; all who serve, verify or run a build read it, so that none of them
+needs the user's code or Spark to know what tables it has.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pydantic import TypeAdapter, ValidationError
+
+from kappa.errors import Damaged
+from kappa.offsets import Offsets
+from kappa.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class TableBirth:
+    """A table as a build makes it. Columns are (name, Spark's simple type), hidden ones (leading underscore) included."""
+
+    name: str
+    columns: tuple[tuple[str, str], ...]
+    keys: tuple[str, ...] = ()
+    # Served column -> (fold kind, input column).
+    fold: Mapping[str, tuple[str, str | None]] = field(default_factory=dict)
+    latest: str | None = None
+    checks: tuple[str, ...] = ()
+
+    @property
+    def served(self) -> tuple[tuple[str, str], ...]:
+        """The columns that readers see."""
+        return tuple(column for column in self.columns if not column[0].startswith("_"))
+
+
+@dataclass(frozen=True, slots=True)
+class TopicBirth:
+    """A topic as it was when the build was born; a topic re-created under the same name has another id."""
+
+    name: str
+    id: str
+    kind: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """What a build is made of.
+
+    `parts` are the fingerprints that make up the version (`function pipelines/flights.py:on_time` -> hash);
+    `sources` the files of its code snapshot and their SHA-256; `origin` the offsets its first slice begins at.
+    """
+
+    build: str
+    pipeline: str
+    version: str
+    parts: Mapping[str, str]
+    semantics: int
+    sources: Mapping[str, str]
+    module: str
+    topics: tuple[TopicBirth, ...]
+    tables: tuple[TableBirth, ...]
+    views: Mapping[str, str]
+    origin: Mapping[str, Mapping[str, int]]
+    libraries: Mapping[str, str]
+    born_at: str
+    by: str
+    format: int = 1
+
+    @property
+    def topic_ids(self) -> dict[str, str]:
+        """Topic name -> id at birth."""
+        return {topic.name: topic.id for topic in self.topics}
+
+    @property
+    def origin_offsets(self) -> Offsets:
+        """Where the first slice begins."""
+        return Offsets.parse(self.origin)
+
+    def table(self, name: str) -> TableBirth:
+        """The table of that name; KeyError where the build has none."""
+        return {table.name: table for table in self.tables}[name]
+
+
+_BIRTH = TypeAdapter(Birth)
+
+
+def new_build_id(pipeline: str) -> str:
+    """A name for a new build, never used before: the pipeline's, and random letters."""
+    return f"{pipeline}-{secrets.token_hex(3)}"
+
+
+def folder(build: str) -> str:
+    """Where all of a build lies, below the root."""
+    return f"builds/{build}"
+
+
+def table_path(store: Store, build: str, table: str) -> str:
+    """Where a build's Delta table lies."""
+    return str(store.path(f"{folder(build)}/tables/{table}"))
+
+
+def put_birth(store: Store, birth: Birth) -> bool:
+    """Puts a birth certificate; False where the build has one already."""
+    return store.put_new_json(f"{folder(birth.build)}/birth.json", _BIRTH.dump_python(birth, mode="json"))
+
+
+def read_birth(store: Store, build: str) -> Birth:
+    """A build's birth certificate. Raises Damaged where there is none, or it cannot be read."""
+    document = store.get_json(f"{folder(build)}/birth.json")
+    if document is None:
+        raise Damaged(f"build {build} has no birth certificate", hint="kappa history shows the builds there are")
+    try:
+        return _BIRTH.validate_python(document)
+    except ValidationError as error:
+        raise Damaged(f"the birth certificate of build {build} cannot be read: {error.errors()[0]['msg']}") from error

@@ -1,0 +1,198 @@
+"""Columns and their types, as an event declares them in DDL: `id string not null, at timestamp, price decimal(10,2)`.
+
+Pure: the spelling is Spark's, and no Spark is needed to read it. Types of events are those that JSON can carry.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kappa.errors import DeclarationError
+
+# Spark's other spellings of the same types.
+_SYNONYMS = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint", "real": "float", "bool": "boolean", "varchar": "string", "text": "string"}
+INTEGERS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+SCALARS = frozenset({"string", "boolean", "float", "double", "date", "timestamp", *INTEGERS})
+_TOKEN = re.compile(r"\s*(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)|`(?P<quoted>[^`]+)`|(?P<number>\d+)|(?P<mark>[<>(),:])|(?P<other>\S))")
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A type without parts, by Spark's simple name."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Decimal:
+    """An exact number of at most `precision` digits, `scale` of them behind the point."""
+
+    precision: int
+    scale: int
+
+    def __str__(self) -> str:
+        return f"decimal({self.precision},{self.scale})"
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """A list of values of one type; elements may be null."""
+
+    element: Type
+
+    def __str__(self) -> str:
+        return f"array<{self.element}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Struct:
+    """An object with named fields."""
+
+    fields: tuple[Column, ...]
+
+    def __str__(self) -> str:
+        return f"struct<{','.join(f'{column.name}:{column.type}' for column in self.fields)}>"
+
+
+Type = Scalar | Decimal | Array | Struct
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A named, typed place in a row."""
+
+    name: str
+    type: Type
+    nullable: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.type}{'' if self.nullable else ' not null'}"
+
+
+def parse_columns(ddl: str) -> tuple[Column, ...]:
+    """Reads a DDL list of columns. Raises DeclarationError that names the column and what is wrong with it."""
+    tokens = _Tokens(ddl)
+    columns = [_column(tokens)]
+    while tokens.take(","):
+        columns.append(_column(tokens))
+    if not tokens.at_end:
+        raise DeclarationError(
+            f"`{tokens.peek()}` is not expected after column {columns[-1].name} in: {ddl}", hint="separate columns by commas: `id string not null, at timestamp`"
+        )
+    _refuse_repeated(columns, ddl)
+    return tuple(columns)
+
+
+def parse_type(text: str) -> Type:
+    """Reads one type, such as `decimal(10,2)` or Spark's simple string of it."""
+    tokens = _Tokens(text)
+    found = _type(tokens, text)
+    if not tokens.at_end:
+        raise DeclarationError(f"`{tokens.peek()}` is not expected after the type {found} in: {text}")
+    return found
+
+
+class _Tokens:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._tokens = list(self._split(text))
+        self._next = 0
+
+    @staticmethod
+    def _split(text: str) -> Iterator[str]:
+        for match in _TOKEN.finditer(text.strip()):
+            yield match["name"] or match["quoted"] or match["number"] or match["mark"] or match["other"]
+
+    @property
+    def at_end(self) -> bool:
+        return self._next >= len(self._tokens)
+
+    def peek(self) -> str:
+        return "" if self.at_end else self._tokens[self._next]
+
+    def take(self, wanted: str) -> bool:
+        if self.peek().lower() != wanted:
+            return False
+        self._next += 1
+        return True
+
+    def must(self, wanted: str) -> None:
+        if not self.take(wanted):
+            raise DeclarationError(f"`{wanted}` is expected{' before `' + self.peek() + '`' if self.peek() else ' at the end'} in: {self.text}")
+
+    def word(self, what: str) -> str:
+        word = self.peek()
+        if not word or not (word[0].isalpha() or word[0] == "_"):
+            raise DeclarationError(
+                f"{what} is expected{' before `' + word + '`' if word else ' at the end'} in: {self.text or '(empty)'}", hint="write columns as `id string not null, at timestamp`"
+            )
+        self._next += 1
+        return word
+
+    def number(self) -> int:
+        word = self.peek()
+        if not word.isdigit():
+            raise DeclarationError(f"a number is expected instead of `{word}` in: {self.text}")
+        self._next += 1
+        return int(word)
+
+
+def _column(tokens: _Tokens) -> Column:
+    name = tokens.word("a column name")
+    if name.startswith("_"):
+        raise DeclarationError(f"column {name} begins with an underscore, which marks the platform's own columns", hint="choose another name")
+    tokens.take(":")
+    kind = _type(tokens, name)
+    nullable = True
+    if tokens.take("not"):
+        tokens.must("null")
+        nullable = False
+    return Column(name, kind, nullable)
+
+
+def _type(tokens: _Tokens, of: str) -> Type:
+    word = tokens.word(f"a type of {of}").lower()
+    word = _SYNONYMS.get(word, word)
+    if word in SCALARS:
+        return Scalar(word)
+    if word in {"decimal", "numeric"}:
+        return _decimal(tokens, of)
+    if word == "array":
+        tokens.must("<")
+        element = _type(tokens, of)
+        tokens.must(">")
+        return Array(element)
+    if word == "struct":
+        tokens.must("<")
+        fields = [_column(tokens)]
+        while tokens.take(","):
+            fields.append(_column(tokens))
+        tokens.must(">")
+        _refuse_repeated(fields, tokens.text)
+        return Struct(tuple(fields))
+    raise DeclarationError(f"{of} has the type {word}, which events cannot have", hint=f"use one of {', '.join(sorted(SCALARS))}, decimal(p,s), array<...>, struct<...>")
+
+
+def _decimal(tokens: _Tokens, of: str) -> Decimal:
+    precision, scale = 10, 0
+    if tokens.take("("):
+        precision = tokens.number()
+        scale = tokens.number() if tokens.take(",") else 0
+        tokens.must(")")
+    if not 1 <= precision <= 38 or scale > precision:
+        raise DeclarationError(f"{of} is a decimal({precision},{scale}): it has 1 to 38 digits, at most all of them behind the point")
+    return Decimal(precision, scale)
+
+
+def _refuse_repeated(columns: list[Column], text: str) -> None:
+    # Spark and Delta compare names without regard to case.
+    seen: set[str] = set()
+    for column in columns:
+        if column.name.lower() in seen:
+            raise DeclarationError(f"column {column.name} is declared twice in: {text}")
+        seen.add(column.name.lower())

@@ -1,0 +1,100 @@
+"""The frontier: what readers may see of a build. Numbered records, each put only after the one before (law 10).
+
+A record holds the offsets and the Delta version of every table at them, published in one put after ALL tables of a
+slice are committed. `epoch` counts the holders of the build's lock: a new holder first publishes the same frontier again
+under its own epoch, so that a late put of a dead one finds its number taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, PlainSerializer, TypeAdapter, ValidationError
+
+from kappa.build import folder
+from kappa.errors import Broken, Damaged
+from kappa.offsets import Offsets
+from kappa.store import NumberedRecords, Store
+
+OffsetsField = Annotated[Offsets, BeforeValidator(Offsets.parse), PlainSerializer(Offsets.plain)]
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What became of the offsets of one partition since the build's origin; the five add up to the distance (I6)."""
+
+    decoded: int = 0
+    duplicate: int = 0
+    rejected: int = 0
+    tombstone: int = 0
+    absent: int = 0
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(
+            self.decoded + other.decoded,
+            self.duplicate + other.duplicate,
+            self.rejected + other.rejected,
+            self.tombstone + other.tombstone,
+            self.absent + other.absent,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """One published frontier of a build.
+
+    `versions` maps table name (the rejects table too) to Delta version; `log_time` is the running maximum of the broker's
+    timestamp per topic and partition, in milliseconds (law 4); `hold` is the number of the journal's hold record that this
+    frontier acknowledges; `leg` and `slice` say what was folded last (-1: nothing yet).
+    """
+
+    number: int
+    build: str
+    epoch: int
+    offsets: OffsetsField
+    versions: Mapping[str, int]
+    published_at: str
+    leg: int = -1
+    slice: int = -1
+    hold: int | None = None
+    log_time: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    tally: Mapping[str, Mapping[int, Tally]] = field(default_factory=dict)
+    format: int = 1
+
+
+_FRONTIER = TypeAdapter(Frontier)
+
+
+class Frontiers:
+    """The frontiers of one build, newest last."""
+
+    def __init__(self, store: Store, build: str) -> None:
+        self._build = build
+        self._records = NumberedRecords(store, f"{folder(build)}/frontier")
+
+    def newest(self) -> Frontier | None:
+        """What readers may see now; None where the build has published nothing."""
+        last = self._records.last()
+        return None if last is None else self._read(*last)
+
+    def get(self, number: int) -> Frontier | None:
+        """One frontier by number; None where it is not there (any more)."""
+        document = self._records.get(number)
+        return None if document is None else self._read(number, document)
+
+    def publish(self, frontier: Frontier) -> None:
+        """Puts the next frontier. Raises Broken where its number is taken: another process writes for this build."""
+        if not self._records.put(frontier.number, _FRONTIER.dump_python(frontier, mode="json")):
+            raise Broken(f"frontier {frontier.number} of build {self._build} was published by another process", hint="two jobs ran for one build; kappa logs says which")
+
+    def delete_below(self, number: int) -> None:
+        """Deletes the frontiers before `number`."""
+        self._records.delete_below(number)
+
+    def _read(self, number: int, document: Any) -> Frontier:
+        try:
+            return _FRONTIER.validate_python(document)
+        except ValidationError as error:
+            raise Damaged(f"frontier {number} of build {self._build} cannot be read: {error.errors()[0]['msg']}") from error

@@ -1,0 +1,238 @@
+"""The journal: numbered, append-only records of what was decided and observed, by whom. Everything else about rollouts
+is a fold of it (replay/rollout.py).
+
+A record is put if its number is free. "Taken" means: read what is there; if it is our own (its random id says so) the
+answer to an earlier put was lost and it did succeed, otherwise somebody else was first and the decision must be made again
+on what is there now. So the journal decides every race, never a clock.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import secrets
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from kappa.errors import Damaged
+from kappa.frontier import OffsetsField
+from kappa.store import NumberedRecords, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A build was accepted as a candidate: a rollout begins, named by this record's number."""
+
+    pipeline: str
+    build: str
+    version: str
+    reasons: tuple[str, ...]
+    kind: Literal["staged"] = "staged"
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchAsked:
+    """A build that is kept shall serve (again): undo, redo, or a deploy of its version. A rollout begins here too."""
+
+    pipeline: str
+    build: str
+    reason: str
+    kind: Literal["switch_asked"] = "switch_asked"
+
+
+@dataclass(frozen=True, slots=True)
+class CaughtUp:
+    """The candidate has reached what the live build showed, or what the log held when its tail began."""
+
+    rollout: int
+    offsets: OffsetsField
+    kind: Literal["caught_up"] = "caught_up"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One declared check and what it found: `failing` rows (None: it could not be run, `error` says why)."""
+
+    table: str
+    condition: str
+    rows: int
+    failing: int | None
+    error: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """True only where it ran and no row failed."""
+        return self.failing == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """The candidate was checked at one of its frontiers."""
+
+    rollout: int
+    verdict: Literal["passed", "failed", "inconclusive"]
+    offsets: OffsetsField
+    checks: tuple[Check, ...] = ()
+    reason: str = ""
+    kind: Literal["verified"] = "verified"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The live build publishes no frontier until a Served or Released follows. `build` is the live one."""
+
+    rollout: int
+    build: str
+    attempt: int
+    kind: Literal["held"] = "held"
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The hold of that record number is ended without a switch; `by_job` where the live job itself had waited too long."""
+
+    rollout: int
+    build: str
+    hold: int
+    reason: str
+    kind: Literal["released"] = "released"
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The proof in a promote's record. `live_offsets` is None for the first build of a pipeline, which had nothing to hold."""
+
+    pipeline: str
+    build: str
+    version: str
+    candidate_offsets: OffsetsField
+    live_build: str | None
+    live_offsets: OffsetsField | None
+    checks: tuple[Check, ...] = ()
+    reasons: tuple[str, ...] = ()
+    first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The whole serving map of a new generation: pipeline -> build that answers for its tables. Ends the hold."""
+
+    rollout: int
+    generation: int
+    serving: Mapping[str, str]
+    receipt: Receipt
+    kind: Literal["served"] = "served"
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoned:
+    """The rollout was given up before it served; its build will be retired, unless it is one that is kept."""
+
+    rollout: int
+    reason: str
+    kind: Literal["abandoned"] = "abandoned"
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The rollout ended by itself without serving: the job stopped, a check failed, no hold held."""
+
+    rollout: int
+    reason: str
+    hint: str = ""
+    kind: Literal["failed"] = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """The build no longer runs and its data may go."""
+
+    build: str
+    kind: Literal["retired"] = "retired"
+
+
+Event = Annotated[
+    Staged | SwitchAsked | CaughtUp | Verified | Held | Released | Served | Abandoned | Failed | Retired,
+    Field(discriminator="kind"),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One line of the journal."""
+
+    number: int
+    event: Event
+    at: str
+    by: str
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    format: int = 1
+
+
+_RECORD = TypeAdapter(Record)
+
+
+class Journal:
+    """The journal under one root."""
+
+    def __init__(self, store: Store) -> None:
+        self._records = NumberedRecords(store, "journal")
+
+    def append(self, number: int, event: Event) -> Record | None:
+        """Puts record `number`, which must follow the last one looked at; None where somebody else's is there."""
+        record = Record(number=number, event=event, at=now(), by=whoami())
+        if self._records.put(number, _RECORD.dump_python(record, mode="json")):
+            return record
+        taken = self.get(number)
+        return record if taken is not None and taken.id == record.id else None
+
+    def get(self, number: int) -> Record | None:
+        """Record `number`, or None where the journal ends before it."""
+        document = self._records.get(number)
+        return None if document is None else _read(number, document)
+
+    def after(self, number: int) -> Iterator[Record]:
+        """The records that follow `number`, in order; `after(0)` is the whole journal."""
+        for each, document in self._records.after(number):
+            yield _read(each, document)
+
+    def last_served(self) -> tuple[int, Record | None]:
+        """The journal's last number, and the newest Served record in it (None: nothing has served yet)."""
+        numbers = self._records.numbers()
+        last = numbers[-1] if numbers else 0
+        while self.get(last + 1) is not None:
+            last += 1
+        for number in range(last, 0, -1):
+            record = self.get(number)
+            if record is not None and isinstance(record.event, Served):
+                return last, record
+        return last, None
+
+
+def now() -> str:
+    """The time as records carry it: UTC, ISO-8601, milliseconds. Told for people; nothing is decided by it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def whoami() -> str:
+    """Who acts, as `user@host`; KAPPA_BY overrides it (CI jobs, bots)."""
+    given = os.environ.get("KAPPA_BY")
+    if given:
+        return given
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
+
+
+def _read(number: int, document: object) -> Record:
+    try:
+        return _RECORD.validate_python(document)
+    except ValidationError as error:
+        raise Damaged(f"journal record {number} cannot be read: {error.errors()[0]['msg']}", hint="it may come from a newer version of Kappa") from error

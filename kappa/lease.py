@@ -1,0 +1,118 @@
+"""A lease: what a reader has pinned, so that collection keeps it; and the floor: what collection has let go (law 11).
+
+Each side writes first and looks second. A reader puts its lease, then reads the floors; collection puts its floor, then
+lists the leases. So at least one of them sees the other, whatever their order: a pinned frontier below the floor is given
+up by the reader, any other is kept by collection. Read next: serving/catalog.py (the reader), engine/maintenance.py.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pydantic import TypeAdapter, ValidationError
+
+from kappa.build import folder
+from kappa.errors import Broken, Damaged
+from kappa.store import NumberedRecords, Store
+
+# Collection keeps a lease for so much longer than its reader trusts it: a renewal on its way, and clocks of two hosts.
+GRACE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """What is kept of one build: the number of a frontier, and the Delta versions of its tables at it."""
+
+    frontier: int
+    versions: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """One reader's claim on pinned versions, good until `expires_at` (seconds since 1970) unless it is renewed."""
+
+    pid: int
+    by: str
+    expires_at: float
+    pins: Mapping[str, Pin]
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    format: int = 1
+
+
+_LEASE = TypeAdapter(Lease)
+
+
+def ensure_lease(store: Store, lease: Lease) -> None:
+    """Puts a lease, or renews it by putting it again with a later end."""
+    store.put_json(_name(lease.id), _LEASE.dump_python(lease, mode="json"))
+
+
+def ensure_released(store: Store, lease_id: str) -> None:
+    """Gives a lease up; one that is not there is given up already."""
+    store.delete(_name(lease_id))
+
+
+def read_lease(store: Store, lease_id: str) -> Lease | None:
+    """A lease, or None where it is not there (any more). Raises Damaged where it cannot be read."""
+    document = store.get_json(_name(lease_id))
+    if document is None:
+        return None
+    try:
+        return _LEASE.validate_python(document)
+    except ValidationError as error:
+        raise Damaged(f"lease {lease_id} cannot be read: {error.errors()[0]['msg']}", hint=f"no reader needs it if none runs: delete {store.path(_name(lease_id))}") from error
+
+
+def live_leases(store: Store, now: float) -> tuple[Lease, ...]:
+    """The leases that collection must respect at the time `now`, in seconds since 1970.
+
+    Those whose end has passed are taken away: their readers see that before they give an answer out, and start over.
+    """
+    live = []
+    for name in store.names("leases"):
+        lease = read_lease(store, name.rsplit("/", 1)[-1].removesuffix(".json"))
+        if lease is not None and now < lease.expires_at + GRACE_SECONDS:
+            live.append(lease)
+        elif lease is not None:
+            ensure_released(store, lease.id)
+    return tuple(live)
+
+
+def floor(store: Store, build: str) -> int:
+    """The number of a build's least frontier whose versions are kept without a lease; 0 where nothing was let go yet."""
+    last = _floors(store, build).last()
+    return 0 if last is None else _floor_of(build, last[1])
+
+
+def put_floor(store: Store, build: str, frontier: int) -> None:
+    """Lets go of a build's frontiers before `frontier`; call it before the leases are listed.
+
+    A floor never falls: one that is not above the last is put already. Raises Broken where another process put one at
+    the same time: a build has one writer.
+    """
+    floors = _floors(store, build)
+    last = floors.last()
+    if last is not None and _floor_of(build, last[1]) >= frontier:
+        return
+    number = 1 if last is None else last[0] + 1
+    if not floors.put(number, {"format": 1, "frontier": frontier}):
+        raise Broken(f"floor {number} of build {build} was put by another process", hint="two jobs ran for one build; kappa logs says which")
+    floors.delete_below(number)
+
+
+def _floors(store: Store, build: str) -> NumberedRecords:
+    return NumberedRecords(store, f"{folder(build)}/floor")
+
+
+def _floor_of(build: str, document: object) -> int:
+    match document:
+        case {"frontier": int(frontier)}:
+            return frontier
+        case _:
+            raise Damaged(f"the floor of build {build} cannot be read: {str(document)[:200]}")
+
+
+def _name(lease_id: str) -> str:
+    return f"leases/{lease_id}.json"

@@ -1,0 +1,149 @@
+"""One writer per build (I8): a kernel file lock, and the end of whoever held it before.
+
+The lock lies with the job's Python; its JVM does not hold it and may outlive it for a while, still committing. So the
+file also names the holder's session, and who takes the lock kills what is left of that session and sees it gone first.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from kappa.errors import Broken, Conflict
+
+# A killed process is gone within milliseconds, unless the kernel waits for a disk.
+_GONE_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds or held a lock: `started` is the kernel's start time of the process, in clock ticks since boot."""
+
+    pid: int
+    session: int
+    started: int
+    boot: str
+
+
+class Lock:
+    """An exclusive lock on a file, held until `release` or the end of this process."""
+
+    def __init__(self, path: Path, *, what: str) -> None:
+        """`what` names the locked thing in errors, as in `build flights-3f9a2c`."""
+        self._path = path
+        self._what = what
+        self._file: int | None = None
+
+    def acquire(self) -> Holder | None:
+        """Takes the lock, ends what is left of its last holder's session, and gives that holder (None: the first).
+
+        Raises Conflict, naming the holder, where a living process has it.
+        """
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            held = _read(handle)
+            os.close(handle)
+            who = f"process {held.pid}" if held else "another process"
+            raise Conflict(f"{self._what} is held by {who}", hint="kappa status shows what runs; kappa down ends it") from None
+        before = _read(handle)
+        if before is not None:
+            _end_session(before)
+        me = Holder(os.getpid(), os.getsid(0), _started(os.getpid()) or 0, _boot())
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, json.dumps(asdict(me)).encode(), 0)
+        self._file = handle
+        return before
+
+    def release(self) -> None:
+        """Gives the lock up; the file stays, and says nobody."""
+        if self._file is not None:
+            os.ftruncate(self._file, 0)
+            os.close(self._file)
+            self._file = None
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.release()
+
+
+def is_held(path: Path) -> bool:
+    """True where a living process holds the lock on `path` at this moment."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def _end_session(holder: Holder) -> None:
+    if holder.boot != _boot() or holder.session == os.getsid(0):
+        return
+    deadline = time.monotonic() + _GONE_SECONDS
+    while left := _members(holder):
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        if time.monotonic() > deadline:
+            raise Broken(f"process {left[0]} of the last holder cannot be killed", hint="it may wait for a disk; look at it with ps")
+        time.sleep(0.01)
+
+
+def _members(holder: Holder) -> list[int]:
+    # A session's id is not given to a new process while any member lives, so the id alone tells; members that began
+    # before the holder did are not its children, and zombies can do nothing any more.
+    members = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            fields = _stat(int(entry))
+            if fields is not None and fields[0] != "Z" and int(fields[3]) == holder.session and int(fields[19]) >= holder.started:
+                members.append(int(entry))
+    return members
+
+
+def _stat(pid: int) -> list[str] | None:
+    # proc(5): the command's name is in brackets and may hold anything, so count from the last bracket (state = 0).
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return text[text.rindex(")") + 2 :].split()
+
+
+def _started(pid: int) -> int | None:
+    fields = _stat(pid)
+    return None if fields is None else int(fields[19])
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+
+
+def _read(handle: int) -> Holder | None:
+    text = os.pread(handle, 4096, 0)
+    if not text.strip():
+        return None
+    try:
+        return Holder(**json.loads(text))
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,109 @@
+"""A pipeline: a named pure function from a slice of each topic to the rows it contributes to each table. Pure.
+
+`@pipeline` makes a value and runs nothing; what is wrong with a declaration is said at once, with the user's line.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kappa.errors import DeclarationError
+from kappa.table import Table, View
+from kappa.topic import Source, Topic, TopicKind
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+# What stands beside the event's columns in the DataFrames a function gets.
+PLATFORM_COLUMNS = ("_topic", "_partition", "_offset", "_timestamp", "_key")
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A declared pipeline. `inputs` are the topics bound to the function's parameters, by name."""
+
+    name: str
+    function: Callable[..., Mapping[str, Any]] = field(compare=False)
+    inputs: Mapping[str, Topic]
+    topics: tuple[Topic, ...]
+    tables: tuple[Table, ...]
+    views: tuple[View, ...]
+    source: Source = field(compare=False)
+    description: str = field(default="", compare=False)
+
+    @property
+    def function_tables(self) -> tuple[Table, ...]:
+        """The tables whose rows the function returns."""
+        return tuple(table for table in self.tables if table.latest is None)
+
+    @property
+    def latest_tables(self) -> tuple[Table, ...]:
+        """The tables that keep the latest value per key of a topic."""
+        return tuple(table for table in self.tables if table.latest is not None)
+
+    def topic(self, name: str) -> Topic:
+        """The topic of that name; KeyError where the pipeline reads none."""
+        return {topic.name: topic for topic in self.topics}[name]
+
+
+def pipeline(*, reads: Mapping[str, Topic], writes: Sequence[Table | View], name: str | None = None) -> Callable[[Callable[..., Mapping[str, Any]]], Pipeline]:
+    """Declares the function below it as a pipeline.
+
+    `reads` names the topics; the function's parameters pick from those names, and get one DataFrame each. `writes`
+    lists the tables and views. The function returns `{table: rows}` for every table without `latest`. Raises
+    DeclarationError, with the user's file and line.
+    """
+
+    def declare(function: Callable[..., Mapping[str, Any]]) -> Pipeline:
+        source = Source(function.__code__.co_filename, function.__code__.co_firstlineno)
+        return _declared(function, name or function.__name__, dict(reads), tuple(writes), source)
+
+    return declare
+
+
+def _declared(function: Callable[..., Mapping[str, Any]], name: str, reads: dict[str, Topic], writes: tuple[Table | View, ...], source: Source) -> Pipeline:
+    if not _NAME.fullmatch(name):
+        raise DeclarationError(f"{source}: {name!r} is no name of a pipeline", hint="use lower case letters, digits and underscores, a letter first")
+    for bound, topic in reads.items():
+        if not isinstance(topic, Topic):
+            raise DeclarationError(f"{source}: pipeline {name} reads {bound}={topic!r}, which is no Topic")
+    names = [topic.name for topic in reads.values()]
+    if not names:
+        raise DeclarationError(f"{source}: pipeline {name} reads no topic", hint='say reads={"events": TOPIC}')
+    if len(set(names)) < len(names):
+        raise DeclarationError(f"{source}: pipeline {name} reads topic {next(n for n in names if names.count(n) > 1)} twice")
+    tables = tuple(each for each in writes if isinstance(each, Table))
+    views = tuple(each for each in writes if isinstance(each, View))
+    if not tables or len(tables) + len(views) < len(writes):
+        raise DeclarationError(f"{source}: pipeline {name} writes {'something that is no Table or View' if tables else 'no table'}", hint='say writes=[Table("...")]')
+    public = [each.name for each in writes]
+    if len(set(public)) < len(public):
+        raise DeclarationError(f"{source}: pipeline {name} writes {next(n for n in public if public.count(n) > 1)} twice")
+    inputs = _inputs(function, name, reads, source)
+    for table in tables:
+        if table.latest is not None and table.latest not in reads.values():
+            raise DeclarationError(
+                f"{table.source}: table {table.name} is the latest of topic {table.latest.name}, which pipeline {name} does not read", hint=f"add it to reads of {name}"
+            )
+    used = {topic.name for topic in inputs.values()} | {table.latest.name for table in tables if table.latest is not None}
+    idle = [topic.name for topic in reads.values() if topic.name not in used]
+    if idle:
+        raise DeclarationError(f"{source}: pipeline {name} reads topic {idle[0]} and does nothing with it", hint="make it a parameter of the function, or a table's latest")
+    return Pipeline(name, function, inputs, tuple(reads.values()), tables, views, source, inspect.getdoc(function) or "")
+
+
+def _inputs(function: Callable[..., Mapping[str, Any]], name: str, reads: dict[str, Topic], source: Source) -> dict[str, Topic]:
+    inputs: dict[str, Topic] = {}
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.name not in reads:
+            raise DeclarationError(f"{source}: pipeline {name} has a parameter {parameter.name} that reads does not bind", hint=f"reads binds {', '.join(reads)}")
+        topic = reads[parameter.name]
+        if topic.kind is TopicKind.COMPACTED:
+            raise DeclarationError(
+                f"{source}: pipeline {name} folds the compacted topic {topic.name}, whose history cannot be replayed",
+                hint=f"use it in a table: Table(..., latest={topic.name}), joined in a View; or make the topic retained",
+            )
+        inputs[parameter.name] = topic
+    return inputs

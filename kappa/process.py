@@ -1,0 +1,102 @@
+"""Processes that this one starts and must see gone: tied to their parent's life, known by pid and time of birth.
+
+Run as a program (`python process.py PARENT COMMAND...`) this file is the tie: it asks the kernel to kill it when PARENT
+dies, and becomes COMMAND. It therefore imports nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+# prctl(2): the signal this process gets when the thread that made it dies. It survives exec.
+_PR_SET_PDEATHSIG = 1
+_NAP_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    """One process for good: a pid alone may be another process tomorrow, a pid and a time of birth may not."""
+
+    pid: int
+    born: str
+
+    def alive(self) -> bool:
+        """True while the process runs; a dead one that nobody has waited for yet is dead."""
+        return born(self.pid) == self.born
+
+
+def process_id(pid: int) -> ProcessId | None:
+    """Names a running process, or None where there is none of that pid."""
+    found = born(pid)
+    return None if found is None else ProcessId(pid, found)
+
+
+def born(pid: int) -> str | None:
+    """When a process was born, in the kernel's words, or None where it is not there (or only its exit code is)."""
+    try:
+        # Fields are counted behind the last parenthesis: the program's name may hold anything. (proc_pid_stat(5))
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+    except OSError:
+        return None if Path("/proc/self/stat").exists() else _born_by_ps(pid)
+    return None if fields[0] in "ZX" else f"{boot} {fields[19]}"
+
+
+def start_tied(command: Sequence[str], *, output: IO[bytes], environment: Mapping[str, str] | None = None, folder: Path | None = None) -> subprocess.Popen[bytes]:
+    """Starts a command in a session of its own that is killed (SIGKILL) as soon as this process dies, however it dies.
+
+    On Linux the kernel sees to it, and by its rule the tie is to the THREAD that starts the command: call it from the
+    main thread, or from one that lives as long as the process. Elsewhere there is no such tie, and a command left over
+    from a crash is killed by the next start (`kill_and_see_gone`).
+    """
+    tied = [sys.executable, "-I", "-S", __file__, str(os.getpid()), *command]
+    return subprocess.Popen(tied, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment, cwd=folder, start_new_session=True)
+
+
+def kill_and_see_gone(process: ProcessId, *, patience_seconds: float = 10.0) -> bool:
+    """Kills the process group of a process that may be there, and waits until it is gone; False where it will not go."""
+    if not process.alive():
+        return True
+    with contextlib.suppress(ProcessLookupError):
+        # Ours lead their group (start_tied); a process that doesn't is killed alone.
+        if os.getpgid(process.pid) == process.pid:
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            os.kill(process.pid, signal.SIGKILL)
+    deadline = time.monotonic() + patience_seconds
+    while process.alive():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_NAP_SECONDS)
+    return True
+
+
+def _born_by_ps(pid: int) -> str | None:
+    # Systems without /proc; the state letter comes first.
+    asked = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    state, _, started = asked.stdout.strip().partition(" ")
+    return started.strip() if asked.returncode == 0 and not state.startswith("Z") else None
+
+
+def _become(parent: int, command: list[str]) -> None:
+    if sys.platform == "linux":
+        import ctypes  # noqa: PLC0415  # only the tie needs it, and every start waits for the tie
+
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        # The parent may have died before the kernel was asked: then this process has been adopted already.
+        if os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.execvp(command[0], command)
+
+
+if __name__ == "__main__":
+    _become(int(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,137 @@
+"""Settings: kappa.toml, beaten by the environment (`KAPPA__KAFKA__BOOTSTRAP_SERVERS`), beaten by flags.
+
+A project is the nearest parent folder that holds kappa.toml. Unknown keys are errors with a suggestion.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from kappa.errors import SettingsError
+
+FILE = "kappa.toml"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class KafkaSettings(_Section):
+    """`[kafka]`: which broker, and how clients talk to it."""
+
+    bootstrap_servers: str | None = Field(default=None, description="an existing cluster; none: Kappa runs its own broker")
+    options: dict[str, str] = Field(default_factory=dict, description="any client setting, passed through to every client")
+    heap: str = Field(default="512m", description="heap of the embedded broker", pattern=r"^\d+[mg]$")
+
+
+class JarsSettings(_Section):
+    """`[jars]`: where jars come from."""
+
+    repository: str | None = Field(default=None, description="another Maven repository than the default one")
+    cache: Path | None = Field(default=None, description="another folder than the user's cache")
+
+
+class EngineSettings(_Section):
+    """`[engine]`: how a job folds."""
+
+    memory: str = Field(default="2g", description="heap of a job's JVM", pattern=r"^\d+[mg]$")
+    cores: int = Field(default=0, ge=0, description="cores a job may use; 0: all")
+    slice_records: int = Field(default=500_000, ge=1, description="most offsets in one slice of a catch-up")
+    tail_records: int = Field(default=100_000, ge=1, description="most offsets in one micro-batch of the tail")
+    driver_rows: int = Field(default=20_000, ge=0, description="contributions of at most so many rows are committed from the driver by delta-rs, larger ones by Spark")
+    maintenance_seconds: float = Field(default=30.0, gt=0, description="how often a job compacts its tables and drops what nobody needs")
+
+
+class RolloutSettings(_Section):
+    """`[rollout]`: how a switch is made."""
+
+    hold_seconds: float = Field(default=10.0, gt=0, description="how long the live job keeps its frontier still for a promote")
+    hold_attempts: int = Field(default=3, ge=1, description="how often a promote tries to get there")
+    lease_seconds: float = Field(default=60.0, gt=0, description="how long a reader's pinned versions are kept if it does not renew")
+
+
+class Settings(BaseSettings):
+    """All settings of one project; `project` is the folder that holds kappa.toml."""
+
+    model_config = SettingsConfigDict(extra="forbid", frozen=True, env_prefix="KAPPA__", env_nested_delimiter="__")
+
+    project: Path = Path()
+    root: str = Field(default=".kappa", description="where everything lies; relative to the project")
+    kafka: KafkaSettings = KafkaSettings()
+    jars: JarsSettings = JarsSettings()
+    engine: EngineSettings = EngineSettings()
+    rollout: RolloutSettings = RolloutSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003  # pydantic's signature
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # pydantic's signature
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # pydantic's signature
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The environment before what `load_settings` read from the file; flags are merged in after both."""
+        return env_settings, init_settings
+
+    @property
+    def root_url(self) -> str:
+        """The root, made absolute from the project's folder; URLs stay as they are."""
+        return self.root if "://" in self.root else str((self.project / self.root).absolute())
+
+    @property
+    def runs_broker(self) -> bool:
+        """True where Kappa starts its own broker."""
+        return self.kafka.bootstrap_servers is None
+
+
+def find_project(start: Path) -> Path:
+    """The nearest folder from `start` upwards that holds kappa.toml. Raises SettingsError where there is none."""
+    here = start.absolute()
+    for folder in (here, *here.parents):
+        if (folder / FILE).is_file():
+            return folder
+    raise SettingsError(f"there is no {FILE} in {here} or above", hint=f"make one where your pipelines/ folder is: touch {FILE}")
+
+
+def load_settings(start: Path, **flags: Any) -> Settings:
+    """The settings of the project around `start`. `flags` (`root=...`) beat file and environment; None means not given.
+
+    Raises SettingsError that names the key, where it stands, and the nearest known one.
+    """
+    project = find_project(start)
+    try:
+        in_file = tomllib.loads((project / FILE).read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise SettingsError(f"{project / FILE} cannot be read: {error}", hint="mend the file; it is TOML") from error
+    if "project" in in_file:
+        raise SettingsError(f"{project / FILE}: project is no setting: it is the folder that holds the file")
+    given = {flag: value for flag, value in flags.items() if value is not None}
+    try:
+        settings = Settings(**in_file, project=project)
+        return settings.model_copy(update=Settings.model_validate({**settings.model_dump(), **given}).model_dump(include=set(given))) if given else settings
+    except ValidationError as error:
+        raise _explained(error, project) from None
+
+
+def _explained(error: ValidationError, project: Path) -> SettingsError:
+    first = error.errors()[0]
+    path = [str(part) for part in first["loc"]]
+    name = ".".join(path)
+    if first["type"] == "extra_forbidden":
+        section: Any = Settings
+        for part in path[:-1]:
+            section = section.model_fields[part].annotation
+        known = [field for field in section.model_fields if field != "project"]
+        near = difflib.get_close_matches(path[-1], known, n=1)
+        return SettingsError(
+            f"{name} is no setting ({project / FILE} or KAPPA__{'__'.join(path).upper()})",
+            hint=f"did you mean {'.'.join([*path[:-1], *near])}?" if near else f"there are {', '.join(known)}",
+        )
+    return SettingsError(f"setting {name} is {first.get('input')!r}: {first['msg']}", hint=f"mend it in {project / FILE} or in KAPPA__{'__'.join(path).upper()}")

@@ -1,0 +1,45 @@
+"""What has to be on the machine before the first run: Java, the jars, the class archive. `python -m kappa.setup`
+
+Done once it takes two or three minutes, done again less than a second.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from kappa.engine.cds import archive_path, ensure_archive
+from kappa.errors import KappaError
+from kappa.java import find_java, locate_java
+from kappa.log.jars import Jars, ensure_jars
+
+
+def set_up(console: Console, *, cache: Path | None = None, repository: str | None = None) -> Jars:
+    """Makes sure that all of it is there. Raises KappaError where it can't be; without the archive it goes on."""
+    java = find_java()
+    jars = ensure_jars(java, cache=cache, repository=repository)
+    if not archive_path(jars, locate_java()).exists():
+        with console.status("recording Spark's class archive (once, a minute or two)"):
+            try:
+                ensure_archive(jars)
+            except KappaError as error:
+                console.print(f"no class archive: {error.message}. Jobs start more slowly without it.", soft_wrap=True)
+    console.print(f"ready: Java {java.version} ({java.home}), {len(jars.broker) + len(jars.spark)} jars in {jars.spark[0].parent}", soft_wrap=True)
+    return jars
+
+
+def main() -> int:
+    """The command: prints to stderr, answers by its exit code."""
+    console = Console(stderr=True)
+    try:
+        set_up(console)
+    except KappaError as error:
+        console.print(f"{error.message}\n{error.hint}".strip(), soft_wrap=True)
+        return int(error.exit_code)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

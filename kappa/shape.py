@@ -1,0 +1,109 @@
+"""The shape of a build's tables: which columns are stored, of which type, and who sees them. Pure.
+
+Columns that begin with an underscore are the platform's and left out of what is served. Read next: engine/fold.py, which
+fills them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kappa.build import TableBirth
+from kappa.columns import INTEGERS, Array, Decimal, Scalar, Struct, Type
+from kappa.errors import DeclarationError
+from kappa.pipeline import Pipeline
+from kappa.table import REJECTS, Fold, FoldKind, Table
+
+# The order of a latest row (law 4) and its tombstone's mark.
+LATEST_COLUMNS = (("_log_time", "bigint"), ("_partition", "int"), ("_offset", "bigint"), ("_deleted", "boolean"))
+REJECTS_BIRTH = TableBirth(
+    name=REJECTS,
+    columns=(
+        ("topic", "string"),
+        ("partition", "int"),
+        ("offset", "bigint"),
+        ("timestamp", "timestamp"),
+        ("key", "binary"),
+        ("value", "binary"),
+        ("reason", "string"),
+        ("detail", "string"),
+    ),
+)
+# Ten digits more than a row's: ten billion rows cannot overflow, and both writers add without loss within 38.
+_SUM_DIGITS = 10
+_WIDEST_SUMMED = 38 - _SUM_DIGITS
+
+
+def table_births(pipeline: Pipeline, outputs: Mapping[str, Mapping[str, Type]]) -> tuple[TableBirth, ...]:
+    """The tables of a build of this pipeline, the rejects last.
+
+    `outputs` gives, for every table that the function fills, its output columns and types in order. Raises
+    DeclarationError, with the table's line, where keys or folds do not fit them.
+    """
+    births = [_latest(table) if table.latest is not None else _filled(table, outputs[table.name]) for table in pipeline.tables]
+    return (*births, REJECTS_BIRTH)
+
+
+def _latest(table: Table) -> TableBirth:
+    topic = table.latest
+    if topic is None or topic.key is None:
+        raise DeclarationError(f"{table.source}: table {table.name} is the latest of a topic without a key")
+    columns = tuple((column.name, str(column.type)) for column in topic.columns)
+    return TableBirth(table.name, (*columns, *LATEST_COLUMNS), keys=(topic.key,), latest=topic.name, checks=table.checks)
+
+
+def _filled(table: Table, output: Mapping[str, Type]) -> TableBirth:
+    if table.appends:
+        return TableBirth(table.name, tuple((name, str(kind)) for name, kind in output.items()), checks=table.checks)
+    keys = tuple((key, str(_key_type(table, key, output))) for key in table.keys)
+    folded = tuple((column, str(_folded_type(table, column, fold, output))) for column, fold in table.fold.items())
+    fold = {column: (str(how.kind), how.column) for column, how in table.fold.items()}
+    return TableBirth(table.name, (*keys, *folded), keys=table.keys, fold=fold, checks=table.checks)
+
+
+def _key_type(table: Table, key: str, output: Mapping[str, Type]) -> Type:
+    kind = _input_type(table, key, output, f"its key {key}")
+    if isinstance(kind, Array | Struct) or kind in {Scalar("double"), Scalar("float")}:
+        raise DeclarationError(
+            f"{table.source}: table {table.name} has the key {key} of type {kind}, which has no exact equality",
+            hint="key by text, whole numbers, decimals, dates or times",
+        )
+    return kind
+
+
+def _folded_type(table: Table, column: str, fold: Fold, output: Mapping[str, Type]) -> Type:
+    if fold.column is None:
+        return Scalar("bigint")
+    kind = _input_type(table, fold.column, output, f"{column} = {fold}")
+    match fold.kind:
+        case FoldKind.COUNT:
+            return Scalar("bigint")
+        case FoldKind.SUM:
+            return _summed_type(table, column, fold, kind)
+        case FoldKind.MIN | FoldKind.MAX:
+            if isinstance(kind, Array | Struct) or kind == Scalar("boolean"):
+                raise DeclarationError(f"{table.source}: table {table.name} folds {column} = {fold} over the type {kind}, which has no order")
+            return kind
+
+
+def _summed_type(table: Table, column: str, fold: Fold, kind: Type) -> Type:
+    if isinstance(kind, Scalar) and kind.name in INTEGERS:
+        return Scalar("bigint")
+    if kind in {Scalar("double"), Scalar("float")}:
+        return Scalar("double")
+    if isinstance(kind, Decimal) and kind.precision <= _WIDEST_SUMMED:
+        return Decimal(kind.precision + _SUM_DIGITS, kind.scale)
+    if isinstance(kind, Decimal):
+        raise DeclarationError(
+            f"{table.source}: table {table.name} sums {fold.column} of type {kind}, and a sum of it may not fit 38 digits",
+            hint=f"cast it to at most {_WIDEST_SUMMED} digits in the function",
+        )
+    raise DeclarationError(f"{table.source}: table {table.name} folds {column} = {fold} over the type {kind}", hint="only numbers are summed")
+
+
+def _input_type(table: Table, name: str, output: Mapping[str, Type], what: str) -> Type:
+    if name not in output:
+        raise DeclarationError(
+            f"{table.source}: table {table.name} needs column {name} for {what}, and the function does not return it", hint=f"it returns {', '.join(output) or 'nothing'}"
+        )
+    return output[name]

@@ -1,0 +1,148 @@
+"""Serving tables and views, as a pipeline's file declares them: name, keys, folds, checks. Pure.
+
+A table takes its rows in one of three ways: appended (no keys), folded (keys and fold), or the latest value per Kafka
+key of a topic (latest). Public names are stable; the data belong to one build.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from kappa.errors import DeclarationError
+from kappa.topic import Source, Topic
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+# Every build has this table; nobody else may take the name.
+REJECTS = "rejects"
+
+
+class FoldKind(StrEnum):
+    """How the rows of one key become one value."""
+
+    COUNT = "count"
+    SUM = "sum"
+    MIN = "min"
+    MAX = "max"
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """How one served column is folded: the kind, and the input column it reads (None: rows are counted)."""
+
+    kind: FoldKind
+    column: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.kind}({self.column or ''})"
+
+
+def count(column: str | None = None) -> Fold:
+    """Counts rows, or with a column its values that are not null. Exact; bigint."""
+    return Fold(FoldKind.COUNT, column)
+
+
+def sum_(column: str) -> Fold:
+    """Adds a numeric column, nulls ignored. Exact for whole numbers (bigint; overflow stops the job) and decimals; doubles depend on order."""
+    return Fold(FoldKind.SUM, column)
+
+
+def min_(column: str) -> Fold:
+    """Keeps the least value, nulls ignored. Exact."""
+    return Fold(FoldKind.MIN, column)
+
+
+def max_(column: str) -> Fold:
+    """Keeps the greatest value, nulls ignored. Exact."""
+    return Fold(FoldKind.MAX, column)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Table:
+    """A serving table.
+
+    `keys` and `fold` belong together: one row per key, each other column folded. With neither, rows are appended as the
+    function returns them. `latest=TOPIC` keeps the newest value per Kafka key of that topic (a tombstone deletes) and
+    takes nothing from the function. `checks` are SQL conditions that must be true of every row before a candidate is
+    promoted; null counts as false.
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    fold: Mapping[str, Fold]
+    latest: Topic | None
+    checks: tuple[str, ...]
+    source: Source = field(compare=False)
+
+    def __init__(self, name: str, *, keys: Sequence[str] = (), fold: Mapping[str, Fold] | None = None, latest: Topic | None = None, checks: Sequence[str] = ()) -> None:
+        source = Source.of_caller()
+        _check_name(source, "table", name)
+        keys = _words(source, name, "keys", keys)
+        checks = _words(source, name, "checks", checks)
+        fold = dict(fold or {})
+        if latest is not None and (keys or fold):
+            raise DeclarationError(f"{source}: table {name} has both latest and {'keys' if keys else 'fold'}", hint="latest takes its key from the topic: leave keys and fold out")
+        if latest is not None and not isinstance(latest, Topic):
+            raise DeclarationError(f"{source}: table {name} is the latest of {latest!r}, which is no Topic")
+        if latest is not None and latest.key is None:
+            raise DeclarationError(f"{source}: table {name} is the latest of topic {latest.name}, which has no key", hint=f"declare Topic({latest.name!r}, key=...)")
+        if keys and not fold:
+            raise DeclarationError(f"{source}: table {name} has keys and no fold", hint='say how rows of one key are folded: fold={"rows": count()}')
+        if fold and not keys:
+            raise DeclarationError(f"{source}: table {name} has a fold and no keys", hint="say what the rows are grouped by: keys=(...)")
+        for column, how in fold.items():
+            if not isinstance(how, Fold):
+                raise DeclarationError(f"{source}: table {name} folds column {column} by {how!r}, which is no fold", hint="use count(), sum_(...), min_(...) or max_(...)")
+        for column in (*keys, *fold):
+            if not isinstance(column, str) or not column or column.startswith("_"):
+                raise DeclarationError(f"{source}: table {name} has a column named {column!r}", hint="a leading underscore marks the platform's own columns")
+        twice = sorted({c for c in (*keys, *fold) if [*keys, *fold].count(c) > 1})
+        if twice:
+            raise DeclarationError(f"{source}: table {name} has column {twice[0]} twice")
+        set_field = object.__setattr__
+        set_field(self, "name", name)
+        set_field(self, "keys", keys)
+        set_field(self, "fold", fold)
+        set_field(self, "latest", latest)
+        set_field(self, "checks", checks)
+        set_field(self, "source", source)
+
+    @property
+    def appends(self) -> bool:
+        """True where rows are only ever added."""
+        return not self.keys and self.latest is None
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class View:
+    """A named SQL query (DuckDB's) over the pipeline's own tables, computed at reading: joins and averages belong here."""
+
+    name: str
+    sql: str
+    source: Source = field(compare=False)
+
+    def __init__(self, name: str, sql: str) -> None:
+        source = Source.of_caller()
+        _check_name(source, "view", name)
+        if not isinstance(sql, str) or not sql.strip():
+            raise DeclarationError(f"{source}: view {name} has no query")
+        set_field = object.__setattr__
+        set_field(self, "name", name)
+        set_field(self, "sql", sql.strip().rstrip(";"))
+        set_field(self, "source", source)
+
+
+def _check_name(source: Source, what: str, name: object) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise DeclarationError(f"{source}: {name!r} is no name of a {what}", hint="use lower case letters, digits and underscores, a letter first")
+    if name == REJECTS:
+        raise DeclarationError(f"{source}: the name {REJECTS} belongs to the platform", hint=f"choose another name for the {what}")
+
+
+def _words(source: Source, table: str, what: str, words: Sequence[str]) -> tuple[str, ...]:
+    # A lone string is a sequence of letters: the commonest slip with tuples of one.
+    if isinstance(words, str):
+        raise DeclarationError(f"{source}: table {table} has {what}={words!r}", hint=f"write {what}=({words!r},)")
+    return tuple(words)

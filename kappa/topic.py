@@ -1,0 +1,113 @@
+"""A topic, as a pipeline's file declares it. Declaring runs nothing and knows no Kafka."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from kappa.columns import INTEGERS, Column, Scalar, parse_columns
+from kappa.errors import DeclarationError
+
+# https://kafka.apache.org: 249 characters of this alphabet, and neither "." nor "..".
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+KEY_TYPES = frozenset({"string", *INTEGERS})
+
+
+class TopicKind(StrEnum):
+    """What Kafka keeps: the whole history, or the latest value of each key."""
+
+    RETAINED = "retained"
+    COMPACTED = "compacted"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where in the user's files something is declared."""
+
+    file: str
+    line: int
+
+    @classmethod
+    def of_caller(cls, depth: int = 1) -> Source:
+        """The file and line of the frame `depth` levels above whoever calls this."""
+        frame = sys._getframe(depth + 1)  # noqa: SLF001  # the documented way to a caller's line without building a whole stack
+        return cls(frame.f_code.co_filename, frame.f_lineno)
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Topic:
+    """A Kafka topic: retained (a history of events) or compacted (latest value per key, null = tombstone).
+
+    `event` declares the columns of one record in DDL; `key` names the column that the Kafka key repeats, as text.
+    `config` holds topic settings of Kafka that apply when `kappa topics create` makes it. Raises DeclarationError,
+    with the user's file and line, where that cannot be meant.
+    """
+
+    name: str
+    kind: TopicKind
+    partitions: int
+    key: str | None
+    columns: tuple[Column, ...]
+    config: Mapping[str, str]
+    source: Source = field(compare=False)
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        event: str,
+        kind: str = TopicKind.RETAINED,
+        partitions: int = 1,
+        key: str | None = None,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        source = Source.of_caller()
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or name in {".", ".."}:
+            raise DeclarationError(f"{source}: {name!r} is no name of a Kafka topic", hint="use up to 249 letters, digits, dots, dashes and underscores")
+        if kind not in set(TopicKind):
+            raise DeclarationError(f"{source}: topic {name} has the kind {kind!r}", hint='kind is "retained" or "compacted"')
+        if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 1:
+            raise DeclarationError(f"{source}: topic {name} has {partitions!r} partitions", hint="partitions is a whole number from 1")
+        try:
+            columns = parse_columns(event)
+        except DeclarationError as error:
+            raise DeclarationError(f"{source}: topic {name}: {error.message}", hint=error.hint) from None
+        if key is None and kind == TopicKind.COMPACTED:
+            raise DeclarationError(f"{source}: topic {name} is compacted and has no key", hint="name the column that the Kafka key repeats: key=...")
+        if key is not None:
+            _check_key(source, name, key, columns)
+        set_field = object.__setattr__
+        set_field(self, "name", name)
+        set_field(self, "kind", TopicKind(kind))
+        set_field(self, "partitions", partitions)
+        set_field(self, "key", key)
+        set_field(self, "columns", columns)
+        set_field(self, "config", {str(option): str(value) for option, value in (config or {}).items()})
+        set_field(self, "source", source)
+
+    def column(self, name: str) -> Column:
+        """The column of that name; KeyError where there is none."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise KeyError(name)
+
+    @property
+    def key_column(self) -> Column | None:
+        """The column that the Kafka key repeats, or None where no key is declared."""
+        return None if self.key is None else self.column(self.key)
+
+
+def _check_key(source: Source, topic: str, key: str, columns: tuple[Column, ...]) -> None:
+    types = {column.name: column.type for column in columns}
+    if key not in types:
+        raise DeclarationError(f"{source}: topic {topic} has no column {key}, its key", hint=f"its columns are {', '.join(types)}")
+    kind = types[key]
+    if not isinstance(kind, Scalar) or kind.name not in KEY_TYPES:
+        raise DeclarationError(f"{source}: topic {topic} has a key of type {kind}", hint="a key is a string or a whole number, as text in Kafka")

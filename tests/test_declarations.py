@@ -1,0 +1,117 @@
+"""Declarations are checked when they are made, and errors point at the user's line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kappa import Fold, Table, Topic, View, count, max_, min_, pipeline, sum_
+from kappa.columns import parse_columns, parse_type
+from kappa.errors import DeclarationError
+from kappa.shape import table_births
+
+HITS = Topic("web.hits", partitions=4, key="visitor", event="id string not null, visitor string, n int, price decimal(20,2), x double, tags array<string>")
+PAGES = Topic("web.pages", kind="compacted", key="page", event="page string not null, title string")
+
+
+def function(hits: Any) -> dict[str, Any]:
+    return {"t": hits}
+
+
+def declared(**changed: Any) -> Any:
+    given: dict[str, Any] = {"reads": {"hits": HITS}, "writes": [Table("t", keys=("id",), fold={"rows": count()})], **changed}
+    return pipeline(**given)(function)
+
+
+REFUSED: list[tuple[str, Callable[[], Any], str]] = [
+    ("topic name", lambda: Topic("a/b", event="x int"), "no name of a Kafka topic"),
+    ("topic kind", lambda: Topic("a", event="x int", kind="kept"), "kind 'kept'"),
+    ("no partition", lambda: Topic("a", event="x int", partitions=0), "0 partitions"),
+    ("unknown key", lambda: Topic("a", event="x int", key="y"), "no column y"),
+    ("key type", lambda: Topic("a", event="x double", key="x"), "key of type double"),
+    ("compacted without key", lambda: Topic("a", event="x int", kind="compacted"), "compacted and has no key"),
+    ("type", lambda: Topic("a", event="x map<string,int>"), "type map"),
+    ("empty event", lambda: Topic("a", event=""), "column name is expected"),
+    ("column twice", lambda: Topic("a", event="x int, X int"), "declared twice"),
+    ("hidden column", lambda: Topic("a", event="_x int"), "underscore"),
+    ("trailing text", lambda: Topic("a", event="x int y"), "not expected"),
+    ("table name", lambda: Table("T"), "no name of a table"),
+    ("platform's table", lambda: Table("rejects"), "belongs to the platform"),
+    ("keys as text", lambda: Table("t", keys="id", fold={"n": count()}), "keys='id'"),
+    ("keys alone", lambda: Table("t", keys=("id",)), "keys and no fold"),
+    ("fold alone", lambda: Table("t", fold={"n": count()}), "fold and no keys"),
+    ("no fold", lambda: Table("t", keys=("id",), fold={"n": "count"}), "no fold"),  # type: ignore[dict-item]  # the mistake under test
+    ("latest and keys", lambda: Table("t", keys=("id",), latest=PAGES), "both latest and keys"),
+    ("latest of no key", lambda: Table("t", latest=Topic("a", event="x int")), "has no key"),
+    ("view", lambda: View("v", " "), "no query"),
+    ("no topic", lambda: declared(reads={}), "reads no topic"),
+    ("no table", lambda: declared(writes=[]), "writes no table"),
+    ("same table twice", lambda: declared(writes=[Table("t"), View("t", "select 1")]), "writes t twice"),
+    ("parameter", lambda: declared(reads={"clicks": HITS}), "parameter hits"),
+    ("compacted history", lambda: declared(reads={"hits": PAGES}), "history cannot be replayed"),
+    ("idle topic", lambda: declared(reads={"hits": HITS, "pages": PAGES}), "does nothing with it"),
+    ("latest not read", lambda: declared(writes=[Table("t"), Table("p", latest=PAGES)]), "does not read"),
+]
+
+
+@pytest.mark.parametrize(("declare", "said"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
+def test_what_cannot_be_meant_is_refused_with_the_users_line(declare: Callable[[], Any], said: str) -> None:
+    with pytest.raises(DeclarationError, match=said) as refused:
+        declare()
+
+    assert refused.value.message.startswith(f"{__file__}:")
+
+
+def test_a_declared_pipeline_is_a_value() -> None:
+    made = declared(reads={"hits": HITS, "pages": PAGES}, writes=[Table("t"), Table("p", latest=PAGES), View("v", "select 1;")])
+
+    assert made.name == "function"
+    assert made.inputs == {"hits": HITS}
+    assert [table.name for table in made.function_tables] == ["t"]
+    assert [table.name for table in made.latest_tables] == ["p"]
+    assert made.views[0].sql == "select 1"
+
+
+@pytest.mark.parametrize("text", ["string", "decimal(10,2)", "array<struct<a:int,b:array<timestamp>>>"])
+def test_a_type_is_spelled_as_it_is_read(text: str) -> None:
+    assert str(parse_type(text)) == text
+
+
+def test_sparks_other_spellings_are_the_same_types() -> None:
+    assert parse_columns("a long not null, b: INTEGER") == parse_columns("a bigint NOT NULL, b int")
+
+
+OUTPUT = {column.name: column.type for column in HITS.columns}
+
+
+def stored(fold: Fold) -> str:
+    return dict(table_births(declared(writes=[Table("t", keys=("id",), fold={"v": fold})]), {"t": OUTPUT})[0].columns)["v"]
+
+
+def test_folds_decide_the_stored_type() -> None:
+    assert [stored(fold) for fold in (count(), count("tags"), sum_("n"), sum_("price"), sum_("x"), min_("id"), max_("price"))] == [
+        "bigint",
+        "bigint",
+        "bigint",
+        "decimal(30,2)",
+        "double",
+        "string",
+        "decimal(20,2)",
+    ]
+
+
+@pytest.mark.parametrize("fold", [sum_("id"), max_("tags"), sum_("missing")])
+def test_a_fold_that_does_not_fit_its_column_is_refused_with_the_tables_line(fold: Fold) -> None:
+    with pytest.raises(DeclarationError, match=f"{__file__}:"):
+        stored(fold)
+
+
+def test_a_latest_table_hides_its_order_and_its_tombstones() -> None:
+    made = declared(writes=[Table("t"), Table("h", latest=HITS)])
+
+    latest = table_births(made, {"t": OUTPUT})[1]
+
+    assert [name for name, _ in latest.columns if name.startswith("_")] == ["_log_time", "_partition", "_offset", "_deleted"]
+    assert [name for name, _ in latest.served] == [column.name for column in HITS.columns]

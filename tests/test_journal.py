@@ -1,0 +1,97 @@
+"""Laws of the journal, of numbered records and of the frontier."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from kappa.errors import Broken, Damaged, SettingsError
+from kappa.frontier import Frontier, Frontiers, Tally
+from kappa.journal import Abandoned, Journal, Receipt, Served, Staged
+from kappa.offsets import Offsets
+from kappa.store import Store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "röot")
+
+
+def staged(build: str = "flights-1") -> Staged:
+    return Staged("flights", build, "v1", ("new",))
+
+
+def served(generation: int, build: str) -> Served:
+    receipt = Receipt("flights", build, "v1", Offsets({"flights": {0: 3}}), None, None, first=True)
+    return Served(1, generation, {"flights": build}, receipt)
+
+
+def frontier(number: int, epoch: int = 1) -> Frontier:
+    return Frontier(number, "b", epoch, Offsets({"t": {0: number}}), {"hits": number}, "now", tally={"t": {0: Tally(decoded=number)}})
+
+
+def test_of_eight_who_append_at_once_one_wins(store: Store) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda n: Journal(store).append(1, staged(f"flights-{n}")), range(8)))
+
+    won = [answer for answer in answers if answer is not None]
+    assert len(won) == 1
+    assert Journal(store).get(1) == won[0]
+
+
+def test_every_event_reads_back_as_it_was_written(store: Store) -> None:
+    journal = Journal(store)
+    written = [journal.append(1, staged()), journal.append(2, served(1, "flights-1")), journal.append(3, Abandoned(1, "grün ✈"))]
+
+    assert list(journal.after(0)) == written
+
+
+def test_the_last_served_is_the_newest_of_them(store: Store) -> None:
+    journal = Journal(store)
+    assert journal.last_served() == (0, None)
+    for number, event in enumerate([staged(), served(1, "a"), served(2, "b"), Abandoned(1, "no")], start=1):
+        journal.append(number, event)
+
+    last, record = journal.last_served()
+
+    assert last == 4
+    assert record is not None
+    assert isinstance(record.event, Served)
+    assert record.event.serving == {"flights": "b"}
+
+
+def test_a_damaged_record_is_said_and_not_skipped(store: Store) -> None:
+    store.put_json("journal/00000000000000000001.json", {"number": 1, "event": {"kind": "unheard of"}})
+
+    with pytest.raises(Damaged, match="journal record 1"):
+        list(Journal(store).after(0))
+
+
+def test_a_late_frontier_of_a_dead_process_is_refused(store: Store) -> None:
+    mine, zombie = Frontiers(store, "b"), Frontiers(store, "b")
+    mine.publish(frontier(1))
+    mine.publish(frontier(2, epoch=2))
+
+    with pytest.raises(Broken, match="frontier 2"):
+        zombie.publish(frontier(2, epoch=1))
+
+    assert mine.newest() == frontier(2, epoch=2)
+
+
+def test_older_frontiers_may_go_and_the_newest_is_still_found(store: Store) -> None:
+    frontiers = Frontiers(store, "b")
+    for number in range(1, 30):
+        frontiers.publish(frontier(number))
+
+    frontiers.delete_below(25)
+
+    assert frontiers.newest() == frontier(29)
+    assert frontiers.get(24) is None
+    assert frontiers.get(25) == frontier(25)
+
+
+def test_a_root_that_is_not_local_is_refused_for_now() -> None:
+    with pytest.raises(SettingsError, match="s3 roots are not supported"):
+        Store("s3://bucket/kappa")

@@ -1,0 +1,65 @@
+"""I8, one writer per build: who has the lock, who is refused, and what happens to the rest of a dead holder's session."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kappa.errors import Conflict
+from kappa.lock import Lock, is_held
+
+# Takes the lock, starts a child that would outlive it (as a JVM does its Python), says both pids, waits to be killed.
+_HOLDER = """
+import pathlib, signal, subprocess, sys
+from kappa.lock import Lock
+Lock(pathlib.Path(sys.argv[1]), what="build b").acquire()
+child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+print(child.pid, flush=True)
+signal.pause()
+"""
+
+
+def holder(path: Path) -> tuple[subprocess.Popen[str], int]:
+    process = subprocess.Popen([sys.executable, "-c", _HOLDER, str(path)], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert process.stdout is not None
+    child = int(process.stdout.readline())
+    process.stdout.close()
+    return process, child
+
+
+def test_a_second_holder_is_refused_and_told_who_has_it(tmp_path: Path) -> None:
+    process, child = holder(tmp_path / "lock")
+    try:
+        assert is_held(tmp_path / "lock")
+        with pytest.raises(Conflict, match=f"build b is held by process {process.pid}"):
+            Lock(tmp_path / "lock", what="build b").acquire()
+    finally:
+        process.kill()
+        process.wait()
+        os.kill(child, signal.SIGKILL)
+
+
+def test_what_is_left_of_a_dead_holder_is_gone_before_the_lock_is_taken(tmp_path: Path) -> None:
+    process, child = holder(tmp_path / "lock")
+    process.kill()
+    process.wait()
+    assert Path(f"/proc/{child}/cmdline").read_bytes()
+
+    with Lock(tmp_path / "lock", what="build b"):
+        # An orphan is reaped by init, sooner or later; a zombie has no command line and can write nothing.
+        left = Path(f"/proc/{child}/cmdline")
+        assert not left.exists() or left.read_bytes() == b""
+
+
+def test_a_lock_given_up_may_be_taken_again(tmp_path: Path) -> None:
+    lock = Lock(tmp_path / "lock", what="build b")
+    assert lock.acquire() is None
+    lock.release()
+
+    assert not is_held(tmp_path / "lock")
+    assert Lock(tmp_path / "lock", what="build b").acquire() is None

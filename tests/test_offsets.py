@@ -1,0 +1,53 @@
+"""Laws of offset vectors and of cutting what lies between them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kappa.errors import Damaged
+from kappa.offsets import Offsets
+from kappa.slices import cut
+
+vectors = st.dictionaries(st.sampled_from(["flights", "planes"]), st.dictionaries(st.integers(0, 5), st.integers(0, 10_000), max_size=6), max_size=2).map(Offsets)
+
+
+@given(vectors)
+def test_what_is_written_down_reads_back_equal(vector: Offsets) -> None:
+    assert Offsets.parse(vector.to_json()) == vector
+
+
+@pytest.mark.parametrize("text", ["[]", '{"t": 3}', '{"t": {"a": 1}}', "nonsense", "null"])
+def test_what_is_no_vector_is_damaged(text: str) -> None:
+    with pytest.raises(Damaged):
+        Offsets.parse(text)
+
+
+@given(vectors, vectors)
+def test_the_highest_covers_both_and_both_cover_the_lowest(left: Offsets, right: Offsets) -> None:
+    assert left.highest(right).covers(left)
+    assert left.highest(right).covers(right)
+    assert left.covers(left.lowest(right))
+    assert right.covers(left.lowest(right))
+
+
+def test_a_partition_not_named_counts_as_zero() -> None:
+    assert Offsets({}).equals(Offsets({"t": {0: 0, 1: 0}}))
+    assert not Offsets({}).covers(Offsets({"t": {1: 1}}))
+
+
+@given(vectors, vectors, st.integers(50, 5_000))
+def test_slices_are_contiguous_and_end_where_the_range_does(one: Offsets, other: Offsets, at_most: int) -> None:
+    start, end = one.lowest(other), one.highest(other)
+
+    slices = list(cut(3, start, end, at_most=at_most))
+
+    assert [each.number for each in slices] == list(range(len(slices)))
+    assert sum(each.distance for each in slices) == end.distance(start)
+    assert all(before.end == after.start for before, after in zip(slices, slices[1:], strict=False))
+    if slices:
+        assert slices[0].start == start
+        assert slices[-1].end.equals(end)
+    # Each partition's share is rounded, so a slice may hold one offset more per partition than asked for.
+    assert all(each.distance <= at_most + 12 for each in slices)
