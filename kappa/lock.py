@@ -94,8 +94,25 @@ def is_held(path: Path) -> bool:
     return False
 
 
+def holder(path: Path) -> Holder | None:
+    """Who holds the lock on `path` at this moment; None where nobody does."""
+    if not is_held(path):
+        return None
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return _read(handle)
+    finally:
+        os.close(handle)
+
+
 def _end_session(holder: Holder) -> None:
     if holder.boot != _boot() or holder.session == os.getsid(0):
+        return
+    # One who does not lead its session shares it with others (a shell's other jobs), and they are none of ours.
+    if holder.pid != holder.session:
+        return
+    # After a container's restart the boot is the same and ids begin anew: another leader makes it another session.
+    if _started(holder.session) not in {None, holder.started}:
         return
     deadline = time.monotonic() + _GONE_SECONDS
     while left := _members(holder):

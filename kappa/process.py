@@ -80,6 +80,35 @@ def kill_and_see_gone(process: ProcessId, *, patience_seconds: float = 10.0) -> 
     return True
 
 
+def ensure_session_gone(session: int, *, patience_seconds: float = 30.0) -> bool:
+    """Kills every process of a session and waits until none is left; False where one will not go.
+
+    A session's id is not given to another process while any member lives: right after its leader has ended, it names
+    what the leader has left behind (a job's JVM, Spark's Python workers), whatever process groups those have made.
+    """
+    deadline = time.monotonic() + patience_seconds
+    while members := _members(session):
+        for pid in members:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_NAP_SECONDS)
+    return True
+
+
+def _members(session: int) -> list[int]:
+    members = []
+    for entry in Path("/proc").iterdir():
+        # Field 4 behind the name is the session; a zombie can do nothing any more, and may never be reaped. (proc_pid_stat(5))
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit():
+                fields = (entry / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+                if fields[0] not in "ZX" and fields[3] == str(session):
+                    members.append(int(entry.name))
+    return members
+
+
 def _born_by_ps(pid: int) -> str | None:
     # Systems without /proc; the state letter comes first.
     asked = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)

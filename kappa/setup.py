@@ -1,6 +1,6 @@
-"""What has to be on the machine before the first run: Java, the jars, the class archive. `python -m kappa.setup`
+"""What has to be on the machine before the first run: Java, the jars, the class archive.
 
-Done once it takes two or three minutes, done again less than a second.
+Run it with `python -m kappa.setup`. Done once it takes two or three minutes, done again less than a second.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ and Azure alike; local roots are all that is accepted for now.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from kappa.errors import Damaged, KappaError, SettingsError
 
 # Wide enough for a record a microsecond over centuries, so that names sort as numbers do.
 _DIGITS = 20
+# Delta's library (delta-rs 1.6) takes these in a path for something else, and breaks off or looks in another folder.
+_UNUSABLE = re.compile(r"[\[\]^|\\%\x00-\x1f]")
 
 
 class Store:
@@ -27,6 +30,8 @@ class Store:
     def __init__(self, root: str | Path) -> None:
         """Opens the root (a folder or a `file://` URL), making the folder if it is not there."""
         self.folder = _local_folder(root)
+        if unusable := _UNUSABLE.search(str(self.folder)):
+            raise SettingsError(f"the root {str(self.folder)!r} has {unusable[0]!r} in its name, which Delta tables cannot have", hint="set root in kappa.toml to a folder of another name")
         try:
             self._objects = LocalStore(self.folder, mkdir=True)
         except (BaseError, OSError) as error:

@@ -1,0 +1,24 @@
+# Kappa with Java, for compose.yaml. No broker is started in it: KAPPA__KAFKA__BOOTSTRAP_SERVERS names the cluster.
+FROM python:3.11-slim-bookworm
+
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends openjdk-17-jre-headless procps \
+    && rm -rf /var/lib/apt/lists/*
+
+WORKDIR /opt/kappa
+# Packages first: they change less often than the code.
+COPY requirements.lock ./
+RUN pip install --no-cache-dir --no-deps -r requirements.lock
+COPY . .
+RUN pip install --no-cache-dir --no-deps --no-build-isolation -e . && pip check
+
+# Jars and Spark's class archive are part of the image, so that a container starts at once.
+ENV XDG_CACHE_HOME=/opt/cache
+RUN python -m kappa.setup
+
+# A project is mounted or copied to here; its root is a volume.
+WORKDIR /project
+COPY kappa.toml ./
+COPY pipelines ./pipelines
+ENTRYPOINT ["kappa"]
+CMD ["up"]

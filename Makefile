@@ -1,0 +1,41 @@
+# Everything there is to do with this tree; `make` alone lists it. All of it works from a bare clone.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check faults clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*  ## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "make %-8s %s\n", $$1, $$2}'
+
+# Made again from nothing whenever what is installed would differ.
+$(STAMP): pyproject.toml requirements.lock
+	rm -rf $(VENV)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pip check
+	@touch $@
+
+setup: $(STAMP)  ## own venv with pinned packages, Java found, jars fetched, Spark's class archive recorded
+	$(BIN)/python -m kappa.setup
+
+demo: setup  ## the whole story on real data, in about six minutes
+	$(BIN)/python -m demo
+
+test: setup  ## every test, with a real broker, Spark and Delta
+	$(BIN)/python -m pytest
+
+check: $(STAMP)  ## lint, format, types, and the tests that need no JVM: under a minute
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q -m "not jvm and not fault and not bench"
+
+faults: setup  ## only the tests that kill processes
+	$(BIN)/python -m pytest -m fault
+
+clean:  ## removes the venv and what runs have left in this tree; the jar cache of the user stays
+	rm -rf $(VENV) .kappa .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

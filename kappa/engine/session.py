@@ -1,0 +1,123 @@
+"""The only door to SparkSession: one local session per process, with every setting that Kappa's jobs need.
+
+A job owns its process: this sets environment variables of it. Nothing is written outside `local_dir`. How the settings
+were found, with timings: docs/design.md.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from kappa.engine.cds import archive_path
+from kappa.java import locate_java
+from kappa.log.jars import Jars
+
+# Anything of another Spark or Hadoop in the user's environment would get onto the class path or into the settings.
+_FOREIGN = (
+    "SPARK_CONF_DIR",
+    "SPARK_DIST_CLASSPATH",
+    "SPARK_JARS_DIR",
+    "SPARK_MASTER",
+    "HADOOP_CONF_DIR",
+    "YARN_CONF_DIR",
+    "PYSPARK_SUBMIT_ARGS",
+    "PYSPARK_GATEWAY_PORT",
+    "SPARK_REMOTE",
+)
+
+
+class Profile(StrEnum):
+    """What a session is for: a catch-up wants throughput, a tail wants to start soon and answer soon."""
+
+    CATCH_UP = "catch-up"
+    TAIL = "tail"
+
+
+# C1 alone starts a third quicker and makes small slices quicker, and halves the speed of large ones.
+_JVM_OPTIONS = {Profile.CATCH_UP: ("-XX:+UseParallelGC",), Profile.TAIL: ("-XX:TieredStopAtLevel=1",)}
+
+
+def start_session(*, profile: Profile, name: str, memory: str, jars: Jars, local_dir: Path, cores: int = 0, record_archive: Path | None = None) -> SparkSession:
+    """Starts this process's session. `memory` is the JVM's heap (`2g`); `cores` of 0 are all.
+
+    `local_dir` takes what Spark spills and leaves; it belongs to this process alone. The JVM ends with this process.
+    With `record_archive` the JVM writes the class archive there when it ends (only cds.py asks for it).
+    """
+    cores = cores or _cores_here()
+    for folder in (local_dir / "tmp", local_dir / "spark"):
+        folder.mkdir(parents=True, exist_ok=True)
+    for variable in _FOREIGN:
+        os.environ.pop(variable, None)
+    os.environ.update({"SPARK_HOME": str(Path(pyspark.__file__).parent), "SPARK_LOCAL_DIRS": str(local_dir / "spark"), "SPARK_LOCAL_IP": "127.0.0.1"})
+    # Workers must be this Python, with these packages.
+    os.environ.update({"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable})
+    builder = SparkSession.builder.master(f"local[{cores}]").appName(name)
+    for key, value in _settings(profile, memory, jars, local_dir, cores, record_archive).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _cores_here() -> int:
+    # Those this process may run on, where the system can say so: containers often have fewer than the machine.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _settings(profile: Profile, memory: str, jars: Jars, local_dir: Path, cores: int, record_archive: Path | None) -> Mapping[str, str]:
+    return {
+        "spark.driver.memory": memory,
+        "spark.driver.extraJavaOptions": _java_options(profile, jars, local_dir, record_archive),
+        # Not spark.jars: those come by a class loader that no class archive covers.
+        "spark.driver.extraClassPath": ":".join(str(jar) for jar in jars.spark),
+        # Local mode listens on the outer address otherwise.
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        # Its history makes the heap grow.
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.structuredLogging.enabled": "false",
+        "spark.sql.warehouse.dir": str(local_dir / "warehouse"),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # A snapshot of a small table in 50 tasks takes seconds.
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.sql.session.timeZone": "UTC",
+        # The default of 200 costs seconds a batch on two cores.
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.default.parallelism": str(cores),
+        # INT96, the default, is not what other readers take for a timestamp.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # Workers import a pipeline's modules from where this process does.
+        "spark.python.daemon.module": "kappa.engine.workers",
+        # DuckDB decodes whole batches: large ones are the fastest way in.
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+        # Checkpoints lie on a local disk, where rename is atomic: a third of the default's time per micro-batch.
+        "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
+    }
+
+
+def _java_options(profile: Profile, jars: Jars, local_dir: Path, record_archive: Path | None) -> str:
+    options = [
+        # query.stop() can die of a StackOverflowError with the default.
+        "-Xss8m",
+        f"-Djava.io.tmpdir={local_dir / 'tmp'}",
+        "-Duser.timezone=UTC",
+        f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
+        *_JVM_OPTIONS[profile],
+    ]
+    archive = archive_path(jars, locate_java())
+    if record_archive is not None:
+        options.append(f"-XX:ArchiveClassesAtExit={record_archive}")
+    elif archive.exists():
+        # A stale one is passed over by the JVM, which would say so on stdout.
+        options += [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
+    options += ["-Xlog:disable", "-Xlog:all=error:stderr"]
+    return " ".join(f'"{option}"' if " " in option else option for option in options)

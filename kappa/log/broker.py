@@ -1,0 +1,285 @@
+"""The embedded broker: one real Apache Kafka (KRaft, broker and controller in one) on 127.0.0.1, as a child process.
+
+It keeps its data below `<root>/broker/` between runs and ends with its parent. It is not a cluster to keep the only copy
+of anything: `kafka.bootstrap_servers` names one that is. Kafka's settings: https://kafka.apache.org/documentation/#configuration
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import signal
+import socket
+import subprocess
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Self
+
+from kappa.errors import Conflict, KappaError
+from kappa.java import Java
+from kappa.log.client import Log
+from kappa.log.jars import Jars
+from kappa.process import ProcessId, kill_and_see_gone, process_id, start_tied
+
+_FORMAT = 1
+_HOST = "127.0.0.1"
+# 3 s on a quiet machine, 10 s at load 10; a slow disk and a long recovery after a crash come on top.
+_READY_SECONDS = 120.0
+# A port that was free may be taken when Kafka comes to it.
+_PORT_ATTEMPTS = 3
+_STOP_SECONDS = 20.0
+_NAP_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class _Birth:
+    """What `broker.json` holds: the process that was started last, and where it listened."""
+
+    format: int
+    port: int
+    controller_port: int
+    process: ProcessId | None
+
+
+class Broker:
+    """A running broker."""
+
+    def __init__(self, process: subprocess.Popen[bytes], port: int, log_file: Path) -> None:
+        """Made by `Broker.start`."""
+        self._process = process
+        self._port = port
+        self.log_file = log_file
+
+    @classmethod
+    def start(cls, root: Path, jars: Jars, java: Java, *, heap: str = "512m") -> Self:
+        """Starts the broker of a root folder and returns when it answers; call it from the main thread (`start_tied`).
+
+        A broker that a crash has left over on the same data is killed first. Raises KappaError with the last words of
+        its log where it dies before it answers.
+        """
+        folder = root / "broker"
+        folder.mkdir(parents=True, exist_ok=True)
+        (root / "logs").mkdir(exist_ok=True)
+        log_file = root / "logs" / "broker.log"
+        (folder / "log4j2.properties").write_text(_log4j2(log_file), encoding="utf-8")
+        last = _read_birth(folder)
+        _end_leftover(last)
+        for attempt in range(1, _PORT_ATTEMPTS + 1):
+            port, controller_port = _free_ports(last if attempt == 1 else None)
+            (folder / "server.properties").write_text(_server_properties(folder / "data", port, controller_port), encoding="utf-8")
+            _ensure_formatted(folder, jars, java)
+            process, written_before = _launch(folder, jars, java, heap, log_file)
+            _write_birth(folder, _Birth(_FORMAT, port, controller_port, process_id(process.pid)))
+            broker = cls(process, port, log_file)
+            try:
+                answers = broker._wait_until_ready()
+            except BaseException:
+                broker.stop()
+                raise
+            if answers:
+                return broker
+            broker.stop()
+            words = last_words(_written_since(log_file, written_before) or _written_since(folder / "output.log", 0))
+            if "already in use" not in words or attempt == _PORT_ATTEMPTS:
+                raise KappaError(f"the Kafka broker did not start: {words}", hint=f"see {log_file}")
+        raise AssertionError("the last attempt returns or raises")
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients connect to."""
+        return f"{_HOST}:{self._port}"
+
+    @property
+    def pid(self) -> int:
+        """Its process id, which is its process group's too."""
+        return self._process.pid
+
+    def alive(self) -> bool:
+        """True while its process runs."""
+        return self._process.poll() is None
+
+    def stop(self) -> None:
+        """Ends the broker: asks it, waits for it, and kills it if it does not go. Called twice, it is called once."""
+        if self.alive():
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+        self._process.wait()
+
+    def _wait_until_ready(self) -> bool:
+        """True when it answers, False where its process has died."""
+        deadline = time.monotonic() + _READY_SECONDS
+        # The port opens last; until then clients would only make noise.
+        while self.alive() and not _accepts(self._port):
+            if time.monotonic() > deadline:
+                raise KappaError(f"the Kafka broker has not opened its port within {_READY_SECONDS:.0f} seconds", hint=f"see {self.log_file}")
+            time.sleep(_NAP_SECONDS)
+        log = Log(self.bootstrap_servers)
+        while self.alive():
+            if log.wait_until_ready(1.0):
+                # The port might be somebody else's, and our broker about to die of that.
+                return self.alive()
+            if time.monotonic() > deadline:
+                raise KappaError(f"the Kafka broker does not answer at {self.bootstrap_servers} within {_READY_SECONDS:.0f} seconds", hint=f"see {self.log_file}")
+        return False
+
+
+def last_words(log: str) -> str:
+    """The line of a broker's log that says why it ended: the last cause that is named in it, or else its last line."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    # Frames of a stack trace say where, not why.
+    spoken = [line for line in lines if not line.startswith("at ") and not re.match(r"\.\.\. \d+ more", line)]
+    causes = [line for line in spoken if re.match(r"(Caused by: )?[\w.$]+(Exception|Error)\b", line)]
+    return (causes or spoken or ["it left no word"])[-1].removeprefix("Caused by: ")
+
+
+def _end_leftover(last: _Birth | None) -> None:
+    if last is not None and last.process is not None and not kill_and_see_gone(last.process):
+        raise Conflict(f"a broker left over from an earlier run (process {last.process.pid}) cannot be killed", hint=f"end it with: kill -9 {last.process.pid}")
+
+
+def _read_birth(folder: Path) -> _Birth | None:
+    try:
+        found = json.loads((folder / "broker.json").read_text(encoding="utf-8"))
+        process = ProcessId(int(found["process"]["pid"]), str(found["process"]["born"])) if found["process"] else None
+        return _Birth(_FORMAT, int(found["port"]), int(found["controller_port"]), process)
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError):
+        # It only saves looking for ports and leftovers; a leftover that is not named in it holds Kafka's own lock on the data.
+        return None
+
+
+def _write_birth(folder: Path, birth: _Birth) -> None:
+    written = folder / "broker.json.new"
+    written.write_text(json.dumps(asdict(birth)), encoding="utf-8")
+    written.replace(folder / "broker.json")
+
+
+def _free_ports(last: _Birth | None) -> tuple[int, int]:
+    """The ports of the last run where they are free, so that clients find the broker again; free ones otherwise."""
+    with socket.socket() as one, socket.socket() as other:
+        ports = []
+        for held, wanted in ((one, last.port if last else 0), (other, last.controller_port if last else 0)):
+            # As Kafka binds: a connection of the last run that lingers is no reason to move.
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                held.bind((_HOST, wanted))
+            except OSError:
+                held.bind((_HOST, 0))
+            ports.append(int(held.getsockname()[1]))
+        return ports[0], ports[1]
+
+
+def _accepts(port: int) -> bool:
+    try:
+        socket.create_connection((_HOST, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _ensure_formatted(folder: Path, jars: Jars, java: Java) -> None:
+    """Gives an empty data folder its cluster id, as Kafka's `kafka-storage format` does."""
+    if (folder / "data" / "meta.properties").exists():
+        return
+    command = [
+        *(java.command, "-Xmx256m", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}", "-cp", _class_path(jars.broker)),
+        *("kafka.tools.StorageTool", "format", "-t", _new_cluster_id(), "-c", str(folder / "server.properties"), "--ignore-formatted"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, stdin=subprocess.DEVNULL)
+    if done.returncode != 0:
+        raise KappaError(
+            f"the Kafka broker's folder {folder / 'data'} could not be made: {last_words(done.stderr or done.stdout)}",
+            hint="see whether the disk is full or the folder may be written",
+        )
+
+
+def _new_cluster_id() -> str:
+    """A Kafka Uuid: 16 bytes in URL-safe base 64 without padding. One that begins with a dash would be taken for a flag."""
+    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        pass
+    return text
+
+
+def _launch(folder: Path, jars: Jars, java: Java, heap: str, log_file: Path) -> tuple[subprocess.Popen[bytes], int]:
+    written_before = log_file.stat().st_size if log_file.exists() else 0
+    command = [
+        *(java.command, f"-Xmx{heap}", "-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}", "-Djava.net.preferIPv4Stack=true"),
+        *("-cp", _class_path(jars.broker), "kafka.Kafka", str(folder / "server.properties")),
+    ]
+    # What the JVM itself says (out of memory, a bad flag) doesn't go through log4j.
+    with (folder / "output.log").open("wb") as output:
+        return start_tied(command, output=output, folder=folder), written_before
+
+
+def _class_path(jars: Sequence[Path]) -> str:
+    return ":".join(str(jar) for jar in jars)
+
+
+def _written_since(log_file: Path, position: int) -> str:
+    if not log_file.exists():
+        return ""
+    with log_file.open("rb") as log:
+        # A log that was rolled since begins anew.
+        log.seek(position if log_file.stat().st_size >= position else 0)
+        return log.read().decode(errors="replace")
+
+
+def _server_properties(data: Path, port: int, controller_port: int) -> str:
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@{_HOST}:{controller_port}",
+        "listeners": f"PLAINTEXT://{_HOST}:{port},CONTROLLER://{_HOST}:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{_HOST}:{port}",
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "log.dirs": str(data),
+        # Topics are declared; a typing error must not make one.
+        "auto.create.topics.enable": "false",
+        "num.partitions": "1",
+        "default.replication.factor": "1",
+        "offsets.topic.replication.factor": "1",
+        "offsets.topic.num.partitions": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "transaction.state.log.num.partitions": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        "share.coordinator.state.topic.num.partitions": "1",
+        "group.initial.rebalance.delay.ms": "0",
+        # After a crash the same broker comes back only when its old session has ended: 9 s by default.
+        "broker.heartbeat.interval.ms": "500",
+        "broker.session.timeout.ms": "3000",
+        # Its default of 128 MB would be a quarter of the heap.
+        "log.cleaner.dedupe.buffer.size": str(32 * 1024 * 1024),
+    }
+    # Java's properties files take a backslash as an escape, and so do we.
+    return "".join(f"{name}={value.replace(chr(92), chr(92) * 2)}\n" for name, value in settings.items())
+
+
+def _log4j2(log_file: Path) -> str:
+    return f"""\
+status = error
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {log_file}
+appender.file.filePattern = {log_file}.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{ISO8601}} %p %m (%c{{1}})%n
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 20MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 3
+rootLogger.level = info
+rootLogger.appenderRef.file.ref = file
+"""

@@ -1,0 +1,174 @@
+"""What `kappa produce` reads: a line is an event, or, with `--envelope`, a whole Kafka record.
+
+An event's line is sent byte for byte, whether or not it is a valid one: the job decides that, and shows what it rejects. An
+envelope is `{"key": "N1", "value": {...}, "timestamp": 1356998400000, "headers": {"trace": "x"}, "partition": 0}`, only
+`value` being required: an object, array, number or boolean is sent as the JSON text that stands there, a string as its raw
+text, null as a tombstone. Blank lines are passed over.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, NoReturn
+
+from kappa.errors import UsageError
+from kappa.log.client import Acknowledged, Log, ProducedRecord
+from kappa.topic import Topic, TopicKind
+
+_FIELDS = ("key", "value", "timestamp", "headers", "partition")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SPACE = re.compile(r"[ \t\n\r]*")
+_EXAMPLE = '{"key": "N1", "value": {"tailnum": "N1"}}'
+# Kafka's partition is a 32 bit number, its time a 64 bit one.
+_PARTITIONS, _MILLISECONDS = 2**31, 2**63
+
+
+def produce_lines(log: Log, topic: str, lines: Iterable[bytes], record_of: Callable[[bytes], ProducedRecord], *, on_progress: Callable[[int], None] | None = None) -> Acknowledged:
+    """Produces a record for every line, in order, and waits until all are acknowledged.
+
+    A line that is no record ends it: what stands before is sent and acknowledged, nothing after it is sent, and UsageError
+    names the line and how many were acknowledged.
+    """
+    refused: list[UsageError] = []
+
+    def until_refused() -> Iterator[ProducedRecord]:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            try:
+                record = record_of(line.rstrip(b"\r\n"))
+            except UsageError as error:
+                refused.append(UsageError(f"line {number} {error.message}", hint=error.hint))
+                return
+            yield record
+
+    acknowledged = log.produce(until_refused(), topic, on_progress=on_progress)
+    if refused:
+        raise UsageError(f"{refused[0].message}; {acknowledged.count} records before it were acknowledged, nothing after it was sent", hint=refused[0].hint) from refused[0]
+    return acknowledged
+
+
+def event_record(line: bytes, topic: Topic | None) -> ProducedRecord:
+    """An event as it is; its Kafka key is the declared topic's key field as text, where the event has one."""
+    key = None if topic is None or topic.key is None else _key_in(line, topic.key)
+    if topic is not None and topic.kind is TopicKind.COMPACTED and key is None:
+        raise UsageError(f"has no {topic.key}, the key of the compacted topic {topic.name}", hint=f"give it one, or give the key with --envelope: {_EXAMPLE}")
+    return ProducedRecord(line, key)
+
+
+def envelope_record(line: bytes) -> ProducedRecord:
+    """A whole record. Raises UsageError where the line is no envelope; the text begins as `line 7` would go on."""
+    fields = _fields(line)
+    if "value" not in fields:
+        raise _refused("is an envelope without a value", f'a tombstone says "value": null; an event: {_EXAMPLE}')
+    key, timestamp, headers, partition = (fields[name][0] if name in fields else None for name in ("key", "timestamp", "headers", "partition"))
+    return ProducedRecord(_value(*fields["value"]), _key(key), _timestamp(timestamp), _headers(headers), _partition(partition))
+
+
+def _fields(line: bytes) -> dict[str, tuple[Any, str]]:
+    """Each field of an envelope, parsed and as it stands there: a number must not lose its digits on the way."""
+    try:
+        text = line.decode()
+        decoder = json.JSONDecoder(parse_constant=_no_constant)
+        whole = decoder.decode(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"is no JSON: {error}", hint=f"an envelope is one JSON object a line: {_EXAMPLE}") from error
+    if not isinstance(whole, dict):
+        raise _refused(f"is no object: {text[:40]}", f"an envelope is one JSON object a line: {_EXAMPLE}")
+    found: dict[str, tuple[Any, str]] = {}
+    at = text.index("{") + 1
+    # The text is JSON, so a name, a colon, a value and a comma or brace follow one another.
+    while text[at := _after_space(text, at)] != "}":
+        name, at = decoder.raw_decode(text, at)
+        begin = _after_space(text, _after_space(text, at) + 1)
+        value, end = decoder.raw_decode(text, begin)
+        if name not in _FIELDS:
+            near = difflib.get_close_matches(name, _FIELDS, n=1)
+            raise _refused(f"has a field {name}, which envelopes do not have", f"did you mean {near[0]}?" if near else f"there are {', '.join(_FIELDS)}")
+        if name in found:
+            raise _refused(f"has the field {name} twice")
+        found[name] = value, text[begin:end]
+        at = _after_space(text, end)
+        at += text[at] == ","
+    return found
+
+
+def _after_space(text: str, at: int) -> int:
+    match = _SPACE.match(text, at)
+    return at if match is None else match.end()
+
+
+def _value(value: Any, text: str) -> bytes | None:
+    if value is None:
+        return None
+    return _encoded(value if isinstance(value, str) else text, "value")
+
+
+def _key(key: Any) -> bytes | None:
+    if key is None or isinstance(key, str):
+        return None if key is None else _encoded(key, "key")
+    if not isinstance(key, int) or isinstance(key, bool):
+        raise _refused(f"has the key {json.dumps(key)[:40]}", "a key is a string or a whole number")
+    return str(key).encode()
+
+
+def _timestamp(timestamp: Any) -> int | None:
+    if timestamp is None:
+        return None
+    milliseconds = _milliseconds(timestamp) if isinstance(timestamp, str) else timestamp
+    if isinstance(milliseconds, int) and not isinstance(milliseconds, bool) and 0 <= milliseconds < _MILLISECONDS:
+        return milliseconds
+    raise _refused(f"has the timestamp {json.dumps(timestamp)[:40]}", "a timestamp is milliseconds since 1970, or ISO 8601 with a zone: 2013-01-01T05:00:00Z")
+
+
+def _milliseconds(text: str) -> int | None:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return None if moment.tzinfo is None else (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _headers(headers: Any) -> tuple[tuple[str, bytes | None], ...]:
+    if headers is None:
+        return ()
+    if not isinstance(headers, dict) or not all(value is None or isinstance(value, str) for value in headers.values()):
+        raise _refused(f"has the headers {json.dumps(headers)[:40]}", 'headers are an object of strings: {"trace": "x"}')
+    return tuple((name, None if value is None else _encoded(value, "headers")) for name, value in headers.items())
+
+
+def _partition(partition: Any) -> int | None:
+    if partition is None or (isinstance(partition, int) and not isinstance(partition, bool) and 0 <= partition < _PARTITIONS):
+        return partition
+    raise _refused(f"has the partition {json.dumps(partition)[:40]}", "a partition is a whole number from 0")
+
+
+def _encoded(text: str, of: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        # JSON can escape half of a surrogate pair, and UTF-8 cannot have it.
+        raise _refused(f"has half a character in its {of}", "a surrogate pair has two halves") from error
+
+
+def _key_in(line: bytes, field: str) -> bytes | None:
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    found = event.get(field) if isinstance(event, dict) else None
+    if isinstance(found, bool) or not isinstance(found, str | int):
+        return None
+    return str(found).encode(errors="surrogatepass")
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is none of its values")
+
+
+def _refused(what: str, hint: str = "") -> UsageError:
+    return UsageError(what, hint=hint)

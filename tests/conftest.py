@@ -1,0 +1,73 @@
+"""What tests share: the jars, one real broker for a whole run, and topics with names of their own."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+
+from kappa.java import Java, find_java
+from kappa.log.broker import Broker
+from kappa.log.client import Log
+from kappa.log.jars import Jars, ensure_jars
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+# Examples are judged by what they show: how long one takes says only how busy the machine is.
+settings.register_profile("kappa", deadline=None)
+settings.load_profile("kappa")
+
+
+@pytest.fixture(scope="session")
+def java() -> Java:
+    return find_java()
+
+
+@pytest.fixture(scope="session")
+def jars(java: Java) -> Jars:
+    return ensure_jars(java)
+
+
+@pytest.fixture(scope="session")
+def broker(jars: Jars, java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One broker for the run. It ends with this process however that ends (kappa.process)."""
+    running = Broker.start(tmp_path_factory.mktemp("broker"), jars, java)
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+@pytest.fixture(scope="session")
+def log(broker: Broker) -> Log:
+    return Log(broker.bootstrap_servers)
+
+
+@pytest.fixture(scope="session")
+def spark(jars: Jars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One session for the run, as a tail has it. Its JVM ends with this process."""
+    from kappa.engine.session import Profile, start_session
+
+    running = start_session(profile=Profile.TAIL, name="tests", memory="1g", jars=jars, local_dir=tmp_path_factory.mktemp("spark"))
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+@pytest.fixture
+def topic_name(request: pytest.FixtureRequest, _numbers: Callable[[], int]) -> str:
+    """A name that no other test has: the test's own, shortened to Kafka's alphabet, and a number."""
+    own = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in request.node.name)[:80]
+    return f"{own}.{os.getpid()}.{_numbers()}"
+
+
+@pytest.fixture(scope="session")
+def _numbers() -> Callable[[], int]:
+    return itertools.count(1).__next__

@@ -1,0 +1,62 @@
+"""The session has what jobs rely on, and leaves nothing where it was started."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.jvm
+
+
+def test_it_reads_kafka_writes_delta_and_leaves_nothing_in_the_working_folder(spark, log, topic_name, tmp_path, monkeypatch):
+    from kappa.log.client import ProducedRecord
+    from kappa.topic import Topic
+
+    here = sorted(Path.cwd().iterdir())
+    log.create(Topic(topic_name, event="id string"))
+    log.produce([ProducedRecord(b"x"), ProducedRecord(b"y")], topic_name)
+
+    read = spark.read.format("kafka").option("kafka.bootstrap.servers", log.bootstrap_servers).option("subscribe", topic_name).load()
+    read.selectExpr("cast(value as string) as id", "timestamp").write.format("delta").save(str(tmp_path / "table"))
+
+    assert sorted(row.id for row in spark.read.format("delta").load(str(tmp_path / "table")).collect()) == ["x", "y"]
+    assert sorted(Path.cwd().iterdir()) == here
+
+
+def test_workers_are_this_python(spark):
+    import pyarrow as pa
+
+    def who(batches):
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"who": [sys.executable]})
+
+    assert {row.who for row in spark.range(1).mapInArrow(who, "who string").collect()} == {sys.executable}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("spark.sql.session.timeZone", "UTC"),
+        ("spark.driver.host", "127.0.0.1"),
+        ("spark.ui.enabled", "false"),
+        ("spark.sql.shuffle.partitions", str(len(os.sched_getaffinity(0)))),
+        ("spark.databricks.delta.snapshotPartitions", "1"),
+    ],
+)
+def test_settings_are_in_force(spark, name, value):
+    assert spark.conf.get(name) == value
+
+
+def test_the_archive_is_used_where_there_is_one(spark, jars):
+    from kappa.engine.cds import archive_path
+    from kappa.java import locate_java
+
+    archive = archive_path(jars, locate_java())
+    if not archive.exists():
+        pytest.skip("no class archive here: python -m kappa.setup makes it")
+    process = spark.sparkContext._gateway.proc.pid
+
+    assert str(archive) in Path(f"/proc/{process}/maps").read_text()

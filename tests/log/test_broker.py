@@ -1,0 +1,143 @@
+"""The embedded broker: data survive it, and it survives nobody."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kappa.errors import KappaError
+from kappa.log.broker import Broker, last_words
+from kappa.log.client import Log, ProducedRecord
+from kappa.offsets import Offsets
+from kappa.process import ProcessId, process_id
+from kappa.topic import Topic
+
+# A parent that starts a broker, says so, and then only waits to be killed.
+PARENT = """
+import sys, time
+from pathlib import Path
+from kappa.java import find_java
+from kappa.log.broker import Broker
+from kappa.log.jars import ensure_jars
+java = find_java()
+print(Broker.start(Path(sys.argv[1]), ensure_jars(java), java).pid, flush=True)
+time.sleep(600)
+"""
+
+
+def a_parent(root: Path) -> tuple[subprocess.Popen[str], ProcessId]:
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(root)], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    broker = process_id(int(parent.stdout.readline()))
+    parent.stdout.close()
+    assert broker is not None
+    return parent, broker
+
+
+def wait_until_gone(process: ProcessId) -> None:
+    deadline = time.monotonic() + 10
+    while process.alive():
+        assert time.monotonic() < deadline, f"{process} is still there"
+        time.sleep(0.02)
+
+
+@pytest.mark.jvm
+def test_data_and_address_survive_a_restart(tmp_path, jars, java):
+    first = Broker.start(tmp_path, jars, java)
+    log = Log(first.bootstrap_servers)
+    facts = log.create(Topic("kept", event="id string", partitions=2))
+    log.produce([ProducedRecord(b"{}", partition=1)], "kept")
+    first.stop()
+
+    again = Broker.start(tmp_path, jars, java)
+    try:
+        assert again.bootstrap_servers == first.bootstrap_servers
+        assert Log(again.bootstrap_servers).facts("kept") == facts
+        assert Log(again.bootstrap_servers).end(["kept"]) == Offsets({"kept": {0: 0, 1: 1}})
+    finally:
+        again.stop()
+    assert not again.alive()
+
+
+@pytest.mark.jvm
+def test_a_taken_port_moves_the_broker_and_keeps_its_data(tmp_path, jars, java):
+    first = Broker.start(tmp_path, jars, java)
+    facts = Log(first.bootstrap_servers).create(Topic("kept", event="id string"))
+    first.stop()
+
+    with socket.socket() as squatter:
+        squatter.bind(("127.0.0.1", int(first.bootstrap_servers.rpartition(":")[2])))
+        squatter.listen()
+        moved = Broker.start(tmp_path, jars, java)
+    try:
+        assert moved.bootstrap_servers != first.bootstrap_servers
+        assert Log(moved.bootstrap_servers).facts("kept") == facts
+    finally:
+        moved.stop()
+
+
+@pytest.mark.jvm
+@pytest.mark.fault
+def test_it_dies_with_its_parent_and_starts_again_on_the_same_data(tmp_path, jars, java):
+    parent, orphan = a_parent(tmp_path)
+
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+
+    wait_until_gone(orphan)
+    Broker.start(tmp_path, jars, java).stop()
+
+
+@pytest.mark.jvm
+@pytest.mark.fault
+def test_a_leftover_on_the_same_data_is_ended_first(tmp_path, jars, java):
+    parent, leftover = a_parent(tmp_path)
+    try:
+        mine = Broker.start(tmp_path, jars, java)
+        mine.stop()
+
+        assert not leftover.alive()
+    finally:
+        parent.kill()
+        parent.wait()
+
+
+@pytest.mark.jvm
+def test_a_broker_that_dies_at_its_start_says_why(tmp_path, jars, java):
+    with pytest.raises(KappaError, match="did not start: .*heap"):
+        Broker.start(tmp_path, jars, java, heap="1k")
+
+
+def test_the_last_words_are_the_cause_and_not_the_trace():
+    log = """\
+2026-01-01 ERROR Exiting Kafka due to fatal exception (Kafka$)
+org.apache.kafka.common.KafkaException: Socket server failed to bind to 127.0.0.1:9092: Address already in use.
+	at org.apache.kafka.network.SocketServer.bind(SocketServer.java:1)
+Caused by: java.net.BindException: Address already in use
+	at java.base/sun.nio.ch.Net.bind0(Native Method)
+	... 12 more
+2026-01-01 INFO App info unregistered (AppInfoParser)
+"""
+
+    assert last_words(log) == "java.net.BindException: Address already in use"
+    assert last_words("one\ntwo\n") == "two"
+    assert last_words("") == "it left no word"
+
+
+def test_a_process_is_known_by_its_birth_and_not_only_by_its_pid():
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    named = process_id(child.pid)
+    assert named is not None
+    assert named.alive()
+    assert not ProcessId(child.pid, "another birth").alive()
+
+    os.kill(child.pid, signal.SIGKILL)
+    wait_until_gone(named)
+    child.wait()

@@ -1,0 +1,190 @@
+"""The client against a real broker: what is acknowledged is there, and what is not committed is not seen."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import pytest
+from confluent_kafka import Producer as KafkaProducer
+
+from kappa.errors import Conflict, KappaError, Unreachable, UsageError
+from kappa.log.client import Log, ProducedRecord, Record
+from kappa.offsets import Offsets
+from kappa.topic import Topic
+
+pytestmark = pytest.mark.jvm
+
+
+def a_topic(name, **options):
+    return Topic(name, **{"event": "id string", **options})
+
+
+def values(log, name, start=None, end=None):
+    return [record.value for record in log.records([name], start or Offsets(), end or log.end([name]))]
+
+
+def test_creating_twice_is_creating_once(log, topic_name):
+    facts = log.create(a_topic(topic_name, partitions=3))
+
+    assert log.create(a_topic(topic_name, partitions=3)) == facts
+    assert log.topics()[topic_name] == facts
+    assert facts.partitions == 3
+
+
+def test_another_number_of_partitions_is_a_conflict(log, topic_name):
+    log.create(a_topic(topic_name, partitions=2))
+
+    with pytest.raises(Conflict, match="2 partitions, and is declared with 3"):
+        log.create(a_topic(topic_name, partitions=3))
+
+
+def test_a_history_is_kept_for_ever_and_a_declared_setting_wins(log, topic_name):
+    log.create(a_topic(f"{topic_name}.kept"))
+    log.create(a_topic(f"{topic_name}.short", config={"retention.ms": "60000"}))
+    log.create(a_topic(f"{topic_name}.latest", kind="compacted", key="id"))
+
+    assert log.config(f"{topic_name}.kept")["retention.ms"] == "-1"
+    assert log.config(f"{topic_name}.short")["retention.ms"] == "60000"
+    assert log.config(f"{topic_name}.latest")["cleanup.policy"] == "compact"
+
+
+def test_a_setting_that_kafka_does_not_know_is_said(log, topic_name):
+    with pytest.raises(KappaError, match=f"topic {topic_name} could not be created"):
+        log.create(a_topic(topic_name, config={"no.such.setting": "1"}))
+
+
+def test_a_topic_made_again_has_another_id(log, topic_name):
+    first = log.create(a_topic(topic_name))
+    log.delete(topic_name)
+    assert log.facts(topic_name) is None
+    log.delete(topic_name)
+
+    assert log.create(a_topic(topic_name)).id != first.id
+
+
+def test_partitions_are_added_and_never_taken(log, topic_name):
+    before = log.create(a_topic(topic_name, partitions=1))
+
+    assert log.add_partitions(topic_name, 3).partitions == 3
+    assert log.add_partitions(topic_name, 2).partitions == 3
+    assert log.facts(topic_name).id == before.id
+
+
+def test_what_is_acknowledged_is_there_with_key_time_and_headers(log, topic_name):
+    log.create(a_topic(topic_name, partitions=2))
+    sent = ProducedRecord("ä🚀".encode(), key="schlüssel".encode(), timestamp_ms=1_357_000_000_000, headers=(("from", b"here"), ("none", None)), partition=1)
+
+    acknowledged = log.produce([sent, ProducedRecord(None, key=b"gone", partition=1)], topic_name)
+
+    assert acknowledged.count == 2
+    assert acknowledged.offsets == Offsets({topic_name: {1: 2}})
+    first, tombstone = log.records([topic_name], Offsets(), acknowledged.offsets)
+    assert first == Record(topic_name, 1, 0, 1_357_000_000_000, sent.key, sent.value, sent.headers)
+    assert (tombstone.key, tombstone.value) == (b"gone", None)
+
+
+def test_a_key_lies_where_javas_clients_put_it(log, topic_name):
+    # Kafka's own UtilsTest gives murmur2 of these keys; the partition is its positive value modulo the count.
+    hashes = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
+    log.create(a_topic(topic_name, partitions=7))
+    end = log.produce([ProducedRecord(b"{}", key=key) for key in hashes], topic_name).offsets
+
+    assert {record.key: record.partition for record in log.records([topic_name], Offsets(), end)} == {key: (number & 0x7FFFFFFF) % 7 for key, number in hashes.items()}
+
+
+def test_many_records_are_all_acknowledged_in_order(log, topic_name):
+    log.create(a_topic(topic_name))
+    seen: list[int] = []
+
+    acknowledged = log.produce((ProducedRecord(b"%d" % n) for n in range(50_000)), topic_name, on_progress=seen.append)
+
+    assert acknowledged.count == seen[-1] == 50_000
+    assert seen == sorted(seen)
+    assert values(log, topic_name) == [b"%d" % n for n in range(50_000)]
+
+
+def test_a_producer_kept_open_counts_over_topics(log, topic_name):
+    one, other = f"{topic_name}.one", f"{topic_name}.other"
+    for name in (one, other):
+        log.create(a_topic(name))
+
+    with log.producer() as producer:
+        producer.send(one, ProducedRecord(b"1"))
+        assert producer.flush().count == 1
+        producer.send(other, ProducedRecord(b"2"))
+
+    assert producer.acknowledged.count == 2
+    assert producer.acknowledged.offsets == Offsets({one: {0: 1}, other: {0: 1}})
+
+
+def test_a_record_too_large_is_said_with_what_was_acknowledged(log, topic_name):
+    log.create(a_topic(topic_name, config={"max.message.bytes": "1000"}))
+    producer = log.producer()
+    producer.send(topic_name, ProducedRecord(b"small"))
+    producer.flush()
+    producer.send(topic_name, ProducedRecord(b"x" * 500_000, headers=(("random", bytes(range(256)) * 100),)))
+
+    with pytest.raises(KappaError, match="1 of 2 records were acknowledged"):
+        producer.flush()
+
+
+def test_an_empty_topic_ends_where_it_begins(log, topic_name):
+    log.create(a_topic(topic_name, partitions=2))
+
+    assert log.beginning([topic_name]) == log.end([topic_name]) == Offsets.zero({topic_name: 2})
+    assert values(log, topic_name) == []
+
+
+def test_an_open_transaction_holds_the_end_back_and_an_aborted_one_leaves_a_hole(log, topic_name):
+    log.create(a_topic(topic_name))
+    log.produce([ProducedRecord(b"before")], topic_name)
+    writer = KafkaProducer({"bootstrap.servers": log.bootstrap_servers, "transactional.id": topic_name, "log_level": 0})
+    writer.init_transactions(30)
+    writer.begin_transaction()
+    writer.produce(topic_name, b"aborted")
+    writer.flush(30)
+
+    assert log.end([topic_name]) == Offsets({topic_name: {0: 1}})
+    assert log.high_watermark([topic_name]) == Offsets({topic_name: {0: 2}})
+    writer.abort_transaction(30)
+    writer.begin_transaction()
+    writer.produce(topic_name, b"committed")
+    writer.commit_transaction(30)
+    # Two records and two markers lie behind the first. Kafka writes the markers after it has answered the commit.
+    behind = Offsets({topic_name: {0: 5}})
+    deadline = time.monotonic() + 20
+    while log.end([topic_name]) != behind:
+        assert time.monotonic() < deadline
+    assert log.high_watermark([topic_name]) == behind
+    assert values(log, topic_name) == [b"before", b"committed"]
+
+
+@pytest.mark.parametrize(("start", "end", "expected"), [(0, 2, [b"0", b"1"]), (1, 3, [b"1", b"2"]), (2, 2, [])])
+def test_reading_takes_the_start_and_leaves_the_end(log, topic_name, start, end, expected):
+    log.create(a_topic(topic_name))
+    log.produce((ProducedRecord(b"%d" % n) for n in range(4)), topic_name)
+
+    assert values(log, topic_name, Offsets({topic_name: {0: start}}), Offsets({topic_name: {0: end}})) == expected
+
+
+def test_a_topic_that_is_not_there_is_named(log, topic_name):
+    with pytest.raises(UsageError, match=topic_name):
+        log.produce([ProducedRecord(b"x")], topic_name)
+    with pytest.raises(UsageError, match=topic_name):
+        log.end([topic_name])
+
+
+def test_a_broker_that_is_not_there_is_unreachable_and_the_hint_starts_it(monkeypatch):
+    monkeypatch.setattr("kappa.log.client._PATIENCE_SECONDS", 1.0)
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        nowhere = f"127.0.0.1:{nobody.getsockname()[1]}"
+
+        with pytest.raises(Unreachable, match="kappa up -d"):
+            Log(nowhere).topics()
+
+
+def test_an_option_that_kafka_does_not_know_is_a_usage_error():
+    with pytest.raises(UsageError, match=r"kafka\.options"):
+        Log("127.0.0.1:1", {"no.such.option": "1"})
