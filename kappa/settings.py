@@ -114,8 +114,8 @@ def load_settings(start: Path, **flags: Any) -> Settings:
         raise SettingsError(f"{project / FILE}: project is no setting: it is the folder that holds the file")
     given = {flag: value for flag, value in flags.items() if value is not None}
     try:
-        settings = Settings(**in_file, project=project)
-        return settings.model_copy(update=Settings.model_validate({**settings.model_dump(), **given}).model_dump(include=set(given))) if given else settings
+        # Not by the constructor, where the environment beats what it is given. The command line has typed its flags.
+        return Settings(**in_file, project=project).model_copy(update=given)
     except ValidationError as error:
         raise _explained(error, project) from None
 

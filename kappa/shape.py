@@ -29,9 +29,9 @@ REJECTS_BIRTH = TableBirth(
         ("detail", "string"),
     ),
 )
-# Ten digits more than a row's: ten billion rows cannot overflow, and both writers add without loss within 38.
+# Ten digits more than a row's: ten billion rows cannot overflow. Both writers add without loss within 37 (engine/fold.py).
 _SUM_DIGITS = 10
-_WIDEST_SUMMED = 38 - _SUM_DIGITS
+_WIDEST_SUMMED = 37 - _SUM_DIGITS
 
 
 def table_births(pipeline: Pipeline, outputs: Mapping[str, Mapping[str, Type]]) -> tuple[TableBirth, ...]:
@@ -95,7 +95,7 @@ def _summed_type(table: Table, column: str, fold: Fold, kind: Type) -> Type:
         return Decimal(kind.precision + _SUM_DIGITS, kind.scale)
     if isinstance(kind, Decimal):
         raise DeclarationError(
-            f"{table.source}: table {table.name} sums {fold.column} of type {kind}, and a sum of it may not fit 38 digits",
+            f"{table.source}: table {table.name} sums {fold.column} of type {kind}, and a sum of it may not fit",
             hint=f"cast it to at most {_WIDEST_SUMMED} digits in the function",
         )
     raise DeclarationError(f"{table.source}: table {table.name} folds {column} = {fold} over the type {kind}", hint="only numbers are summed")

@@ -1,0 +1,291 @@
+"""The only door to deltalake: a build's tables on disk, opened, committed to and kept small without a JVM.
+
+Every commit carries the mark of the slice it folded (kappa/mark.py) and, where it folds one, the transaction that keeps
+it from being folded twice. One process writes a table; whoever reads it, reads pinned versions by their exact files.
+Protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md. Read next: engine/commit.py, which chooses the writer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction, WriterProperties, write_deltalake
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from kappa.arrow import arrow_schema
+from kappa.errors import Broken, Damaged, KappaError, UsageError
+from kappa.mark import Mark, parse_mark
+
+_Answer = TypeVar("_Answer")
+
+# Reader 1 and writer 2, which both writers can write and everybody can read. Checkpoints and clean-up are the job's own
+# (law 3 and 11: by file list, never by age), so both of Delta's automatisms are off.
+_PROPERTIES = {
+    "delta.minReaderVersion": "1",
+    "delta.minWriterVersion": "2",
+    "delta.enableExpiredLogCleanup": "false",
+    "delta.checkpointInterval": "1000000000",
+}
+_OURS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+_PACKED = WriterProperties(compression="ZSTD")
+_LOG = "_delta_log"
+_VERSION = re.compile(r"(\d{20})\.")
+# Delta's names for its types where they differ from Spark's simple ones.
+_SIMPLE = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Guards a commit: of one application each number is committed once, in ascending order."""
+
+    application: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """What a merge does, as SQL in which `t` is the table and `s` the contributions; names are quoted already."""
+
+    match: str
+    update: Mapping[str, str]
+    insert: Mapping[str, str]
+    update_when: str | None = None
+
+
+class StoredTable:
+    """One Delta table of a build, held open by the build's job at the newest version."""
+
+    def __init__(self, path: str, table: DeltaTable) -> None:
+        """Made by `ensure_table`."""
+        self.path = path
+        self._table = table
+
+    @property
+    def version(self) -> int:
+        """The newest version that this handle knows of; its own commits, and after `refresh` everybody's."""
+        return int(self._table.version())
+
+    def refresh(self) -> None:
+        """Takes note of commits that were made past this handle."""
+        _told(self._table.update_incremental, f"table {self.path} could not be read")
+
+    def reopen(self) -> None:
+        """Forgets the log that was read and opens the table again, from its newest checkpoint."""
+        self._table = _open(self.path)
+
+    def mark(self) -> Mark:
+        """The mark of the newest commit. Raises Damaged where it carries none."""
+        return mark_of(self.path, self.version)
+
+    def append(self, rows: pa.Table, mark: Mark, guard: Guard) -> None:
+        """Adds rows, whose columns are the table's in its order."""
+        self._refuse_again(guard)
+        _told(
+            lambda: write_deltalake(
+                self._table, rows, mode="append", writer_properties=_PACKED, commit_properties=_properties(mark, guard), post_commithook_properties=_OURS
+            ),
+            f"rows could not be appended to {self.path}",
+        )
+
+    def merge(self, rows: pa.Table, how: Merge, mark: Mark, guard: Guard) -> None:
+        """Folds contributions into the rows of their keys. Raises Broken where a result does not fit its column."""
+        self._refuse_again(guard)
+        merger = self._table.merge(
+            rows,
+            predicate=how.match,
+            source_alias="s",
+            target_alias="t",
+            streamed_exec=False,
+            writer_properties=_PACKED,
+            commit_properties=_properties(mark, guard),
+            post_commithook_properties=_OURS,
+        )
+        _told(
+            lambda: merger.when_matched_update(dict(how.update), predicate=how.update_when).when_not_matched_insert(dict(how.insert)).execute(),
+            f"contributions could not be folded into {self.path}",
+        )
+
+    def commit_nothing(self, mark: Mark, guard: Guard) -> None:
+        """Commits a slice that contributes no rows: the table has folded it all the same."""
+        self._refuse_again(guard)
+        _told(
+            lambda: self._table.create_write_transaction(
+                [], "append", self._table.schema(), commit_properties=_properties(mark, guard), post_commithook_properties=_OURS
+            ),
+            f"a slice could not be marked in {self.path}",
+        )
+        self.refresh()
+
+    def file_sizes(self) -> tuple[int, ...]:
+        """The sizes of the files of this version, in bytes."""
+        return tuple(int(size) for size in pa.table(self._table.get_add_actions(flatten=True)).column("size_bytes").to_pylist())
+
+    def compact(self, mark: Mark, *, target_bytes: int) -> None:
+        """Joins files below the target size; the rows and the mark stay what they are."""
+        _told(
+            lambda: self._table.optimize.compact(target_size=target_bytes, writer_properties=_PACKED, commit_properties=_properties(mark, None), post_commithook_properties=_OURS),
+            f"files of {self.path} could not be joined",
+        )
+
+    def checkpoint(self) -> None:
+        """Writes a checkpoint of the log at the newest version, so that older log files may go."""
+        _told(self._table.create_checkpoint, f"the log of {self.path} could not be checkpointed")
+
+    def _refuse_again(self, guard: Guard) -> None:
+        done = self._table.transaction_version(guard.application)
+        # It can be 0: only None says that there is none.
+        if done is not None and done >= guard.number:
+            raise Broken(f"slice {guard.number} of {guard.application} is in {self.path} already, and its newest commit does not say so", hint="kappa replay makes a new build of it")
+
+
+def ensure_table(path: str, columns: Iterable[tuple[str, str]], mark: Mark) -> StoredTable:
+    """Opens a build's table, and makes it, empty and with this mark as version 0, where it is not there."""
+    try:
+        return StoredTable(path, _open(path))
+    except TableNotFoundError:
+        schema = arrow_schema(columns)
+    made = _told(
+        lambda: DeltaTable.create(_url(path), schema, configuration=dict(_PROPERTIES), commit_properties=_properties(mark, None), post_commithook_properties=_OURS),
+        f"table {path} could not be made",
+    )
+    return StoredTable(path, made)
+
+
+def files(path: str, version: int) -> tuple[str, ...]:
+    """The exact data files of one version, as absolute paths. Raises Damaged where that version is not there (any more)."""
+    return tuple(sorted(_local(uri) for uri in _told(_at(path, version).file_uris, f"the files of {path} version {version} could not be listed")))
+
+
+def schema(path: str, version: int) -> tuple[tuple[str, str], ...]:
+    """The columns of one version: (name, Spark's simple type)."""
+    fields = json.loads(_at(path, version).schema().to_json())["fields"]
+    return tuple((str(field["name"]), _simple(field["type"])) for field in fields)
+
+
+def mark_of(path: str, version: int) -> Mark:
+    """The mark of the commit that made a version. Raises Damaged where it carries none, or is not there (any more)."""
+    where = f"version {version} of {path}"
+    try:
+        lines = (Path(path) / _LOG / f"{version:020d}.json").read_text(encoding="utf-8").splitlines()
+        infos = [json.loads(line).get("commitInfo") for line in lines if '"commitInfo"' in line]
+    except (OSError, ValueError) as error:
+        raise Damaged(f"{where} cannot be read: {error}", hint="kappa replay makes a new build of it") from error
+    return parse_mark(next((info.get("userMetadata") for info in infos if info), None), where=where)
+
+
+def delete_unneeded(path: str, newest: int, pinned: Iterable[int]) -> int:
+    """Deletes every file that neither the newest version nor a pinned one needs, and answers how many data files those were.
+
+    Nobody may be committing. A pinned version that is not whole any more was let go before it was pinned, and is passed
+    over: its reader finds that out, and starts over. Log files go up to the newest checkpoint that the oldest version kept
+    can be read from.
+    """
+    kept = {newest: files(path, newest)} | {version: found for version in pinned if (found := _whole(path, version)) is not None}
+    lost = next((name for name in kept[newest] if not os.path.exists(name)), None)
+    if lost is not None:
+        raise Damaged(f"file {lost} is gone, and the newest version of its table needs it", hint="kappa replay makes a new build of it")
+    needed = {name for names in kept.values() for name in names}
+    deleted = 0
+    for folder, folders, names in os.walk(path):
+        if _LOG in folders:
+            folders.remove(_LOG)
+        for name in names:
+            file = os.path.join(folder, name)
+            # Spark writes `.NAME.crc` beside NAME.
+            subject = os.path.join(folder, name[1:].removesuffix(".crc")) if name.startswith(".") else file
+            if subject not in needed:
+                Path(file).unlink(missing_ok=True)
+                deleted += subject == file
+    _delete_old_log(Path(path) / _LOG, min(kept))
+    return deleted
+
+
+def _whole(path: str, version: int) -> tuple[str, ...] | None:
+    try:
+        found = files(path, version)
+    except Damaged:
+        return None
+    return found if all(os.path.exists(name) for name in found) else None
+
+
+def _delete_old_log(log: Path, oldest: int) -> None:
+    names = os.listdir(log)
+    checkpoints = [int(name[:20]) for name in names if re.fullmatch(r"\d{20}\.checkpoint\.parquet", name) and int(name[:20]) <= oldest]
+    if not checkpoints:
+        return
+    base = max(checkpoints)
+    for name in names:
+        version = _VERSION.match(name.removeprefix("."))
+        if version is not None and int(version[1]) < base:
+            (log / name).unlink(missing_ok=True)
+
+
+def _properties(mark: Mark, guard: Guard | None) -> CommitProperties:
+    # `userMetadata` is where Spark's Delta keeps it too, so both writers' commits read the same. One writer: no retries.
+    return CommitProperties(
+        custom_metadata={"userMetadata": mark.to_json()},
+        max_commit_retries=0,
+        app_transactions=None if guard is None else [Transaction(guard.application, guard.number)],
+    )
+
+
+def _open(path: str) -> DeltaTable:
+    try:
+        return DeltaTable(_url(path))
+    except TableNotFoundError:
+        raise
+    except (DeltaError, OSError) as error:
+        raise Damaged(f"table {path} cannot be opened: {_first_line(error)}", hint="kappa replay makes a new build of it") from error
+
+
+def _at(path: str, version: int) -> DeltaTable:
+    try:
+        return DeltaTable(_url(path), version=version)
+    except (DeltaError, OSError) as error:
+        raise Damaged(f"version {version} of {path} cannot be opened: {_first_line(error)}", hint="a lease may have run out: ask again") from error
+
+
+def _told(act: Callable[[], _Answer], otherwise: str) -> _Answer:
+    try:
+        return act()
+    except (DeltaError, OSError, ValueError, pa.ArrowException) as error:
+        text = str(error)
+        # Casts and decimals that overflow are refused by DataFusion in these words.
+        if "out of range" in text or "too large to store" in text or "Overflow" in text:
+            raise Broken(f"{otherwise}: {text.rsplit('error: ', 1)[-1]}", hint="fold into a wider type: cast the column in the function") from error
+        raise KappaError(f"{otherwise}: {_first_line(error)}", hint="see whether the disk is full or the folder may be written") from error
+
+
+def _simple(kind: object) -> str:
+    match kind:
+        case str():
+            return _SIMPLE.get(kind, kind)
+        case {"type": "array", "elementType": element}:
+            return f"array<{_simple(element)}>"
+        case {"type": "struct", "fields": [*fields]}:
+            return "struct<" + ",".join(f"{field['name']}:{_simple(field['type'])}" for field in fields) + ">"
+        case _:
+            raise Damaged(f"a table has a column of the type {kind}, which Kappa does not write")
+
+
+def _url(path: str) -> str:
+    if "%" in path:
+        raise UsageError(f"the path {path} has a per cent sign, which delta-rs takes for an escape", hint="set root in kappa.toml to a folder without one")
+    return Path(path).as_uri()
+
+
+def _local(uri: str) -> str:
+    # What comes back is escaped, with or without the scheme.
+    return unquote(uri.removeprefix("file://"))
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

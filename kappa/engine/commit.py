@@ -1,0 +1,131 @@
+"""Commits a slice to one table, by one of two writers with equal results.
+
+Rows that are here in Arrow are committed from the driver by delta-rs, in some ten milliseconds; rows that are Spark's, by
+delta-spark, unless they turn out to be few. One process, one commit after the other. Law 2 is decided here: what a table
+has folded is compared with the slice by bounds, and a slice that does not follow stops the job.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import TypeAlias
+
+import pyarrow as pa
+from delta.tables import DeltaTable as SparkTable
+from pyspark.sql import DataFrame, SparkSession
+
+from kappa.arrow import arrow_schema
+from kappa.build import TableBirth, table_path
+from kappa.delta import Guard, StoredTable, ensure_table
+from kappa.engine.fold import arrow_quote, contribution_columns, merge_for, spark_quote
+from kappa.errors import Broken
+from kappa.mark import Mark
+from kappa.slices import Slice
+from kappa.store import Store
+
+# What a slice contributes to a table: rows to append, or one row per key; here, at Spark, or none.
+Rows: TypeAlias = pa.Table | DataFrame | None
+
+_APPLICATION = "spark.databricks.delta.write.txnAppId"
+_NUMBER = "spark.databricks.delta.write.txnVersion"
+_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+_REPLAY = "kappa replay makes a new build from offset zero"
+
+
+class Due(Enum):
+    """What a slice means to a table."""
+
+    FOLD = auto()
+    SKIP = auto()
+
+
+def due(mark: Mark, piece: Slice) -> Due:
+    """Whether a table folds a slice or has it already (law 2). Raises Broken where the slice does not follow. Pure."""
+    if mark.has_folded(piece):
+        return Due.SKIP
+    if mark.end.equals(piece.start) and (mark.leg, mark.slice) < (piece.leg, piece.number):
+        return Due.FOLD
+    raise Broken(
+        f"table {mark.table} of build {mark.build} has folded up to {mark.end} (slice {mark.leg}/{mark.slice}), and the next slice {piece.leg}/{piece.number} begins at {piece.start}",
+        hint=f"a checkpoint was lost or is another build's; {_REPLAY}",
+    )
+
+
+class TableWriter:
+    """Writes one table of a build."""
+
+    def __init__(self, store: Store, build: str, birth: TableBirth, *, origin: Mark, driver_rows: int) -> None:
+        """Opens the table, or makes it with the mark of the build's origin. `driver_rows`: the most that delta-rs commits."""
+        self.birth = birth
+        self.path = table_path(store, build, birth.name)
+        self._build = build
+        self._driver_rows = driver_rows
+        self._schema = arrow_schema(contribution_columns(birth))
+        self.stored: StoredTable = ensure_table(self.path, birth.columns, origin.of_table(birth.name))
+
+    @property
+    def version(self) -> int:
+        """The newest version of the table."""
+        return self.stored.version
+
+    def mark(self) -> Mark:
+        """What the table has folded, by its newest commit."""
+        return self.stored.mark()
+
+    def commit(self, rows: Rows, mark: Mark) -> str:
+        """Commits a slice's rows with its mark, and answers who did: `delta-rs`, `spark` or `mark` (no rows)."""
+        mark = mark.of_table(self.birth.name)
+        guard = Guard(f"{self._build}/{self.birth.name}/{mark.leg}", mark.slice)
+        if isinstance(rows, DataFrame):
+            return self._commit_frame(rows, mark, guard)
+        if rows is None or rows.num_rows == 0:
+            self.stored.commit_nothing(mark, guard)
+            return "mark"
+        self._commit_arrow(rows, mark, guard)
+        return "delta-rs"
+
+    def _commit_arrow(self, rows: pa.Table, mark: Mark, guard: Guard) -> None:
+        rows = rows.cast(self._schema)
+        if self.birth.keys:
+            self.stored.merge(rows, merge_for(self.birth, arrow_quote), mark, guard)
+        else:
+            self.stored.append(rows, mark, guard)
+
+    def _commit_frame(self, rows: DataFrame, mark: Mark, guard: Guard) -> str:
+        # Contributions by key are counted and used: they are kept. Rows to append are as many as the slice's; counting
+        # them reads one column of what was decoded, keeping them would need as much memory again.
+        kept = rows.persist() if self.birth.keys else rows
+        try:
+            count = kept.count()
+            if count <= self._driver_rows:
+                return self.commit(kept.toArrow() if count else None, mark)
+            before = self.version
+            self._spark_merge(kept, mark, guard) if self.birth.keys else self._spark_append(kept, mark, guard)
+        finally:
+            if self.birth.keys:
+                kept.unpersist()
+        self.stored.refresh()
+        # Delta skips a transaction that it has seen without a word.
+        if self.version == before or self.stored.mark() != mark:
+            raise Broken(f"Spark did not commit slice {mark.leg}/{mark.slice} to table {self.birth.name} of build {self._build}", hint=_REPLAY)
+        return "spark"
+
+    def _spark_append(self, rows: DataFrame, mark: Mark, guard: Guard) -> None:
+        options = {"txnAppId": guard.application, "txnVersion": str(guard.number), "userMetadata": mark.to_json()}
+        rows.write.format("delta").mode("append").options(**options).save(self.path)
+
+    def _spark_merge(self, rows: DataFrame, mark: Mark, guard: Guard) -> None:
+        session: SparkSession = rows.sparkSession
+        how = merge_for(self.birth, spark_quote)
+        into = SparkTable.forPath(session, self.path).alias("t").merge(rows.alias("s"), how.match)
+        update, insert = dict(how.update), dict(how.insert)
+        matched = into.whenMatchedUpdate(set=update) if how.update_when is None else into.whenMatchedUpdate(how.update_when, set=update)  # type: ignore[arg-type]  # delta's stubs want an invariant dict
+        settings = {_APPLICATION: guard.application, _NUMBER: str(guard.number), _METADATA: mark.to_json()}
+        for name, value in settings.items():
+            session.conf.set(name, value)
+        try:
+            matched.whenNotMatchedInsert(values=insert).execute()  # type: ignore[arg-type]  # as above
+        finally:
+            # Left set, they would make Delta skip the session's next write.
+            for name in settings:
+                session.conf.unset(name)

@@ -1,0 +1,176 @@
+"""What a slice contributes: the user's function is run on its decoded rows, held to the build's tables, and folded.
+
+A function that raises, or returns other columns than the build was born with, stops the job with the user's line: the
+same slice would fail again. Read next: engine/fold.py for what a fold is, engine/commit.py for where the rows go.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from kappa.arrow import arrow_schema
+from kappa.build import TableBirth
+from kappa.columns import Type, parse_type
+from kappa.engine.decode import Fate
+from kappa.engine.fold import aggregates, contribution_columns, latest_aggregate, spark_quote
+from kappa.errors import Broken, KappaError
+from kappa.pipeline import Pipeline
+from kappa.shape import table_births
+
+_REPLAY = "mend the function and deploy it, as a new version: kappa deploy"
+
+
+class Function:
+    """A pipeline's function, held to the tables of one build."""
+
+    def __init__(self, pipeline: Pipeline, tables: Mapping[str, TableBirth]) -> None:
+        self._pipeline = pipeline
+        self._tables = {table.name: tables[table.name] for table in pipeline.function_tables}
+        # Shapes that were found right; the same function gives the same ones, slice after slice.
+        self._right: set[tuple[tuple[str, tuple[tuple[str, str], ...]], ...]] = set()
+
+    def contributions(self, inputs: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+        """One frame per table of the function: rows to append as they are, or one row per key to fold in.
+
+        `inputs` has a frame per parameter. Nothing is computed yet. Raises Broken with the user's line.
+        """
+        returned = self._called(inputs)
+        given = {name: {field.name: field.dataType.simpleString() for field in returned[name].schema.fields} for name in self._tables}
+        self._check_shapes(given)
+        return {name: _appended(returned[name], table) if not table.keys else _folded(returned[name], table, given[name]) for name, table in self._tables.items()}
+
+    def blamed(self, error: Exception) -> KappaError | None:
+        """The user's mistake that made an action over contributions fail; None where it was none of theirs."""
+        return explained(error, self._pipeline)
+
+    def _called(self, inputs: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:
+        pipeline = self._pipeline
+        try:
+            returned: Any = pipeline.function(**inputs)
+        except Exception as error:
+            raise Broken(f"{user_line(error, pipeline)}: pipeline {pipeline.name} raised {_named(error)}", hint=_REPLAY) from error
+        wanted = sorted(self._tables)
+        if not isinstance(returned, Mapping) or sorted(returned) != wanted or not all(isinstance(rows, DataFrame) for rows in returned.values()):
+            got = ", ".join(sorted(map(str, returned))) if isinstance(returned, Mapping) else type(returned).__name__
+            raise Broken(f"{pipeline.source}: pipeline {pipeline.name} returned {got or 'nothing'}, not one DataFrame for each of {', '.join(wanted) or 'no table'}", hint=_REPLAY)
+        return returned
+
+    def _check_shapes(self, given: Mapping[str, Mapping[str, str]]) -> None:
+        shape = tuple((name, tuple(columns.items())) for name, columns in given.items())
+        if shape in self._right:
+            return
+        outputs = {name: {column: _type(kind, f"{self._pipeline.source}: table {name}") for column, kind in columns.items()} for name, columns in given.items()}
+        for made in table_births(self._pipeline, outputs):
+            born = self._tables.get(made.name)
+            if born is not None and made.columns != born.columns:
+                raise Broken(
+                    f"{self._pipeline.source}: pipeline {self._pipeline.name} returns {_listed(made)} for table {made.name}, which was born with {_listed(born)}",
+                    hint="a function's columns may not depend on the data; kappa deploy takes a changed one as a new version",
+                )
+        self._right.add(shape)
+
+
+def latest_frame(decoded: DataFrame, table: TableBirth) -> DataFrame:
+    """The newest record per key of decoded records, a tombstone among them leaving a hidden row (law 4)."""
+    kept = decoded.where(f"_fate <> {int(Fate.REJECTED)}").withColumn("_deleted", F.expr(f"_fate = {int(Fate.TOMBSTONE)}"))
+    return kept.groupBy(F.col(spark_quote(table.keys[0]))).agg(F.expr(latest_aggregate(table)).alias("_newest")).selectExpr("_newest.*")
+
+
+def collect(frames: Mapping[str, DataFrame], tables: Mapping[str, TableBirth]) -> dict[str, pa.Table]:
+    """Brings small contributions to several tables here by ONE action of Spark, as each costs some 50 ms however small."""
+    if not frames:
+        return {}
+    columns = {name: contribution_columns(tables[name]) for name in frames}
+    rows: DataFrame | None = None
+    for place, (name, frame) in enumerate(frames.items()):
+        packed = frame.selectExpr(f"{place} as place", *(_packed(other, columns[other], other == name) for other in frames))
+        rows = packed if rows is None else rows.unionAll(packed)
+    assert rows is not None
+    together: pa.Table = rows.coalesce(1).toArrow()
+    return {name: _unpacked(together, place, arrow_schema(columns[name])) for place, name in enumerate(frames)}
+
+
+def user_line(error: BaseException, pipeline: Pipeline) -> str:
+    """The last line of the user's own code that an error passed through, as file:line; else where the pipeline is declared."""
+    source = Path(pipeline.source.file)
+    # A project's modules lie beside or below the folder of its pipelines (kappa/project.py).
+    project = source.parent.parent
+    passed = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).is_relative_to(project) and not _is_ours(frame.filename)]
+    return f"{passed[-1].filename}:{passed[-1].lineno}" if passed else str(pipeline.source)
+
+
+def explained(error: Exception, pipeline: Pipeline) -> KappaError | None:
+    """An error of an action over the user's rows in a sentence of ours; None where the rows are not to blame."""
+    if not isinstance(error, PySparkException):
+        return None
+    text = str(error)
+    state = error.getSqlState() or ""
+    if "Traceback (most recent call last)" in text:
+        words = [line for line in text.splitlines() if line.strip()]
+        lines = [line.strip() for line in words if line.strip().startswith('File "') and not _is_ours(line.split('"')[1])]
+        last = next((line.strip() for line in reversed(words) if not line[0].isspace() and "Error" in line.split(":")[0]), "an error")
+        where = lines[-1].split('"')[1] + ":" + lines[-1].split("line ")[1].split(",")[0] if lines else str(pipeline.source)
+        return Broken(f"{where}: pipeline {pipeline.name} raised {last}", hint=_REPLAY)
+    # SQLSTATE classes: 22 is a value that does not fit, 42 is a name or type that does not (ISO 9075).
+    if state[:2] in {"22", "42"}:
+        first = text.strip().splitlines()[0]
+        return Broken(f"{_called_at(error) or pipeline.source}: pipeline {pipeline.name} failed on a row: {first}", hint=f"{_REPLAY}; use try_cast and the like where a value may not fit")
+    return None
+
+
+def _called_at(error: PySparkException) -> str:
+    for context in error.getQueryContext():
+        site = context.callSite() if context.contextType().name == "DataFrame" else ""
+        file, separator, line = str(site).strip().rpartition(":")
+        if separator and line.strip().isdigit():
+            return f"{file}:{line.strip()}"
+    return ""
+
+
+def _appended(rows: DataFrame, table: TableBirth) -> DataFrame:
+    return rows.select(*(F.col(spark_quote(name)) for name, _ in table.columns))
+
+
+def _folded(rows: DataFrame, table: TableBirth, given: Mapping[str, str]) -> DataFrame:
+    return rows.groupBy(*(F.col(spark_quote(key)) for key in table.keys)).agg(*(F.expr(fold) for fold in aggregates(table, given)))
+
+
+def _packed(name: str, columns: tuple[tuple[str, str], ...], own: bool) -> str:
+    if own:
+        return f"struct({', '.join(spark_quote(column) for column, _ in columns)}) as {spark_quote(name)}"
+    return f"cast(null as struct<{', '.join(f'{spark_quote(column)}: {kind}' for column, kind in columns)}>) as {spark_quote(name)}"
+
+
+def _unpacked(together: pa.Table, place: int, schema: pa.Schema) -> pa.Table:
+    own = together.filter(pc.equal(together.column("place"), place)).column(place + 1).combine_chunks()
+    arrays = own.flatten() if isinstance(own, pa.StructArray) else pa.concat_arrays(own.chunks).flatten()
+    return pa.Table.from_arrays(arrays, names=schema.names).cast(schema)
+
+
+def _is_ours(file: str) -> bool:
+    return "site-packages" in file or "/pyspark/" in file or Path(file).is_relative_to(Path(__file__).parents[1])
+
+
+def _type(kind: str, where: str) -> Type:
+    try:
+        return parse_type(kind)
+    except KappaError as error:
+        raise Broken(f"{where}: {error.message}", hint=error.hint) from error
+
+
+def _listed(table: TableBirth) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in table.columns)
+
+
+def _named(error: Exception) -> str:
+    first = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__

@@ -1,0 +1,72 @@
+"""Types of UDFs, read without a Spark session: `@udf("int")` stands at the top of a user's file.
+
+PySpark asks the JVM what "int" means as soon as the decorator runs. A project is loaded where no JVM is (the command line,
+Spark's Python workers), and a job loads its snapshot before its session starts. So there the text is read here; where a
+session is, Spark reads it as always.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+import pyspark.sql.udf
+from pyspark import SparkContext
+from pyspark.sql import types as T  # noqa: N812  # as it is written everywhere
+
+from kappa.columns import Array, Column, Decimal, Scalar, Struct, Type, parse_columns, parse_type
+from kappa.errors import DeclarationError
+
+_SCALARS: dict[str, T.DataType] = {
+    "string": T.StringType(),
+    "boolean": T.BooleanType(),
+    "tinyint": T.ByteType(),
+    "smallint": T.ShortType(),
+    "int": T.IntegerType(),
+    "bigint": T.LongType(),
+    "float": T.FloatType(),
+    "double": T.DoubleType(),
+    "date": T.DateType(),
+    "timestamp": T.TimestampType(),
+    "binary": T.BinaryType(),
+}
+_ask_spark = pyspark.sql.udf._parse_datatype_string  # noqa: SLF001  # the one place where PySpark reads the text
+
+
+def read_types_without_session() -> None:
+    """From now on this process reads the types of UDFs whether or not it has a session."""
+    pyspark.sql.udf._parse_datatype_string = read_type  # noqa: SLF001  # as above
+
+
+def read_type(text: str) -> T.DataType:
+    """The type that a DDL text stands for. Raises ValueError where it cannot be read without a session."""
+    if SparkContext._active_spark_context is not None:  # noqa: SLF001  # there is no public way to ask that doesn't start one
+        return _ask_spark(text)
+    plain = text.strip().lower()
+    if plain in _SCALARS:
+        return _SCALARS[plain]
+    try:
+        return spark_type(parse_type(text))
+    except DeclarationError:
+        try:
+            return _struct(parse_columns(text))
+        except DeclarationError as error:
+            raise ValueError(f'the type "{text}" cannot be read before Spark runs: give it as an object of pyspark.sql.types, such as IntegerType()') from error
+
+
+def spark_type(kind: Type) -> T.DataType:
+    """Spark's type of one of ours."""
+    match kind:
+        case Scalar(name):
+            return _SCALARS[name]
+        case Decimal(precision, scale):
+            return T.DecimalType(precision, scale)
+        case Array(element):
+            return T.ArrayType(spark_type(element))
+        case Struct(fields):
+            return _struct(fields)
+        case _:
+            assert_never(kind)
+
+
+def _struct(columns: tuple[Column, ...]) -> T.StructType:
+    return T.StructType([T.StructField(column.name, spark_type(column.type), column.nullable) for column in columns])

@@ -1,0 +1,155 @@
+"""How rows become contributions, and contributions fold into a table (laws 4 and 9).
+
+A slice's contribution to a table is one row per key. It is folded by a merge whose expressions are written once here and
+run by both writers: SQL that means the same to Spark and to DataFusion (delta-rs), names quoted in the way of each. Sums
+of whole numbers and decimals are added with 37 digits and cast back, which both refuse to do where the result does not
+fit; delta-rs would wrap a plain sum silently. Pure. Read next: engine/contribution.py, engine/commit.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+
+from kappa.build import TableBirth
+from kappa.columns import Decimal, Scalar, Type, parse_type
+from kappa.delta import Merge
+from kappa.engine.decode import Fate
+from kappa.table import FoldKind
+
+Quote = Callable[[str], str]
+# The order of a latest row (law 4): the broker's clock first, then what tells two records of one millisecond apart.
+_ORDER = ("_log_time", "_partition", "_offset")
+# One digit less than both engines have: Spark takes digits behind the point away from a sum that might need 39.
+_WIDE_DIGITS = 37
+_WIDE = f"decimal({_WIDE_DIGITS},0)"
+
+
+def spark_quote(name: str) -> str:
+    """A column's name as Spark's SQL has it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def arrow_quote(name: str) -> str:
+    """A column's name as DataFusion's SQL has it; without quotes it would be put in lower case."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def contribution_columns(table: TableBirth) -> tuple[tuple[str, str], ...]:
+    """The columns of a contribution: the table's own, with exact sums at 37 digits."""
+    return tuple((name, _carried(kind) if table.fold.get(name, ("", None))[0] == FoldKind.SUM else kind) for name, kind in table.columns)
+
+
+def merge_for(table: TableBirth, quote: Quote) -> Merge:
+    """How contributions fold into a table that has keys: `t` is the table, `s` the contributions."""
+    # Brackets matter: DataFusion reads `a is not distinct from b and c` as `a is not distinct from (b and c)`.
+    match = " and ".join(f"(t.{quote(key)} is not distinct from s.{quote(key)})" for key in table.keys)
+    if table.latest is not None:
+        whole = {quote(name): f"s.{quote(name)}" for name, _ in table.columns}
+        return Merge(match, update=whole, insert=whole, update_when=_newer(quote))
+    types = dict(table.columns)
+    inserted = {quote(name): _first(table, name, kind, f"s.{quote(name)}") for name, kind in table.columns}
+    updated = {quote(name): _folded(FoldKind(how), types[name], f"t.{quote(name)}", f"s.{quote(name)}") for name, (how, _) in table.fold.items()}
+    return Merge(match, update=updated, insert=inserted)
+
+
+def aggregates(table: TableBirth, given: Mapping[str, str]) -> tuple[str, ...]:
+    """Spark's SQL that aggregates each folded column over the rows of one key; `given` are the rows' columns and types."""
+    stored = dict(table.columns)
+    return tuple(f"{_aggregate(FoldKind(how), column, given, stored[name])} as {spark_quote(name)}" for name, (how, column) in table.fold.items())
+
+
+def latest_aggregate(table: TableBirth) -> str:
+    """Spark's SQL for the newest of one key's decoded records, as a struct of the table's columns."""
+    values = ", ".join(spark_quote(name) for name, _ in table.columns)
+    return f"max_by(struct({values}), struct({', '.join(_ORDER)}))"
+
+
+def latest_table(decoded: pa.Table, table: TableBirth) -> pa.Table:
+    """The newest record per key of decoded records, a tombstone among them leaving a hidden row (law 4)."""
+    columns = [decoded.column(name).to_pylist() for name in (table.keys[0], *_ORDER, "_fate")]
+    newest: dict[object, tuple[tuple[int, int, int], int]] = {}
+    for place, (key, log_time, partition, offset, fate) in enumerate(zip(*columns, strict=True)):
+        order = (log_time, partition, offset)
+        if fate != Fate.REJECTED and (key not in newest or newest[key][0] < order):
+            newest[key] = order, place
+    kept = decoded.take(pa.array([place for _, place in newest.values()], pa.int64()))
+    deleted = pa.array([fate == Fate.TOMBSTONE for fate in kept.column("_fate").to_pylist()], pa.bool_())
+    return kept.append_column("_deleted", deleted).select([name for name, _ in table.columns])
+
+
+def _carried(kind: str) -> str:
+    match parse_type(kind):
+        case Scalar("bigint"):
+            return _WIDE
+        case Decimal(scale=scale):
+            return f"decimal({_WIDE_DIGITS},{scale})"
+        case _:
+            return kind
+
+
+def _first(table: TableBirth, name: str, kind: str, contributed: str) -> str:
+    how = table.fold.get(name)
+    return f"cast({contributed} as {kind})" if how is not None and how[0] == FoldKind.SUM else contributed
+
+
+def _folded(how: FoldKind, kind: str, held: str, contributed: str) -> str:
+    match how:
+        case FoldKind.COUNT:
+            return f"{held} + {contributed}"
+        case FoldKind.SUM:
+            wide = _carried(kind)
+            added = f"cast(cast({held} as {wide}) + {contributed} as {kind})"
+        case FoldKind.MIN:
+            added = f"case when {contributed} < {held} then {contributed} else {held} end"
+        case FoldKind.MAX:
+            added = f"case when {contributed} > {held} then {contributed} else {held} end"
+    # Nulls are ignored: one side alone stays what it is.
+    return f"case when {contributed} is null then {held} when {held} is null then cast({contributed} as {kind}) else {added} end"
+
+
+def _newer(quote: Quote) -> str:
+    log_time, partition, offset = (quote(name) for name in _ORDER)
+    return (
+        f"s.{log_time} > t.{log_time} or (s.{log_time} = t.{log_time} and "
+        f"(s.{partition} > t.{partition} or (s.{partition} = t.{partition} and s.{offset} > t.{offset})))"
+    )
+
+
+def _aggregate(how: FoldKind, column: str | None, given: Mapping[str, str], stored: str) -> str:
+    if column is None:
+        return "count(1)"
+    kind = parse_type(given[column])
+    value = _one_spelling(spark_quote(column), kind)
+    match how:
+        case FoldKind.COUNT:
+            return f"count({value})"
+        case FoldKind.SUM:
+            return _sum(value, kind, stored)
+        case FoldKind.MIN:
+            return f"min({value})"
+        case FoldKind.MAX:
+            return f"max({value})"
+
+
+def _sum(value: str, kind: Type, stored: str) -> str:
+    match kind:
+        case Scalar("bigint"):
+            # In two halves of 32 bits: exact for two billion rows, where a plain sum would overflow on the way to a
+            # total that fits, or not, by the order of the rows.
+            high, low = f"cast(sum(shiftright({value}, 32)) as decimal(20,0))", f"cast(sum({value} & 4294967295L) as decimal(20,0))"
+            return f"cast({high} * 4294967296 + {low} as {_WIDE})"
+        case Scalar("float" | "double"):
+            return f"sum(cast({value} as double))"
+        case Scalar():
+            return f"cast(sum(cast({value} as bigint)) as {_WIDE})"
+        case _:
+            return f"cast(sum({value}) as {_carried(stored)})"
+
+
+def _one_spelling(value: str, kind: Type) -> str:
+    """NaN is no measure, so it is null; and there is one zero. (`-0.0 + 0.0` is `0.0`, IEEE 754.)"""
+    if kind in {Scalar("double"), Scalar("float")}:
+        return f"case when isnan({value}) then null else {value} + cast(0 as {kind}) end"
+    return value

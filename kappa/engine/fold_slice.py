@@ -1,0 +1,168 @@
+"""Folds one slice into all tables of a build, whatever leg it is of: decode once, one commit per table, one frontier.
+
+What a table has folded already is skipped, and nothing is computed for it (law 1); a slice that does not follow stops the
+job (law 2). A crash between any two steps is answered by folding the same slice again. Read next: engine/decoded.py,
+engine/contribution.py, engine/commit.py, engine/publisher.py, in the order they are used here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from kappa.build import Birth
+from kappa.engine.commit import Due, Rows, TableWriter, due
+from kappa.engine.contribution import Function, collect
+from kappa.engine.decoded import Decoded, DecodedAtSpark, DecodedHere, SeenOf
+from kappa.engine.publisher import Publisher
+from kappa.engine.trouble import translated
+from kappa.errors import Broken
+from kappa.failpoint import failpoint
+from kappa.frontier import Frontier, Tally
+from kappa.log.client import Log
+from kappa.mark import Mark
+from kappa.pipeline import Pipeline
+from kappa.shape import REJECTS_BIRTH
+from kappa.slices import Slice
+from kappa.stopwatch import Stopwatch
+from kappa.store import Store
+
+# The raw records of some topics within a slice.
+Read = Callable[[Iterable[str]], DataFrame]
+
+
+class SliceFolder:
+    """Folds slices into the tables of one build, one after the other."""
+
+    def __init__(self, store: Store, birth: Birth, pipeline: Pipeline, log: Log, *, driver_rows: int) -> None:
+        """Opens all tables, or makes those that are not there. A slice of at most `driver_rows` offsets is decoded in this process."""
+        origin = origin_mark(birth)
+        self._birth = birth
+        self._pipeline = pipeline
+        self._log = log
+        self._driver_rows = driver_rows
+        self.writers = tuple(TableWriter(store, birth.build, table, origin=origin, driver_rows=driver_rows) for table in birth.tables)
+        self._function = Function(pipeline, {table.name: table for table in birth.tables})
+        self._topic_watch = ThreadPoolExecutor(1, thread_name_prefix="topics")
+
+    def versions(self) -> dict[str, int]:
+        """The newest version of each table."""
+        return {writer.birth.name: writer.version for writer in self.writers}
+
+    def first_frontier(self) -> Frontier:
+        """What a build that has published nothing publishes first: its origin, with tables that are empty."""
+        origin = self._birth.origin_offsets
+        return Frontier(number=1, build=self._birth.build, epoch=1, offsets=origin, versions=dict.fromkeys(self.versions(), 0), published_at="")
+
+    def check_topics(self) -> None:
+        """Raises Broken where a topic is not the one that the build was born with (a re-created one has another id)."""
+        for name, born in self._birth.topic_ids.items():
+            facts = self._log.facts(name)
+            if facts is None or facts.id != born:
+                what = "is gone" if facts is None else f"was re-created: its id is {facts.id}"
+                raise Broken(f"topic {name} {what}, and build {self._birth.build} has folded the one with id {born}", hint=f"kappa replay {self._birth.pipeline} makes a new build from the topic that is there")
+
+    def fold(self, piece: Slice, spark: SparkSession, read: Read, publisher: Publisher, watch: Stopwatch) -> None:
+        """Folds a slice where it is due, and publishes it. Raises Broken, and then nothing of it is published."""
+        marks = {writer.birth.name: writer.mark() for writer in self.writers}
+        to_fold = [writer for writer in self.writers if due(marks[writer.birth.name], piece) is Due.FOLD]
+        skipped = [mark for mark in marks.values() if mark.has_folded(piece)]
+        if to_fold:
+            self._fold(piece, spark, read, to_fold, publisher.newest, skipped, watch)
+        failpoint("job.before_frontier")
+        newest = publisher.newest
+        if (newest.leg, newest.slice) != (piece.leg, piece.number):
+            with watch.step("frontier"):
+                publisher.publish(self.writers[0].mark(), self.versions())
+
+    def close(self) -> None:
+        """Ends the thread that watches the topics."""
+        self._topic_watch.shutdown(wait=False, cancel_futures=True)
+
+    def _fold(self, piece: Slice, spark: SparkSession, read: Read, to_fold: list[TableWriter], last: Frontier, skipped: list[Mark], watch: Stopwatch) -> None:
+        topics = [topic for topic in self._pipeline.topics if piece.end.only({topic.name}).distance(piece.start) > 0]
+        try:
+            with watch.step("read"):
+                decoded = self._decoded(piece, spark, read, [topic.name for topic in topics], last)
+            # The slice is read: a topic that was re-created before could have given it other records (law 2).
+            same_topics: Future[None] = self._topic_watch.submit(self.check_topics)
+            try:
+                # Compaction may have taken records away since a crash: all tables tell what was seen the first time.
+                mark = skipped[0] if skipped else next_mark(self._birth, last, piece, decoded.seen())
+                with watch.step("function"):
+                    rows = self._rows(decoded, to_fold)
+                with watch.step("topics"):
+                    same_topics.result()
+                failpoint("job.before_first_commit")
+                self._commit(rows, to_fold, mark, watch)
+            finally:
+                same_topics.cancel()
+                decoded.close()
+        except PySparkException as error:
+            raise translated(error, self._pipeline) from error
+
+    def _decoded(self, piece: Slice, spark: SparkSession, read: Read, names: list[str], last: Frontier) -> Decoded:
+        topics = [self._pipeline.topic(name) for name in names]
+        raw = read(names)
+        if piece.distance <= self._driver_rows:
+            return DecodedHere(spark, raw.toArrow(), topics, last.log_time)
+        return DecodedAtSpark(spark, raw, topics, last.log_time)
+
+    def _rows(self, decoded: Decoded, to_fold: list[TableWriter]) -> dict[str, Rows]:
+        """What each of these tables gets. Contributions of a slice that was decoded here are brought here in one action."""
+        tables = {writer.birth.name: writer.birth for writer in to_fold}
+        seen = decoded.seen()
+        rows: dict[str, Rows] = {}
+        for table in self._pipeline.latest_tables:
+            if table.name in tables and table.latest is not None:
+                rows[table.name] = decoded.latest(table.latest, tables[table.name])
+        if REJECTS_BIRTH.name in tables:
+            rows[REJECTS_BIRTH.name] = decoded.rejects()
+        fed = {topic.name for topic in self._pipeline.inputs.values() if any(one.decoded for one in seen.get(topic.name, {}).values())}
+        wanted = [table.name for table in self._pipeline.function_tables if table.name in tables]
+        if fed and wanted:
+            contributed = self._function.contributions({name: decoded.accepted(topic) for name, topic in self._pipeline.inputs.items()})
+            frames = {name: contributed[name] for name in wanted}
+            rows |= collect(frames, tables) if isinstance(decoded, DecodedHere) else frames
+        return rows
+
+    def _commit(self, rows: Mapping[str, Rows], to_fold: list[TableWriter], mark: Mark, watch: Stopwatch) -> None:
+        for place, writer in enumerate(to_fold):
+            if place:
+                failpoint("job.between_tables")
+            name = writer.birth.name
+            with watch.step(name):
+                writer.commit(rows.get(name), mark)
+
+
+def origin_mark(birth: Birth) -> Mark:
+    """The mark of a table that has folded nothing yet. Pure."""
+    return Mark(build=birth.build, table="", leg=-1, slice=-1, start=birth.origin_offsets, end=birth.origin_offsets)
+
+
+def next_mark(birth: Birth, last: Frontier, piece: Slice, seen: SeenOf) -> Mark:
+    """The mark of a slice that follows a frontier: log times and tallies carried on over what was seen in it. Pure.
+
+    Offsets of the slice that no record was seen at are counted as absent: compacted away, aborted, or a marker of a
+    transaction. So the tally adds up to the distance (I6).
+    """
+    log_time = {topic: dict(parts) for topic, parts in last.log_time.items()}
+    tally = {topic: dict(parts) for topic, parts in last.tally.items()}
+    for topic, partition, end in piece.end.items():
+        span = end - piece.start.at(topic, partition)
+        if span == 0:
+            continue
+        one = seen.get(topic, {}).get(partition)
+        decoded, tombstone, rejected = (one.decoded, one.tombstone, one.rejected) if one else (0, 0, 0)
+        absent = span - decoded - tombstone - rejected
+        if absent < 0:
+            raise Broken(f"{topic} partition {partition} gave {-absent} more records than the slice {piece.start} to {piece.end} has offsets", hint="this is a mistake in Kappa; kappa logs has the slice")
+        more = Tally(decoded=decoded, rejected=rejected, tombstone=tombstone, absent=absent)
+        tally.setdefault(topic, {})[partition] = tally.get(topic, {}).get(partition, Tally()) + more
+        if one:
+            log_time.setdefault(topic, {})[partition] = one.log_time
+    return replace(origin_mark(birth), leg=piece.leg, slice=piece.number, start=piece.start, end=piece.end, log_time=log_time, tally=tally)

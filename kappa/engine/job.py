@@ -1,0 +1,169 @@
+"""A job process: folds the log into the tables of one build, until it is asked to stop or a law does not hold.
+
+    python -m kappa.engine.job --project DIR --root ROOT --bootstrap HOST:PORT --build BUILD --leg catch-up|tail
+
+Exit code 0: asked to stop (SIGTERM), or the catch-up is at its end. Anything else is an error, said on stderr. One that a
+restart would not help (a law, a user's mistake) is also left in the build's `stopped.json`; whoever starts jobs starts this
+one again after any other. Read next: engine/catch_up.py and engine/tail.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from kappa.artifact import load_snapshot
+from kappa.build import Birth, folder, read_birth
+from kappa.engine.catch_up import CatchUp
+from kappa.engine.fold_slice import SliceFolder
+from kappa.engine.legs import LegKind, Legs, tail
+from kappa.engine.maintenance import Maintenance
+from kappa.engine.publisher import Publisher, Stopping
+from kappa.engine.session import Profile, start_session
+from kappa.engine.source import Kafka
+from kappa.engine.tail import Tail
+from kappa.errors import Broken, ExitCode, KappaError, UsageError
+from kappa.java import find_java
+from kappa.lock import Lock
+from kappa.log.client import Log
+from kappa.log.jars import ensure_jars
+from kappa.pipeline import Pipeline
+from kappa.settings import Settings, load_settings
+from kappa.stopped import ensure_not_stopped, put_stopped
+from kappa.store import Store
+
+
+class Job:
+    """One build's job, from the lock to the last slice."""
+
+    def __init__(self, settings: Settings, bootstrap_servers: str, build: str) -> None:
+        self._settings = settings
+        self._build = build
+        self._store = Store(settings.root_url)
+        self._kafka = Kafka(bootstrap_servers, settings.kafka.options)
+        self._stop = threading.Event()
+        self._publisher: Publisher | None = None
+
+    def stop(self) -> None:
+        """Asks the job to end after the slice that it is in."""
+        self._stop.set()
+        if self._publisher is not None:
+            self._publisher.stop()
+
+    def run(self, kind: LegKind) -> None:
+        """Runs a leg while holding the build's lock. Raises Conflict where another process holds it."""
+        with Lock(self._store.path(f"{folder(self._build)}/lock"), what=f"build {self._build}"):
+            try:
+                self._run(kind)
+            except (Broken, UsageError) as error:
+                put_stopped(self._store, self._build, error)
+                raise
+            except Stopping:
+                return
+
+    def _run(self, kind: LegKind) -> None:
+        birth = read_birth(self._store, self._build)
+        log = Log(self._kafka.bootstrap_servers, self._settings.kafka.options)
+        # The session's workers import what this process imports, so the snapshot comes first.
+        pipeline = load_snapshot(self._store, birth)
+        slices = SliceFolder(self._store, birth, pipeline, log, driver_rows=self._settings.engine.driver_rows)
+        try:
+            slices.check_topics()
+            publisher = Publisher(self._store, birth, hold_seconds=self._settings.rollout.hold_seconds)
+            self._publisher = publisher
+            publisher.take_over(slices.first_frontier())
+            maintenance = Maintenance(self._store, self._build, slices.writers, publisher, seconds=self._settings.engine.maintenance_seconds)
+            match kind:
+                case LegKind.CATCH_UP:
+                    self._catch_up(birth, slices, publisher, maintenance, log)
+                case LegKind.TAIL:
+                    self._tail(pipeline, slices, publisher, maintenance, log)
+        finally:
+            slices.close()
+
+    def _catch_up(self, birth: Birth, slices: SliceFolder, publisher: Publisher, maintenance: Maintenance, log: Log) -> None:
+        engine = self._settings.engine
+        topics = tuple(topic.name for topic in birth.topics)
+        runner = CatchUp(Legs(self._store, self._build), slices, publisher, maintenance, log=log, kafka=self._kafka, topics=topics)
+        with _Session(self._store, self._settings, self._build, Profile.CATCH_UP) as session:
+            ensure_not_stopped(self._store, self._build)
+            runner.run(session, self._stop, slice_records=engine.slice_records, small=engine.tail_records)
+
+    def _tail(self, pipeline: Pipeline, slices: SliceFolder, publisher: Publisher, maintenance: Maintenance, log: Log) -> None:
+        legs = Legs(self._store, self._build)
+        last = legs.last()
+        leg = last if last is not None and last.kind is LegKind.TAIL else legs.begin(tail(1 if last is None else last.number + 1, publisher.newest.offsets))
+        checkpoint = self._store.path(f"{folder(self._build)}/checkpoint/{leg.number}")
+        runner = Tail(leg, checkpoint, pipeline, slices, publisher, maintenance)
+        with _Session(self._store, self._settings, self._build, Profile.TAIL) as session:
+            runner.run(
+                session(),
+                self._kafka,
+                log,
+                self._stop,
+                at_most=self._settings.engine.tail_records,
+                on_started=lambda: ensure_not_stopped(self._store, self._build),
+            )
+
+
+class _Session:
+    """Spark, started when it is asked for first, and ended with the leg."""
+
+    def __init__(self, store: Store, settings: Settings, build: str, profile: Profile) -> None:
+        self._settings = settings
+        self._build = build
+        self._profile = profile
+        # The lock's holder alone comes here, so what a dead one left is nobody's.
+        self._folder: Path = store.path(f"{folder(build)}/spark")
+        self._running: SparkSession | None = None
+
+    def __enter__(self) -> Callable[[], SparkSession]:
+        return self._session
+
+    def __exit__(self, *_: object) -> None:
+        if self._running is not None:
+            self._running.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _session(self) -> SparkSession:
+        if self._running is None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            settings = self._settings
+            jars = ensure_jars(find_java(), cache=settings.jars.cache, repository=settings.jars.repository)
+            self._running = start_session(
+                profile=self._profile, name=self._build, memory=settings.engine.memory, jars=jars, local_dir=self._folder, cores=settings.engine.cores
+            )
+        return self._running
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command: answers by its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m kappa.engine.job")
+    for name in ("project", "root", "bootstrap", "build"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--leg", required=True, type=LegKind, choices=list(LegKind))
+    given = parser.parse_args(arguments)
+    try:
+        job = Job(load_settings(Path(given.project), root=given.root), given.bootstrap, given.build)
+        signal.signal(signal.SIGTERM, lambda _number, _frame: job.stop())
+        job.run(given.leg)
+    except KappaError as error:
+        print(f"{error.message}\n{error.hint}".strip(), file=sys.stderr, flush=True)
+        return int(error.exit_code)
+    return int(ExitCode.OK)
+
+
+if __name__ == "__main__":
+    code = main()
+    # Spark's and Kafka's threads must not keep a process whose work is done; its JVM ends with it.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,94 @@
+"""The legs of a build: each stretch of its job is written down, put if absent, before it begins.
+
+A catch-up is bounded and its slices are planned in its record, so that they are the same after a crash; the tail is
+unbounded, and its slices are the micro-batches of its own checkpoint. Read next: engine/catch_up.py, engine/tail.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pydantic import TypeAdapter, ValidationError
+
+from kappa.build import folder
+from kappa.errors import Broken, Damaged
+from kappa.frontier import OffsetsField
+from kappa.offsets import Offsets
+from kappa.slices import Slice, cut
+from kappa.store import NumberedRecords, Store
+
+
+class LegKind(StrEnum):
+    """What a leg reads."""
+
+    CATCH_UP = "catch-up"
+    TAIL = "tail"
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """One leg: where it begins and, of a catch-up, where each of its planned slices ends."""
+
+    number: int
+    kind: LegKind
+    start: OffsetsField
+    ends: tuple[OffsetsField, ...] = ()
+    format: int = 1
+
+    @property
+    def end(self) -> Offsets:
+        """Where the last planned slice ends."""
+        return self.ends[-1] if self.ends else self.start
+
+    def slices_after(self, committed: Offsets) -> Iterator[Slice]:
+        """The planned slices that are not behind `committed`, beginning with the one that a crash may have cut short."""
+        start = self.start
+        for number, end in enumerate(self.ends):
+            if not committed.covers(end):
+                yield Slice(self.number, number, start, end)
+            start = end
+
+
+_LEG = TypeAdapter(Leg)
+
+
+class Legs:
+    """The legs of one build."""
+
+    def __init__(self, store: Store, build: str) -> None:
+        self._build = build
+        self._records = NumberedRecords(store, f"{folder(build)}/legs")
+
+    def last(self) -> Leg | None:
+        """The newest leg; None where none has begun."""
+        found = self._records.last()
+        if found is None:
+            return None
+        try:
+            return _LEG.validate_python(found[1])
+        except ValidationError as error:
+            raise Damaged(f"leg {found[0]} of build {self._build} cannot be read: {error.errors()[0]['msg']}") from error
+
+    def begin(self, leg: Leg) -> Leg:
+        """Writes a leg down. Raises Broken where another process has begun one of that number."""
+        if not self._records.put(leg.number, _LEG.dump_python(leg, mode="json")):
+            raise Broken(f"leg {leg.number} of build {self._build} was begun by another process", hint="two jobs ran for one build; kappa logs says which")
+        return leg
+
+
+def catch_up(number: int, start: Offsets, end: Offsets, *, at_most: int) -> Leg:
+    """A bounded leg from `start` to `end`, in slices of about `at_most` offsets. Pure."""
+    return Leg(number, LegKind.CATCH_UP, start, tuple(piece.end for piece in cut(number, start, end, at_most=at_most)))
+
+
+def tail(number: int, start: Offsets) -> Leg:
+    """An unbounded leg from `start`. Pure."""
+    return Leg(number, LegKind.TAIL, start)
+
+
+def has_tail(store: Store, build: str) -> bool:
+    """True where the build's tail is written down: then it has caught up, and only its tail is started."""
+    last = Legs(store, build).last()
+    return last is not None and last.kind is LegKind.TAIL

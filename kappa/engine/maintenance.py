@@ -1,0 +1,97 @@
+"""Keeps a build's tables in shape, between slices and in the job itself: a table has one writer (laws 3 and 11).
+
+Small files are joined and the log is checkpointed; the frontier is published again at the new versions; the floor is put,
+and only then the leases are listed and what nobody needs is deleted: by file list, never by age. What is kept afterwards is
+the newest version of each table and those that a lease pins. Read next: kappa/lease.py for the reader's half.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from kappa.delta import delete_unneeded
+from kappa.engine.commit import TableWriter
+from kappa.engine.publisher import Publisher
+from kappa.frontier import Frontiers
+from kappa.lease import Lease, live_leases, put_floor
+from kappa.store import Store
+
+# Files of this size are left alone: a table of a gigabyte is some thirty of them, and what is written again to join small
+# ones stays within what a second can write.
+_TARGET_BYTES = 32 * 1024 * 1024
+# So many small files are worth joining: each costs every query about a millisecond.
+_MANY = 8
+# A log so long is worth a checkpoint: opening the table reads it all.
+_LONG_LOG = 20
+
+
+class Maintenance:
+    """The upkeep of one build's tables."""
+
+    def __init__(
+        self,
+        store: Store,
+        build: str,
+        writers: Sequence[TableWriter],
+        publisher: Publisher,
+        *,
+        seconds: float,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`seconds` lie at least between two runs; `clock` gives seconds since 1970, as leases have them."""
+        self._store = store
+        self._build = build
+        self._writers = writers
+        self._publisher = publisher
+        self._seconds = seconds
+        self._clock = clock
+        self._last = clock()
+        self._checkpoints = {writer.birth.name: 0 for writer in writers}
+        # What was there after the last run: nothing new and no lease then means nothing to do now.
+        self._settled = (0, 0)
+
+    def run_if_due(self) -> bool:
+        """Runs when it is time and something is there to do, and no hold keeps the frontier still; answers whether it ran."""
+        if self._clock() - self._last < self._seconds or self._publisher.is_held():
+            return False
+        leases = len(self._store.names("leases"))
+        if self._settled == (self._publisher.newest.number, 0) and leases == 0:
+            return False
+        self.run()
+        self._settled = (self._publisher.newest.number, leases)
+        return True
+
+    def run(self) -> None:
+        """Brings all tables of the build into shape. Nothing may be committing meanwhile."""
+        for writer in self._writers:
+            self._ensure_compact(writer)
+        versions = {writer.birth.name: writer.version for writer in self._writers}
+        newest = self._publisher.newest
+        if dict(newest.versions) != versions:
+            newest = self._publisher.republish(versions)
+        put_floor(self._store, self._build, newest.number)
+        leases = live_leases(self._store, self._clock())
+        for writer in self._writers:
+            delete_unneeded(writer.path, writer.version, pinned_versions(leases, self._build, writer.birth.name))
+            # What the handle has read of the log may be gone now.
+            writer.stored.reopen()
+        Frontiers(self._store, self._build).delete_below(newest.number)
+        self._last = self._clock()
+
+    def _ensure_compact(self, writer: TableWriter) -> None:
+        if wants_joining(writer.stored.file_sizes()):
+            writer.stored.compact(writer.mark(), target_bytes=_TARGET_BYTES)
+        if writer.version - self._checkpoints[writer.birth.name] >= _LONG_LOG:
+            writer.stored.checkpoint()
+            self._checkpoints[writer.birth.name] = writer.version
+
+
+def wants_joining(sizes: Iterable[int]) -> bool:
+    """True where a table has many files below the target size. Pure."""
+    return sum(size < _TARGET_BYTES for size in sizes) >= _MANY
+
+
+def pinned_versions(leases: Iterable[Lease], build: str, table: str) -> frozenset[int]:
+    """The versions of one table that leases pin. Pure."""
+    return frozenset(lease.pins[build].versions[table] for lease in leases if build in lease.pins and table in lease.pins[build].versions)

@@ -1,0 +1,109 @@
+"""What a pipeline's function may not do to its rows, and how the same is said in Kappa. Pure: reads Spark's plan as JSON.
+
+A function must give each row's contribution from that row alone; otherwise a replay in large slices would give other rows
+than the tail in small ones (the law of slices). The analysed plan is what Spark made of the function, however it is
+written; operators not known here are refused too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class NotRowLocal:
+    """Something in a plan that looks beyond a row: what it does, how to say it here, and the calls that bring it about."""
+
+    what: str
+    hint: str
+    calls: tuple[str, ...] = ()
+
+
+_KEYS = "give the table keys and a fold, Table(..., keys=(...), fold={...}): Kappa groups and folds; an average is a sum and a count, divided in a View"
+_VIEW = 'join the tables when they are read: View("name", "select ... from a join b using (key)")'
+_GROUPED = NotRowLocal("groups rows", _KEYS, ("groupBy", "groupby", "agg", "rollup", "cube", "groupingSets", "describe", "summary"))
+_JOINED = NotRowLocal("joins", _VIEW, ("join", "crossJoin", "lateralJoin"))
+_WINDOWED = NotRowLocal("looks at other rows through a window", 'make the window a key: keys=(..., "hour"), with hour a column such as date_trunc("hour", "at")', ("over",))
+_DISTINCT = NotRowLocal(
+    "drops repeated rows", "give the table those columns as keys: there is one row per key", ("distinct", "dropDuplicates", "drop_duplicates", "dropDuplicatesWithinWatermark")
+)
+_SORTED = NotRowLocal("sorts rows", "order them in the query or in a View", ("orderBy", "sort", "sortWithinPartitions"))
+_LIMITED = NotRowLocal("takes only some rows", "choose them by a condition (where), or limit in the query or in a View", ("limit", "offset"))
+_SAMPLED = NotRowLocal("takes rows at random", 'choose them by a condition on a column, such as where("crc32(id) % 10 = 0")', ("sample", "sampleBy", "randomSplit"))
+_COMPARED = NotRowLocal("compares sets of rows", _VIEW, ("intersect", "intersectAll", "subtract", "exceptAll"))
+_MAPPED = NotRowLocal("hands many rows at once to Python", "use a scalar udf or pandas_udf in select or withColumn", ("mapInPandas", "mapInArrow"))
+_SPREAD = NotRowLocal("spreads rows anew", "leave it out: Kappa spreads the rows", ("repartition", "repartitionByRange", "coalesce"))
+_ASKED = NotRowLocal("asks other rows by a subquery", "make the other rows a table of their own, and bring both together in a View", ("scalar", "exists"))
+_FROM_ELSEWHERE = NotRowLocal(
+    "brings in rows that do not come from its topics", "produce them to a topic and read that: a replay must find them again", ("createDataFrame", "range", "table", "rdd", "toDF")
+)
+
+# By class name in Spark 4's catalyst.plans.logical.
+_OPERATORS: Mapping[str, NotRowLocal] = {
+    **dict.fromkeys(("Aggregate", "GroupingSets", "Pivot", "TypedAggregate", "MapGroups", "CoGroup", "TransformWithState"), _GROUPED),
+    **dict.fromkeys(("FlatMapGroupsInPandas", "FlatMapGroupsInArrow", "FlatMapCoGroupsInPandas", "FlatMapCoGroupsInArrow", "TransformWithStateInPySpark"), _GROUPED),
+    **dict.fromkeys(("Join", "LateralJoin", "AsOfJoin", "NearestByJoin"), _JOINED),
+    **dict.fromkeys(("Window", "WindowGroupLimit", "WindowInPandas"), _WINDOWED),
+    **dict.fromkeys(("Distinct", "Deduplicate", "DeduplicateWithinWatermark"), _DISTINCT),
+    "Sort": _SORTED,
+    **dict.fromkeys(("GlobalLimit", "LocalLimit", "LimitAll", "Offset", "Tail"), _LIMITED),
+    "Sample": _SAMPLED,
+    **dict.fromkeys(("Intersect", "Except"), _COMPARED),
+    **dict.fromkeys(("MapInPandas", "MapInArrow", "PythonMapInArrow", "MapPartitions", "MapElements"), _MAPPED),
+    **dict.fromkeys(("Repartition", "RepartitionByExpression", "RebalancePartitions"), _SPREAD),
+    "AttachDistributedSequence": NotRowLocal("numbers rows", "use _partition and _offset: together they are a row's place in its topic", ("zipWithIndex",)),
+    "CollectMetrics": NotRowLocal("counts rows in passing", _KEYS, ("observe",)),
+}
+# Whose line is worth knowing.
+TELLING_CALLS = frozenset(call for each in (*_OPERATORS.values(), _ASKED, _FROM_ELSEWHERE) for call in each.calls) | {"sql"}
+_ROW_LOCAL = frozenset({"Project", "Filter", "Generate", "Union", "Expand", "SubqueryAlias", "View", "ResolvedHint"})
+_CHANGING = frozenset(
+    {"CurrentDate", "CurrentTime", "CurrentTimestamp", "CurrentTimestampLike", "LocalTimestamp", "Now", "CurrentBatchTimestamp", "CurrentUser"}
+    | {"Rand", "Randn", "RandStr", "Uniform", "Uuid", "Shuffle", "MonotonicallyIncreasingID", "SparkPartitionID", "InputFileName", "InputFileBlockStart", "InputFileBlockLength"}
+)
+
+
+def not_row_local(plan: list[Any], given: Sequence[bool]) -> NotRowLocal | None:
+    """The first thing in an analysed plan (TreeNode.toJSON) that looks beyond a row; None where all is row-local.
+
+    `given` says of each leaf, in order, whether it is a frame that the function was given.
+    """
+    leaves = iter(given)
+    for node in plan:
+        operator = _class(node)
+        if operator in _OPERATORS:
+            return _OPERATORS[operator]
+        inside = next(filter(None, map(_in_expression, _nested(node))), None)
+        if inside is not None:
+            return inside
+        if node["num-children"] == 0 and not next(leaves):
+            return _FROM_ELSEWHERE
+        if node["num-children"] > 0 and operator not in _ROW_LOCAL:
+            return NotRowLocal(f"uses Spark's operator {operator}", "use select, where, withColumn, explode, union and scalar functions")
+    return None
+
+
+def _in_expression(node: Any) -> NotRowLocal | None:
+    kind = _class(node)
+    if kind.endswith("Subquery") or kind in {"Exists", "ListQuery"}:
+        return _ASKED
+    if kind in _CHANGING or (kind == "PythonUDF" and node.get("udfDeterministic") is False):
+        return NotRowLocal(f"uses {kind}, which gives another value each time", "take it from the record: _timestamp, _partition and _offset stand beside the event's columns")
+    if kind == "WindowExpression":
+        return _WINDOWED
+    return None
+
+
+def _nested(value: Any) -> Iterator[Any]:
+    """The expressions and plans inside a node's fields."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for each in inner:
+        if isinstance(each, dict) and "class" in each:
+            yield each
+        yield from _nested(each)
+
+
+def _class(node: Any) -> str:
+    return str(node.get("class", "")).rpartition(".")[2].removesuffix("$")

@@ -1,0 +1,129 @@
+"""The tail: Spark's structured stream from where the catch-up ended, each micro-batch one slice.
+
+Two threads: Spark's callback folds; the job's main thread looks after the journal and, between slices, after the tables.
+Read next: engine/fold_slice.py for a slice, engine/publisher.py for the hold.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from kappa.engine.fold_slice import SliceFolder
+from kappa.engine.legs import Leg
+from kappa.engine.maintenance import Maintenance
+from kappa.engine.publisher import Publisher, Stopping
+from kappa.engine.source import Kafka, batch_bounds, has_begun, read_tail
+from kappa.engine.trouble import translated
+from kappa.errors import KappaError
+from kappa.failpoint import failpoint
+from kappa.log.client import Log
+from kappa.offsets import Offsets
+from kappa.pipeline import Pipeline
+from kappa.slices import Slice
+from kappa.stopwatch import Stopwatch
+
+# How often the journal is looked at: a hold is acknowledged within this time.
+_LOOK_SECONDS = 0.05
+# A line in the log so often says how the tail is doing; one per slice would fill a disk.
+_REPORT_SECONDS = 10.0
+
+
+class Tail:
+    """The unbounded leg of one build."""
+
+    def __init__(self, leg: Leg, checkpoint: Path, pipeline: Pipeline, folder: SliceFolder, publisher: Publisher, maintenance: Maintenance) -> None:
+        self._leg = leg
+        self._checkpoint = checkpoint
+        self._pipeline = pipeline
+        self._folder = folder
+        self._publisher = publisher
+        self._maintenance = maintenance
+        # Who has it may touch the tables.
+        self._turn = threading.Lock()
+        self._ended = False
+        self._failure: BaseException | None = None
+        self._report = _Report()
+
+    def run(self, spark: SparkSession, kafka: Kafka, log: Log, stop: threading.Event, *, at_most: int, on_started: Callable[[], None]) -> None:
+        """Folds micro-batches until asked to stop. Raises what made the stream end."""
+        topics = tuple(topic.name for topic in self._pipeline.topics)
+        start = self._leg.start
+        if not has_begun(self._checkpoint):
+            # Spark wants every partition named; those that came after the leg was written down begin at 0 (law 12).
+            start = start.highest(Offsets({topic: dict.fromkeys(parts, 0) for topic, parts in log.end(topics).next.items()}))
+        frame = read_tail(spark, kafka, start, topics, at_most=at_most)
+        query = frame.writeStream.foreachBatch(self._fold).option("checkpointLocation", str(self._checkpoint)).start()
+        on_started()
+        try:
+            while query.isActive and not stop.wait(_LOOK_SECONDS):
+                self._publisher.look()
+                self._upkeep()
+        finally:
+            self._end(query)
+        if not stop.is_set():
+            raise self._reason(query)
+
+    def _fold(self, frame: DataFrame, batch: int) -> None:
+        with self._turn:
+            if self._ended:
+                # A batch that returned would count as folded.
+                raise Stopping
+            try:
+                watch = Stopwatch()
+                start, end = batch_bounds(self._checkpoint, batch, self._leg.start)
+                piece = Slice(self._leg.number, batch, start, end)
+                self._folder.fold(piece, frame.sparkSession, lambda _topics: frame, self._publisher, watch)
+                self._report.add(piece, watch)
+                failpoint("job.before_checkpoint")
+            except BaseException as error:
+                self._failure = error
+                raise
+
+    def _upkeep(self) -> None:
+        if self._turn.acquire(blocking=False):
+            try:
+                self._maintenance.run_if_due()
+            finally:
+                self._turn.release()
+
+    def _end(self, query: StreamingQuery) -> None:
+        """Lets the slice that is in work come to its end, and ends the stream."""
+        with self._turn:
+            self._ended = True
+        try:
+            query.stop()
+        except PySparkException as error:
+            print(f"the stream did not stop: {error}", file=sys.stderr, flush=True)
+
+    def _reason(self, query: StreamingQuery) -> BaseException:
+        if self._failure is not None:
+            return self._failure
+        error = query.exception()
+        return KappaError("the stream ended", hint="the job is started again by itself") if error is None else translated(error, self._pipeline)
+
+
+class _Report:
+    """What the tail did since the last line in the log."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+        self._slices = self._offsets = 0
+        self._steps: dict[str, float] = {}
+
+    def add(self, piece: Slice, watch: Stopwatch) -> None:
+        self._slices += 1
+        self._offsets += piece.distance
+        for name, seconds in {**watch.seconds, "all": watch.total}.items():
+            self._steps[name] = self._steps.get(name, 0.0) + seconds
+        if time.monotonic() - self._since >= _REPORT_SECONDS or self._slices == 1:
+            means = ", ".join(f"{name} {seconds * 1000 / self._slices:.0f}" for name, seconds in self._steps.items())
+            print(f"{self._slices} slices up to {piece.leg}/{piece.number}, {self._offsets} offsets (mean ms: {means})", file=sys.stderr, flush=True)
+            self.__init__()  # type: ignore[misc]  # a new report begins

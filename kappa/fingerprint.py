@@ -1,0 +1,98 @@
+"""The version of a pipeline: the fingerprint of what decides its rows. Pure.
+
+Code that its function reaches (reach.py), its topics, tables and views, and the platform's semantics number. Comments,
+docstrings, layout and annotations don't count; a changed helper in another module does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kappa.pipeline import Pipeline
+from kappa.reach import reach
+from kappa.semantics import SEMANTICS
+from kappa.sources import Find
+from kappa.table import Table, View
+from kappa.topic import Topic
+
+# Ten hexadecimal digits: two versions of one pipeline meet by chance once in a million million.
+_VERSION_DIGITS = 10
+_PART_DIGITS = 16
+_SEMANTICS = "semantics"
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """A version, and the parts it is made of: `function pipelines/flights.py:on_time` -> hash."""
+
+    version: str
+    parts: Mapping[str, str]
+
+
+def fingerprint(pipeline: Pipeline, module: str, attribute: str, find: Find) -> Fingerprint:
+    """The fingerprint of a pipeline that stands in `module` as `attribute`.
+
+    Raises DeclarationError where it cannot be told what decides its rows.
+    """
+    code = {part: _hash(text, _PART_DIGITS) for part, text in reach(module, attribute, find).items()}
+    topics = {f"topic {topic.name}": _hash(_topic(topic, pipeline), _PART_DIGITS) for topic in pipeline.topics}
+    tables = {f"table {table.name}": _hash(_table(table), _PART_DIGITS) for table in pipeline.tables}
+    views = {f"view {view.name}": _hash(_view(view), _PART_DIGITS) for view in pipeline.views}
+    parts = {**code, **topics, **tables, **views, _SEMANTICS: str(SEMANTICS)}
+    return Fingerprint(version_of(parts), parts)
+
+
+def version_of(parts: Mapping[str, str]) -> str:
+    """The version that parts make up."""
+    return _hash(json.dumps(parts, sort_keys=True), _VERSION_DIGITS)
+
+
+def differences(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, ...]:
+    """Why two versions differ, a sentence for each part: `function on_time in pipelines/flights.py changed`."""
+    said = []
+    for part in sorted({*old, *new}, key=_rank):
+        if part not in old:
+            said.append(f"{_name(part)} is new")
+        elif part not in new:
+            said.append(f"{_name(part)} is gone")
+        elif old[part] != new[part]:
+            said.append(f"{_name(part)} changed ({old[part]} to {new[part]})" if part == _SEMANTICS else f"{_name(part)} changed")
+    return tuple(said)
+
+
+def _topic(topic: Topic, pipeline: Pipeline) -> str:
+    # Its config says how Kafka keeps records, not what they mean; the parameters say where its rows go.
+    parameters = sorted(name for name, bound in pipeline.inputs.items() if bound.name == topic.name)
+    return json.dumps([topic.kind, topic.partitions, topic.key, [str(column) for column in topic.columns], parameters])
+
+
+def _table(table: Table) -> str:
+    return json.dumps([table.keys, [(column, str(fold)) for column, fold in table.fold.items()], table.latest.name if table.latest else None, table.checks])
+
+
+def _view(view: View) -> str:
+    return json.dumps(view.sql)
+
+
+def _name(part: str) -> str:
+    kind, _, rest = part.partition(" ")
+    path, colon, name = rest.rpartition(":")
+    if part == _SEMANTICS:
+        return "what Kappa means by a valid record and a fold"
+    if kind == "statements":
+        return f"what importing {rest} does"
+    return f"{kind} {name} in {path}" if colon else f"{kind} {rest}"
+
+
+def _rank(part: str) -> tuple[int, str]:
+    # The user's own edits first: code, then declarations, then what the platform changed.
+    order = ("function", "class", "value", "statements", "module", "topic", "table", "view", _SEMANTICS)
+    kind = part.partition(" ")[0]
+    return order.index(kind) if kind in order else len(order), part
+
+
+def _hash(text: str, digits: int) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:digits]

@@ -1,0 +1,63 @@
+"""The mark that every commit of a build's table carries: up to where the table has folded, and what became of the offsets.
+
+It is the `userMetadata` of the Delta commit and the one owner of that fact (law 3: every commit repeats it). A frontier
+is made of marks. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from kappa.errors import Damaged
+from kappa.frontier import OffsetsField, Tally
+from kappa.slices import Slice
+
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Which slice a table folded last. A table that is new stands at its build's origin, with leg and slice -1.
+
+    `log_time` is the running maximum of the broker's timestamp, in milliseconds, and `tally` what became of the offsets
+    since the origin, both per topic and partition and with this slice in them.
+    """
+
+    build: str
+    table: str
+    leg: int
+    slice: int
+    start: Annotated[OffsetsField, Field(alias="from")]
+    end: Annotated[OffsetsField, Field(alias="to")]
+    log_time: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    tally: Mapping[str, Mapping[int, Tally]] = field(default_factory=dict)
+    format: int = 1
+
+    def to_json(self) -> str:
+        """As the commit carries it."""
+        return _MARK.dump_json(self, by_alias=True).decode()
+
+    def of_table(self, table: str) -> Mark:
+        """The same slice, for another table of the build."""
+        return replace(self, table=table)
+
+    def has_folded(self, piece: Slice) -> bool:
+        """True where exactly this slice was folded last. Its bounds are compared, not its number alone (law 2)."""
+        return (self.leg, self.slice) == (piece.leg, piece.number) and self.start.equals(piece.start) and self.end.equals(piece.end)
+
+
+_MARK: TypeAdapter[Mark] = TypeAdapter(Mark)
+
+
+def parse_mark(text: Any, *, where: str) -> Mark:
+    """Reads a mark; `where` names the commit in errors. Raises Damaged where it is none."""
+    if not isinstance(text, str):
+        raise Damaged(f"{where} carries no mark of Kappa", hint="another program has written to the table; kappa replay makes a new build of it")
+    try:
+        return _MARK.validate_python(json.loads(text))
+    except (ValueError, ValidationError) as error:
+        raise Damaged(f"{where} carries a mark that cannot be read: {text[:200]}") from error

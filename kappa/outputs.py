@@ -1,0 +1,100 @@
+"""What columns a pipeline's function returns for each table: learned once per version, by a child process, and kept.
+
+A plan must know columns and yet run nothing here: engine/describe.py runs the function on empty frames in a Spark session
+of its own. What it found lies under `cache/describe/<version>.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kappa.columns import Type, parse_type
+from kappa.errors import DeclarationError, KappaError
+from kappa.java import find_java
+from kappa.log.jars import ensure_jars
+from kappa.pipeline import Pipeline
+from kappa.settings import Settings
+from kappa.store import Store
+
+# Table -> column -> type, in the function's order.
+Outputs = Mapping[str, Mapping[str, Type]]
+_FORMAT = 1
+# Six seconds on a quiet machine; a function that takes longer than this on no rows does not end.
+_PATIENCE_SECONDS = 240.0
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A pipeline to describe: where it stands, and its version, under which the answer is kept."""
+
+    pipeline: Pipeline
+    module: str
+    version: str
+
+
+def learn_outputs(settings: Settings, store: Store, folder: Path, wanted: Mapping[str, Described]) -> Mapping[str, Outputs]:
+    """The outputs of each pipeline of the project in `folder`, from the cache where its version was described before.
+
+    Raises DeclarationError, with the user's line, where a function fails, is not row-local, or does not return what its
+    tables need.
+    """
+    found: dict[str, Outputs] = {}
+    for name, described in wanted.items():
+        kept = {} if not described.pipeline.function_tables else _kept(store, described.version)
+        if kept is not None:
+            found[name] = kept
+    missing = {name: described for name, described in wanted.items() if name not in found}
+    if missing:
+        answers = _ask(settings, folder, missing)
+        for name, described in missing.items():
+            answer = answers[name]
+            if "message" in answer:
+                raise DeclarationError(answer["message"], hint=answer["hint"])
+            store.put_json(_cache(described.version), {"format": _FORMAT, "tables": answer["tables"]})
+            found[name] = _typed(answer["tables"])
+    return found
+
+
+def _kept(store: Store, version: str) -> Outputs | None:
+    document = store.get_json(_cache(version))
+    return _typed(document["tables"]) if document is not None and document.get("format") == _FORMAT else None
+
+
+def _ask(settings: Settings, folder: Path, missing: Mapping[str, Described]) -> Any:
+    jars = ensure_jars(find_java(), cache=settings.jars.cache, repository=settings.jars.repository)
+    # The JVM may still be at its last words when its files go.
+    with tempfile.TemporaryDirectory(prefix="kappa-describe-", ignore_cleanup_errors=True) as scratch:
+        request = {
+            "folder": str(folder),
+            "jars": [str(jar) for jar in jars.spark],
+            "pipelines": {name: described.module for name, described in missing.items()},
+        }
+        (Path(scratch) / "request.json").write_text(json.dumps(request), encoding="utf-8")
+        command = [sys.executable, "-m", "kappa.engine.describe", scratch]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL, check=False, timeout=_PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            names = ", ".join(missing)
+            raise KappaError(
+                f"the function of {names} did not return within {_PATIENCE_SECONDS:.0f} seconds, on no rows", hint="it must only build up frames and return them"
+            ) from error
+        answer = Path(scratch) / "answer.json"
+        if not answer.exists():
+            last = (done.stderr.strip().splitlines() or [f"it ended with {done.returncode} and said nothing"])[-1]
+            raise KappaError(f"the pipelines could not be described: {last}", hint="see whether Spark starts here: python -m kappa.setup")
+        return json.loads(answer.read_text(encoding="utf-8"))
+
+
+def _typed(tables: Mapping[str, list[tuple[str, str]]]) -> Outputs:
+    return {table: {column: parse_type(kind) for column, kind in columns} for table, columns in tables.items()}
+
+
+def _cache(version: str) -> str:
+    return f"cache/describe/{version}.json"

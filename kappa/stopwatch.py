@@ -1,0 +1,37 @@
+"""A stopwatch: how long the steps of a piece of work took, for a line in a log. Decides nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Stopwatch:
+    """Sums up seconds per named step."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._seconds: dict[str, float] = {}
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Adds the time of the block to a step."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._seconds[name] = self._seconds.get(name, 0.0) + time.monotonic() - began
+
+    @property
+    def total(self) -> float:
+        """Seconds since it was made."""
+        return time.monotonic() - self._began
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Seconds per step, in the order they were taken first."""
+        return dict(self._seconds)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {seconds * 1000:.0f}" for name, seconds in self._seconds.items())
