@@ -1,0 +1,255 @@
+"""The controller: folds the journal, looks at each active rollout, takes one step of it. And the two things people ask of it.
+
+It remembers nothing that matters: state is a fold of the journal, so after a crash the next tick goes on from there. It
+starts no process itself (Processes) and reads no topic's records. Read next: promote.py for the steps of a switch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol, assert_never
+
+from kappa.engine.legs import has_tail
+
+from kappa.build import read_birth
+from kappa.errors import Broken, Conflict, KappaError, UsageError
+from kappa.failpoint import failpoint
+from kappa.frontier import Frontiers
+from kappa.journal import Abandoned, CaughtUp, Event, Failed, Held, Journal, Record, Retired, Served, SwitchAsked
+from kappa.offsets import Offsets
+from kappa.settings import RolloutSettings
+from kappa.stopped import Stopped
+from kappa.store import Store
+from replay.promote import comparable_topics, ensure_acknowledged, next_promote_step
+from replay.retire import ensure_data_deleted, ensure_orphans_deleted
+from replay.rollout import Phase, Rollout, State, advance, check_may_follow, fold
+from replay.step import Acknowledge, Append, Sight, StartVerification, Step, Wait
+
+if TYPE_CHECKING:
+    from kappa.log.client import TopicFacts
+
+
+class LogView(Protocol):
+    """What the controller wants to know of Kafka (kappa/log/client.py has it)."""
+
+    def end(self, topics: Iterable[str]) -> Offsets:
+        """Where a reader of committed records comes to its end for now."""
+
+    def facts(self, name: str) -> TopicFacts | None:
+        """One topic, or None where the broker has none of that name."""
+
+
+class Processes(Protocol):
+    """What the controller wants of the supervisor's child processes (processes.py has it)."""
+
+    def job_runs(self, build: str) -> bool:
+        """True while a process of the build's job is there."""
+
+    def job_stopped(self, build: str) -> Stopped | None:
+        """Why the build's job is not started again."""
+
+    def ensure_verifying(self, rollout: int) -> str | None:
+        """Starts a verification unless it runs; says why where it has died too often to be started again."""
+
+
+class Controller:
+    """Brings every active rollout on, a step a tick, and what is retired to its end."""
+
+    def __init__(self, store: Store, *, log: LogView, processes: Processes, rules: RolloutSettings, clock: Callable[[], float]) -> None:
+        """`clock` gives seconds since 1970, for leases."""
+        self.state = State()
+        self._store = store
+        self._journal = Journal(store)
+        self._log = log
+        self._processes = processes
+        self._rules = rules
+        self._clock = clock
+        # What a candidate has to reach, sampled once per phase and attempt. Forgotten in a crash, it is sampled again.
+        self._targets: dict[tuple[int, Phase, int], Offsets] = {}
+        self._deleted: set[str] = set()
+        self._orphans_looked_for = False
+
+    def tick(self) -> State:
+        """Looks at everything once, takes at most one step per rollout, and gives the state after it.
+
+        Raises KappaError, after all else was brought on, where something could not be looked at: Unreachable where the
+        broker did not answer. Nothing is decided without it.
+        """
+        self.state = fold(self._journal.after(self.state.last), self.state)
+        unseen: list[KappaError] = []
+        for rollout in self.state.active_rollouts:
+            try:
+                self._take(rollout, next_step(self._sight(rollout), self._rules))
+            except (Broken, UsageError) as error:
+                self._append(Failed(rollout.number, error.message, error.hint))
+            except KappaError as error:
+                unseen.append(error)
+        self._retire()
+        if unseen:
+            raise unseen[0]
+        return self.state
+
+    def _sight(self, rollout: Rollout) -> Sight:
+        live_build = self.state.serving.get(rollout.pipeline)
+        birth = read_birth(self._store, rollout.build)
+        seen = Sight(
+            state=self.state,
+            rollout=rollout,
+            candidate=Frontiers(self._store, rollout.build).newest(),
+            live=Frontiers(self._store, live_build).newest() if live_build else None,
+            comparable=comparable_topics(birth, read_birth(self._store, live_build)) if live_build else frozenset(),
+            tails=rollout.phase is Phase.REPLAYING and has_tail(self._store, rollout.build),
+            live_runs=live_build is not None and self._processes.job_runs(live_build),
+            stopped=self._processes.job_stopped(rollout.build),
+        )
+        match rollout.phase:
+            case Phase.REPLAYING if seen.tails:
+                others = frozenset(birth.topic_ids) - seen.comparable
+                return replace(seen, target=self._target(rollout, lambda: self._log.end(sorted(others)).highest(_shown(seen))))
+            case Phase.READY:
+                return replace(seen, target=self._target(rollout, lambda: _shown(seen)), recreated=self._recreated(birth.topic_ids))
+            case _:
+                return seen
+
+    def _target(self, rollout: Rollout, sample: Callable[[], Offsets]) -> Offsets:
+        key = (rollout.number, rollout.phase, rollout.attempts)
+        if key not in self._targets:
+            self._targets[key] = sample()
+        return self._targets[key]
+
+    def _recreated(self, topic_ids: dict[str, str]) -> str | None:
+        for name, topic_id in topic_ids.items():
+            facts = self._log.facts(name)
+            if facts is None or facts.id != topic_id:
+                return name
+        return None
+
+    def _take(self, rollout: Rollout, step: Step) -> None:
+        match step:
+            case Wait():
+                return
+            case Append(event):
+                self._append(event)
+            case StartVerification():
+                why_not = self._processes.ensure_verifying(rollout.number)
+                if why_not is not None:
+                    self._append(Failed(rollout.number, why_not, f"see kappa logs {rollout.build}"))
+            case Acknowledge(build, hold):
+                ensure_acknowledged(self._store, build, hold)
+            case _:
+                assert_never(step)
+
+    def _append(self, event: Event) -> None:
+        """Appends the next record. Where somebody else's is there already, the next tick looks and chooses again."""
+        check_may_follow(self.state, event)
+        if isinstance(event, Held):
+            failpoint("promote.before_hold")
+        if isinstance(event, Served):
+            failpoint("promote.before_served")
+        record = self._journal.append(self.state.last + 1, event)
+        if isinstance(event, Served):
+            failpoint("promote.after_served")
+        if record is not None:
+            self.state = advance(self.state, record)
+
+    def _retire(self) -> None:
+        for build in sorted(self.state.to_retire()):
+            self._append(Retired(build))
+        for build in sorted(self.state.retired - self._deleted):
+            if self._processes.job_runs(build):
+                continue
+            try:
+                if ensure_data_deleted(self._store, build, now=self._clock()):
+                    self._deleted.add(build)
+            except Conflict:
+                # Its job has outlived its supervisor for a moment; it is being killed.
+                continue
+        if not self._orphans_looked_for:
+            ensure_orphans_deleted(self._store, frozenset(self.state.versions), now=self._clock())
+            self._orphans_looked_for = True
+
+
+def next_step(sight: Sight, rules: RolloutSettings) -> Step:
+    """The next step of an active rollout. Pure."""
+    rollout = sight.rollout
+    if sight.stopped is not None:
+        return Append(Failed(rollout.number, f"the job of build {rollout.build} stopped: {sight.stopped.message}", sight.stopped.hint))
+    match rollout.phase:
+        case Phase.REPLAYING if sight.candidate is not None and sight.target_reached:
+            return Append(CaughtUp(rollout.number, sight.candidate.offsets))
+        case Phase.REPLAYING:
+            return Wait(f"build {rollout.build} to catch up")
+        case Phase.VERIFYING:
+            return StartVerification()
+        case Phase.READY | Phase.HOLDING:
+            return next_promote_step(sight, rules)
+        case Phase.SERVED | Phase.FAILED | Phase.ABANDONED:
+            return Wait("nothing: it has ended")
+        case _:
+            assert_never(rollout.phase)
+
+
+def ask_undo(store: Store, pipeline: str | None, *, reason: str = "undo") -> Record:
+    """Asks for the build that served before; gives the record, whose number names the rollout.
+
+    Without a name it is the one pipeline that has such a build. Raises UsageError where there is none, or several;
+    Conflict where a rollout of the pipeline has not ended.
+    """
+
+    def decide(state: State) -> Event:
+        name = _the_one(pipeline, tuple(state.idle), none="no build has served before the one that does", verb="undo")
+        if name not in state.idle:
+            raise UsageError(f"pipeline {name} has no build that served before", hint="kappa history shows what served; kappa replay makes a new build")
+        return SwitchAsked(name, state.idle[name], reason)
+
+    return _ask(store, decide)
+
+
+def abandon(store: Store, pipeline: str | None, *, reason: str = "abandoned by hand") -> Record:
+    """Gives up the active rollout of a pipeline, or the only one there is; gives the record.
+
+    Raises UsageError where none is active, or several.
+    """
+
+    def decide(state: State) -> Event:
+        name = _the_one(pipeline, tuple(rollout.pipeline for rollout in state.active_rollouts), none="no rollout is active", verb="abandon")
+        active = state.active(name)
+        if active is None:
+            raise UsageError(f"pipeline {name} has no active rollout", hint="kappa history shows how the last one ended")
+        return Abandoned(active.number, reason)
+
+    return _ask(store, decide)
+
+
+def _ask(store: Store, decide: Callable[[State], Event]) -> Record:
+    journal, state = Journal(store), State()
+    while True:
+        state = fold(journal.after(state.last), state)
+        event = decide(state)
+        active = state.active(event.pipeline) if isinstance(event, SwitchAsked) else None
+        if active is not None:
+            raise Conflict(
+                f"rollout {active.number} of pipeline {active.pipeline} has not ended: {active.by} began it, it is {active.phase}",
+                hint=f"kappa status -w follows it; kappa abandon {active.pipeline} gives it up",
+            )
+        check_may_follow(state, event)
+        # Refused: somebody else's record is there by now. It is read, and the same is asked of what it made.
+        record = journal.append(state.last + 1, event)
+        if record is not None:
+            return record
+
+
+def _the_one(asked: str | None, there: tuple[str, ...], *, none: str, verb: str) -> str:
+    if asked is not None:
+        return asked
+    if len(there) != 1:
+        raise UsageError(
+            f"there are several pipelines: {', '.join(sorted(there))}" if there else none, hint=f"name one: kappa {verb} PIPELINE" if there else "kappa history shows what was"
+        )
+    return there[0]
+
+
+def _shown(sight: Sight) -> Offsets:
+    """What readers of the live build have seen of the topics that the candidate reads too."""
+    return Offsets() if sight.live is None else sight.live.offsets.only(sight.comparable)

@@ -1,0 +1,64 @@
+"""Following a rollout from outside: what it comes to, as it comes to it. It only reads; stopping to follow changes nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from kappa.build import read_birth
+from kappa.errors import TimedOut, Unreachable
+from kappa.frontier import Frontiers
+from kappa.journal import Journal
+from kappa.offsets import Offsets
+from kappa.store import Store
+from replay.rollout import Rollout, State, fold
+
+_LOOK_SECONDS = 0.2
+# Between the supervisor's death and its next `kappa up`, and while it starts, nobody is there for a moment.
+_PATIENCE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a rollout is: `origin` is where its build began to read, `folded` what its frontier shows (None: nothing yet)."""
+
+    rollout: Rollout
+    origin: Offsets
+    folded: Offsets | None
+
+    def done(self, end: Offsets) -> tuple[int, int]:
+        """How many offsets are folded, and how many lie between the origin and `end`: never more of the one than of the other."""
+        folded = 0 if self.folded is None else self.folded.distance(self.origin)
+        return folded, max(folded, end.distance(self.origin))
+
+
+def follow(store: Store, number: int, *, timeout: float | None, supervised: Callable[[], bool]) -> Iterator[Progress]:
+    """Gives a rollout's progress whenever it changes, until it has served, failed or been abandoned: that is the last.
+
+    `timeout` is in seconds (None: no end); `supervised` says whether a supervisor is up. Raises TimedOut where it ends
+    earlier than the rollout, and Unreachable where nobody is there to bring it on. Both leave the rollout as it is.
+    """
+    journal, state = Journal(store), State()
+    begun = seen_up = time.monotonic()
+    before: Progress | None = None
+    origin: Offsets | None = None
+    while True:
+        state = fold(journal.after(state.last), state)
+        rollout = state.rollout(number)
+        # The data of one that has ended may be on their way out.
+        origin = read_birth(store, rollout.build).origin_offsets if origin is None else origin
+        newest = Frontiers(store, rollout.build).newest() if rollout.active else None
+        folded = newest.offsets if newest is not None else before.folded if before is not None else None
+        progress = Progress(rollout, origin, folded)
+        if progress != before:
+            yield progress
+        if not rollout.active:
+            return
+        before, now = progress, time.monotonic()
+        seen_up = now if supervised() else seen_up
+        if now - seen_up > _PATIENCE_SECONDS:
+            raise Unreachable(f"rollout {number} is {rollout.phase}, and nobody is there to bring it on", hint="kappa up -d goes on with it; kappa status shows it")
+        if timeout is not None and now - begun > timeout:
+            raise TimedOut(f"rollout {number} is still {rollout.phase} after {timeout:g} s", hint="it goes on: kappa status -w follows it, kappa abandon gives it up")
+        time.sleep(_LOOK_SECONDS)

@@ -1,0 +1,36 @@
+"""The history: every rollout that the journal tells of, with its receipt if it served. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kappa.journal import Receipt, Record, Served
+from replay.rollout import Rollout, State
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """One rollout from its beginning to where it stands; `served` is the record that made it serve, if one did."""
+
+    rollout: Rollout
+    served: Record | None
+
+    @property
+    def generation(self) -> int | None:
+        """The generation it made; None where it did not serve (yet)."""
+        return None if self._event is None else self._event.generation
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """What proves its promote."""
+        return None if self._event is None else self._event.receipt
+
+    @property
+    def _event(self) -> Served | None:
+        return self.served.event if self.served is not None and isinstance(self.served.event, Served) else None
+
+
+def chapters(state: State) -> tuple[Chapter, ...]:
+    """All rollouts, oldest first."""
+    served = {record.event.rollout: record for record in state.served if isinstance(record.event, Served)}
+    return tuple(Chapter(rollout, served.get(rollout.number)) for rollout in state.rollouts)

@@ -1,0 +1,212 @@
+"""The supervisor's child processes: a job per wanted build, a verification per rollout that needs one.
+
+It decides when a process is started, ended and started again, and never what is in the journal. Each runs in a session of
+its own that dies with the supervisor (kappa/process.py), a catch-up at the lowest priority, so that the live job keeps
+its freshness. Must be used from the main thread alone: the kernel ties a child to the thread that made it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kappa.engine.legs import has_tail
+
+from kappa.build import folder
+from kappa.lock import is_held
+from kappa.process import ensure_session_gone, start_tied
+from kappa.settings import Settings
+from kappa.stopped import Stopped, read_stopped
+from kappa.store import Store
+
+_BACK_OFF_SECONDS = 0.5
+_LONGEST_BACK_OFF_SECONDS = 30.0
+# A job that ran for so long was well: its next death counts as the first.
+_WELL_SECONDS = 60.0
+# A slice that is being committed may be large.
+_PATIENCE_SECONDS = 30.0
+_NICEST = 19
+_CATCH_UP, _TAIL = "catch-up", "tail"
+_VERIFICATION_DEATHS = 3
+_LOG_BYTES = 10_000_000
+_NAP_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How it has gone with one build's job so far: what to do now follows from it and the clock alone."""
+
+    deaths: int = 0
+    not_before: float = 0.0
+    stopped: Stopped | None = None
+
+
+@dataclass(slots=True)
+class _Child:
+    """A running process; `killed_at` is when patience with it ends."""
+
+    process: subprocess.Popen[bytes]
+    what: str
+    begun_at: float
+    leg: str = ""
+    stopped_before: Stopped | None = None
+    killed_at: float | None = None
+
+
+class Processes:
+    """All child processes that work on builds."""
+
+    def __init__(self, store: Store, settings: Settings, *, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        """`say` is told what the operator should read; `clock` gives seconds that only go forward."""
+        self._store = store
+        self._settings = settings
+        self._say = say
+        self._clock = clock
+        self._bootstrap_servers = ""
+        self._jobs: dict[str, _Child] = {}
+        self._courses: dict[str, Course] = {}
+        self._verifications: dict[int, _Child] = {}
+        self._verification_deaths: dict[int, int] = {}
+
+    def ensure_jobs(self, wanted: frozenset[str], bootstrap_servers: str) -> None:
+        """Reaps what has ended, starts the jobs that should run and do not, and asks those to end that should not run."""
+        moved = bootstrap_servers != self._bootstrap_servers
+        self._bootstrap_servers = bootstrap_servers
+        for build, job in tuple(self._jobs.items()):
+            code = job.process.poll()
+            if code is not None:
+                self._reap_job(build, job, code)
+            elif build not in wanted or moved:
+                self._end(job)
+        for build in sorted(wanted - set(self._jobs)):
+            course = self._courses.get(build, Course())
+            if course.stopped is None and self._clock() >= course.not_before:
+                self._start_job(build)
+
+    def job_runs(self, build: str) -> bool:
+        """True while a process of the build's job is there."""
+        return build in self._jobs or is_held(self._store.path(f"{folder(build)}/lock"))
+
+    def job_stopped(self, build: str) -> Stopped | None:
+        """Why the build's job is not started again."""
+        return self._courses.get(build, Course()).stopped
+
+    def ensure_verifying(self, rollout: int) -> str | None:
+        """Starts the verification of a rollout unless it runs; says why where it has died too often to be started again."""
+        running = self._verifications.get(rollout)
+        if running is not None:
+            code = running.process.poll()
+            if code is None:
+                return None
+            ensure_session_gone(running.process.pid)
+            del self._verifications[rollout]
+            # One that ended well has appended its verdict, which the next look at the journal shows.
+            if code == 0:
+                return None
+            self._verification_deaths[rollout] = self._verification_deaths.get(rollout, 0) + 1
+            self._say(f"the verification of rollout {rollout} {_ended(code)}")
+        if self._verification_deaths.get(rollout, 0) >= _VERIFICATION_DEATHS:
+            return f"the verification died {_VERIFICATION_DEATHS} times"
+        command = _python("replay.verify", "--root", self._settings.root_url, "--rollout", str(rollout), "--lease-seconds", str(self._settings.rollout.lease_seconds))
+        self._verifications[rollout] = self._start(command, "verification", f"the verification of rollout {rollout}")
+        return None
+
+    def end_all(self) -> None:
+        """Asks all of them to end, waits, and kills what does not go."""
+        children = [*self._jobs.values(), *self._verifications.values()]
+        for child in children:
+            self._end(child)
+        while any(child.process.poll() is None for child in children):
+            for child in children:
+                self._end(child)
+            time.sleep(_NAP_SECONDS)
+        for child in children:
+            ensure_session_gone(child.process.pid)
+        self._jobs.clear()
+        self._verifications.clear()
+
+    def _start_job(self, build: str) -> None:
+        leg = _TAIL if has_tail(self._store, build) else _CATCH_UP
+        priority = ["nice", "-n", str(_NICEST)] if leg == _CATCH_UP else []
+        settings = self._settings
+        job = _python(
+            *("kappa.engine.job", "--project", str(settings.project), "--root", settings.root_url),
+            *("--bootstrap", self._bootstrap_servers, "--build", build, "--leg", leg),
+        )
+        stopped_before = read_stopped(self._store, build)
+        self._jobs[build] = self._start([*priority, *job], build, f"the job of build {build} ({leg})")
+        self._jobs[build].leg, self._jobs[build].stopped_before = leg, stopped_before
+
+    def _reap_job(self, build: str, job: _Child, code: int) -> None:
+        del self._jobs[build]
+        ensure_session_gone(job.process.pid)
+        stopped = read_stopped(self._store, build)
+        news = stopped if stopped != job.stopped_before else None
+        # A catch-up's end with code 0 is the end of its leg, if the next one is there to be begun.
+        expected = job.killed_at is not None or (code == 0 and job.leg == _CATCH_UP and has_tail(self._store, build))
+        now = self._clock()
+        course = course_after(self._courses.get(build, Course()), expected=expected, stopped=news if code else None, ran_seconds=now - job.begun_at, now=now)
+        self._courses[build] = course
+        if course.stopped is not None:
+            self._say(f"{job.what} stopped: {course.stopped.message}")
+        elif expected:
+            self._say(f"{job.what} has ended")
+        else:
+            self._say(f"{job.what} {_ended(code)}; it is started again in {course.not_before - now:.1f} s")
+
+    def _start(self, command: list[str], log: str, what: str) -> _Child:
+        path = self._store.path(f"logs/{log}.log")
+        with open_log(path).open("ab") as output:
+            process = start_tied(command, output=output)
+        self._say(f"{what} begins, process {process.pid}")
+        return _Child(process, what, self._clock())
+
+    def _end(self, child: _Child) -> None:
+        """Asks a process to end; kills it where it was asked long ago."""
+        if child.process.poll() is not None:
+            return
+        if child.killed_at is None:
+            child.killed_at = self._clock() + _PATIENCE_SECONDS
+            child.process.terminate()
+        elif self._clock() > child.killed_at:
+            self._say(f"{child.what} does not end, and is killed")
+            ensure_session_gone(child.process.pid)
+            child.process.wait()
+
+
+def course_after(course: Course, *, expected: bool, stopped: Stopped | None, ran_seconds: float, now: float) -> Course:
+    """The course of a job after one of its processes has ended. Pure.
+
+    One that stopped for good is not started again. An expected end (asked for, or of a leg) is no death. Any other is
+    answered by a restart, later each time.
+    """
+    if stopped is not None:
+        return replace(course, stopped=stopped)
+    if expected:
+        return Course()
+    deaths = 1 if ran_seconds >= _WELL_SECONDS else course.deaths + 1
+    return Course(deaths=deaths, not_before=now + min(_LONGEST_BACK_OFF_SECONDS, _BACK_OFF_SECONDS * 2 ** (deaths - 1)))
+
+
+def open_log(path: Path) -> Path:
+    """Makes room for a log: its folder, and the file moved aside where it has become large (one older one is kept)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        if path.stat().st_size > _LOG_BYTES:
+            path.replace(path.with_suffix(".old.log"))
+    return path
+
+
+def _python(module: str, *arguments: str) -> list[str]:
+    # -P: what lies in the user's folder must not be imported instead of a library of the same name.
+    return [sys.executable, "-P", "-m", module, *arguments]
+
+
+def _ended(code: int) -> str:
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

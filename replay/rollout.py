@@ -1,0 +1,242 @@
+"""Rollouts: what the journal's records come to. One table of phases and transitions, and the state folded from it. Pure.
+
+A rollout is the way of one build from stage to serving, or to its end without. It is named by the number of the record
+that began it. Nothing here reads or writes: promote.py, verify.py and controller.py act, and the journal decides who of
+several was first. The form of the machine is h11's: an illegal transition is an error and nothing happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from kappa.errors import Broken
+from kappa.journal import Abandoned, CaughtUp, Event, Failed, Held, Record, Released, Retired, Served, Staged, SwitchAsked, Verified
+from kappa.offsets import Offsets
+
+
+class Phase(StrEnum):
+    """Where a rollout stands."""
+
+    REPLAYING = "replaying"
+    VERIFYING = "verifying"
+    READY = "ready"
+    HOLDING = "holding"
+    SERVED = "served"
+    FAILED = "failed"
+    ABANDONED = "abandoned"
+
+
+class Move(StrEnum):
+    """What a record means to its rollout; a Verified is two moves, by its verdict."""
+
+    STAGED = "staged"
+    SWITCH_ASKED = "switch asked"
+    CAUGHT_UP = "caught up"
+    PASSED = "verification passed"
+    NOT_PASSED = "verification not passed"
+    HELD = "held"
+    RELEASED = "released"
+    SERVED = "served"
+    FAILED = "failed"
+    ABANDONED = "abandoned"
+
+
+_ENDS = {Move.FAILED: Phase.FAILED, Move.ABANDONED: Phase.ABANDONED}
+
+BEGINNINGS: Mapping[Move, Phase] = {Move.STAGED: Phase.REPLAYING, Move.SWITCH_ASKED: Phase.READY}
+
+TRANSITIONS: Mapping[Phase, Mapping[Move, Phase]] = {
+    Phase.REPLAYING: {Move.CAUGHT_UP: Phase.VERIFYING, **_ENDS},
+    Phase.VERIFYING: {Move.PASSED: Phase.READY, Move.NOT_PASSED: Phase.FAILED, **_ENDS},
+    # The first build of a pipeline has nothing to hold and goes to SERVED from here; every other one must hold first.
+    Phase.READY: {Move.HELD: Phase.HOLDING, Move.SERVED: Phase.SERVED, **_ENDS},
+    Phase.HOLDING: {Move.RELEASED: Phase.READY, Move.SERVED: Phase.SERVED, **_ENDS},
+    Phase.SERVED: {},
+    Phase.FAILED: {},
+    Phase.ABANDONED: {},
+}
+
+
+class IllegalTransition(Broken):
+    """A record cannot follow what the journal holds: it was not written by this program, or there is an error in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One rollout as it stands.
+
+    `switch`: the build is one that is kept (undo, redo, or a deploy of its version). `caught_up` and `verified` are what
+    was recorded of it; `hold` is the number of the open Held record; `attempts` counts holds; `reason` and `hint` say why
+    it ended without serving; `at` and `by` are its beginning's.
+    """
+
+    number: int
+    pipeline: str
+    build: str
+    version: str
+    reasons: tuple[str, ...]
+    phase: Phase
+    switch: bool
+    at: str
+    by: str
+    caught_up: Offsets | None = None
+    verified: Verified | None = None
+    hold: int | None = None
+    attempts: int = 0
+    reason: str = ""
+    hint: str = ""
+
+    @property
+    def active(self) -> bool:
+        """True until it has served, failed or been abandoned."""
+        return bool(TRANSITIONS[self.phase])
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Everything that the journal says of builds and rollouts, up to record `last`.
+
+    `serving` and `idle` map pipeline to build: the idle one served before and is kept consuming, so that an undo is a
+    switch to it. `versions` and `pipelines` tell of every build ever staged.
+    """
+
+    last: int = 0
+    generation: int = 0
+    serving: Mapping[str, str] = field(default_factory=dict)
+    idle: Mapping[str, str] = field(default_factory=dict)
+    rollouts: tuple[Rollout, ...] = ()
+    served: tuple[Record, ...] = ()
+    retired: frozenset[str] = frozenset()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    pipelines: Mapping[str, str] = field(default_factory=dict)
+
+    def active(self, pipeline: str) -> Rollout | None:
+        """The pipeline's rollout that has not ended; there is at most one."""
+        return next((rollout for rollout in self.active_rollouts if rollout.pipeline == pipeline), None)
+
+    @property
+    def active_rollouts(self) -> tuple[Rollout, ...]:
+        """All rollouts that have not ended, oldest first."""
+        return tuple(rollout for rollout in self.rollouts if rollout.active)
+
+    def rollout(self, number: int) -> Rollout:
+        """The rollout that record `number` began; KeyError where that record began none."""
+        for rollout in self.rollouts:
+            if rollout.number == number:
+                return rollout
+        raise KeyError(number)
+
+    def wanted_builds(self) -> frozenset[str]:
+        """The builds whose jobs should run: serving, idle, and the candidates of active rollouts."""
+        return frozenset(self.serving.values()) | frozenset(self.idle.values()) | {rollout.build for rollout in self.active_rollouts}
+
+    def to_retire(self) -> frozenset[str]:
+        """The builds that nobody needs any more and that are not retired yet."""
+        return frozenset(self.versions) - self.wanted_builds() - self.retired
+
+
+def fold(records: Iterable[Record], state: State | None = None) -> State:
+    """The state after these records, in order. Raises IllegalTransition."""
+    state = state or State()
+    for record in records:
+        state = advance(state, record)
+    return state
+
+
+def advance(state: State, record: Record) -> State:
+    """The state after one more record. Raises IllegalTransition, and nothing has happened, where it cannot follow."""
+    if record.number != state.last + 1:
+        raise IllegalTransition(f"journal record {record.number} cannot follow record {state.last}")
+    return replace(_advanced(state, record), last=record.number)
+
+
+def check_may_follow(state: State, event: Event) -> None:
+    """Raises IllegalTransition where `event` could not be the next record. Ask before it is put: no record can be taken back."""
+    advance(state, Record(number=state.last + 1, event=event, at="", by="", id=""))
+
+
+def _advanced(state: State, record: Record) -> State:
+    match record.event:
+        case Staged() as event:
+            _require(record, event.build not in state.versions, f"build {event.build} was staged before")
+            known = replace(state, versions={**state.versions, event.build: event.version}, pipelines={**state.pipelines, event.build: event.pipeline})
+            return _begun(known, record, event, Move.STAGED, event.reasons)
+        case SwitchAsked() as event:
+            _require(record, state.idle.get(event.pipeline) == event.build, f"build {event.build} is not kept for pipeline {event.pipeline}")
+            return _begun(state, record, event, Move.SWITCH_ASKED, (event.reason,))
+        case CaughtUp() as event:
+            return _moved(state, record, event.rollout, Move.CAUGHT_UP, caught_up=event.offsets)
+        case Verified(verdict="passed") as event:
+            return _moved(state, record, event.rollout, Move.PASSED, verified=event)
+        case Verified() as event:
+            reason = event.reason or f"the verification of the candidate was {event.verdict}"
+            return _moved(state, record, event.rollout, Move.NOT_PASSED, verified=event, reason=reason)
+        case Held() as event:
+            rollout = _named(state, record, event.rollout)
+            live = state.serving.get(rollout.pipeline)
+            _require(record, event.build == live, f"build {event.build} does not serve pipeline {rollout.pipeline}")
+            return _moved(state, record, event.rollout, Move.HELD, hold=record.number, attempts=rollout.attempts + 1)
+        case Released() as event:
+            rollout = _named(state, record, event.rollout)
+            _require(record, event.hold == rollout.hold, f"hold {event.hold} is not open")
+            return _moved(state, record, event.rollout, Move.RELEASED, hold=None, reason=event.reason)
+        case Served() as event:
+            return _switched(state, record, event)
+        case Abandoned() as event:
+            return _moved(state, record, event.rollout, Move.ABANDONED, hold=None, reason=event.reason)
+        case Failed() as event:
+            return _moved(state, record, event.rollout, Move.FAILED, hold=None, reason=event.reason, hint=event.hint)
+        case Retired() as event:
+            _require(record, event.build in state.to_retire(), f"build {event.build} is not one to retire")
+            return replace(state, retired=state.retired | {event.build})
+
+
+def _begun(state: State, record: Record, event: Staged | SwitchAsked, move: Move, reasons: tuple[str, ...]) -> State:
+    _require(record, state.active(event.pipeline) is None, f"a rollout of pipeline {event.pipeline} has not ended")
+    begun = Rollout(
+        number=record.number,
+        pipeline=event.pipeline,
+        build=event.build,
+        version=state.versions[event.build],
+        reasons=reasons,
+        phase=BEGINNINGS[move],
+        switch=move is Move.SWITCH_ASKED,
+        at=record.at,
+        by=record.by,
+    )
+    return replace(state, rollouts=(*state.rollouts, begun))
+
+
+def _named(state: State, record: Record, number: int) -> Rollout:
+    # Rollouts are ended in about the order they begin, so the one that is meant stands at the end.
+    for rollout in reversed(state.rollouts):
+        if rollout.number == number:
+            return rollout
+    raise IllegalTransition(f"journal record {record.number} names rollout {number}, which was never begun")
+
+
+def _moved(state: State, record: Record, number: int, move: Move, **changes: object) -> State:
+    rollout = _named(state, record, number)
+    after = TRANSITIONS[rollout.phase].get(move)
+    if after is None:
+        raise IllegalTransition(f"journal record {record.number} says {move} of rollout {number}, which is {rollout.phase}")
+    moved = replace(rollout, phase=after, **changes)  # type: ignore[arg-type]  # the callers above name fields of Rollout
+    return replace(state, rollouts=tuple(moved if each.number == number else each for each in state.rollouts))
+
+
+def _switched(state: State, record: Record, event: Served) -> State:
+    rollout = _named(state, record, event.rollout)
+    live = state.serving.get(rollout.pipeline)
+    _require(record, event.generation == state.generation + 1, f"generation {event.generation} does not follow {state.generation}")
+    _require(record, dict(event.serving) == {**state.serving, rollout.pipeline: rollout.build}, "its serving map is not the one before with this rollout's build")
+    _require(record, live is None or rollout.phase is not Phase.READY, f"build {live} was not held")
+    moved = _moved(state, record, event.rollout, Move.SERVED, hold=None, reason="")
+    idle = dict(state.idle) if live is None else {**state.idle, rollout.pipeline: live}
+    return replace(moved, generation=event.generation, serving=dict(event.serving), idle=idle, served=(*state.served, record))
+
+
+def _require(record: Record, holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise IllegalTransition(f"journal record {record.number} ({record.event.kind}) cannot follow: {otherwise}")

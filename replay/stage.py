@@ -1,0 +1,104 @@
+"""Stage: makes the builds of a plan's steps and appends the records that begin their rollouts. The journal decides races.
+
+A build's files and birth certificate are put first, under a name nobody else has; then one record makes it a candidate.
+Where the journal has moved in between, the step is looked at again: it still holds, or somebody else was first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import metadata
+
+from kappa.artifact import digests, ensure_snapshot
+from kappa.build import Birth, folder, new_build_id, put_birth
+from kappa.errors import Conflict
+from kappa.failpoint import failpoint
+from kappa.journal import Event, Journal, Record, Served, Staged, SwitchAsked, now, whoami
+from kappa.semantics import SEMANTICS
+from kappa.store import Store
+from replay.plan import Change, Declared, Plan, Step
+from replay.rollout import State, check_may_follow, fold
+
+
+def stage(store: Store, plan: Plan) -> tuple[int, ...]:
+    """Begins a rollout for every step that acts, and gives their numbers.
+
+    Raises what refuses the plan, and Conflict where another was first: rollouts begun before that one stay.
+    """
+    plan.ensure_possible()
+    libraries = installed_libraries()
+    return tuple(_begin(store, plan, step, libraries) for step in plan.steps if step.acts)
+
+
+def installed_libraries() -> dict[str, str]:
+    """The version of every package of this environment, as births record them."""
+    found = ((each.metadata["Name"], each.version) for each in metadata.distributions())
+    return {name: version for name, version in sorted(found) if name}
+
+
+def _begin(store: Store, plan: Plan, step: Step, libraries: Mapping[str, str]) -> int:
+    if step.change is Change.KEPT and step.build is not None:
+        asked = SwitchAsked(step.pipeline, step.build, f"version {step.version} was deployed, which this build holds")
+        return _append(store, plan, step, asked).number
+    if step.declared is None:
+        raise Conflict(f"the step of pipeline {step.pipeline} has nothing to build from", hint="plan again: kappa plan")
+    build = new_build_id(step.pipeline)
+    _ensure_born(store, build, step, step.declared, libraries)
+    failpoint("stage.before_staged")
+    try:
+        return _append(store, plan, step, Staged(step.pipeline, build, step.version, step.reasons)).number
+    except Conflict:
+        # No record names it, so nobody else can have begun to use it.
+        for name in store.names(folder(build)):
+            store.delete(name)
+        raise
+
+
+def _ensure_born(store: Store, build: str, step: Step, declared: Declared, libraries: Mapping[str, str]) -> None:
+    ensure_snapshot(store, build, declared.files)
+    birth = Birth(
+        build=build,
+        pipeline=step.pipeline,
+        version=step.version,
+        parts=declared.parts,
+        semantics=SEMANTICS,
+        sources=digests(declared.files),
+        module=declared.module,
+        topics=step.topics,
+        tables=declared.tables,
+        views={view.name: view.sql for view in declared.pipeline.views},
+        origin=step.origin.plain(),
+        libraries=libraries,
+        born_at=now(),
+        by=whoami(),
+    )
+    put_birth(store, birth)
+
+
+def _append(store: Store, plan: Plan, step: Step, event: Event) -> Record:
+    journal = Journal(store)
+    number = plan.looked_at + 1
+    while (record := journal.append(number, event)) is None:
+        state = fold(journal.after(0))
+        _refuse_moved(state, step)
+        check_may_follow(state, event)
+        number = state.last + 1
+    return record
+
+
+def _refuse_moved(state: State, step: Step) -> None:
+    underway = state.active(step.pipeline)
+    if underway is not None:
+        raise Conflict(
+            f"{underway.by} was first: rollout {underway.number} of pipeline {step.pipeline} is on its way, with build {underway.build}",
+            hint=f"follow it: kappa status -w; or end it: kappa abandon {step.pipeline}",
+        )
+    serving = state.serving.get(step.pipeline)
+    kept_moved = step.change is Change.KEPT and state.idle.get(step.pipeline) != step.build
+    if serving != step.serving or kept_moved:
+        who = next((record.by for record in reversed(state.served) if _pipeline_of(record) == step.pipeline), "somebody")
+        raise Conflict(f"{who} was first: pipeline {step.pipeline} is served by build {serving} now, and not by {step.serving} as in the plan", hint="plan again: kappa plan")
+
+
+def _pipeline_of(record: Record) -> str | None:
+    return record.event.receipt.pipeline if isinstance(record.event, Served) else None

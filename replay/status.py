@@ -1,0 +1,103 @@
+"""The status: what runs, how far each build has come, and how far behind the log it is. A look, and nothing but a look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from kappa.build import Birth, read_birth
+from kappa.errors import KappaError
+from kappa.frontier import Frontier, Frontiers
+from kappa.journal import Journal
+from kappa.offsets import Offsets
+from kappa.stopped import Stopped, read_stopped
+from kappa.store import Store
+from replay.rollout import Rollout, State, fold
+
+
+@dataclass(frozen=True, slots=True)
+class BuildStatus:
+    """One build that is wanted. `role` is live, idle or candidate, and then `rollout` is its rollout.
+
+    `lag` counts offsets up to the log's end (None: the broker was not asked); `fresh_at` is when its frontier was
+    published; `folded` and `rejected` count records since its origin.
+    """
+
+    pipeline: str
+    role: str
+    build: str
+    version: str
+    offsets: Offsets
+    lag: int | None
+    fresh_at: datetime | None
+    folded: int
+    rejected: int
+    rollout: Rollout | None = None
+    stopped: Stopped | None = None
+
+    def age_seconds(self, now: datetime) -> float | None:
+        """How long ago its frontier was published; None where it has none."""
+        return None if self.fresh_at is None else (now - self.fresh_at).total_seconds()
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The generation that is served, and the builds that are wanted, by pipeline: live, idle, candidate.
+
+    `broker_error` says why lags are not known.
+    """
+
+    generation: int
+    builds: tuple[BuildStatus, ...]
+    broker_error: str = ""
+
+
+def observe_status(store: Store, end_of: Callable[[frozenset[str]], Offsets] | None) -> Status:
+    """Looks at journal, frontiers and the log's end; `end_of` asks the broker, None where there is none to ask.
+
+    A broker that does not answer leaves the lags open.
+    """
+    state = fold(Journal(store).after(0))
+    births = {build: read_birth(store, build) for build in state.wanted_builds()}
+    topics = frozenset(topic.name for birth in births.values() for topic in birth.topics)
+    end, broker_error = None, ""
+    try:
+        end = end_of(topics) if end_of is not None and topics else None
+    except KappaError as error:
+        broker_error = error.message
+    seen = (_seen(store, *each, births[each[2]], end) for each in _roles(state))
+    return Status(state.generation, tuple(sorted(seen, key=lambda build: build.pipeline)), broker_error)
+
+
+def _roles(state: State) -> Iterator[tuple[str, str, str, Rollout | None]]:
+    """(pipeline, role, build, rollout); a build that is on its way back is told as what it is now."""
+    active = {rollout.build: rollout for rollout in state.active_rollouts}
+    for pipeline, build in state.serving.items():
+        yield pipeline, "live", build, None
+    for pipeline, build in state.idle.items():
+        yield pipeline, "idle", build, active.pop(build, None)
+    for build, rollout in active.items():
+        yield rollout.pipeline, "candidate", build, rollout
+
+
+def _seen(store: Store, pipeline: str, role: str, build: str, rollout: Rollout | None, birth: Birth, end: Offsets | None) -> BuildStatus:
+    frontier = Frontiers(store, build).newest()
+    offsets = birth.origin_offsets if frontier is None else frontier.offsets
+    return BuildStatus(
+        pipeline,
+        role,
+        build,
+        birth.version,
+        offsets,
+        None if end is None else end.only(set(birth.topic_ids)).distance(offsets),
+        None if frontier is None else datetime.fromisoformat(frontier.published_at).astimezone(UTC),
+        offsets.distance(birth.origin_offsets),
+        _rejected(frontier),
+        rollout,
+        read_stopped(store, build),
+    )
+
+
+def _rejected(frontier: Frontier | None) -> int:
+    return 0 if frontier is None else sum(tally.rejected for parts in frontier.tally.values() for tally in parts.values())

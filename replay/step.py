@@ -1,0 +1,76 @@
+"""One step of a rollout, and what is seen before it is chosen. Pure values: rollout by rollout, `Sight` in, `Step` out.
+
+promote.py and controller.py choose steps, controller.py takes them. Taking one twice is taking it once, so a crash
+anywhere is answered by looking and choosing again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kappa.frontier import Frontier
+from kappa.journal import Event
+from kappa.offsets import Offsets
+from kappa.stopped import Stopped
+from replay.rollout import Rollout, State
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing is to be done until `what` has happened."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """The journal's next record, at exactly the number after the last one looked at."""
+
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class StartVerification:
+    """The candidate is to be verified, by a process of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """The live job is dead and cannot acknowledge the hold: take its lock and do it for it."""
+
+    build: str
+    hold: int
+
+
+Step = Wait | Append | StartVerification | Acknowledge
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What is seen of one rollout at one tick.
+
+    `live` and `candidate` are newest frontiers; `comparable` the topics that both builds read, by topic id; `target` what
+    the candidate must have reached before more is done, taken when the rollout's phase was first looked at; `tails` is
+    whether the candidate's tail has begun; `recreated` names a topic that is not the one the candidate was born with.
+    """
+
+    state: State
+    rollout: Rollout
+    candidate: Frontier | None
+    live: Frontier | None = None
+    comparable: frozenset[str] = frozenset()
+    target: Offsets | None = None
+    tails: bool = False
+    live_runs: bool = True
+    stopped: Stopped | None = None
+    recreated: str | None = None
+
+    @property
+    def live_build(self) -> str | None:
+        """The build that serves the rollout's pipeline now."""
+        return self.state.serving.get(self.rollout.pipeline)
+
+    @property
+    def target_reached(self) -> bool:
+        """True where the candidate's frontier has reached the target in every partition."""
+        return self.candidate is not None and self.target is not None and self.candidate.offsets.covers(self.target)

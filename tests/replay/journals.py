@@ -1,0 +1,42 @@
+"""Journals in the words of the domain, for tests of what follows from them."""
+
+from __future__ import annotations
+
+from kappa.frontier import Frontier
+from kappa.journal import Event, Held, Receipt, Record, Served, Staged, SwitchAsked, Verified
+from kappa.offsets import Offsets
+
+NOWHERE = Offsets()
+
+
+def numbered(*events: Event, after: int = 0) -> list[Record]:
+    return [Record(number=number, event=event, at="then", by="ada@test", id=str(number)) for number, event in enumerate(events, start=after + 1)]
+
+
+def staged(build: str, *, pipeline: str = "flights") -> Staged:
+    return Staged(pipeline, build, f"version-of-{build}", ("new",))
+
+
+def switch_asked(build: str, *, pipeline: str = "flights") -> SwitchAsked:
+    return SwitchAsked(pipeline, build, "undo")
+
+
+def verified(rollout: int, *, verdict: str = "passed") -> Verified:
+    return Verified(rollout, verdict, NOWHERE, reason="" if verdict == "passed" else "2 of 3 rows fail")
+
+
+def held(rollout: int, live: str, *, attempt: int = 1) -> Held:
+    return Held(rollout, live, attempt)
+
+
+def served(rollout: int, generation: int, build: str, *, pipeline: str = "flights", live: str | None = None, others: dict[str, str] | None = None) -> Served:
+    receipt = Receipt(pipeline, build, f"version-of-{build}", NOWHERE, live, None if live is None else NOWHERE, first=live is None)
+    return Served(rollout, generation, {**(others or {}), pipeline: build}, receipt)
+
+
+def at(offset: int, *, topic: str = "flights") -> Offsets:
+    return Offsets({topic: {0: offset}})
+
+
+def frontier(build: str, offset: int, *, number: int = 1, epoch: int = 1, hold: int | None = None) -> Frontier:
+    return Frontier(number, build, epoch, at(offset), {"delays": number}, "then", hold=hold)

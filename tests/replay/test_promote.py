@@ -1,0 +1,318 @@
+"""Laws of the promote: which step follows from what is seen, and that no reader goes back whatever happens between steps.
+
+The simulation drives the platform's own functions over a real store; only jobs and readers are written down here, each as
+the protocol asks of it, giving way to anybody else between any two of its reads and writes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from journals import at, frontier, held, numbered, served, staged, switch_asked, verified
+
+from kappa.build import Birth, TopicBirth, put_birth
+from kappa.errors import Broken, Conflict, KappaError
+from kappa.frontier import Frontier, Frontiers
+from kappa.hold import open_hold
+from kappa.journal import CaughtUp, Event, Failed, Held, Journal, Released, Served
+from kappa.lock import Lock
+from kappa.settings import RolloutSettings
+from kappa.store import Store
+from replay.controller import Controller, abandon, ask_undo, next_step
+from replay.promote import comparable_topics, ensure_acknowledged, next_promote_step
+from replay.rollout import fold
+from replay.step import Acknowledge, Append, Sight, Wait
+
+RULES = RolloutSettings(hold_attempts=3)
+PAIR: tuple[Event, ...] = (staged("a"), CaughtUp(1, at(0)), verified(1), served(1, 1, "a"), staged("b"), CaughtUp(5, at(0)), verified(5))
+TOPICS = frozenset({"flights"})
+DELICATE = True
+
+
+def sight(*after: Event, live: Frontier | None = None, candidate: Frontier | None = None, **seen: object) -> Sight:
+    state = fold(numbered(*PAIR, *after))
+    return Sight(state, state.rollout(5), candidate or frontier("b", 10), live or frontier("a", 10), TOPICS, **{"target": at(5), **seen})  # type: ignore[arg-type]  # named fields
+
+
+def test_a_candidate_that_has_a_way_to_go_is_not_held_for() -> None:
+    assert isinstance(next_promote_step(sight(candidate=frontier("b", 4)), RULES), Wait)
+
+
+def test_a_candidate_that_is_near_is_held_for() -> None:
+    assert next_promote_step(sight(), RULES) == Append(Held(5, "a", 1))
+
+
+def test_nothing_is_compared_before_the_live_job_has_acknowledged() -> None:
+    assert next_promote_step(sight(held(5, "a")), RULES) == Wait("build a to acknowledge the hold")
+
+
+def test_an_acknowledgement_of_an_earlier_hold_is_none() -> None:
+    seen = sight(held(5, "a"), Released(5, "a", 8, "too long"), held(5, "a", attempt=2), live=frontier("a", 10, hold=8))
+
+    assert next_promote_step(seen, RULES) == Wait("build a to acknowledge the hold")
+
+
+def test_a_dead_live_job_is_acknowledged_for() -> None:
+    assert next_promote_step(sight(held(5, "a"), live_runs=False), RULES) == Acknowledge("a", 8)
+
+
+def test_a_candidate_behind_the_acknowledged_frontier_is_waited_for() -> None:
+    assert next_promote_step(sight(held(5, "a"), live=frontier("a", 11, hold=8)), RULES) == Wait("build b to reach build a")
+
+
+def test_a_candidate_that_has_reached_it_serves_with_its_receipt() -> None:
+    step = next_promote_step(sight(held(5, "a"), live=frontier("a", 10, hold=8)), RULES)
+
+    assert isinstance(step, Append)
+    assert isinstance(step.event, Served)
+    assert (step.event.generation, step.event.serving) == (2, {"flights": "b"})
+    assert (step.event.receipt.live_offsets, step.event.receipt.candidate_offsets, step.event.receipt.first) == (at(10), at(10), False)
+
+
+def test_topics_that_only_one_side_reads_are_not_compared() -> None:
+    live = replace(frontier("a", 10, hold=8), offsets=at(10).highest(at(99, topic="gone")))
+
+    assert isinstance(next_promote_step(sight(held(5, "a"), live=live), RULES), Append)
+
+
+def test_a_topic_created_anew_is_not_comparable() -> None:
+    assert comparable_topics(birth("a"), birth("b")) == TOPICS
+    assert comparable_topics(birth("a"), replace(birth("b"), topics=(TopicBirth("flights", "another id", "retained", 1),))) == frozenset()
+
+
+def test_the_first_build_serves_at_once_and_its_receipt_says_so() -> None:
+    state = fold(numbered(*PAIR[:3]))
+    step = next_promote_step(Sight(state, state.rollout(1), frontier("a", 3)), RULES)
+
+    assert isinstance(step, Append)
+    assert isinstance(step.event, Served)
+    assert (step.event.receipt.first, step.event.receipt.live_build) == (True, None)
+
+
+def test_after_the_last_attempt_the_rollout_fails_and_says_why() -> None:
+    attempts = [event for n in range(3) for event in (held(5, "a", attempt=n + 1), Released(5, "a", 8 + 2 * n, "too long"))]
+    step = next_promote_step(sight(*attempts), RULES)
+
+    assert isinstance(step, Append)
+    assert step.event == Failed(5, "build b did not reach build a within 10 s, 3 times", step.event.hint)  # type: ignore[union-attr]  # it is a Failed
+
+
+def test_a_topic_created_anew_fails_the_rollout_before_any_hold() -> None:
+    step = next_promote_step(sight(recreated="flights"), RULES)
+
+    assert isinstance(step, Append)
+    assert isinstance(step.event, Failed)
+
+
+def test_who_acts_for_a_dead_job_is_refused_while_it_lives(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    Frontiers(store, "a").publish(frontier("a", 10))
+
+    with Lock(store.path("builds/a/lock"), what="build a"), pytest.raises(Conflict):
+        ensure_acknowledged(store, "a", 8)
+
+    assert Frontiers(store, "a").newest() == frontier("a", 10)
+
+
+def test_acting_for_a_dead_job_moves_no_offset_and_fences_it(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    Frontiers(store, "a").publish(frontier("a", 10))
+
+    ensure_acknowledged(store, "a", 8)
+    ensure_acknowledged(store, "a", 8)
+
+    newest = Frontiers(store, "a").newest()
+    assert newest is not None
+    assert (newest.number, newest.epoch, newest.hold, newest.offsets, newest.versions) == (2, 2, 8, at(10), {"delays": 1})
+    with pytest.raises(Broken):
+        Frontiers(store, "a").publish(frontier("a", 11, number=2))
+
+
+def birth(build: str) -> Birth:
+    topics = (TopicBirth("flights", "id-of-flights", "retained", 1),)
+    return Birth(build, "flights", f"version-of-{build}", {}, 1, {}, "flights", topics, (), {}, {"flights": {"0": 0}}, {}, "then", "ada")
+
+
+class World:
+    """Two builds of one pipeline that swap places, their jobs, two readers, and operators who change their minds."""
+
+    def __init__(self, folder: Path, chance: random.Random) -> None:
+        self.chance = chance
+        self.end_of_log = 0
+        self.store = Store(folder)
+        self.journal = Journal(self.store)
+        for build in ("a", "b"):
+            put_birth(self.store, birth(build))
+            Frontiers(self.store, build).publish(frontier(build, 0))
+        events = (*PAIR, held(5, "a"), served(5, 2, "b", live="a"))
+        for number, event in enumerate(events, start=1):
+            assert self.journal.append(number, event)
+        self.alive: dict[str, Generator[bool | None] | None] = {"a": None, "b": None}
+        self.patience = 0
+        self.promotes = 0
+        self.controller = self.new_controller()
+        self.deciding = self.decide()
+        self.readers = [self.read(), self.read()]
+
+    def new_controller(self) -> Controller:
+        return Controller(self.store, log=self, processes=self, rules=RULES, clock=lambda: 0.0)
+
+    # What the controller asks of Kafka and of the supervisor.
+    def end(self, topics: object) -> object:
+        raise AssertionError("no build is replaying")
+
+    def facts(self, name: str) -> TopicBirth:
+        return birth("a").topics[0]
+
+    def job_runs(self, build: str) -> bool:
+        return self.alive[build] is not None
+
+    def job_stopped(self, build: str) -> None:
+        return None
+
+    def ensure_verifying(self, rollout: int) -> str | None:
+        raise AssertionError("no build is verified")
+
+    def decide(self) -> Generator[bool | None]:
+        """The controller's tick, giving way between what it sees and what it does."""
+        controller = self.controller
+        while True:
+            controller.state = fold(self.journal.after(controller.state.last), controller.state)
+            yield
+            for rollout in controller.state.active_rollouts:
+                step = next_step(controller._sight(rollout), RULES)
+                yield DELICATE
+                if isinstance(step, Acknowledge) and self.job_runs(step.build):
+                    # The lock, which jobs here do not take: it is alive after all.
+                    continue
+                before = controller.state.generation
+                controller._take(rollout, step)
+                self.promotes += controller.state.generation - before
+            yield
+
+    def job(self, build: str) -> Generator[bool | None]:
+        frontiers, journal = Frontiers(self.store, build), self.journal
+        newest = frontiers.newest()
+        assert newest is not None
+        records = list(journal.after(0))
+        epoch = newest.epoch + 1
+        yield DELICATE
+        newest = self.published(frontiers, replace(newest, number=newest.number + 1, epoch=epoch))
+        committed = newest.offsets.at("flights", 0)
+        while True:
+            yield
+            records += journal.after(len(records))
+            hold = open_hold(records, build)
+            if hold is None:
+                self.end_of_log += 1
+                committed = self.chance.choice([committed, self.end_of_log, self.chance.randint(committed, self.end_of_log)])
+                yield
+                records += journal.after(len(records))
+                if open_hold(records, build) is not None:
+                    continue
+                yield DELICATE
+                newest = self.published(frontiers, replace(newest, number=newest.number + 1, offsets=at(committed), hold=None))
+            elif newest.hold != hold.number:
+                yield DELICATE
+                newest = self.published(frontiers, replace(newest, number=newest.number + 1, hold=hold.number))
+            elif self.patience <= 0:
+                self.patience = 3
+                assert isinstance(hold.event, Held)
+                released = Released(hold.event.rollout, build, hold.number, "too long")
+                yield DELICATE
+                journal.append(len(records) + 1, released)
+            else:
+                self.patience -= 1
+
+    @staticmethod
+    def published(frontiers: Frontiers, frontier: Frontier) -> Frontier:
+        frontiers.publish(frontier)
+        return frontier
+
+    def read(self) -> Generator[bool | None]:
+        seen = (0, 0)
+        while True:
+            yield
+            last, record = self.journal.last_served()
+            assert record is not None
+            assert isinstance(record.event, Served)
+            yield
+            newest = Frontiers(self.store, record.event.serving["flights"]).newest()
+            assert newest is not None
+            yield DELICATE
+            if any(isinstance(each.event, Served) for each in self.journal.after(last)):
+                continue
+            answer = (record.event.generation, newest.offsets.at("flights", 0))
+            assert answer[0] >= seen[0], "the generation went back"
+            assert answer[1] >= seen[1], f"a reader went back: {seen} -> {answer}"
+            seen = answer
+
+    def step(self, actor: str) -> bool | None:
+        """One step of an actor; DELICATE where it stands between what it saw and what it does about it."""
+        match actor:
+            case "job a" | "job b":
+                build = actor[-1]
+                running = self.alive[build] or self.job(build)
+                self.alive[build] = running
+                try:
+                    return next(running)
+                except Broken:
+                    # Another one has published in its place: it stops, and is started again.
+                    self.alive[build] = None
+            case "crash a" | "crash b":
+                self.alive[actor[-1]] = None
+            case "crash controller":
+                self.controller = self.new_controller()
+                self.deciding = self.decide()
+            case "controller":
+                return next(self.deciding)
+            case "reader 0" | "reader 1":
+                return next(self.readers[int(actor[-1])])
+            case "undo":
+                asked(lambda: ask_undo(self.store, None))
+            case "abandon":
+                asked(lambda: abandon(self.store, None))
+        return None
+
+
+def asked(what: Callable[[], object]) -> None:
+    try:
+        what()
+    except KappaError:
+        return
+
+
+OFTEN = ["job a", "job b", "controller", "reader 0", "reader 1"]
+SELDOM = ["crash a", "crash b", "crash controller", "undo", "undo", "abandon"]
+
+
+def run(world: World, chance: random.Random) -> None:
+    """Lets everybody run in turns of any length, which end where it is delicate: what breaks a protocol is one who stands still just there."""
+    for _ in range(300):
+        actor = chance.choice(OFTEN)
+        for _ in range(chance.choice([1, 4, 12])):
+            if world.step(actor) is DELICATE:
+                break
+        if chance.random() < 0.06:
+            world.step(chance.choice(SELDOM))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_reader_goes_back_whatever_happens_between_any_two_steps(seed: int, tmp_path: Path) -> None:
+    chance = random.Random(seed)
+    world = World(tmp_path, chance)
+    run(world, chance)
+    # Heal, then converge: when all run in turn, the last rollout ends and a new one serves.
+    before = world.controller.state.generation
+    asked(lambda: abandon(world.store, None))
+    ask_undo(world.store, "flights")
+    for _ in range(60):
+        for actor in OFTEN:
+            world.step(actor)
+
+    assert world.controller.state.generation > before
+    assert not world.controller.state.active_rollouts

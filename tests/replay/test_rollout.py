@@ -1,0 +1,220 @@
+"""Laws of rollouts: what a journal comes to, and what may follow it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from journals import NOWHERE, held, numbered, served, staged, switch_asked, verified
+
+from kappa.hold import open_hold
+from kappa.journal import Abandoned, CaughtUp, Event, Failed, Released, Retired, Served
+from replay.rollout import BEGINNINGS, TRANSITIONS, IllegalTransition, Move, Phase, State, advance, check_may_follow, fold
+
+FIRST = (staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
+SECOND = (*FIRST, staged("b"), CaughtUp(5, NOWHERE), verified(5), held(5, "a"), served(5, 2, "b", live="a"))
+UNDONE = (*SECOND, switch_asked("a"), held(10, "b"), served(10, 3, "a", live="b"))
+THIRD = (*SECOND, staged("c"), CaughtUp(10, NOWHERE), verified(10), held(10, "b"), served(10, 3, "c", live="b"))
+
+
+def state_of(*events: Event) -> State:
+    return fold(numbered(*events))
+
+
+def test_a_rollout_goes_from_replaying_to_served() -> None:
+    phases = [state_of(*SECOND[:length]).rollouts[-1].phase for length in range(5, 10)]
+
+    assert phases == [Phase.REPLAYING, Phase.VERIFYING, Phase.READY, Phase.HOLDING, Phase.SERVED]
+
+
+def test_the_first_build_serves_without_a_hold_and_leaves_nothing_idle() -> None:
+    state = state_of(*FIRST)
+
+    assert (state.generation, state.serving, state.idle) == (1, {"flights": "a"}, {})
+
+
+def test_the_build_that_served_before_is_kept_consuming() -> None:
+    state = state_of(*SECOND)
+
+    assert (state.serving, state.idle) == ({"flights": "b"}, {"flights": "a"})
+    assert state.wanted_builds() == {"a", "b"}
+    assert state.to_retire() == frozenset()
+
+
+def test_an_undo_swaps_the_pair_and_retires_nobody() -> None:
+    state = state_of(*UNDONE)
+
+    assert (state.serving, state.idle, state.generation) == ({"flights": "a"}, {"flights": "b"}, 3)
+    assert state.to_retire() == frozenset()
+
+
+def test_a_redo_is_the_undo_of_an_undo() -> None:
+    state = state_of(*UNDONE, switch_asked("b"), held(13, "a"), served(13, 4, "b", live="a"))
+
+    assert (state.serving, state.idle) == ({"flights": "b"}, {"flights": "a"})
+
+
+def test_a_promote_of_a_new_build_leaves_the_idle_one_of_the_pair_before_to_retire() -> None:
+    assert state_of(*THIRD).to_retire() == {"a"}
+    assert state_of(*THIRD, Retired("a")).to_retire() == frozenset()
+
+
+def test_while_a_new_build_is_on_its_way_the_idle_one_is_kept() -> None:
+    assert state_of(*SECOND, staged("c")).wanted_builds() == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize("end", [Abandoned(5, "no"), Failed(5, "no")])
+@pytest.mark.parametrize("length", [5, 6, 7, 8])
+def test_a_candidate_that_does_not_serve_is_to_retire_whenever_it_ends(length: int, end: Event) -> None:
+    state = state_of(*SECOND[:length], end)
+
+    assert state.to_retire() == {"b"}
+    assert state.serving == {"flights": "a"}
+    assert state.active("flights") is None
+
+
+def test_a_switch_that_fails_keeps_both_builds() -> None:
+    state = state_of(*SECOND, switch_asked("a"), Failed(10, "it never came near"))
+
+    assert state.wanted_builds() == {"a", "b"}
+    assert state.to_retire() == frozenset()
+
+
+@pytest.mark.parametrize("verdict", ["failed", "inconclusive"])
+def test_a_verdict_that_is_not_passed_ends_the_rollout_and_swaps_nothing(verdict: str) -> None:
+    state = state_of(*SECOND[:6], verified(5, verdict=verdict))
+
+    assert state.rollout(5).phase is Phase.FAILED
+    assert state.rollout(5).reason == "2 of 3 rows fail"
+    assert state.serving == {"flights": "a"}
+
+
+def test_a_release_makes_room_for_the_next_attempt() -> None:
+    state = state_of(*SECOND[:8], Released(5, "a", 8, "too long"))
+
+    assert (state.rollout(5).phase, state.rollout(5).attempts, state.rollout(5).hold) == (Phase.READY, 1, None)
+    check_may_follow(state, held(5, "a", attempt=2))
+
+
+def test_pipelines_roll_out_side_by_side_in_one_serving_map() -> None:
+    both = (*FIRST, staged("x", pipeline="trains"), staged("b"), CaughtUp(5, NOWHERE), verified(5), served(5, 2, "x", pipeline="trains", others={"flights": "a"}))
+    state = state_of(*both)
+
+    assert state.serving == {"flights": "a", "trains": "x"}
+    assert state.active("flights") is not None
+    assert state.active("trains") is None
+
+
+@pytest.mark.parametrize(
+    ("before", "illegal"),
+    [
+        (FIRST[:1], staged("b")),
+        (FIRST, staged("a")),
+        (FIRST, switch_asked("a")),
+        (SECOND, switch_asked("b")),
+        (FIRST, CaughtUp(2, NOWHERE)),
+        (FIRST[:2], served(1, 1, "a")),
+        (FIRST[:3], served(1, 2, "a")),
+        (SECOND[:7], served(5, 2, "b", live="a")),
+        (SECOND[:7], held(5, "b")),
+        (SECOND[:8], held(5, "a")),
+        (SECOND[:8], Released(5, "a", 7, "which?")),
+        (SECOND[:8], served(5, 3, "b", live="a")),
+        (SECOND[:8], served(5, 2, "b", live="a", others={"trains": "x"})),
+        (SECOND, Abandoned(5, "too late")),
+        (SECOND, Retired("a")),
+        (SECOND, Retired("b")),
+        (SECOND, Retired("never heard of")),
+        ((*THIRD, Retired("a")), Retired("a")),
+    ],
+)
+def test_illegal_transitions_raise_an_error_and_nothing_happens(before: tuple[Event, ...], illegal: Event) -> None:
+    state = state_of(*before)
+
+    with pytest.raises(IllegalTransition):
+        check_may_follow(state, illegal)
+
+    assert state == state_of(*before)
+
+
+def test_a_record_out_of_its_turn_is_refused() -> None:
+    with pytest.raises(IllegalTransition, match="record 3 cannot follow record 1"):
+        advance(state_of(FIRST[0]), numbered(*FIRST)[2])
+
+
+def test_phases_without_a_way_out_are_the_three_ends() -> None:
+    assert {phase for phase, moves in TRANSITIONS.items() if not moves} == {Phase.SERVED, Phase.FAILED, Phase.ABANDONED}
+    assert set(TRANSITIONS) == set(Phase)
+    assert {move for moves in TRANSITIONS.values() for move in moves} | set(BEGINNINGS) == set(Move)
+
+
+def test_every_phase_can_be_abandoned_before_it_serves() -> None:
+    assert all(Move.ABANDONED in moves for moves in TRANSITIONS.values() if moves)
+
+
+def candidates_for_next(state: State, draw: st.DrawFn) -> Event:
+    """Any event at all over few names, so that most are illegal and many are not."""
+    builds = ["a1", "a2", "a3", "b1", "b2"]
+    number = draw(st.sampled_from([rollout.number for rollout in state.rollouts] or [1]))
+    build = draw(st.sampled_from(builds))
+    rollout = next((each for each in state.rollouts if each.number == number), None)
+    pipeline = rollout.pipeline if rollout else "a"
+    live = state.serving.get(pipeline)
+    events: list[Event] = [
+        staged(build, pipeline=build[0]),
+        switch_asked(state.idle.get(build[0], build), pipeline=build[0]),
+        CaughtUp(number, NOWHERE),
+        verified(number, verdict=draw(st.sampled_from(["passed", "passed", "failed"]))),
+        held(number, live or build),
+        Released(number, build, (rollout.hold if rollout else None) or 1, "too long"),
+        Abandoned(number, "no"),
+        Failed(number, "no"),
+        Retired(build),
+    ]
+    if rollout is not None:
+        events += [served(number, state.generation + 1, rollout.build, pipeline=pipeline, live=live, others=dict(state.serving))] * 3
+    return draw(st.sampled_from(events))
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Event]:
+    state, events = State(), []
+    for _ in range(draw(st.integers(0, 40))):
+        event = candidates_for_next(state, draw)
+        try:
+            state = advance(state, numbered(event, after=state.last)[0])
+        except IllegalTransition:
+            continue
+        events.append(event)
+    return events
+
+
+@given(histories())
+def test_in_every_legal_history_the_laws_of_state_hold(events: list[Event]) -> None:
+    records = numbered(*events)
+    states = [fold(records[:length]) for length in range(len(records) + 1)]
+    for before, after in pairwise(states):
+        record = records[before.last]
+        # Generations rise by one, and only by Served; what serves changes for one pipeline at a time.
+        assert after.generation - before.generation == isinstance(record.event, Served)
+        changed = {name for name in after.serving if after.serving[name] != before.serving.get(name)}
+        assert len(changed) == isinstance(record.event, Served)
+        # At most one active rollout of a pipeline, and what readers or a rollout need is never retired.
+        assert len({rollout.pipeline for rollout in after.active_rollouts}) == len(after.active_rollouts)
+        assert not after.wanted_builds() & (after.retired | after.to_retire())
+        assert not set(after.serving.values()) & set(after.idle.values())
+        assert after.to_retire() | after.retired | after.wanted_builds() == set(after.versions)
+        # The hold that the job sees is the one that its rollout has.
+        for name, build in after.serving.items():
+            active = after.active(name)
+            hold = open_hold(records[: after.last], build)
+            assert (hold.number if hold else None) == (active.hold if active else None)
+
+
+@given(histories(), st.integers(0, 40))
+def test_folding_in_two_parts_is_folding_at_once(events: list[Event], cut: int) -> None:
+    records = numbered(*events)
+
+    assert fold(records[cut:], fold(records[:cut])) == fold(records)
