@@ -1,0 +1,551 @@
+"""The command line: each command parses, calls one function, and renders what it gives. stdout is the answer, stderr the talk.
+
+Nothing is decided here. What a command needs is imported in it, so that none pays for another: `kappa query` starts no JVM
+and imports no Spark, `kappa --help` neither that nor DuckDB. Exit codes: kappa/errors.py. Read next: serving/query.py for
+what is read, replay/plan.py and replay/stage.py for what is changed.
+"""
+
+# ruff: noqa: PLC0415  # imports inside commands are the point of this file: none pays for another
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import io
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+from typer.exceptions import Abort, Exit, TyperException
+
+from kappa.errors import ConsentNeeded, ExitCode, KappaError, Unreachable, UsageError
+from serving.render import Form, Listing, rendered
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from kappa.log.client import Log
+    from kappa.pipeline import Pipeline
+    from kappa.settings import Settings
+    from kappa.store import Store
+    from kappa.topic import Topic
+    from replay.plan import Plan
+    from replay.rollout import State
+    from replay.supervisor import Running
+
+_Known = TypeVar("_Known")
+_WATCH_SECONDS = 1.0
+
+app = typer.Typer(
+    name="kappa", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="A replayable event platform: the log, the fold, the table, the query."
+)
+topics_app = typer.Typer(no_args_is_help=True, help="The topics that the project declares, and those on the broker.")
+app.add_typer(topics_app, name="topics")
+
+As = Annotated[Form, typer.Option("-o", "--output", help="what is printed")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask")]
+Timeout = Annotated[float | None, typer.Option("--timeout", min=0, help="stop waiting after so many seconds; the rollout goes on")]
+OnePipeline = Annotated[str | None, typer.Argument(metavar="[PIPELINE]", show_default=False, help="one pipeline")]
+
+
+class Here:
+    """What a command stands on: settings, root, and the way to the broker, each looked up when first needed."""
+
+    def __init__(self, project: Path | None, root: str | None) -> None:
+        """The flags that were given."""
+        self._project = project
+        self._root = root
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The project's settings."""
+        from kappa.settings import load_settings
+
+        if self._project is not None and not self._project.is_dir():
+            raise UsageError(f"there is no folder {self._project}", hint="give --project the folder that holds kappa.toml")
+        return load_settings(self._project or Path.cwd(), root=self._root)
+
+    @cached_property
+    def store(self) -> Store:
+        """Everything below the root."""
+        from kappa.store import Store
+
+        return Store(self.settings.root_url)
+
+    @cached_property
+    def pipelines(self) -> Mapping[str, Pipeline]:
+        """The pipelines that the project declares."""
+        from kappa.project import load_pipelines
+
+        return load_pipelines(self.settings.project)
+
+    @cached_property
+    def topics(self) -> dict[str, Topic]:
+        """The topics that the project declares."""
+        return {topic.name: topic for pipeline in self.pipelines.values() for topic in pipeline.topics}
+
+    @property
+    def running(self) -> Running | None:
+        """The supervisor, where one is up."""
+        from replay.supervisor import running
+
+        return running(self.settings)
+
+    @property
+    def lease_seconds(self) -> float:
+        """How long a reader's lease lasts."""
+        return self.settings.rollout.lease_seconds
+
+    @property
+    def bootstrap_servers(self) -> str | None:
+        """Where Kafka is: the configured cluster, or the supervisor's own broker while that is up."""
+        return self.settings.kafka.bootstrap_servers or (self.running.bootstrap_servers if self.running else None)
+
+    def state(self) -> State:
+        """What the journal comes to now."""
+        from kappa.journal import Journal
+        from replay.rollout import fold
+
+        return fold(Journal(self.store).after(0))
+
+    def log(self) -> Log:
+        """The broker's client. Raises Unreachable where no broker is known."""
+        from kappa.log.client import Log
+
+        if self.bootstrap_servers is None:
+            raise Unreachable("kappa is not up, so there is no broker", hint="start it with: kappa up -d")
+        return Log(self.bootstrap_servers, self.settings.kafka.options)
+
+    def must_run(self) -> None:
+        """Raises Unreachable where no supervisor is up."""
+        if self.running is None:
+            raise Unreachable("kappa is not up, so nobody would do it", hint="start it with: kappa up -d")
+
+
+@app.callback()
+def everywhere(
+    context: typer.Context,
+    project: Annotated[Path | None, typer.Option("--project", help="a folder in the project, instead of this one", show_default=False)] = None,
+    root: Annotated[str | None, typer.Option("--root", help="where everything lies, instead of kappa.toml's root", show_default=False)] = None,
+) -> None:
+    """Takes the flags that go before every command."""
+    context.obj = Here(project, root)
+
+
+@app.command()
+def up(context: typer.Context, detach: Annotated[bool, typer.Option("-d", "--detach", help="in the background; returns when it is ready")] = False) -> None:
+    """Start the platform: the broker (unless one is configured), a job for each build, the controller."""
+    from replay import supervisor
+
+    here = _here(context)
+    with _talk().status("starting") if detach else contextlib.nullcontext():
+        started = supervisor.up(here.settings, detach=detach)
+    if started is not None:
+        _say(f"kappa is up: process {started.pid}, Kafka at {started.bootstrap_servers}")
+
+
+@app.command()
+def down(context: typer.Context) -> None:
+    """Stop the platform; everything is kept."""
+    from replay import supervisor
+
+    with _talk().status("ending"):
+        was_up = supervisor.down(_here(context).settings)
+    _say("kappa is down" if was_up else "kappa was not up")
+
+
+@topics_app.command("create")
+def topics_create(
+    context: typer.Context,
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAMES]...", show_default=False, help="all declared ones, if none is named")] = None,
+    output: As = Form.TABLE,
+) -> None:
+    """Make the declared topics on the broker; one that is there stays as it is."""
+    here = _here(context)
+    declared = [_named(name, here.topics, "topic") for name in names or here.topics]
+    log = here.log()
+    made = [(topic, log.create(topic)) for topic in declared]
+    _print(output, Listing(("topic", "kind", "partitions", "id"), tuple((topic.name, topic.kind, facts.partitions, facts.id) for topic, facts in made)))
+
+
+@topics_app.command("list")
+def topics_list(context: typer.Context, output: As = Form.TABLE) -> None:
+    """List the topics on the broker, and those that are only declared."""
+    here = _here(context)
+    log = here.log()
+    found = log.topics()
+    begin, end = log.beginning(found), log.end(found)
+    rows = []
+    for name in sorted({*found, *here.topics}):
+        topic, facts = here.topics.get(name), found.get(name)
+        known = (facts.partitions, end.only({name}).distance(begin), facts.id) if facts is not None else (None, None, None)
+        rows.append((name, None if topic is None else topic.kind, topic is not None, facts is not None, *known))
+    _print(output, Listing(("topic", "kind", "declared", "on_broker", "partitions", "records", "id"), tuple(rows), wide=frozenset({"id"})))
+
+
+@app.command()
+def produce(
+    context: typer.Context,
+    topic: Annotated[str, typer.Argument(help="the topic", show_default=False)],
+    file: Annotated[str, typer.Argument(help="a file with a record a line, or - for stdin", show_default=False)],
+    envelope: Annotated[bool, typer.Option("--envelope", help='a line is {"key", "value", "timestamp", "headers", "partition"}; "value": null is a tombstone')] = False,
+    output: As = Form.TABLE,
+) -> None:
+    """Send records to a topic, one a line, and wait until all are acknowledged."""
+    from kappa.log.envelope import envelope_record, event_record, produce_lines
+
+    here = _here(context)
+    log = here.log()
+    declared = None if envelope else here.topics.get(topic)
+    with _lines(file) as lines, _talk().status("") as moving:
+        acknowledged = produce_lines(
+            log, topic, lines, envelope_record if envelope else lambda line: event_record(line, declared), on_progress=lambda count: moving.update(f"{count:,} acknowledged")
+        )
+    _say(f"{acknowledged.count} records acknowledged")
+    _print(
+        output,
+        Listing(("topic", "partition", "next_offset"), tuple(acknowledged.offsets.items())),
+        document={"acknowledged": acknowledged.count, "offsets": acknowledged.offsets.plain()},
+    )
+
+
+@app.command()
+def plan(
+    context: typer.Context,
+    pipeline: OnePipeline = None,
+    detailed_exitcode: Annotated[bool, typer.Option("--detailed-exitcode", help="exit with 3 where there are changes")] = False,
+    output: As = Form.TABLE,
+) -> None:
+    """Show what a deploy would do, and why."""
+    from replay.listings import plan_document, plan_listing, plan_text
+
+    made = _planned(_here(context), pipeline, again=False)
+    sys.stdout.write(plan_text(made) if output is Form.TABLE else rendered(output, plan_listing(made), document=plan_document(made)))
+    made.ensure_possible()
+    if detailed_exitcode and made.has_changes:
+        raise Exit(ExitCode.CHANGES_PENDING)
+
+
+@app.command()
+def deploy(context: typer.Context, pipeline: OnePipeline = None, yes: Yes = False, timeout: Timeout = None) -> None:
+    """Bring what the project declares to serve: replay beside what serves, verify, promote."""
+    _roll_out(_here(context), "deploy", pipeline, again=False, yes=yes, timeout=timeout)
+
+
+@app.command()
+def replay(context: typer.Context, pipeline: Annotated[str, typer.Argument(help="the pipeline", show_default=False)], yes: Yes = False, timeout: Timeout = None) -> None:
+    """Make a new build of the same code from the log's beginning, and promote it like any other."""
+    _roll_out(_here(context), "replay", pipeline, again=True, yes=yes, timeout=timeout)
+
+
+@app.command()
+def status(context: typer.Context, watch: Annotated[bool, typer.Option("-w", "--watch", help="go on showing it")] = False, output: As = Form.TABLE) -> None:
+    """Show what serves, what is on its way, how far behind the log each build is, and what runs."""
+    here = _here(context)
+    if not watch:
+        sys.stdout.write(_status(here, output))
+        return
+    if output is not Form.TABLE:
+        raise UsageError("watching shows a table", hint=f"leave out -w, or -o {output}")
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(console=_console(stderr=False), auto_refresh=False) as live:
+        while True:
+            live.update(Text(_status(here, output).rstrip("\n"), no_wrap=True, overflow="ellipsis"), refresh=True)
+            time.sleep(_WATCH_SECONDS)
+
+
+@app.command()
+def undo(context: typer.Context, pipeline: OnePipeline = None, yes: Yes = False, timeout: Timeout = None) -> None:
+    """Let the build that served before serve again; after that, the same is a redo."""
+    from replay.controller import ask_undo
+
+    here = _here(context)
+    here.must_run()
+    state = here.state()
+    wanted = {name: build for name, build in state.idle.items() if pipeline in {None, name}}
+    if len(wanted) == 1:
+        # What cannot be undone is said by ask_undo, in its words.
+        for name, build in wanted.items():
+            print(f"{name}: build {build} (version {state.versions[build]}) will serve instead of {state.serving[name]} (version {state.versions[state.serving[name]]})")
+        _agree(_typed("undo", pipeline), yes=yes)
+    _follow(here, ask_undo(here.store, pipeline).number, timeout)
+
+
+@app.command()
+def abandon(context: typer.Context, pipeline: OnePipeline = None) -> None:
+    """Give up a rollout that does not serve yet; what serves goes on serving."""
+    from kappa.journal import Abandoned
+    from replay.controller import abandon as give_up
+
+    record = give_up(_here(context).store, pipeline)
+    if isinstance(record.event, Abandoned):
+        _say(f"rollout {record.event.rollout} is given up")
+
+
+@app.command()
+def history(context: typer.Context, output: As = Form.TABLE) -> None:
+    """List every rollout with its receipt: who, when, which build, why, and how it ended."""
+    from replay.history import chapters
+    from replay.listings import history_listing
+
+    _print(output, history_listing(chapters(_here(context).state())))
+
+
+@app.command()
+def logs(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="supervisor, broker, a build, or a pipeline")] = "supervisor",
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="go on with what is written")] = False,
+    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="how many of the last lines")] = 40,
+) -> None:
+    """Show what the supervisor, the broker or a build's job said."""
+    from replay.logs import following, last_lines, log_file
+
+    here = _here(context)
+    path = log_file(here.store, here.state(), name)
+    said, position = last_lines(path, lines)
+    _write(said)
+    for more in following(path, position) if follow else ():
+        _write(more)
+
+
+@app.command()
+def rejects(
+    context: typer.Context,
+    pipeline: OnePipeline = None,
+    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="how many of the newest; 0 for all")] = 20,
+    output: As = Form.TABLE,
+) -> None:
+    """Show the records that were not valid: where they lie, what they hold, and why."""
+    from serving.rejects import newest_rejects
+
+    here = _here(context)
+    found = newest_rejects(here.store, pipeline, limit=lines or None, lease_seconds=here.lease_seconds)
+    _print(output, Listing(found.columns, found.rows))
+
+
+@app.command()
+def query(context: typer.Context, sql: Annotated[str, typer.Argument(metavar="SQL", help="one query, in DuckDB's SQL", show_default=False)], output: As = Form.TABLE) -> None:
+    """Answer a query from the tables that serve now, all of a build at one frontier."""
+    from serving.query import answer
+
+    here = _here(context)
+    found = answer(here.store, sql, lease_seconds=here.lease_seconds)
+    listing = Listing(found.columns, found.rows)
+    document = {
+        "generation": found.generation,
+        "builds": {pipeline: {"build": build, "offsets": found.offsets[build].plain(), "versions": found.versions[build]} for pipeline, build in found.serving.items()},
+        "columns": [{"name": name, "type": kind} for name, kind in zip(found.columns, found.types, strict=True)],
+        "rows": listing.objects(),
+    }
+    _print(output, listing, document=document)
+
+
+@app.command()
+def tables(context: typer.Context, output: As = Form.TABLE) -> None:
+    """List what is served; with -o json also path and version, for Spark, Polars and others."""
+    from serving.tables import served_tables
+
+    here = _here(context)
+    found = served_tables(here.store, lease_seconds=here.lease_seconds)
+    as_text = output is Form.TABLE
+    rows = (
+        (
+            table.name,
+            table.pipeline,
+            table.build,
+            table.rows,
+            ", ".join(f"{name} {kind.lower()}" for name, kind in table.columns) if as_text else [{"name": name, "type": kind} for name, kind in table.columns],
+            table.version,
+            table.path,
+        )
+        for table in found
+    )
+    _print(output, Listing(("table", "pipeline", "build", "rows", "columns", "version", "path"), tuple(rows), wide=frozenset({"version", "path"})))
+
+
+def main() -> None:
+    """The program `kappa`."""
+    # What is typed is UTF-8 too: in the language C Python takes its bytes apart.
+    sys.exit(run([os.fsencode(each).decode(errors="surrogateescape") for each in sys.argv[1:]]))
+
+
+def run(arguments: list[str]) -> int:
+    """Runs one command and gives its exit code; what went wrong is one sentence and a hint on stderr."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # Data are UTF-8 whatever the machine's language is.
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    try:
+        # Typer's own main has other exit codes for an interrupt and a broken pipe.
+        command = typer.main.get_command(app)
+        with command.make_context("kappa", arguments) as context:
+            command.invoke(context)
+        sys.stdout.flush()
+    except Exit as ended:
+        return ended.exit_code
+    except KappaError as error:
+        return _failed(error)
+    except TyperException as error:
+        return _misused(error)
+    except (KeyboardInterrupt, Abort):
+        _say("interrupted")
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        # Who read us has seen enough (`kappa history | head`). Python would complain again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.OK
+    return ExitCode.OK
+
+
+def _failed(error: KappaError) -> int:
+    _say(f"error: {error.message}")
+    if error.hint:
+        _say(f"hint: {error.hint}")
+    return error.exit_code
+
+
+def _misused(error: TyperException) -> int:
+    context, said = getattr(error, "ctx", None), error.format_message()
+    # Nothing to say: it was nothing but the name of a group, and its help is printed.
+    if said:
+        _say(f"error: {said}")
+        _say(f"hint: {context.command_path if context is not None else 'kappa'} --help")
+    return ExitCode.USAGE
+
+
+def _here(context: typer.Context) -> Here:
+    here = context.obj
+    assert isinstance(here, Here), "the callback has run"
+    return here
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _console(*, stderr: bool) -> Console:
+    from rich.console import Console
+
+    return Console(stderr=stderr)
+
+
+def _talk() -> Console:
+    return _console(stderr=True)
+
+
+def _print(form: Form, listing: Listing, *, document: object = None, heading: str = "") -> None:
+    sys.stdout.write(rendered(form, listing, document=document, heading=heading))
+
+
+def _write(said: bytes) -> None:
+    sys.stdout.write(said.decode(errors="backslashreplace"))
+    sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _lines(file: str) -> Iterator[Iterable[bytes]]:
+    """The lines of a file, or of stdin."""
+    if file == "-":
+        yield sys.stdin.buffer
+        return
+    with contextlib.ExitStack() as closing:
+        try:
+            lines = closing.enter_context(Path(file).open("rb"))
+        except OSError as error:
+            raise UsageError(f"{file} cannot be read: {error.strerror}", hint="give a file with a record a line, or - for stdin") from error
+        yield lines
+
+
+def _named(name: str, known: Mapping[str, _Known], what: str) -> _Known:
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        raise UsageError(f"the project declares no {what} {name}", hint=f"did you mean {near[0]}?" if near else f"it declares {', '.join(known) or 'none'}")
+    return known[name]
+
+
+def _planned(here: Here, pipeline: str | None, *, again: bool) -> Plan:
+    from replay.plan import make_plan, observe
+
+    log = here.log()
+    with _talk().status("planning"):
+        return make_plan(observe(here.settings, here.store, log, only=pipeline), only=pipeline, again=again)
+
+
+def _roll_out(here: Here, command: str, pipeline: str | None, *, again: bool, yes: bool, timeout: float | None) -> None:
+    from replay.listings import plan_text
+    from replay.stage import stage
+
+    here.must_run()
+    made = _planned(here, pipeline, again=again)
+    sys.stdout.write(plan_text(made))
+    sys.stdout.flush()
+    made.ensure_possible()
+    if not made.has_changes:
+        return
+    _agree(_typed(command, pipeline), yes=yes)
+    refused = []
+    for number in stage(here.store, made):
+        try:
+            _follow(here, number, timeout)
+        except KappaError as error:
+            refused.append(error)
+    # All are told; the first decides the exit code.
+    for other in refused[1:]:
+        _failed(other)
+    for first in refused[:1]:
+        raise first
+
+
+def _typed(command: str, pipeline: str | None) -> str:
+    return command if pipeline is None else f"{command} {pipeline}"
+
+
+def _agree(command: str, *, yes: bool) -> None:
+    """Asks once, on a terminal. Raises ConsentNeeded where the answer is no, or nobody is there to give one."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConsentNeeded("this changes what serves, and there is no terminal to ask on", hint=f"to go on: kappa {command} --yes")
+    if not typer.confirm("go on?", err=True):
+        raise ConsentNeeded("nothing was changed", hint=f"to go on: kappa {command}")
+
+
+def _follow(here: Here, number: int, timeout: float | None) -> None:
+    """Tells a rollout's progress to its end. Raises what its end means where it does not serve."""
+    from kappa.build import read_birth
+    from replay.follow import follow
+    from replay.progress import ensure_served, tell
+
+    state = here.state()
+    birth = read_birth(here.store, state.rollout(number).build)
+    try:
+        ended = tell(follow(here.store, number, timeout=timeout, supervised=lambda: here.running is not None), here.log().end(birth.topic_ids), _talk())
+    except KeyboardInterrupt:
+        _say(f"rollout {number} goes on; kappa status -w shows it, kappa abandon {birth.pipeline} gives it up")
+        raise
+    ensure_served(ended)
+    print(f"{ended.pipeline}: build {ended.build} (version {ended.version}) serves, generation {here.state().generation}")
+
+
+def _status(here: Here, form: Form) -> str:
+    from replay.listings import status_document, status_heading, status_listing
+    from replay.status import observe_status
+
+    running, broker = here.running, here.bootstrap_servers
+    seen = observe_status(here.store, None if broker is None else here.log().end)
+    now = datetime.now(UTC)
+    document = status_document(seen, running, broker, now)
+    return rendered(form, status_listing(seen, now), document=document, heading=status_heading(seen, running, broker))
+
+
+if __name__ == "__main__":
+    main()

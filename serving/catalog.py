@@ -1,0 +1,169 @@
+"""The catalog: which build answers for which pipeline, and up to where. A snapshot of it is pinned once per query.
+
+Pinning reads the journal's last Served, then the frontiers; puts a lease on them; then reads the floors and the journal
+again. A newer Served or a frontier below its floor means: start over. With the hold of a promote this makes that no
+reader ever goes back (the model beside docs/design.md checks all interleavings); without the second look, one does.
+It never reads a table's data. Read next: kappa/lease.py, query.py.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from kappa.build import Birth, read_birth
+from kappa.errors import Conflict, Damaged, KappaError
+from kappa.frontier import Frontier, Frontiers
+from kappa.journal import Journal, Served, whoami
+from kappa.lease import Lease, Pin, ensure_lease, ensure_released, floor, read_lease
+from kappa.store import Store
+
+# Each start-over needs another promote, or a collection that overtakes the reader: seconds lie between two of either.
+_ATTEMPTS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What readers see at one moment: the generation, the build of each pipeline, and each build's frontier and birth."""
+
+    generation: int
+    serving: Mapping[str, str]
+    frontiers: Mapping[str, Frontier]
+    births: Mapping[str, Birth]
+
+    def build_of(self, pipeline: str) -> str:
+        """The build that answers for a pipeline; KeyError where none does."""
+        return self.serving[pipeline]
+
+
+class PinnedSnapshot:
+    """A snapshot whose versions are kept until it is closed, by a lease that renews itself."""
+
+    def __init__(self, store: Store, snapshot: Snapshot, lease: Lease, *, lease_seconds: float, clock: Callable[[], float]) -> None:
+        """Made by `pin` and `pin_build`, which put the lease."""
+        self.snapshot = snapshot
+        self._store = store
+        self._lease = lease
+        self._lease_seconds = lease_seconds
+        self._clock = clock
+        self._closed = threading.Event()
+        self._renewer = threading.Thread(target=self._keep_renewing, name=f"lease {lease.id}", daemon=True)
+        self._renewer.start()
+
+    @property
+    def lease(self) -> Lease:
+        """The lease as it was put last."""
+        return self._lease
+
+    def confirm(self) -> None:
+        """Says that the pinned versions were kept until now; call it before an answer read from them is given out.
+
+        Raises Conflict where they may not have been: the answer is to be thrown away, and read again from a new snapshot.
+        """
+        if not self.holds():
+            raise Conflict("the lease on what was being read has ended", hint="ask again; a longer rollout.lease_seconds in kappa.toml helps a reader that stands still for long")
+
+    def holds(self) -> bool:
+        """True where the pinned versions were kept until now."""
+        return self._clock() < self._lease.expires_at and read_lease(self._store, self._lease.id) is not None
+
+    def close(self) -> None:
+        """Gives the lease up."""
+        self._closed.set()
+        self._renewer.join()
+        ensure_released(self._store, self._lease.id)
+
+    def _keep_renewing(self) -> None:
+        while not self._closed.wait(self._lease_seconds / 3):
+            # One that has ended may have been collected already: only a living lease is made longer.
+            if self._clock() >= self._lease.expires_at:
+                return
+            longer = replace(self._lease, expires_at=self._clock() + self._lease_seconds)
+            try:
+                ensure_lease(self._store, longer)
+            except KappaError:
+                # Nobody hears an error here; the lease runs out, and `confirm` says so to the one who reads.
+                continue
+            self._lease = longer
+
+
+@contextmanager
+def pin(store: Store, *, lease_seconds: float, clock: Callable[[], float] = time.time) -> Iterator[PinnedSnapshot]:
+    """Pins what is served now. Nothing serving at all is a snapshot too, of generation 0."""
+    pinned = _pinned(store, lambda: _look(store), lease_seconds=lease_seconds, clock=clock)
+    try:
+        yield pinned
+    finally:
+        pinned.close()
+
+
+@contextmanager
+def pin_build(store: Store, build: str, *, lease_seconds: float, clock: Callable[[], float] = time.time) -> Iterator[PinnedSnapshot]:
+    """Pins one build at its newest frontier as if it served alone: how a candidate is verified. Its generation is 0."""
+    pinned = _pinned(store, lambda: _look_at(store, build), lease_seconds=lease_seconds, clock=clock)
+    try:
+        yield pinned
+    finally:
+        pinned.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What was seen, and how to see whether it still holds for a reader who leases it now."""
+
+    snapshot: Snapshot
+    overtaken: Callable[[], bool]
+
+
+def _pinned(store: Store, look: Callable[[], _Look], *, lease_seconds: float, clock: Callable[[], float]) -> PinnedSnapshot:
+    for _ in range(_ATTEMPTS):
+        seen = look()
+        pins = {build: Pin(frontier.number, frontier.versions) for build, frontier in seen.snapshot.frontiers.items()}
+        lease = Lease(pid=os.getpid(), by=whoami(), expires_at=clock() + lease_seconds, pins=pins)
+        ensure_lease(store, lease)
+        try:
+            kept = all(pin.frontier >= floor(store, build) for build, pin in pins.items())
+            if kept and not seen.overtaken():
+                return PinnedSnapshot(store, seen.snapshot, lease, lease_seconds=lease_seconds, clock=clock)
+        except BaseException:
+            ensure_released(store, lease.id)
+            raise
+        ensure_released(store, lease.id)
+    raise Conflict(f"what is served changed {_ATTEMPTS} times while it was being looked at", hint="see kappa history for who keeps switching it; then ask again")
+
+
+def _look(store: Store) -> _Look:
+    journal = Journal(store)
+    last, record = journal.last_served()
+    # The isinstance is for the type only: last_served gives no other record.
+    served = record.event if record is not None and isinstance(record.event, Served) else None
+    serving = {} if served is None else dict(served.serving)
+
+    def overtaken() -> bool:
+        return any(isinstance(each.event, Served) for each in journal.after(last))
+
+    try:
+        frontiers = {build: _newest(store, build) for build in serving.values()}
+        births = {build: read_birth(store, build) for build in serving.values()}
+    except Damaged:
+        # A build that no longer serves may be gone by now; only of one that still does is it damage.
+        if not overtaken():
+            raise
+        return _look(store)
+    return _Look(Snapshot(0 if served is None else served.generation, serving, frontiers, births), overtaken)
+
+
+def _look_at(store: Store, build: str) -> _Look:
+    birth = read_birth(store, build)
+    return _Look(Snapshot(0, {birth.pipeline: build}, {build: _newest(store, build)}, {build: birth}), lambda: False)
+
+
+def _newest(store: Store, build: str) -> Frontier:
+    newest = Frontiers(store, build).newest()
+    if newest is None:
+        raise Damaged(f"build {build} has no frontier", hint=f"see what its job says: kappa logs {build}")
+    return newest

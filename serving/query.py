@@ -1,0 +1,300 @@
+"""Queries: the only door to duckdb. SQL over exactly the files of a pinned snapshot; no JVM, nothing to write to.
+
+Each pipeline is a schema with its tables, views and `rejects`; the main schema has all tables and views under their
+public names, and one `rejects` for all pipelines. Hidden columns (leading underscore) and deleted rows are left out. All
+times are UTC. Read next: catalog.py for what is pinned, kappa/delta.py for the files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import duckdb
+
+from kappa.build import Birth, TableBirth, table_path
+from kappa.columns import Array, Scalar, Struct, Type, parse_type
+from kappa.delta import files
+from kappa.errors import DeclarationError, KappaError, UsageError
+from kappa.offsets import Offsets
+from kappa.store import Store
+from kappa.table import REJECTS
+from serving.catalog import Snapshot, pin
+
+_Found = TypeVar("_Found")
+
+# A lease is lost only where a reader stood still for longer than it lasts; thrice in a row is no accident.
+_ATTEMPTS = 3
+# Schemas that DuckDB has already; a pipeline of such a name gets one with an underscore behind it.
+_RESERVED = frozenset({"main", "information_schema", "pg_catalog"})
+_SPELLINGS = {"string": "varchar", "binary": "blob", "timestamp": "timestamptz", "timestamp_ntz": "timestamp"}
+# What is not the query's fault; everything else that DuckDB says about a query is.
+_NOT_THE_USERS = (duckdb.IOException, duckdb.InternalException, duckdb.FatalException, duckdb.OutOfMemoryException, duckdb.ConnectionException)
+_ONE_SELECT = "give one query that reads, such as: select * from page_hits limit 10"
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What a query gave: column names (no two alike), DuckDB's types of them, and the rows as Python values."""
+
+    columns: tuple[str, ...]
+    types: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A query's rows, and the snapshot that they are true of: every table of a build at one frontier."""
+
+    columns: tuple[str, ...]
+    types: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    generation: int
+    serving: Mapping[str, str]
+    offsets: Mapping[str, Offsets]
+    versions: Mapping[str, Mapping[str, int]]
+
+
+def answer(store: Store, sql: str, *, lease_seconds: float = 60.0) -> Answer:
+    """Answers one query from what is served now.
+
+    Raises UsageError, with DuckDB's own candidates as a hint, where the query cannot be meant; Conflict where its
+    snapshot could not be kept long enough, again and again.
+    """
+    return read(store, lambda reader: reader.rows(sql), lease_seconds=lease_seconds)
+
+
+def read(store: Store, queries: Callable[[Reader], Rows], *, lease_seconds: float = 60.0) -> Answer:
+    """The rows that `queries` makes of one pinned snapshot, by as many queries as it likes; see `ask`."""
+    return ask(store, lambda reader, snapshot: _true_of(snapshot, queries(reader)), lease_seconds=lease_seconds)
+
+
+def ask(store: Store, question: Callable[[Reader, Snapshot], _Found], *, lease_seconds: float = 60.0) -> _Found:
+    """What `question` finds in one pinned snapshot.
+
+    It is asked again on a newer snapshot, where the first was not kept until the end.
+    """
+    attempt = 0
+    while True:
+        attempt += 1
+        with pin(store, lease_seconds=lease_seconds) as pinned:
+            try:
+                with connect(pinned.snapshot, store) as reader:
+                    found = question(reader, pinned.snapshot)
+                pinned.confirm()
+            except KappaError:
+                # A file that was collected under our hands looks like any error; a lease that holds says it is none.
+                if pinned.holds() or attempt == _ATTEMPTS:
+                    raise
+                continue
+            return found
+
+
+def connect(snapshot: Snapshot, store: Store) -> Reader:
+    """A reader of one snapshot, which is to be kept pinned meanwhile.
+
+    Raises UsageError where a pipeline's view cannot be bound to its tables, naming it.
+    """
+    reader = Reader(duckdb.connect(":memory:"), served=bool(snapshot.serving))
+    try:
+        reader.command("set TimeZone = 'UTC'")
+        for pipeline, build in sorted(snapshot.serving.items()):
+            _ensure_schema(reader, pipeline, snapshot.births[build], snapshot.frontiers[build].versions, store)
+        _ensure_public_names(reader, {pipeline: snapshot.births[build] for pipeline, build in sorted(snapshot.serving.items())})
+    except BaseException:
+        reader.close()
+        raise
+    return reader
+
+
+class Reader:
+    """A DuckDB in memory that holds nothing but views; one thread at a time."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, *, served: bool) -> None:
+        """Made by `connect`."""
+        self._connection = connection
+        self._served = served
+
+    def rows(self, sql: str) -> Rows:
+        """The rows of one query. Raises UsageError where it is not one that reads, or cannot be meant."""
+        return self._asked(lambda: self._rows(sql))
+
+    def command(self, sql: str) -> None:
+        """Runs what `connect` needs to make the views."""
+        self._asked(lambda: self._connection.execute(sql))
+
+    def only_select(self, sql: str) -> str:
+        """The text of the one query in `sql`. Raises UsageError where it is none, several, or one that writes."""
+        try:
+            sql.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError("the query is not text in UTF-8", hint=_ONE_SELECT) from error
+        statements = self._asked(lambda: self._connection.extract_statements(sql))
+        if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+            what = (
+                "nothing"
+                if not statements
+                else "more than one statement"
+                if len(statements) > 1
+                else f"a statement of the kind {str(statements[0].type).rpartition('.')[2].lower()}"
+            )
+            raise UsageError(f"this is {what}: a snapshot can only be read, by one query", hint=_ONE_SELECT)
+        return str(statements[0].query).strip().rstrip(";")
+
+    def close(self) -> None:
+        """Gives memory and files back."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Closes."""
+        self.close()
+
+    def _rows(self, sql: str) -> Rows:
+        result = self._connection.execute(self.only_select(sql))
+        described = result.description or []
+        return Rows(_told_apart(str(column[0]) for column in described), tuple(str(column[1]) for column in described), tuple(result.fetchall()))
+
+    def _asked(self, question: Callable[[], _Found]) -> _Found:
+        try:
+            return question()
+        except duckdb.Error as error:
+            raise _explained(error, served=self._served) from error
+
+
+def _ensure_schema(reader: Reader, pipeline: str, birth: Birth, versions: Mapping[str, int], store: Store) -> None:
+    """Makes a pipeline's schema: its tables at their versions, then its views, each after those it is made of."""
+    schema = schema_of(pipeline)
+    reader.command(f"create schema {quoted(schema)}")
+    for table in birth.tables:
+        paths = files(table_path(store, birth.build, table.name), versions[table.name])
+        reader.command(f"create view {quoted(schema)}.{quoted(table.name)} as {read_sql(table, paths)}")
+    # The views' own names of tables are looked up here, and DuckDB keeps that for when they are read.
+    reader.command(f"set search_path = {_text(schema)}")
+    pending = {name: reader.only_select(sql) for name, sql in birth.views.items()}
+    while pending:
+        refusals = {name: error for name, sql in pending.items() if (error := _refusal(reader, f"create view {quoted(name)} as {sql}"))}
+        if len(refusals) == len(pending):
+            name, error = next(iter(refusals.items()))
+            raise UsageError(
+                f"view {name} of pipeline {pipeline} cannot be read: {error.message}", hint=f"mend the view in the pipeline's file and deploy again; {error.hint}"
+            ) from error
+        pending = {name: pending[name] for name in refusals}
+    reader.command("reset search_path")
+
+
+def _ensure_public_names(reader: Reader, births: Mapping[str, Birth]) -> None:
+    """Makes the main schema: every table and view under its public name, and the rejects of all pipelines."""
+    for pipeline, birth in births.items():
+        for name in (*(table.name for table in birth.tables if table.name != REJECTS), *birth.views):
+            reader.command(f"create view main.{quoted(name)} as select * from {quoted(schema_of(pipeline))}.{quoted(name)}")
+    if births:
+        of_each = (f"select {_text(pipeline)} as pipeline, * from {quoted(schema_of(pipeline))}.{REJECTS}" for pipeline in births)
+        reader.command(f"create view main.{REJECTS} as {' union all '.join(of_each)}")
+
+
+def read_sql(table: TableBirth, paths: Iterable[str]) -> str:
+    """DuckDB's query for the served rows of a table that lies in these files.
+
+    Every column is cast to its declared type: Delta's writers spell times in two ways, and the first file would decide.
+    """
+    columns = ", ".join(f"cast({quoted(name)} as {_duck_type(kind)}) as {quoted(name)}" for name, kind in table.served)
+    listed = ", ".join(_text(_literal(path)) for path in paths)
+    if not listed:
+        nothing = ", ".join(f"null as {quoted(name)}" for name, _ in table.served)
+        return f"select {columns} from (select {nothing}) where false"
+    return f"select {columns} from read_parquet([{listed}], hive_partitioning = false){' where _deleted is not true' if table.latest else ''}"
+
+
+def _true_of(snapshot: Snapshot, found: Rows) -> Answer:
+    return Answer(
+        found.columns,
+        found.types,
+        found.rows,
+        snapshot.generation,
+        snapshot.serving,
+        {build: frontier.offsets for build, frontier in snapshot.frontiers.items()},
+        {build: frontier.versions for build, frontier in snapshot.frontiers.items()},
+    )
+
+
+def _refusal(reader: Reader, sql: str) -> UsageError | None:
+    try:
+        reader.command(sql)
+    except UsageError as error:
+        return error
+    return None
+
+
+def schema_of(pipeline: str) -> str:
+    """The schema of a pipeline's tables."""
+    return f"{pipeline}_" if pipeline in _RESERVED else pipeline
+
+
+def _duck_type(kind: str) -> str:
+    try:
+        return _spelled(parse_type(kind))
+    except DeclarationError:
+        # Binary is no type of an event, but the rejects have it.
+        return _SPELLINGS.get(kind, kind)
+
+
+def _spelled(kind: Type) -> str:
+    match kind:
+        case Scalar(name):
+            return _SPELLINGS.get(name, name)
+        case Array(element):
+            return f"{_spelled(element)}[]"
+        case Struct(fields):
+            return f"struct({', '.join(f'{quoted(field.name)} {_spelled(field.type)}' for field in fields)})"
+        case _:
+            return str(kind)
+
+
+def _literal(path: str) -> str:
+    # DuckDB takes a path for a pattern (https://duckdb.org/docs/data/multiple_files/overview#list-parameter); a root may have any name.
+    return re.sub(r"([\[*?])", r"[\1]", path)
+
+
+def quoted(name: str) -> str:
+    """A name as SQL has it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _told_apart(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(_numbered(names))
+
+
+def _numbered(names: Iterable[str]) -> Iterator[str]:
+    # `select a.id, b.id`: as DuckDB's own data frames do it, the second is id_1.
+    taken: Counter[str] = Counter()
+    for name in names:
+        told = name
+        while told in taken:
+            told = f"{name}_{taken[name]}"
+            taken[name] += 1
+        taken[told] += 1
+        yield told
+
+
+def _explained(error: duckdb.Error, *, served: bool) -> KappaError:
+    """DuckDB's message as one sentence, its candidates as the hint."""
+    lines = [line.strip() for line in str(error).partition("\n\nLINE ")[0].splitlines() if line.strip()]
+    message = lines[0] if lines else type(error).__name__
+    if isinstance(error, _NOT_THE_USERS):
+        return KappaError(f"the query could not be run: {message}", hint="kappa status shows whether all is well")
+    hints = [line[0].lower() + line[1:] for line in lines[1:] if not re.search(r'"(pg_|duckdb_|sqlite_|information_schema|pragma_)', line)]
+    if isinstance(error, duckdb.CatalogException) and not served:
+        hints = ["nothing is served yet: kappa deploy"]
+    return UsageError(f"the query cannot be run: {message.partition(' Error: ')[2] or message}", hint="; ".join([*hints, "kappa tables shows tables and columns"]))

@@ -1,0 +1,156 @@
+"""How values are told: as a table for people, as JSON and CSV for machines. Pure; each value has one form in each.
+
+kind         JSON                          CSV                    table
+null         null                          (nothing)              null
+text         string                        as it is, "" if empty  control characters escaped
+NaN, +-inf   "NaN" "Infinity" "-Infinity"  likewise               likewise
+decimal      string, every digit           every digit            every digit
+date, time   ISO 8601 string               likewise               likewise
+timestamp    ISO 8601 string, Z for UTC    likewise               likewise
+interval     seconds, as a string "86400s" likewise               likewise
+bytes        base 64 string                base 64                as text, what is none escaped
+list, struct array, object                 JSON                   JSON
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+
+from rich.cells import cell_len
+
+
+class Form(StrEnum):
+    """What a command that reads prints."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Rows under named columns. `wide` columns are for machines: JSON and CSV have them, the table leaves them out."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    wide: frozenset[str] = frozenset()
+
+    def objects(self) -> list[dict[str, Any]]:
+        """Each row as an object."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+
+def rendered(form: Form, listing: Listing, *, document: object = None, heading: str = "") -> str:
+    """The text of a listing in one form, its last line ended.
+
+    JSON is of `document` where there is one that holds more than the rows; `heading` stands above the table.
+    """
+    match form:
+        case Form.JSON:
+            return to_json(listing.objects() if document is None else document) + "\n"
+        case Form.CSV:
+            return "".join(_csv_lines(listing))
+        case Form.TABLE:
+            return (f"{heading}\n" if heading else "") + "".join(_table_lines(listing))
+
+
+def to_json(document: object) -> str:
+    """Any value of ours or DuckDB's as JSON text, one line for each element at the top."""
+    return json.dumps(plain(document), ensure_ascii=False, indent=2 if isinstance(document, Mapping | list) else None, allow_nan=False)
+
+
+def plain(value: object) -> object:
+    """A value as JSON has it."""
+    match value:
+        case None | bool() | int() | str():
+            return str(value) if isinstance(value, StrEnum) else value
+        case float():
+            return value if math.isfinite(value) else _not_finite(value)
+        case datetime():
+            return _moment(value)
+        case date() | time():
+            return value.isoformat()
+        case timedelta():
+            return f"{value.total_seconds():g}s"
+        case bytes():
+            return base64.b64encode(value).decode()
+        case Mapping():
+            return {str(plain(name)): plain(each) for name, each in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [plain(each) for each in value]
+        case _:
+            return str(value)
+
+
+def cell(value: object) -> str:
+    """A value as a table shows it."""
+    match value:
+        case None:
+            return "null"
+        case bytes():
+            return _escaped(value.decode(errors="backslashreplace"))
+        case str():
+            return _escaped(value)
+        case _:
+            return _escaped(_one_line(value))
+
+
+def _csv_lines(listing: Listing) -> Iterator[str]:
+    yield ",".join(_csv_cell(column) for column in listing.columns) + "\n"
+    for row in listing.rows:
+        yield ",".join(_csv_cell(value) for value in row) + "\n"
+
+
+def _csv_cell(value: object) -> str:
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else _one_line(value)
+    # RFC 4180; quotes around nothing tell the empty text from null.
+    return '"' + text.replace('"', '""') + '"' if not text or any(mark in text for mark in ',"\r\n') else text
+
+
+def _one_line(value: object) -> str:
+    told = plain(value)
+    return told if isinstance(told, str) else json.dumps(told, ensure_ascii=False, separators=(",", ":"))
+
+
+def _table_lines(listing: Listing) -> Iterator[str]:
+    shown = [place for place, column in enumerate(listing.columns) if column not in listing.wide]
+    heads = [_escaped(listing.columns[place]) for place in shown]
+    body = [[cell(row[place]) for place in shown] for row in listing.rows]
+    widths = [max(cell_len(each) for each in column) for column in zip(heads, *body, strict=True)]
+    numeric = [bool(listing.rows) and all(_is_number(row[place]) for row in listing.rows) for place in shown]
+    yield _table_line(heads, widths, numeric)
+    yield _table_line(["─" * width for width in widths], widths, numeric)
+    for cells in body:
+        yield _table_line(cells, widths, numeric)
+
+
+def _table_line(cells: Sequence[str], widths: Sequence[int], numeric: Iterable[bool]) -> str:
+    padded = (" " * (width - cell_len(each)) + each if right else each + " " * (width - cell_len(each)) for each, width, right in zip(cells, widths, numeric, strict=True))
+    return "  ".join(padded).rstrip() + "\n"
+
+
+def _is_number(value: object) -> bool:
+    return value is None or (isinstance(value, int | float | Decimal) and not isinstance(value, bool))
+
+
+def _escaped(text: str) -> str:
+    # Data must not steer the terminal, nor break the lines of a table.
+    return text if text.isprintable() else "".join(each if each.isprintable() or each == " " else repr(each)[1:-1] for each in text)
+
+
+def _not_finite(value: float) -> str:
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _moment(value: datetime) -> str:
+    return value.isoformat() if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"

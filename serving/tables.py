@@ -1,0 +1,48 @@
+"""The tables and views that are served now: whose they are, what is in them, and where other tools find the same rows.
+
+A version of a Delta table does not change, so path and version (in Spark: `spark.read.format("delta")` with the option
+`versionAsOf`) name what `kappa query` sees, with hidden columns and deleted rows on top. Read next: query.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kappa.build import table_path
+from kappa.store import Store
+from serving.catalog import Snapshot
+from serving.query import Reader, ask, quoted, schema_of
+
+
+@dataclass(frozen=True, slots=True)
+class ServedTable:
+    """A served table or view, columns as (name, DuckDB's type). A view has no version and no path: it is computed at reading."""
+
+    name: str
+    pipeline: str
+    build: str
+    rows: int
+    columns: tuple[tuple[str, str], ...]
+    version: int | None = None
+    path: str | None = None
+
+
+def served_tables(store: Store, *, lease_seconds: float = 60.0) -> tuple[ServedTable, ...]:
+    """All that is served, of one snapshot, by pipeline and in the order of its declaration, views last."""
+    return ask(store, lambda reader, snapshot: tuple(_found(reader, snapshot, store)), lease_seconds=lease_seconds)
+
+
+def _found(reader: Reader, snapshot: Snapshot, store: Store) -> Iterator[ServedTable]:
+    for pipeline, build in sorted(snapshot.serving.items()):
+        birth, versions = snapshot.births[build], snapshot.frontiers[build].versions
+        for table in birth.tables:
+            yield ServedTable(table.name, pipeline, build, *_counted(reader, pipeline, table.name), versions[table.name], table_path(store, build, table.name))
+        for view in birth.views:
+            yield ServedTable(view, pipeline, build, *_counted(reader, pipeline, view))
+
+
+def _counted(reader: Reader, pipeline: str, name: str) -> tuple[int, tuple[tuple[str, str], ...]]:
+    whole = f"{quoted(schema_of(pipeline))}.{quoted(name)}"
+    described = reader.rows(f"from {whole} limit 0")
+    return int(reader.rows(f"select count(*) from {whole}").rows[0][0]), tuple(zip(described.columns, described.types, strict=True))

@@ -1,0 +1,325 @@
+"""Laws of the snapshot: no reader goes back, and what is pinned is kept until the answer is out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kappa.build import Birth, TableBirth, put_birth
+from kappa.errors import Conflict, Damaged, KappaError
+from kappa.frontier import Frontier, Frontiers
+from kappa.journal import Held, Journal, Receipt, Served
+from kappa.lease import GRACE_SECONDS, Lease, Pin, ensure_lease, ensure_released, floor, live_leases, put_floor
+from kappa.offsets import Offsets
+from kappa.store import Store
+from serving.catalog import pin, pin_build
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "röot")
+
+
+def born(build: str, pipeline: str = "flights") -> Birth:
+    table = TableBirth("delays", (("carrier", "string"),))
+    return Birth(build, pipeline, "v1", {}, 1, {}, "pipelines/flights.py", (), (table,), {}, {}, {}, "2024-01-01T00:00:00+00:00", "me")
+
+
+def publish(store: Store, build: str, offset: int, hold: int | None = None) -> Frontier:
+    """Publishes the next frontier of a build; its tables' version is its number, and their content its offset."""
+    frontiers = Frontiers(store, build)
+    last = frontiers.newest()
+    number = 1 if last is None else last.number + 1
+    store.put(f"builds/{build}/data/{number}", str(offset).encode())
+    frontier = Frontier(number, build, 1, Offsets({"flights": {0: offset}}), {"delays": number}, "2024-01-01T00:00:00+00:00", hold=hold)
+    frontiers.publish(frontier)
+    return frontier
+
+
+def serve(store: Store, build: str, pipeline: str = "flights") -> Served:
+    journal = Journal(store)
+    last, record = journal.last_served()
+    before = record.event if record is not None else None
+    assert before is None or isinstance(before, Served)
+    generation = 1 if before is None else before.generation + 1
+    served = Served(1, generation, {**({} if before is None else before.serving), pipeline: build}, Receipt(pipeline, build, "v1", Offsets(), None, None))
+    assert journal.append(last + 1, served) is not None
+    return served
+
+
+def collect(store: Store, build: str, now: float, *, keep: int = 1) -> None:
+    """Collection as a job does it (law 11): floor, then leases, then only what neither needs."""
+    newest = Frontiers(store, build).newest()
+    assert newest is not None
+    least = max(1, newest.number - keep + 1)
+    put_floor(store, build, least)
+    leased = {version for lease in live_leases(store, now) if build in lease.pins for version in lease.pins[build].versions.values()}
+    for name in store.names(f"builds/{build}/data"):
+        version = int(name.rsplit("/", 1)[-1])
+        if version < least and version not in leased:
+            store.delete(name)
+    Frontiers(store, build).delete_below(least)
+
+
+class Meddled(Store):
+    """A store in which something happens at the moment that the first lease has been put."""
+
+    def __init__(self, root: Path, meanwhile: Callable[[], None]) -> None:
+        super().__init__(root)
+        self._meanwhile: Callable[[], None] | None = meanwhile
+
+    def put_json(self, name: str, document: object) -> None:
+        meanwhile = self._meanwhile if name.startswith("leases/") else None
+        if meanwhile is not None:
+            self._meanwhile = None
+            meanwhile()
+        super().put_json(name, document)
+
+
+def test_where_nothing_serves_the_snapshot_is_empty(store: Store) -> None:
+    with pin(store, lease_seconds=60) as pinned:
+        assert pinned.snapshot.generation == 0
+        assert pinned.snapshot.serving == {}
+
+
+def test_a_snapshot_names_the_newest_frontier_of_each_serving_build(store: Store) -> None:
+    for build, pipeline in (("flights-1", "flights"), ("hits-1", "hits")):
+        put_birth(store, born(build, pipeline))
+        publish(store, build, 3)
+        serve(store, build, pipeline)
+    publish(store, "flights-1", 9)
+
+    with pin(store, lease_seconds=60) as pinned:
+        assert pinned.snapshot.generation == 2
+        assert pinned.snapshot.frontiers["flights-1"].offsets.at("flights", 0) == 9
+        assert pinned.snapshot.frontiers["hits-1"].offsets.at("flights", 0) == 3
+        assert pinned.snapshot.births["hits-1"].pipeline == "hits"
+
+
+def test_a_pinned_snapshot_is_leased_until_it_is_closed(store: Store) -> None:
+    put_birth(store, born("flights-1"))
+    publish(store, "flights-1", 3)
+    serve(store, "flights-1")
+
+    with pin(store, lease_seconds=60, clock=lambda: 1000.0) as pinned:
+        assert [lease.pins for lease in live_leases(store, 1000.0)] == [{"flights-1": Pin(1, {"delays": 1})}]
+        pinned.confirm()
+    assert live_leases(store, 1000.0) == ()
+
+
+def test_a_promote_between_look_and_lease_starts_over(tmp_path: Path, store: Store) -> None:
+    for build in ("flights-1", "flights-2"):
+        put_birth(store, born(build))
+        publish(store, build, 5)
+    serve(store, "flights-1")
+    meddled = Meddled(tmp_path / "röot", lambda: serve(store, "flights-2") and None)
+
+    with pin(meddled, lease_seconds=60) as pinned:
+        assert pinned.snapshot.serving == {"flights": "flights-2"}
+        assert len(live_leases(store, 0.0)) == 1
+
+
+def test_a_collection_between_look_and_lease_starts_over(tmp_path: Path, store: Store) -> None:
+    put_birth(store, born("flights-1"))
+    publish(store, "flights-1", 5)
+    serve(store, "flights-1")
+
+    def overtake() -> None:
+        publish(store, "flights-1", 6)
+        collect(store, "flights-1", 0.0)
+
+    with pin(Meddled(tmp_path / "röot", overtake), lease_seconds=60) as pinned:
+        assert pinned.snapshot.frontiers["flights-1"].number == 2
+        assert store.get("builds/flights-1/data/2") == b"6"
+
+
+def test_collection_keeps_what_is_leased_and_frees_it_after(store: Store) -> None:
+    put_birth(store, born("flights-1"))
+    publish(store, "flights-1", 5)
+    serve(store, "flights-1")
+    with pin(store, lease_seconds=60, clock=lambda: 1000.0) as pinned:
+        publish(store, "flights-1", 6)
+        collect(store, "flights-1", 1000.0)
+        assert store.get("builds/flights-1/data/1") == b"5"
+        pinned.confirm()
+
+    collect(store, "flights-1", 1000.0)
+    assert store.get("builds/flights-1/data/1") is None
+
+
+def test_an_answer_is_not_confirmed_after_its_lease_has_ended(store: Store) -> None:
+    put_birth(store, born("flights-1"))
+    publish(store, "flights-1", 5)
+    serve(store, "flights-1")
+    times = [1000.0]
+
+    with pin(store, lease_seconds=60, clock=lambda: times[0]) as pinned:
+        times[0] = 1060.0
+        with pytest.raises(Conflict, match="lease"):
+            pinned.confirm()
+
+
+def test_an_answer_is_not_confirmed_after_its_lease_was_taken_away(store: Store) -> None:
+    with pin(store, lease_seconds=60) as pinned:
+        ensure_released(store, pinned.lease.id)
+        with pytest.raises(Conflict, match="lease"):
+            pinned.confirm()
+
+
+def test_a_lease_renews_itself_while_its_reader_lives(store: Store) -> None:
+    with pin(store, lease_seconds=0.3) as pinned:
+        first = pinned.lease.expires_at
+        deadline = threading.Event()
+        while pinned.lease.expires_at == first:
+            assert not deadline.wait(0.01)
+        pinned.confirm()
+
+
+def test_an_ended_lease_is_kept_through_its_grace_and_then_swept(store: Store) -> None:
+    ensure_lease(store, Lease(pid=1, by="me", expires_at=100.0, pins={}, id="x"))
+    assert [lease.id for lease in live_leases(store, 100.0 + GRACE_SECONDS / 2)] == ["x"]
+    assert live_leases(store, 100.0 + GRACE_SECONDS) == ()
+    assert store.names("leases") == ()
+
+
+def test_a_damaged_lease_is_named_and_not_passed_over(store: Store) -> None:
+    store.put("leases/x.json", b'{"pid": "?"}')
+    with pytest.raises(Damaged, match="lease x"):
+        live_leases(store, 0.0)
+
+
+def test_a_floor_rises_and_never_falls(store: Store) -> None:
+    assert floor(store, "flights-1") == 0
+    for frontier in (3, 7, 5):
+        put_floor(store, "flights-1", frontier)
+    assert floor(store, "flights-1") == 7
+    assert len(store.names("builds/flights-1/floor")) == 1
+
+
+def test_a_candidate_is_pinned_by_itself(store: Store) -> None:
+    put_birth(store, born("flights-2"))
+    publish(store, "flights-2", 4)
+    with pin_build(store, "flights-2", lease_seconds=60) as pinned:
+        assert pinned.snapshot.serving == {"flights": "flights-2"}
+        assert [set(lease.pins) for lease in live_leases(store, 0.0)] == [{"flights-2"}]
+
+
+def test_a_serving_build_without_a_frontier_is_damage(store: Store) -> None:
+    put_birth(store, born("flights-1"))
+    serve(store, "flights-1")
+    with pytest.raises(Damaged, match="flights-1 has no frontier"), pin(store, lease_seconds=60):
+        pass
+    assert store.names("leases") == ()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.sampled_from(["advance 1", "advance 2", "promote", "collect 1", "collect 2", "read", "read in between"]), min_size=4, max_size=25),
+    st.randoms(use_true_random=False),
+)
+def test_no_history_of_promotes_and_collections_takes_a_reader_back(tmp_path_factory: pytest.TempPathFactory, steps: list[str], chance) -> None:
+    root = tmp_path_factory.mktemp("any")
+    world = World(Store(root))
+    for step in steps:
+        what, _, build = step.partition(" ")
+        match what:
+            case "advance":
+                world.advance(f"flights-{build}")
+            case "promote":
+                world.promote()
+            case "collect":
+                collect(world.store, f"flights-{build}", 0.0)
+            case _:
+                meddle = chance.choice([world.promote, lambda: world.advance("flights-1"), lambda: collect(world.store, "flights-2", 0.0), lambda: None])
+                world.read(Meddled(root, meddle) if build else world.store)
+
+
+def test_readers_in_many_threads_see_no_error_no_mix_and_no_step_back(store: Store) -> None:
+    world = World(store)
+    errors: list[BaseException] = []
+    done = threading.Event()
+
+    def reading() -> None:
+        own = World.Reader()
+        try:
+            while not done.is_set():
+                own.read(store)
+        except BaseException as error:  # noqa: BLE001  # told below, by the thread that may fail the test
+            errors.append(error)
+
+    readers = [threading.Thread(target=reading) for _ in range(6)]
+    for reader in readers:
+        reader.start()
+    for number in range(60):
+        world.advance("flights-1")
+        world.advance("flights-2")
+        collect(store, f"flights-{number % 2 + 1}", 0.0)
+        if number % 3 == 0:
+            world.promote()
+    done.set()
+    for reader in readers:
+        reader.join()
+
+    assert errors == []
+    assert live_leases(store, 0.0) == ()
+
+
+class World:
+    """Two builds over one partition, promoted in turn as the protocol says: hold, acknowledge, reach it, serve."""
+
+    class Reader:
+        """One reader, and what it has seen."""
+
+        def __init__(self) -> None:
+            self.generation = 0
+            self.offset = 0
+
+        def read(self, store: Store) -> None:
+            while True:
+                with pin(store, lease_seconds=60, clock=lambda: 0.0) as pinned:
+                    snapshot = pinned.snapshot
+                    frontier = snapshot.frontiers[snapshot.build_of("flights")]
+                    content = store.get(f"builds/{frontier.build}/data/{frontier.versions['delays']}")
+                    try:
+                        pinned.confirm()
+                    except KappaError:
+                        continue
+                offset = frontier.offsets.at("flights", 0)
+                assert content == str(offset).encode(), "a pinned version was collected"
+                assert snapshot.generation >= self.generation
+                assert offset >= self.offset, "time went back"
+                self.generation, self.offset = snapshot.generation, offset
+                return
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.reader = World.Reader()
+        self.offsets = {"flights-1": 0, "flights-2": 0}
+        for build in self.offsets:
+            put_birth(store, born(build))
+            publish(store, build, 0)
+        self.live = "flights-1"
+        serve(store, self.live)
+
+    def advance(self, build: str) -> None:
+        self.offsets[build] += 1
+        publish(self.store, build, self.offsets[build])
+
+    def promote(self) -> None:
+        candidate = "flights-2" if self.live == "flights-1" else "flights-1"
+        journal = Journal(self.store)
+        last, _ = journal.last_served()
+        assert journal.append(last + 1, Held(1, self.live, 1)) is not None
+        publish(self.store, self.live, self.offsets[self.live], hold=last + 1)
+        while self.offsets[candidate] < self.offsets[self.live]:
+            self.advance(candidate)
+        serve(self.store, candidate)
+        self.live = candidate
+
+    def read(self, store: Store) -> None:
+        self.reader.read(store)

@@ -1,0 +1,315 @@
+"""Laws of queries: exactly the pinned files, typed and exact; a user's slip is one sentence; nothing can be written."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from kappa.build import Birth, TableBirth, put_birth, table_path
+from kappa.errors import KappaError, UsageError
+from kappa.frontier import Frontier, Frontiers
+from kappa.journal import Journal, Receipt, Served
+from kappa.offsets import Offsets
+from kappa.shape import LATEST_COLUMNS, REJECTS_BIRTH
+from kappa.store import Store
+from serving.catalog import Snapshot, pin_build
+from serving.query import Answer, answer, connect, read
+
+DELAYS = TableBirth("delays", (("carrier", "string"), ("flights", "bigint"), ("_state", "binary")), keys=("carrier",))
+PLANES = TableBirth("planes", (("tailnum", "string"), ("seats", "int"), *LATEST_COLUMNS), keys=("tailnum",), latest="planes")
+ROWS_OF_DELAYS = pa.table({"carrier": ["UA", "ÅÄ", None], "flights": [3, 4, 5], "_state": [b"x", b"y", b"z"]})
+ROWS_OF_PLANES = pa.table(
+    {
+        "tailnum": ["N1", "N2"],
+        "seats": pa.array([100, None], pa.int32()),
+        "_log_time": [1, 2],
+        "_partition": pa.array([0, 0], pa.int32()),
+        "_offset": [0, 1],
+        "_deleted": [False, True],
+    },
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    # A root's name may hold what DuckDB, URLs and SQL take for something else.
+    return Store(tmp_path / "röot 1* it's #1?")
+
+
+class Platform:
+    """Builds that serve, made by hand: births, Delta tables, frontiers and the journal."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def serve(self, pipeline: str, tables: dict[TableBirth, pa.Table | None], views: dict[str, str] | None = None) -> None:
+        journal = Journal(self.store)
+        last, record = journal.last_served()
+        before = record.event if record is not None else None
+        generation, serving = (before.generation, before.serving) if isinstance(before, Served) else (0, {})
+        build = f"{pipeline}-{generation + 1}"
+        births = (*tables, *(() if any(each.name == "rejects" for each in tables) else (REJECTS_BIRTH,)))
+        put_birth(self.store, Birth(build, pipeline, "v1", {}, 1, {}, "", (), births, views or {}, {}, {}, "", "me"))
+        for table in births:
+            self._write(build, table, tables.get(table))
+        versions = dict.fromkeys((table.name for table in births), 0)
+        Frontiers(self.store, build).publish(Frontier(1, build, 1, Offsets({"flights": {0: 12}}), versions, ""))
+        event = Served(1, generation + 1, {**serving, pipeline: build}, Receipt(pipeline, build, "v1", Offsets(), None, None))
+        assert journal.append(last + 1, event) is not None
+
+    def advance(self, build: str, table: TableBirth, rows: pa.Table) -> None:
+        """Writes a table's next version, and publishes it."""
+        self._write(build, table, rows)
+        frontiers = Frontiers(self.store, build)
+        last = frontiers.newest()
+        assert last is not None
+        versions = {**last.versions, table.name: last.versions[table.name] + 1}
+        frontiers.publish(Frontier(last.number + 1, build, 1, Offsets({"flights": {0: 24}}), versions, ""))
+
+    def ask(self, sql: str) -> Answer:
+        return answer(self.store, sql)
+
+    def _write(self, build: str, table: TableBirth, rows: pa.Table | None) -> None:
+        fields = [pa.field(name, ARROW[kind]) for name, kind in table.columns]
+        path = table_path(self.store, build, table.name)
+        write_deltalake(path, pa.schema(fields).empty_table() if rows is None else rows.cast(pa.schema(fields)), mode="append")
+
+
+ARROW = {
+    "string": pa.string(),
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "boolean": pa.bool_(),
+    "binary": pa.binary(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "decimal(38,2)": pa.decimal128(38, 2),
+    "array<struct<x:int,when:timestamp>>": pa.list_(pa.struct([("x", pa.int32()), ("when", pa.timestamp("us", "UTC"))])),
+}
+TableBirth.__hash__ = lambda self: hash(self.name)  # type: ignore[method-assign]
+
+
+@pytest.fixture
+def platform(store: Store) -> Platform:
+    return Platform(store)
+
+
+def test_a_query_sees_the_served_columns_of_the_pinned_version(platform: Platform) -> None:
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
+    found = platform.ask("select * from delays order by flights")
+
+    assert found.columns == ("carrier", "flights")
+    assert found.types == ("VARCHAR", "BIGINT")
+    assert found.rows == (("UA", 3), ("ÅÄ", 4), (None, 5))
+    assert (found.generation, found.serving) == (1, {"flights": "flights-1"})
+    assert found.offsets["flights-1"].at("flights", 0) == 12
+    assert found.versions == {"flights-1": {"delays": 0, "rejects": 0}}
+
+
+def test_what_is_committed_and_not_published_is_not_seen(platform: Platform) -> None:
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
+    write_deltalake(table_path(platform.store, "flights-1", "delays"), ROWS_OF_DELAYS, mode="append")
+
+    assert platform.ask("select count(*) from delays").rows == ((3,),)
+
+
+def test_each_query_sees_the_newest_frontier(platform: Platform) -> None:
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
+    platform.advance("flights-1", DELAYS, ROWS_OF_DELAYS)
+
+    assert platform.ask("select count(*) from delays").rows == ((6,),)
+
+
+def test_several_queries_of_one_reading_see_one_frontier(platform: Platform) -> None:
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
+
+    def twice(reader):
+        before = reader.rows("select count(*) from delays").rows
+        platform.advance("flights-1", DELAYS, ROWS_OF_DELAYS)
+        again = reader.rows("select count(*) from delays")
+        assert again.rows == before
+        return again
+
+    assert read(platform.store, twice).rows == ((3,),)
+
+
+def test_a_deleted_row_of_a_latest_table_is_not_seen(platform: Platform) -> None:
+    platform.serve("flights", {PLANES: ROWS_OF_PLANES})
+    found = platform.ask("from planes")
+
+    assert (found.columns, found.rows) == (("tailnum", "seats"), (("N1", 100),))
+
+
+def test_an_empty_table_has_its_types(platform: Platform) -> None:
+    nested = TableBirth("nested", (("at", "timestamp"), ("d", "date"), ("money", "decimal(38,2)"), ("list", "array<struct<x:int,when:timestamp>>")))
+    platform.serve("flights", {nested: None, PLANES: None})
+    found = platform.ask("from nested")
+
+    assert found.rows == ()
+    assert found.types == ("TIMESTAMP WITH TIME ZONE", "DATE", "DECIMAL(38,2)", 'STRUCT(x INTEGER, "when" TIMESTAMP WITH TIME ZONE)[]')
+    assert platform.ask("from planes").types == ("VARCHAR", "INTEGER")
+    assert platform.ask("select * from rejects").columns == ("pipeline", *(name for name, _ in REJECTS_BIRTH.columns))
+
+
+def test_values_come_back_exact_and_in_utc(platform: Platform) -> None:
+    exact = TableBirth(
+        "exact", (("at", "timestamp"), ("d", "date"), ("money", "decimal(38,2)"), ("raw", "binary"), ("x", "double"), ("list", "array<struct<x:int,when:timestamp>>"))
+    )
+    moment = datetime(2013, 1, 1, 5, 0, 0, 123456, tzinfo=UTC)
+    money = Decimal("123456789012345678901234567890123456.78")
+    rows = pa.table([[moment], [date(2013, 1, 1)], [money], [b"\xff"], [float("inf")], [[{"x": 1, "when": moment}]]], schema=pa.schema([(n, ARROW[t]) for n, t in exact.columns]))
+    platform.serve("flights", {exact: rows})
+
+    assert platform.ask("from exact").rows == ((moment, date(2013, 1, 1), money, b"\xff", float("inf"), [{"x": 1, "when": moment}]),)
+
+
+def test_times_that_two_writers_spell_in_two_ways_are_one_column(platform: Platform, tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    from serving.query import read_sql
+
+    moment = datetime(2013, 1, 1, 5, 0, tzinfo=UTC)
+    rows = pa.table({"at": pa.array([moment], pa.timestamp("us", "UTC"))})
+    pq.write_table(rows, tmp_path / "rust.parquet")
+    pq.write_table(rows.cast(pa.schema([("at", pa.timestamp("us"))])), tmp_path / "spark.parquet", use_deprecated_int96_timestamps=True)
+    platform.serve("flights", {DELAYS: None})
+    both = [str(tmp_path / "spark.parquet"), str(tmp_path / "rust.parquet")]
+    for paths in (both, both[::-1]):
+        found = platform.ask(read_sql(TableBirth("t", (("at", "timestamp"),)), paths))
+        assert (found.types, found.rows) == (("TIMESTAMP WITH TIME ZONE",), ((moment,), (moment,)))
+
+
+def test_views_are_made_in_the_order_they_need(platform: Platform) -> None:
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS}, views={"a_top": "select max(flights) as most from b_named", "b_named": "select * from delays where carrier is not null;"})
+
+    assert platform.ask("select most from a_top").rows == ((4,),)
+    assert platform.ask("select count(*) from flights.b_named").rows == ((2,),)
+
+
+def test_a_view_that_cannot_be_bound_is_named(platform: Platform) -> None:
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS}, views={"top": "select carier from delays"})
+    with pytest.raises(UsageError, match=r'view top of pipeline flights cannot be read: .*"carier" not found') as told:
+        platform.ask("from delays")
+
+    assert "carrier" in told.value.hint
+
+
+@pytest.mark.parametrize("sql", ["select 1; drop view delays", "copy (select 1) to '/tmp/never'", "from itself"])
+def test_a_view_is_one_query_over_what_there_is(platform: Platform, sql: str) -> None:
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS}, views={"itself": sql})
+    with pytest.raises(UsageError):
+        platform.ask("from delays")
+
+
+def test_two_pipelines_have_a_schema_each_and_share_the_public_names(platform: Platform) -> None:
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
+    platform.serve("main", {PLANES: ROWS_OF_PLANES}, views={"seats": "select sum(seats) as seats from planes"})
+
+    assert platform.ask("select count(*) from flights.delays, main.planes").rows == ((3,),)
+    assert platform.ask("select count(*) from delays, planes, main_.rejects, rejects").rows == ((0,),)
+    assert platform.ask("select seats from seats").rows == ((100,),)
+    assert set(platform.ask("select 1").offsets) == {"flights-1", "main-2"}
+
+
+def test_rejects_tell_their_pipeline(platform: Platform) -> None:
+    rejected = pa.table(
+        [["flights"], pa.array([0], pa.int32()), [7], [datetime(2013, 1, 1, tzinfo=UTC)], [None], [b"{"], ["no_json"], ["it ends early"]],
+        schema=pa.schema([(name, ARROW[kind]) for name, kind in REJECTS_BIRTH.columns]),
+    )
+    platform.serve("flights", {DELAYS: None, REJECTS_BIRTH: rejected})
+    platform.serve("hits", {PLANES: None})
+
+    assert platform.ask('select pipeline, "offset", value from rejects').rows == (("flights", 7, b"{"),)
+    assert platform.ask("select reason from flights.rejects").rows == (("no_json",),)
+
+
+def test_columns_of_one_name_are_told_apart(platform: Platform) -> None:
+    platform.serve("flights", {DELAYS: None})
+    assert platform.ask("select 1 as a, 2 as a, 3 as a_1, 4 as a").columns == ("a", "a_1", "a_1_1", "a_2")
+
+
+@pytest.mark.parametrize(
+    ("sql", "message", "hint"),
+    [
+        ("select * from delay", "Table with name delay does not exist", 'did you mean "delays"'),
+        ("select carier from delays", '"carier" not found', 'candidate bindings: "carrier"'),
+        ("selec 1", 'syntax error at or near "selec"', "kappa tables"),
+        ("select 'x'::int", "Could not convert string 'x'", "kappa tables"),
+        ("select ?", "prepared statement", "kappa tables"),
+        ("", "this is nothing", "one query"),
+        ("-- only a remark", "this is nothing", "one query"),
+        ("select 1; select 2", "more than one statement", "one query"),
+        ("insert into delays values (1)", "kind insert", "one query"),
+        ("copy delays to '/tmp/x.csv'", "kind copy", "one query"),
+        ("attach 'x.db'", "kind attach", "one query"),
+        ("drop view delays", "kind drop", "one query"),
+        ("set threads = 1", "kind set", "one query"),
+        ("select '\udcff'", "not text in UTF-8", "one query"),
+    ],
+)
+def test_a_slip_in_a_query_is_one_sentence_with_a_hint(platform: Platform, sql: str, message: str, hint: str) -> None:
+    platform.serve("flights", {DELAYS: None})
+    with pytest.raises(UsageError) as told:
+        platform.ask(sql)
+
+    assert message in told.value.message
+    assert "\n" not in told.value.message + told.value.hint
+    assert hint in told.value.hint
+
+
+def test_where_nothing_serves_the_hint_says_so(platform: Platform) -> None:
+    assert platform.ask("select 1").generation == 0
+    with pytest.raises(UsageError) as told:
+        platform.ask("from delays")
+    assert "kappa deploy" in told.value.hint
+
+
+def test_a_file_that_is_gone_while_the_lease_holds_is_an_error(platform: Platform) -> None:
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
+    for file in Path(table_path(platform.store, "flights-1", "delays")).glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(KappaError, match="could not be run"):
+        platform.ask("from delays")
+
+
+def test_a_candidate_is_read_by_itself(platform: Platform) -> None:
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
+    with pin_build(platform.store, "flights-1", lease_seconds=60) as pinned, connect(pinned.snapshot, platform.store) as reader:
+        assert reader.rows("select count(*), count(*) filter (where (flights > 3) is not true) from delays").rows == ((3, 1),)
+
+
+def test_nothing_served_makes_an_empty_reader(store: Store) -> None:
+    with connect(Snapshot(0, {}, {}, {}), store) as reader:
+        assert reader.rows("show tables").rows == ()
+
+
+def test_a_query_needs_neither_spark_nor_arrow_nor_a_jvm(platform: Platform) -> None:
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS, PLANES: ROWS_OF_PLANES})
+    code = (
+        "import sys; from kappa.store import Store; from serving.query import answer\n"
+        f"assert answer(Store({str(platform.store.folder)!r}), 'select count(*) from delays, planes').rows == ((3,),)\n"
+        "print([name for name in ('pyspark', 'py4j', 'pyarrow', 'pandas', 'confluent_kafka') if name in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_served_tables_tell_rows_columns_and_where_they_lie(platform: Platform) -> None:
+    from serving.tables import served_tables
+
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS, PLANES: ROWS_OF_PLANES}, views={"top": "select max(flights) as most from delays"})
+    delays, planes, rejects, top = served_tables(platform.store)
+
+    assert (delays.name, delays.build, delays.rows, delays.version) == ("delays", "flights-1", 3, 0)
+    assert delays.columns == (("carrier", "VARCHAR"), ("flights", "BIGINT"))
+    assert delays.path == table_path(platform.store, "flights-1", "delays")
+    assert (planes.rows, rejects.rows) == (1, 0)
+    assert (top.rows, top.columns, top.version, top.path) == (1, (("most", "BIGINT"),), None, None)

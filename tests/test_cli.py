@@ -1,0 +1,351 @@
+"""Laws of the command line: the documented exit codes, one sentence and a hint, never a traceback; stdout is the answer."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pytest
+
+import cli
+from kappa.build import Birth, TableBirth, put_birth
+from kappa.errors import Conflict, KappaError, VerificationFailed
+from kappa.frontier import Frontier, Frontiers
+from kappa.journal import CaughtUp, Check, Event, Failed, Held, Journal, Receipt, Served, Staged, Verified, now
+from kappa.offsets import Offsets
+from kappa.process import process_id
+from kappa.store import Store
+from replay.progress import ensure_served, news
+from replay.rollout import Rollout, fold
+
+HOUSE = Path(__file__).resolve().parent.parent
+PIPELINE = '''
+from kappa import Table, Topic, count, pipeline
+
+HITS = Topic("web.hits", key="page", event="page string not null")
+
+@pipeline(reads={"hits": HITS}, writes=[Table("page_hits", keys=("page",), fold={"hits": count()})])
+def web(hits):
+    return {"page_hits": hits}
+'''
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    out: str
+    err: str
+
+    def json(self):
+        return json.loads(self.out)
+
+
+Kappa = Callable[..., Ended]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "pröject"
+    (folder / "pipelines").mkdir(parents=True)
+    (folder / "kappa.toml").touch()
+    (folder / "pipelines" / "web.py").write_text(PIPELINE, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def kappa(project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Kappa:
+    """Types a command in the project's folder."""
+    monkeypatch.chdir(project)
+
+    def type_in(*arguments: str) -> Ended:
+        code = cli.run(list(arguments))
+        said = capsys.readouterr()
+        assert "Traceback" not in said.err
+        return Ended(code, said.out, said.err)
+
+    return type_in
+
+
+@pytest.fixture
+def store(project: Path) -> Store:
+    return Store(project / ".kappa")
+
+
+def append(store: Store, *events: Event) -> None:
+    journal = Journal(store)
+    last = fold(journal.after(0)).last
+    for number, event in enumerate(events, start=last + 1):
+        assert journal.append(number, event) is not None
+
+
+def born(store: Store, build: str) -> None:
+    put_birth(store, Birth(build, "web", f"v{build[-1]}", {}, 1, {}, "", (), (TableBirth("page_hits", (("page", "string"),)),), {}, {}, {}, now(), "me"))
+    Frontiers(store, build).publish(Frontier(1, build, 1, Offsets({"web.hits": {0: 7}}), {"page_hits": 0}, now()))
+
+
+def served(rollout: int, generation: int, build: str, live: str | None) -> Served:
+    offsets = Offsets({"web.hits": {0: 7}})
+    return Served(rollout, generation, {"web": build}, Receipt("web", build, f"v{build[-1]}", offsets, live, None if live is None else offsets, first=live is None))
+
+
+@pytest.fixture
+def two_builds(store: Store) -> Store:
+    """Build web-2 serves, and web-1 is kept."""
+    here = Offsets({"web.hits": {0: 7}})
+    for build in ("web-1", "web-2"):
+        born(store, build)
+    append(store, Staged("web", "web-1", "v1", ("new",)), CaughtUp(1, here), Verified(1, "passed", here), served(1, 1, "web-1", None))
+    append(store, Staged("web", "web-2", "v2", ("function web changed",)), CaughtUp(5, here), Verified(5, "passed", here, (Check("page_hits", "hits > 0", 3, 0),)))
+    append(store, Held(5, "web-1", 1), served(5, 2, "web-2", "web-1"))
+    return store
+
+
+def pretend_up(store: Store) -> None:
+    """A supervisor that lives and does nothing: this process."""
+    from replay.supervisor import Running
+
+    me = process_id(os.getpid())
+    assert me is not None
+    store.put_json("run/supervisor.json", asdict(Running(me.pid, me.born, "127.0.0.1:1", now())))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "error", "hint"),
+    [
+        (["nothing"], 2, "No such command", "kappa --help"),
+        (["query"], 2, "Missing argument 'SQL'", "kappa query --help"),
+        (["query", "selec 1"], 2, 'syntax error at or near "selec"', "kappa tables"),
+        (["query", "from page_hits"], 2, "page_hits does not exist", "kappa deploy"),
+        (["query", "select 1", "-o", "xml"], 2, "'xml' is not one of", "kappa query --help"),
+        (["status", "--wach"], 2, "No such option", "kappa status --help"),
+        (["status", "-w", "-o", "json"], 2, "watching shows a table", "leave out -w"),
+        (["--project", "/nowhere", "tables"], 2, "there is no folder /nowhere", "--project"),
+        (["--project", "/", "tables"], 2, "there is no kappa.toml", "touch kappa.toml"),
+        (["--root", "s3://bucket/x", "tables"], 2, "s3 roots are not supported yet", ".kappa"),
+        (["--root", "a[1]", "tables"], 2, "which Delta tables cannot have", "another name"),
+        (["topics", "create"], 1, "kappa is not up", "kappa up -d"),
+        (["topics", "create", "web.hit"], 2, "declares no topic web.hit", "did you mean web.hits?"),
+        (["topics", "list"], 1, "kappa is not up", "kappa up -d"),
+        (["produce", "web.hits", "-"], 1, "kappa is not up", "kappa up -d"),
+        (["plan"], 1, "kappa is not up", "kappa up -d"),
+        (["deploy"], 1, "kappa is not up", "kappa up -d"),
+        (["replay", "web"], 1, "kappa is not up", "kappa up -d"),
+        (["undo"], 1, "kappa is not up", "kappa up -d"),
+        (["abandon"], 2, "no rollout is active", ""),
+        (["logs"], 2, "supervisor has said nothing yet", "kappa up -d"),
+        (["logs", "nobody"], 2, "there is no log of nobody", "supervisor, broker"),
+        (["rejects", "web"], 2, "no pipeline web is served", "kappa deploy"),
+    ],
+)
+def test_a_slip_is_one_sentence_a_hint_and_its_exit_code(kappa: Kappa, arguments: list[str], code: int, error: str, hint: str) -> None:
+    ended = kappa(*arguments)
+
+    assert (ended.code, ended.out) == (code, "")
+    assert error in ended.err.splitlines()[0]
+    assert ended.err.startswith("error: ")
+    assert hint in ended.err.partition("\nhint: ")[2]
+
+
+def test_a_wrong_setting_is_named(kappa: Kappa, project: Path) -> None:
+    (project / "kappa.toml").write_text("[kafka]\nbootstrap_server = 'x'\n")
+    ended = kappa("tables")
+
+    assert ended.code == 2
+    assert "kafka.bootstrap_server is no setting" in ended.err
+    assert "did you mean kafka.bootstrap_servers?" in ended.err
+
+
+def test_an_error_in_a_users_file_names_file_and_line(kappa: Kappa, project: Path) -> None:
+    (project / "pipelines" / "web.py").write_text("x = 1\nthis is no python\n")
+    ended = kappa("topics", "create")
+
+    assert ended.code == 2
+    assert "web.py:2" in ended.err
+
+
+def test_help_is_an_answer(kappa: Kappa) -> None:
+    ended = kappa("--help")
+
+    assert (ended.code, ended.err) == (0, "")
+    assert all(command in ended.out for command in ("up", "down", "topics", "produce", "plan", "deploy", "replay", "status", "undo", "abandon", "history", "logs", "rejects", "query", "tables"))
+
+
+def test_no_command_at_all_shows_the_commands(kappa: Kappa) -> None:
+    ended = kappa()
+
+    assert ended.code == 2
+    assert "deploy" in ended.out + ended.err
+
+
+def test_where_nothing_is_there_each_look_is_empty_and_well(kappa: Kappa) -> None:
+    assert kappa("query", "select 1 as one", "-o", "csv") == Ended(0, "one\n1\n", "")
+    assert kappa("tables", "-o", "json") == Ended(0, "[]\n", "")
+    assert kappa("history", "-o", "json") == Ended(0, "[]\n", "")
+    assert kappa("rejects", "-o", "csv") == Ended(0, "pipeline,topic,partition,offset,timestamp,reason,detail,key,value\n", "")
+    status = kappa("status")
+    assert (status.code, status.err) == (0, "")
+    assert "kappa is not up: kappa up -d starts it" in status.out
+    assert kappa("down").err.endswith("kappa was not up\n")
+
+
+def test_a_querys_json_tells_what_it_is_true_of(kappa: Kappa) -> None:
+    answer = kappa("query", "select 1 as n, null as x, 'ä' as s", "-o", "json").json()
+
+    assert answer["generation"] == 0
+    assert answer["builds"] == {}
+    assert answer["columns"][0] == {"name": "n", "type": "INTEGER"}
+    assert answer["rows"] == [{"n": 1, "x": None, "s": "ä"}]
+
+
+def test_flags_beat_the_environment_and_the_file(kappa: Kappa, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project / "kappa.toml").write_text("root = 'by_file'\n")
+    monkeypatch.setenv("KAPPA__ROOT", "by_environment")
+    kappa("tables")
+    kappa("--root", "by_flag", "tables")
+
+    assert sorted(path.name for path in project.iterdir() if path.name.startswith("by_")) == ["by_environment", "by_flag"]
+
+
+def test_status_tells_each_wanted_build(kappa: Kappa, two_builds: Store) -> None:
+    found = kappa("status", "-o", "json").json()
+
+    assert found["generation"] == 2
+    assert found["supervisor"] is None
+    assert [(each["role"], each["build"], each["state"], each["folded"]) for each in found["builds"]] == [("live", "web-2", "serving", 7), ("idle", "web-1", "kept", 7)]
+    assert "web-2" in kappa("status").out
+
+
+def test_history_tells_every_rollout_with_its_receipt(kappa: Kappa, two_builds: Store) -> None:
+    first, second = kappa("history", "-o", "json").json()
+
+    assert (first["generation"], first["build"], first["live_build"], first["state"]) == (1, "web-1", None, "served")
+    assert (second["generation"], second["live_build"], second["why"]) == (2, "web-1", "function web changed")
+    assert second["checks"] == [{"table": "page_hits", "condition": "hits > 0", "rows": 3, "failing": 0, "error": "", "passed": True}]
+    assert second["live_offsets"] == {"web.hits": {"0": 7}}
+    assert "function web changed" in kappa("history").out
+
+
+def test_an_undo_needs_a_yes_and_prints_what_it_will_do(kappa: Kappa, two_builds: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_up(two_builds)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    ended = kappa("undo", "web")
+
+    assert ended.code == 7
+    assert "build web-1 (version v1) will serve instead of web-2" in ended.out
+    assert "kappa undo web --yes" in ended.err
+    assert fold(Journal(two_builds).after(0)).active("web") is None
+
+
+def test_a_rollout_that_outlives_our_patience_goes_on_and_a_second_one_is_refused(kappa: Kappa, two_builds: Store) -> None:
+    pretend_up(two_builds)
+    waited = kappa("undo", "--yes", "--timeout", "0")
+    assert waited.code == 5
+    assert "kappa status -w" in waited.err
+
+    second = kappa("undo", "--yes")
+    assert second.code == 6
+    assert "has not ended" in second.err
+
+    assert kappa("abandon", "web").code == 0
+    assert kappa("history", "-o", "json").json()[-1]["state"] == "abandoned"
+    assert kappa("abandon").code == 2
+
+
+def test_undo_of_what_was_never_switched_is_a_slip(kappa: Kappa, store: Store) -> None:
+    pretend_up(store)
+    ended = kappa("undo", "--yes")
+    assert ended.code == 2
+    assert "no build has served before" in ended.err
+
+
+def test_logs_are_found_by_pipeline_and_build_and_cut_from_their_end(kappa: Kappa, two_builds: Store) -> None:
+    two_builds.put("logs/web-2.log", "".join(f"zeile {n} ä\n" for n in range(5000)).encode())
+
+    assert kappa("logs", "web", "-n", "2").out == "zeile 4998 ä\nzeile 4999 ä\n"
+    assert kappa("logs", "web-2", "-n", "5000").out.count("\n") == 5000
+    assert kappa("logs", "web-2", "-n", "0").out == ""
+    assert "web-1 has said nothing yet" in kappa("logs", "web-1").err
+
+
+def test_a_missing_file_to_produce_is_named(kappa: Kappa, store: Store) -> None:
+    pretend_up(store)
+    ended = kappa("produce", "web.hits", "/nowhere/x.jsonl")
+    assert ended.code == 2
+    assert "/nowhere/x.jsonl cannot be read: No such file" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("last", "kind", "says"),
+    [
+        (Verified(1, "failed", Offsets(), (Check("page_hits", "hits > 0", 3, 2),), "2 of 3 rows of table page_hits do not satisfy: hits > 0"), VerificationFailed, "hits > 0"),
+        (Verified(1, "inconclusive", Offsets(), reason="it could not be run"), VerificationFailed, "could not be run"),
+        (Failed(1, "the job stopped", "mend it"), KappaError, "the job stopped"),
+    ],
+)
+def test_a_rollout_that_does_not_serve_is_an_error_of_its_kind(store: Store, last: Event, kind: type[KappaError], says: str) -> None:
+    append(store, Staged("web", "web-1", "v1", ("new",)), CaughtUp(1, Offsets()), last)
+    with pytest.raises(kind, match=says) as told:
+        ensure_served(rollout(store))
+    assert type(told.value) is kind
+
+
+def test_an_abandoned_rollout_was_ended_by_somebody_else(store: Store) -> None:
+    from kappa.journal import Abandoned
+
+    append(store, Staged("web", "web-1", "v1", ("new",)), Abandoned(1, "abandoned by hand"))
+    with pytest.raises(Conflict, match="by hand"):
+        ensure_served(rollout(store))
+
+
+def test_news_are_told_once(store: Store) -> None:
+    steps = []
+    for event in (Staged("web", "web-1", "v1", ("new",)), CaughtUp(1, Offsets()), Verified(1, "passed", Offsets(), (Check("page_hits", "hits > 0", 3, 0),))):
+        append(store, event)
+        steps.append(rollout(store))
+    told = [line for before, after in zip([None, *steps], [*steps, steps[-1]], strict=True) for line in news(before, after)]
+
+    assert told == ["rollout 1: build web-1 of pipeline web replays from the beginning", "caught up at (nothing)", "verified at (nothing): passed", "  page_hits: hits > 0: 3 rows pass"]
+
+
+def test_who_stops_reading_hears_no_complaint(project: Path, two_builds: Store) -> None:
+    two_builds.put("logs/supervisor.log", b"line\n" * 200_000)
+    with typed(project, "logs", "-n", "200000") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"line\n"
+        process.stdout.close()
+        assert (process.wait(30), read(process)) == (0, b"")
+
+
+def test_an_interrupt_is_quiet(project: Path, two_builds: Store) -> None:
+    two_builds.put("logs/supervisor.log", b"line\n")
+    with typed(project, "logs", "-f") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"line\n"
+        process.send_signal(signal.SIGINT)
+        assert (process.wait(30), read(process)) == (130, b"interrupted\n")
+
+
+@pytest.mark.parametrize("language", ["C", "C.UTF-8"])
+def test_answers_are_utf_8_in_any_language(project: Path, language: str) -> None:
+    done = subprocess.run([sys.executable, str(HOUSE / "cli.py"), "query", "select '日本' as x", "-o", "csv"], cwd=project, capture_output=True, check=True, env={**os.environ, "LC_ALL": language, "PYTHONUTF8": "0"})
+    assert done.stdout.decode() == "x\n日本\n"
+
+
+def rollout(store: Store) -> Rollout:
+    return fold(Journal(store).after(0)).rollout(1)
+
+
+def typed(project: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, str(HOUSE / "cli.py"), *arguments], cwd=project, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def read(process: subprocess.Popen[bytes]) -> bytes:
+    assert process.stderr is not None
+    return process.stderr.read()
