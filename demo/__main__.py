@@ -1,0 +1,57 @@
+"""`python -m demo`: tells the story on a broker and a project of its own, and ends with 0 only if all of it held."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+from demo.screen import Screen
+from demo.story import Story, Wishes
+from kappa.errors import ExitCode, KappaError
+
+
+def main() -> int:
+    """The command. The folder is kept where something went wrong, or where it is asked for."""
+    parser = argparse.ArgumentParser(prog="python -m demo", description="The platform on real data: a replay beside the job that serves, a switch, an undo; and the proof.")
+    parser.add_argument("--rate", type=float, default=1_000.0, help="further events per second (default 1000)")
+    parser.add_argument("--flights", type=int, help="begin with so many flights instead of all 336,776")
+    parser.add_argument("--keep", action="store_true", help="keep the project's folder, to look around in it")
+    given = parser.parse_args()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # As Ctrl-C: whatever ends the story, what it started ends with it.
+        signal.signal(number, signal.default_int_handler)
+    screen = Screen(Console())
+    folder = Path(tempfile.mkdtemp(prefix="kappa-demo-"))
+    code = _tell(screen, folder, Wishes(rate=given.rate, flights=given.flights))
+    if code == ExitCode.OK and not given.keep:
+        shutil.rmtree(folder)
+    else:
+        screen.console.print(f"everything lies in {folder}, logs in {folder}/project/.kappa/logs", soft_wrap=True)
+    return code
+
+
+def _tell(screen: Screen, folder: Path, wishes: Wishes) -> int:
+    try:
+        findings = Story(screen, folder, wishes).tell()
+    except KappaError as error:
+        screen.console.print(f"[bold red]The story ended early:[/bold red] {error.message}", soft_wrap=True)
+        screen.console.print(error.hint, soft_wrap=True)
+        return int(error.exit_code)
+    except KeyboardInterrupt:
+        screen.console.print("Interrupted. Everything was stopped.")
+        return int(ExitCode.INTERRUPTED)
+    screen.heading("What held")
+    screen.findings(findings)
+    held = all(finding.held for finding in findings)
+    screen.console.print(f"\n{'All of it held' if held else 'NOT all of it held'}, in {screen.elapsed:.0f} seconds.")
+    return int(ExitCode.OK if held else ExitCode.FAILED)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

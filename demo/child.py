@@ -1,0 +1,91 @@
+"""A child process of the story that talks in lines of JSON, and ends when its standard input does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from kappa.errors import KappaError
+
+_NAP_SECONDS = 0.05
+_END_SECONDS = 90.0
+
+
+class Child:
+    """`python -m MODULE ARGUMENTS...`, with the last line it has said at hand."""
+
+    def __init__(self, module: str, arguments: Sequence[str], *, environment: Mapping[str, str], folder: Path) -> None:
+        """Starts it, in a session of its own: a Ctrl-C at the terminal is the story's to answer."""
+        self._name = module
+        self._complaints = (folder / f"{module}.log").open("w+", encoding="utf-8")
+        command = [sys.executable, "-m", module, *arguments]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints, text=True, env=dict(environment), cwd=folder, start_new_session=True
+        )
+        self._last: dict[str, Any] | None = None
+        assert self._process.stdout is not None
+        self._listener = threading.Thread(target=self._listen, args=(self._process.stdout,), name=module, daemon=True)
+        self._listener.start()
+
+    @property
+    def last(self) -> dict[str, Any] | None:
+        """What it said last; None where it has said nothing yet. Raises KappaError where it has ended unasked."""
+        if self._process.poll() is not None:
+            raise self._died()
+        return self._last
+
+    def wait_until_it_speaks(self, patience_seconds: float) -> dict[str, Any]:
+        """The first thing it says."""
+        deadline = time.monotonic() + patience_seconds
+        while (said := self.last) is None:
+            if time.monotonic() > deadline:
+                raise KappaError(f"{self._name} has said nothing for {patience_seconds:.0f} seconds")
+            time.sleep(_NAP_SECONDS)
+        return said
+
+    def finish(self) -> tuple[int, dict[str, Any]]:
+        """Lets it end by itself; its exit code and its last words."""
+        self._close_input()
+        try:
+            code = self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            raise KappaError(f"{self._name} did not end within {_END_SECONDS:.0f} seconds and was killed") from None
+        self._listener.join()
+        if self._last is None:
+            raise self._died()
+        return code, self._last
+
+    def ensure_ended(self) -> None:
+        """Ends it, if need be the hard way."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        self._listener.join()
+        self._close_input()
+        self._complaints.close()
+
+    def _close_input(self) -> None:
+        if self._process.stdin is not None:
+            try:
+                self._process.stdin.close()
+            except BrokenPipeError:
+                return
+
+    def _listen(self, output: IO[str]) -> None:
+        with output:
+            for line in output:
+                self._last = json.loads(line)
+
+    def _died(self) -> KappaError:
+        self._complaints.flush()
+        # os.pread: the child has the same file open, and its place in it is its own business.
+        words = os.pread(self._complaints.fileno(), 100_000, 0).decode(errors="replace").strip().splitlines()
+        return KappaError(f"{self._name} ended with exit code {self._process.returncode}: {words[-1] if words else 'it left no word'}")

@@ -1,0 +1,131 @@
+"""The producer's process: sends what the story begins with as fast as it goes, then further events at a steady rate.
+
+`python -m demo.feed BOOTSTRAP LEDGER --rate N`. It goes on until its standard input ends, which it also does when whoever
+started it dies. Each line it prints is one `Progress` as JSON. Read next: events.py, ledger.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from demo.events import PARTITIONS, Event, first_count, first_events, further_events
+from demo.ledger import Ledger
+from kappa.errors import KappaError
+from kappa.log.client import Log, ProducedRecord, Producer
+from kappa.offsets import Offsets
+
+# Small enough that a record isn't kept back by it, large enough that the loop costs nothing.
+_BEAT_SECONDS = 0.02
+_SPEAK_SECONDS = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the producer is: `loaded` once the `first` events, which the story begins with, are acknowledged."""
+
+    first: int
+    acknowledged: int
+    loaded: bool
+    offsets: dict[str, dict[str, int]]
+
+
+def feed(log: Log, ledger: Ledger, *, rate: float, flights: int | None, stop: threading.Event) -> None:
+    """Produces until `stop` is set and all that was sent is acknowledged; tells how far it is by printing."""
+    if any(offset for _, _, offset in log.high_watermark(PARTITIONS).items()):
+        raise KappaError("the demo's topics hold records already, of which its ledger knows nothing", hint="run the demo on a broker of its own, as it does by itself")
+    with log.producer() as producer:
+        sender = _Sender(producer, ledger, first_count(flights))
+        sender.send_all(first_events(flights), stop)
+        producer.flush()
+        sender.speak(loaded=not stop.is_set())
+        sender.send_steadily(further_events(), stop, rate=rate)
+        ledger.close(producer.flush().offsets)
+        sender.speak(loaded=True)
+
+
+class _Sender:
+    """Sends events, writes each down first, and says now and then how far it is."""
+
+    def __init__(self, producer: Producer, ledger: Ledger, first: int) -> None:
+        self._producer = producer
+        self._ledger = ledger
+        self._first = first
+        self._spoken = 0.0
+
+    def send_all(self, events: Iterator[Event], stop: threading.Event) -> None:
+        for event in events:
+            self._send(event)
+            self._speak_if_due(loaded=False)
+            if stop.is_set():
+                return
+
+    def send_steadily(self, events: Iterator[Event], stop: threading.Event, *, rate: float) -> None:
+        begun, sent = time.monotonic(), 0
+        while not stop.wait(_BEAT_SECONDS):
+            due = int((time.monotonic() - begun) * rate)
+            # What a busy machine made us miss is made up for, but not more than a second of it at once.
+            for _ in range(min(due - sent, max(1, int(rate)))):
+                self._send(next(events))
+                sent += 1
+            self._speak_if_due(loaded=True)
+
+    def speak(self, *, loaded: bool) -> None:
+        acknowledged = self._producer.acknowledged
+        print(json.dumps(asdict(Progress(self._first, acknowledged.count, loaded, acknowledged.offsets.plain()))), flush=True)
+        self._spoken = time.monotonic()
+
+    def _speak_if_due(self, *, loaded: bool) -> None:
+        if time.monotonic() - self._spoken > _SPEAK_SECONDS:
+            self.speak(loaded=loaded)
+
+    def _send(self, event: Event) -> None:
+        self._ledger.add(event)
+        self._producer.send(event.topic, ProducedRecord(event.value, key=event.key.encode(), timestamp_ms=event.timestamp_ms, partition=event.partition))
+
+
+def stop_at_end_of_input() -> threading.Event:
+    """An event that is set as soon as standard input ends: whoever started this process closed it, or died."""
+    stop = threading.Event()
+
+    def listen() -> None:
+        # Not through sys.stdin: a thread that waits in it makes the interpreter abort at its end.
+        while os.read(0, 4096):
+            pass
+        stop.set()
+
+    threading.Thread(target=listen, name="end-of-input", daemon=True).start()
+    return stop
+
+
+def offsets_of(progress: Progress) -> Offsets:
+    """The offsets behind what was acknowledged."""
+    return Offsets.parse(progress.offsets)
+
+
+def main() -> int:
+    """The command: an error is one line on stderr."""
+    parser = argparse.ArgumentParser(prog="python -m demo.feed")
+    parser.add_argument("bootstrap_servers")
+    parser.add_argument("ledger", type=Path)
+    parser.add_argument("--rate", type=float, required=True, help="further events per second")
+    parser.add_argument("--flights", type=int, help="begin with so many flights only")
+    given = parser.parse_args()
+    try:
+        with Ledger(given.ledger) as ledger:
+            feed(Log(given.bootstrap_servers), ledger, rate=given.rate, flights=given.flights, stop=stop_at_end_of_input())
+    except KappaError as error:
+        print(error, file=sys.stderr)
+        return int(error.exit_code)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

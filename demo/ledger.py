@@ -1,0 +1,85 @@
+"""The ledger: the producer's own account of what it sent, as one Parquet file. The oracle computes from it alone.
+
+A record's offset is its place among those sent to its partition: the producer is the only one, is idempotent, and names
+the partition itself. `Ledger.close` is told what the broker acknowledged and refuses to be an account of anything else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from demo.events import Event
+from kappa.errors import Broken
+from kappa.offsets import Offsets
+
+SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("key", pa.string()),
+        ("value", pa.binary()),
+        ("valid", pa.bool_()),
+        # Seconds of the clock that all processes of one machine share (CLOCK_MONOTONIC).
+        ("sent_at", pa.float64()),
+    ]
+)
+_ROWS_IN_MEMORY = 50_000
+
+
+class Ledger:
+    """An account that is being written."""
+
+    def __init__(self, path: Path) -> None:
+        """Begins the account; the file can be read once it is closed."""
+        self._writer = pq.ParquetWriter(path, SCHEMA)
+        self._rows: list[tuple[Any, ...]] = []
+        self._next: Counter[tuple[str, int]] = Counter()
+
+    def add(self, event: Event) -> None:
+        """Writes down that an event is sent now."""
+        place = (event.topic, event.partition)
+        self._rows.append((*place, self._next[place], event.key, event.value, event.valid, time.monotonic()))
+        self._next[place] += 1
+        if len(self._rows) >= _ROWS_IN_MEMORY:
+            self._write()
+
+    @property
+    def sent(self) -> int:
+        """How many events were written down."""
+        return self._next.total()
+
+    @property
+    def offsets(self) -> Offsets:
+        """Behind the last event sent to each partition."""
+        found: dict[str, dict[int, int]] = {}
+        for (topic, partition), following in self._next.items():
+            found.setdefault(topic, {})[partition] = following
+        return Offsets(found)
+
+    def close(self, acknowledged: Offsets) -> None:
+        """Ends the account. Raises Broken where the broker acknowledged anything else than what stands in it."""
+        self._write()
+        self._writer.close()
+        if acknowledged != self.offsets:
+            raise Broken(f"the broker acknowledged {acknowledged}, and {self.offsets} was sent", hint="somebody else produces to the demo's topics")
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Closes the file, whatever stands in it."""
+        self._writer.close()
+
+    def _write(self) -> None:
+        columns = zip(*self._rows, strict=True) if self._rows else [[] for _ in SCHEMA]
+        self._writer.write_table(pa.table([pa.array(values, kind.type) for values, kind in zip(columns, SCHEMA, strict=True)], schema=SCHEMA))
+        self._rows.clear()

@@ -1,0 +1,45 @@
+"""The `kappa` command as a user types it: shown with its prompt, run as a process of its own, its output on the screen."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from kappa.errors import KappaError
+
+
+class Prompt:
+    """A prompt in one project's folder."""
+
+    def __init__(self, console: Console, project: Path, environment: Mapping[str, str]) -> None:
+        """`environment` is that of every command."""
+        self._console = console
+        self._project = project
+        self._environment = dict(environment)
+
+    def kappa(self, *arguments: str) -> None:
+        """Shows and runs one command. Raises KappaError where it ends with anything but 0."""
+        self._console.print(Text.assemble("\n$ ", (f"kappa {' '.join(_shown(each) for each in arguments)}", "bold")), soft_wrap=True)
+        # What is still in our buffer would come after what the command prints.
+        self._console.file.flush()
+        code = self.quietly(*arguments)
+        if code != 0:
+            raise KappaError(f"kappa {arguments[0]} ended with exit code {code}")
+
+    def quietly(self, *arguments: str) -> int:
+        """Runs one command without showing it as typed; gives its exit code."""
+        done = subprocess.run([sys.executable, "-P", "-m", "cli", *arguments], cwd=self._project, env=self._environment, stdin=subprocess.DEVNULL, check=False)
+        return done.returncode
+
+
+def _shown(argument: str) -> str:
+    # Double quotes, as people write SQL in a shell; shlex would take single ones and take those of the SQL apart.
+    if shlex.quote(argument) == argument:
+        return argument
+    return f'"{argument}"' if not set(argument) & set('"$`\\!') else shlex.quote(argument)

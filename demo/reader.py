@@ -1,0 +1,89 @@
+"""The reader's process: asks one question of several tables in a loop, and counts what is wrong with the answers.
+
+`python -m demo.reader ROOT LOG`. It goes on until its standard input ends. Each line it prints is a `Verdict` as JSON, the
+last one is final; LOG gets one line per answer (when it came, and up to which offsets), from which freshness is computed.
+Read next: verdict.py, freshness.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO
+
+from demo.feed import stop_at_end_of_input
+from demo.verdict import Observation, Verdict, after_answer, after_error
+from kappa.errors import KappaError
+from kappa.store import Store
+from serving.catalog import pin
+from serving.query import connect
+
+# The machine has other things to do: what it costs to ask all the time would be taken from the jobs.
+_PAUSE_SECONDS = 0.05
+_SPEAK_SECONDS = 0.5
+_LEASE_SECONDS = 30.0
+# Three tables and a view in one answer: the view adds up the same rows again, after a join.
+_QUESTION = """
+select (select sum(flights) from delays)::bigint, (select sum(flights) from departures)::bigint, (select sum(flights) from carriers)::bigint,
+    (select count(*) from rejects where topic = 'flights'), (select count(*) from planes)
+"""
+
+
+def look(store: Store) -> Observation:
+    """One answer from what is served now."""
+    with pin(store, lease_seconds=_LEASE_SECONDS) as pinned:
+        snapshot = pinned.snapshot
+        with connect(snapshot, store) as reader:
+            ((delays, departures, carriers, rejects, _planes),) = reader.rows(_QUESTION).rows
+        pinned.confirm()
+    build = snapshot.build_of("flights")
+    frontier = snapshot.frontiers[build]
+    tallies = frontier.tally.get("flights", {}).values()
+    return Observation(
+        at=time.monotonic(),
+        generation=snapshot.generation,
+        build=build,
+        offsets=frontier.offsets,
+        flights={"delays": delays, "departures": departures, "carriers": carriers, "frontier": sum(tally.decoded for tally in tallies)},
+        rejects={"rejects": rejects, "frontier": sum(tally.rejected for tally in tallies)},
+    )
+
+
+def main() -> int:
+    """The command: exit 0 where all answers were in order."""
+    parser = argparse.ArgumentParser(prog="python -m demo.reader")
+    parser.add_argument("root")
+    parser.add_argument("log", type=Path)
+    given = parser.parse_args()
+    store, stop = Store(given.root), stop_at_end_of_input()
+    verdict, before, spoken = Verdict(), None, 0.0
+    with given.log.open("w", encoding="utf-8") as log:
+        while not stop.wait(_PAUSE_SECONDS):
+            try:
+                now = look(store)
+            except KappaError as error:
+                verdict = after_error(verdict, str(error))
+            else:
+                verdict, before = after_answer(verdict, before, now), now
+                _write(log, now)
+            if time.monotonic() - spoken > _SPEAK_SECONDS:
+                spoken = _speak(verdict)
+        _speak(verdict)
+    return 0 if verdict.clean else 1
+
+
+def _write(log: IO[str], now: Observation) -> None:
+    log.write(json.dumps({"at": now.at, "build": now.build, "offsets": now.offsets.plain()}) + "\n")
+
+
+def _speak(verdict: Verdict) -> float:
+    print(json.dumps(asdict(verdict)), flush=True)
+    return time.monotonic()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

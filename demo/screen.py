@@ -1,0 +1,87 @@
+"""What the story shows: headings, sentences, a live line while it waits, and the list of what held at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.markup import escape
+from rich.rule import Rule
+from rich.syntax import Syntax
+from rich.table import Table
+
+# Where there is no terminal to draw on, the live line becomes a printed one, now and then.
+_PRINT_SECONDS = 10.0
+_DRAW_SECONDS = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that had to hold, whether it did, and what was seen."""
+
+    what: str
+    held: bool
+    seen: str
+
+
+class Screen:
+    """The story's side of the terminal, or of the file that stands in for it."""
+
+    def __init__(self, console: Console) -> None:
+        """Prints to `console`."""
+        self.console = console
+        self._begun = time.monotonic()
+
+    def heading(self, text: str) -> None:
+        """Begins an act."""
+        self.console.print()
+        self.console.print(Rule(f"[bold]{escape(text)}[/bold]  [dim]{self.elapsed:.0f} s[/dim]", align="left"))
+
+    def say(self, text: str) -> None:
+        """Tells something."""
+        self.console.print(f"[cyan]{escape(text)}[/cyan]", highlight=False, soft_wrap=True)
+
+    def code(self, text: str, language: str) -> None:
+        """Shows a piece of a file."""
+        self.console.print(Syntax(text, language, background_color="default", word_wrap=True))
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the story began."""
+        return time.monotonic() - self._begun
+
+    @contextmanager
+    def _live(self) -> Iterator[Callable[[str], None]]:
+        if self.console.is_terminal:
+            with self.console.status("") as status:
+                yield lambda text: status.update(escape(text))
+            return
+        printed = [time.monotonic()]
+
+        def show(text: str) -> None:
+            if time.monotonic() - printed[0] >= _PRINT_SECONDS:
+                printed[0] = time.monotonic()
+                self.console.print(text, highlight=False, soft_wrap=True)
+
+        yield show
+
+    def wait(self, until: Callable[[], bool], line: Callable[[], str], *, patience_seconds: float) -> bool:
+        """Shows `line` live until `until` holds; False where patience ended first."""
+        deadline = time.monotonic() + patience_seconds
+        with self._live() as show:
+            while not until():
+                if time.monotonic() > deadline:
+                    return False
+                show(line())
+                time.sleep(_DRAW_SECONDS)
+        return True
+
+    def findings(self, findings: Sequence[Finding]) -> None:
+        """The list of what held and what didn't."""
+        table = Table(box=None, show_header=False, pad_edge=False)
+        for finding in findings:
+            table.add_row("[green]yes[/green]" if finding.held else "[bold red]NO[/bold red]", escape(finding.what), f"[dim]{escape(finding.seen)}[/dim]")
+        self.console.print(table)

@@ -1,0 +1,80 @@
+"""Laws of the reader: what it asks fits the pipeline that is in the tree, and it sees what does not fit together."""
+
+from __future__ import annotations
+
+import runpy
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from demo.reader import look
+from demo.verdict import Verdict, after_answer
+from kappa.build import Birth, TableBirth, put_birth, table_path
+from kappa.columns import parse_type
+from kappa.errors import UsageError
+from kappa.frontier import Frontier, Frontiers, Tally
+from kappa.journal import Journal, Receipt, Served
+from kappa.offsets import Offsets
+from kappa.shape import table_births
+from kappa.store import Store
+
+BUILD = "flights-1"
+HOUR = datetime(2013, 2, 9, 13, tzinfo=UTC)
+ROWS: dict[str, list[dict[str, Any]]] = {
+    "delays": [{"carrier": "UA", "day": date(2013, 2, 9), "flights": 3, "departed": 2, "on_time": 3, "delay_minutes": 4, "worst_delay": 4}],
+    "departures": [{"origin": "EWR", "hour": HOUR, "flights": 2, "departed": 1, "miles": 9}, {"origin": "JFK", "hour": HOUR, "flights": 1, "departed": 1, "miles": None}],
+    "airlines": [{"carrier": "UA", "name": "United", "_log_time": 1, "_partition": 0, "_offset": 0, "_deleted": False}],
+    "rejects": [{"topic": "flights", "partition": 1, "offset": 1, "reason": "no_json"}],
+}
+OUTPUTS = {
+    "delays": {"carrier": "string", "day": "date", "dep_time": "int", "on_time": "int", "dep_delay": "int"},
+    "departures": {"origin": "string", "hour": "timestamp", "dep_time": "int", "distance": "int"},
+}
+ARROW = {"string": pa.string(), "bigint": pa.int64(), "int": pa.int32(), "boolean": pa.bool_(), "binary": pa.binary(), "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC")}
+
+
+def serve(store: Store, tallies: dict[int, Tally]) -> None:
+    pipeline = runpy.run_path(str(Path(__file__).parents[2] / "pipelines" / "flights.py"))["flights"]
+    births = table_births(pipeline, {table: {name: parse_type(kind) for name, kind in columns.items()} for table, columns in OUTPUTS.items()})
+    put_birth(store, Birth(BUILD, "flights", "v1", {}, 1, {}, "", (), births, {view.name: view.sql for view in pipeline.views}, {}, {}, "", "me"))
+    for table in births:
+        write_deltalake(table_path(store, BUILD, table.name), written(table))
+    frontier = Frontier(1, BUILD, 1, Offsets({"flights": {0: 2, 1: 2}}), dict.fromkeys((table.name for table in births), 0), "", tally={"flights": tallies})
+    Frontiers(store, BUILD).publish(frontier)
+    assert Journal(store).append(1, Served(1, 1, {"flights": BUILD}, Receipt("flights", BUILD, "v1", Offsets(), None, None, first=True)))
+
+
+def written(table: TableBirth) -> pa.Table:
+    schema = pa.schema([(name, ARROW[kind]) for name, kind in table.columns])
+    return pa.Table.from_pylist(ROWS.get(table.name, []), schema)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path)
+
+
+def test_tables_view_and_frontier_that_count_the_same_are_no_mixed_answer(store: Store) -> None:
+    serve(store, {0: Tally(decoded=2), 1: Tally(decoded=1, rejected=1)})
+
+    seen = look(store)
+
+    assert (seen.generation, seen.build) == (1, BUILD)
+    assert seen.flights == {"delays": 3, "departures": 3, "carriers": 3, "frontier": 3}
+    assert after_answer(Verdict(), replace(seen, at=0.0), seen).clean
+
+
+def test_a_frontier_that_counts_otherwise_is_a_mixed_answer(store: Store) -> None:
+    serve(store, {0: Tally(decoded=2), 1: Tally(decoded=2)})
+
+    assert after_answer(Verdict(), None, look(store)).mixed == 1
+
+
+def test_where_nothing_serves_there_is_no_answer(store: Store) -> None:
+    with pytest.raises(UsageError, match="delays"):
+        look(store)

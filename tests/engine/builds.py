@@ -1,0 +1,145 @@
+"""Builds for tests: a project on disk, a build that is born from it, and its job as a real process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kappa.artifact import digests, ensure_snapshot, load_snapshot
+from kappa.build import Birth, TopicBirth, put_birth, read_birth
+from kappa.columns import Type, parse_columns
+from kappa.frontier import Frontier, Frontiers
+from kappa.importer import open_sources
+from kappa.journal import now
+from kappa.log.client import Log
+from kappa.offsets import Offsets
+from kappa.pipeline import Pipeline
+from kappa.project import load_module, pipelines_in
+from kappa.semantics import SEMANTICS
+from kappa.shape import table_births
+from kappa.sources import Sources
+from kappa.store import Store
+
+_PATIENCE_SECONDS = 120.0
+
+
+@dataclass
+class Project:
+    """A project folder whose one pipeline stands in pipelines/p.py."""
+
+    folder: Path
+    log: Log
+
+    @property
+    def store(self) -> Store:
+        return Store(self.folder / ".kappa")
+
+    def bear(self, build: str, source: str, outputs: Mapping[str, str]) -> Birth:
+        """Makes a build of this source; `outputs` gives, as DDL, the columns that the function returns per table."""
+        text = textwrap.dedent(source).encode()
+        (self.folder / "pipelines").mkdir(parents=True, exist_ok=True)
+        (self.folder / "pipelines" / "p.py").write_bytes(text)
+        (self.folder / "kappa.toml").touch()
+        sources = Sources(self.folder)
+        open_sources(sources)
+        (_, pipeline), *_ = pipelines_in(load_module("pipelines.p", sources))
+        birth = self._birth(build, pipeline, outputs, text)
+        ensure_snapshot(self.store, build, {"pipelines/p.py": text})
+        put_birth(self.store, birth)
+        return birth
+
+    def _birth(self, build: str, pipeline: Pipeline, outputs: Mapping[str, str], text: bytes) -> Birth:
+        topics = []
+        for topic in pipeline.topics:
+            facts = self.log.create(topic)
+            topics.append(TopicBirth(topic.name, facts.id, str(topic.kind), facts.partitions))
+        returned: dict[str, dict[str, Type]] = {name: {column.name: column.type for column in parse_columns(ddl)} for name, ddl in outputs.items()}
+        return Birth(
+            build=build,
+            pipeline=pipeline.name,
+            version="v",
+            parts={},
+            semantics=SEMANTICS,
+            sources=digests({"pipelines/p.py": text}),
+            module="pipelines.p",
+            topics=tuple(topics),
+            tables=table_births(pipeline, returned),
+            views={},
+            origin=Offsets.zero({topic.name: topic.partitions for topic in topics}).plain(),
+            libraries={},
+            born_at=now(),
+            by="tests",
+        )
+
+    def pipeline(self, build: str) -> Pipeline:
+        return load_snapshot(self.store, read_birth(self.store, build))
+
+    def start(self, build: str, leg: str = "tail", **environment: str) -> JobProcess:
+        """Starts the build's job as the supervisor does: in a session of its own."""
+        log = self.folder / f"{build}.log"
+        command = [sys.executable, "-m", "kappa.engine.job", "--project", str(self.folder), "--root", str(self.folder / ".kappa")]
+        command += ["--bootstrap", self.log.bootstrap_servers, "--build", build, "--leg", leg]
+        with log.open("ab") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True, env={**os.environ, **environment})
+        return JobProcess(process, log)
+
+    def frontier(self, build: str) -> Frontier | None:
+        return Frontiers(self.store, build).newest()
+
+    def wait_until_folded(self, build: str, job: JobProcess) -> Frontier:
+        """Waits until the build has published all that is in its topics now."""
+        topics = [topic.name for topic in read_birth(self.store, build).topics]
+        end = self.log.end(topics)
+
+        def folded() -> Frontier | None:
+            newest = self.frontier(build)
+            return newest if newest is not None and newest.offsets.covers(end) else None
+
+        found = job.wait_for(folded)
+        assert isinstance(found, Frontier)
+        return found
+
+
+@dataclass
+class JobProcess:
+    """A job that runs."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def wait_for(self, looked: Callable[[], object]) -> object:
+        """What `looked` gives as soon as it is something; fails with the job's log where the job ends before."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while not (found := looked()):
+            assert self.process.poll() is None, f"the job ended with {self.process.returncode}:\n{self.said()}"
+            assert time.monotonic() < deadline, f"waited too long:\n{self.said()}"
+            time.sleep(0.02)
+        return found
+
+    def ended(self) -> int:
+        """The exit code, when it has one."""
+        try:
+            return self.process.wait(_PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"the job did not end:\n{self.said()}") from None
+
+    def stop(self) -> int:
+        self.process.terminate()
+        return self.ended()
+
+    def kill(self) -> None:
+        """As `kill -9` of the process alone: its JVM is left to whoever takes the lock next."""
+        if self.process.poll() is None:
+            os.kill(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")[-6000:]

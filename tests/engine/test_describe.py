@@ -1,0 +1,233 @@
+"""A function is described from what Spark makes of it: columns and types, or one sentence with the user's line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kappa.columns import parse_type
+from kappa.errors import DeclarationError, KappaError
+from kappa.fingerprint import fingerprint
+from kappa.outputs import Described, Outputs, learn_outputs
+from kappa.project import load_project
+from kappa.settings import Settings
+from kappa.store import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    Answer = dict[str, list[tuple[str, str]]]
+
+pytestmark = pytest.mark.jvm
+
+HEAD = """
+from pyspark.sql import DataFrame, Window, functions as F
+from kappa import Table, Topic, count, max_, pipeline, sum_
+
+HITS = Topic("hits", event="id string not null, n int, price decimal(10,2), tags array<string>, at timestamp")
+PAGES = Topic("pages", kind="compacted", key="page", event="page string")
+
+@F.udf("int")
+def plus(n):
+    return n + 1
+"""
+FUNCTION = """
+@pipeline(reads={{"hits": HITS}}, writes=[Table("rows")])
+def web(hits):
+    {body}
+"""
+FIRST_LINE = (HEAD + FUNCTION).count("\n", 0, (HEAD + FUNCTION).index("    {body}")) + 1
+
+
+@pytest.fixture
+def described(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[[str], Answer]]:
+    """Describes the one pipeline of a file, in the session of this process."""
+    from kappa.engine.describe import Watch, describe
+
+    def answer(text: str) -> Answer:
+        (tmp_path / "pipelines").mkdir(exist_ok=True)
+        (tmp_path / "pipelines" / "web.py").write_text(HEAD + text, encoding="utf-8")
+        return describe(spark, load_project(tmp_path).pipelines["web"], Watch(tmp_path))
+
+    yield answer
+    assert spark.range(3).count() == 3, "what a description watches is as it was, afterwards"
+
+
+def body(text: str) -> str:
+    return FUNCTION.format(body=text.replace("\n", "\n    "))
+
+
+def test_the_columns_of_a_table_are_those_the_function_returns(described: Callable[[str], Answer]) -> None:
+    found = described(body('return {"rows": hits.select("id", plus("n").alias("m"), F.col("price") * 2, F.explode("tags").alias("tag"), "_offset").withColumnRenamed("(price * 2)", "p")}'))
+
+    assert found == {"rows": [("id", "string"), ("m", "int"), ("p", "decimal(12,2)"), ("tag", "string"), ("_offset", "bigint")]}
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        "hits",
+        'hits.where("n > 1").filter(F.col("id").isNotNull()).withColumn("m", F.when(F.col("n") > 1, 1))',
+        "hits.union(hits.where('n > 1'))",
+        "hits.select('id').unionByName(hits.selectExpr('cast(n as string) id'))",
+        "hits.select('id', F.transform('tags', lambda tag: F.upper(tag)).alias('t'), F.aggregate('n_', F.lit(0), lambda a, b: a + b).alias('s'))".replace("'n_'", "F.array('n')"),
+        "hits.unpivot('id', ['n'], 'what', 'value')",
+        "hits.na.fill(0).na.drop()",
+        "hits.alias('h').select('h.id')",
+        "hits.hint('broadcast')",
+    ],
+)
+def test_what_looks_at_one_row_is_allowed(described: Callable[[str], Answer], frame: str) -> None:
+    assert described(body(f'return {{"rows": {frame}}}'))["rows"]
+
+
+@pytest.mark.parametrize(
+    ("frame", "said", "hint"),
+    [
+        ('hits.groupBy("id").agg(F.sum("n").alias("n"))', "groups rows", "keys="),
+        ('hits.select(F.count("*").alias("n"))', "groups rows", "keys="),
+        ('hits.agg(F.max("n").alias("n"))', "groups rows", "keys="),
+        ('hits.cube("id").count()', "groups rows", "keys="),
+        ('hits.groupBy("id").applyInPandas(lambda pdf: pdf, "id string")', "groups rows", "keys="),
+        ('hits.join(hits.select("id"), "id")', "joins", "View("),
+        ('hits.crossJoin(hits.select(F.col("id").alias("x")))', "joins", "View("),
+        ('hits.withColumn("r", F.row_number().over(Window.partitionBy("id").orderBy("n")))', "window", "date_trunc"),
+        ("hits.distinct()", "repeated", "keys"),
+        ('hits.dropDuplicates(["id"])', "repeated", "keys"),
+        ('hits.orderBy("n")', "sorts", "View"),
+        ("hits.limit(1)", "only some", "where"),
+        ("hits.sample(0.5)", "at random", "condition"),
+        ("hits.exceptAll(hits)", "compares", "View"),
+        ("hits.repartition(3)", "spreads", "leave it out"),
+        ("hits.mapInPandas(lambda frames: frames, hits.schema)", "many rows at once", "udf"),
+        ('hits.where(hits.select(F.col("n")).limit(1).scalar() == 1)', "subquery", "View"),
+        ('hits.select("id").union(hits.sparkSession.range(3).selectExpr("string(id)"))', "not come from its topics", "topic"),
+        ('hits.select("id").union(hits.sparkSession.createDataFrame([("a",)], "id string"))', "not come from its topics", "topic"),
+        ('hits.withColumn("now", F.current_timestamp())', "CurrentTimestamp", "_timestamp"),
+        ('hits.withColumn("id", F.uuid())', "Uuid", "_offset"),
+        ('hits.withColumn("x", F.rand())', "Rand", "_offset"),
+        ('hits.withColumn("x", F.monotonically_increasing_id())', "MonotonicallyIncreasingID", "_offset"),
+        ('hits.withColumn("x", F.udf(lambda n: n, "int").asNondeterministic()("n"))', "PythonUDF", "_offset"),
+        ("hits.observe('o', F.count('*').alias('c'))", "counts rows", "keys"),
+    ],
+)
+def test_what_looks_beyond_a_row_is_refused_with_its_line_and_the_way_to_say_it_here(described: Callable[[str], Answer], frame: str, said: str, hint: str) -> None:
+    has_a_call = said not in {"CurrentTimestamp", "Uuid", "Rand", "MonotonicallyIncreasingID", "PythonUDF"} and "F.count" not in frame.partition("hits.select(")[2]
+    with pytest.raises(DeclarationError, match=said) as refused:
+        described(body(f'first = hits.where("n > 0")\nhits = (\n    {frame}\n)\nreturn {{"rows": hits}}'))
+
+    line = FIRST_LINE + 2 if has_a_call else FIRST_LINE - 2
+    assert f"pipelines/web.py:{line}: the function of pipeline web" in refused.value.message
+    assert hint in refused.value.hint
+
+
+@pytest.mark.parametrize("call", ["hits.count()", "hits.collect()", "hits.toPandas()", "hits.show()", "hits.rdd", "hits.first()", "hits.write.save('x')", "hits.isEmpty()", "hits.cache()"])
+def test_a_function_may_not_look_at_its_rows(described: Callable[[str], Answer], call: str) -> None:
+    with pytest.raises(DeclarationError, match=f"web.py:{FIRST_LINE}: the function looks at its rows by"):
+        described(body(f'{call}\nreturn {{"rows": hits}}'))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (body("return [hits]"), "returns a list"),
+        (body("pass"), "returns nothing"),
+        (body("return {}"), "no rows for table rows"),
+        (body('return {"rows": hits, "rosw": hits}'), "returns rows for 'rosw', which it does not write"),
+        (body('return {"rows": 1}'), "returns a int for table rows"),
+        (body('return {"rows": hits.select("nn")}'), "nn"),
+        (body('return {"rows": hits.select("id", F.lit(1).alias("ID"))}'), "the column ID twice"),
+        (body('return {"rows": hits.select(F.col("n") + 1)}'), "no name of a stored column"),
+        (body('return {"rows": hits.select(F.lit(1).alias("_n"))}'), "_n"),
+        (body('return {"rows": hits.select(F.lit(None).alias("x"))}'), "x of type void"),
+        (body('return {"rows": hits.select(F.create_map("id", "n").alias("x"))}'), r"x of type map<string,int>"),
+        (body("return 1 / 0"), f"web.py:{FIRST_LINE}: the function of pipeline web fails: ZeroDivisionError"),
+        (body("raise SystemExit"), "fails: SystemExit"),
+        ('@pipeline(reads={"hits": HITS, "pages": PAGES}, writes=[Table("rows"), Table("p", latest=PAGES)])\ndef web(hits):\n    return {"rows": hits, "p": hits}', "takes them from its topic"),
+    ],
+)
+def test_what_a_function_returns_must_fit_its_tables(described: Callable[[str], Answer], text: str, said: str) -> None:
+    with pytest.raises(DeclarationError, match=said) as refused:
+        described(text)
+
+    assert "pipelines/web.py:" in refused.value.message
+    assert "\n" not in refused.value.message
+
+
+def test_a_keyed_table_takes_only_what_its_keys_and_folds_name(described: Callable[[str], Answer]) -> None:
+    text = '@pipeline(reads={"hits": HITS}, writes=[Table("rows", keys=("id",), fold={"n": count(), "m": max_("at")})])\ndef web(hits):\n    return {"rows": hits.withColumn("x", F.create_map("id", "n"))}'
+
+    assert described(text) == {"rows": [("id", "string"), ("at", "timestamp")]}
+
+
+def learn(project: Path, store: Store) -> Outputs:
+    loaded = load_project(project)
+    place = loaded.places["web"]
+    version = fingerprint(loaded.pipelines["web"], place.module, place.attribute, loaded.sources.find).version
+    return learn_outputs(Settings(project=project), store, project, {"web": Described(loaded.pipelines["web"], place.module, version)})["web"]
+
+
+def test_the_child_process_answers_once_per_version_and_says_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "pipelines" / "web.py"
+    file.parent.mkdir()
+    file.write_text(HEAD + body('print("talk")\nreturn {"rows": hits.select("id", plus("n").alias("m"))}'), encoding="utf-8")
+    store = Store(tmp_path / "root")
+    expected = {"rows": {"id": parse_type("string"), "m": parse_type("int")}}
+
+    assert learn(tmp_path, store) == expected
+    assert capfd.readouterr() == ("", "")
+    # No second process could start.
+    monkeypatch.setattr(sys, "executable", "/nonexistent")
+    assert learn(tmp_path, store) == expected
+    file.write_text(file.read_text(encoding="utf-8") + "\n# a remark\n", encoding="utf-8")
+    assert learn(tmp_path, store) == expected
+
+
+def test_a_refusal_of_the_child_process_is_the_users_error_and_is_not_kept(tmp_path: Path) -> None:
+    file = tmp_path / "pipelines" / "web.py"
+    file.parent.mkdir()
+    file.write_text(HEAD + body('return {"rows": hits.distinct()}'), encoding="utf-8")
+    store = Store(tmp_path / "root")
+
+    with pytest.raises(DeclarationError, match=f"^{file}:{FIRST_LINE}: the function of pipeline web drops repeated rows"):
+        learn(tmp_path, store)
+
+    assert store.names("cache") == ()
+
+
+def test_a_child_process_that_dies_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "pipelines" / "web.py"
+    file.parent.mkdir()
+    file.write_text(HEAD + body("import os\nos._exit(3)"), encoding="utf-8")
+
+    with pytest.raises(KappaError, match="could not be described"):
+        learn(tmp_path, Store(tmp_path / "root"))
+
+
+def test_a_kept_answer_of_another_format_is_asked_again(tmp_path: Path) -> None:
+    file = tmp_path / "pipelines" / "web.py"
+    file.parent.mkdir()
+    file.write_text(HEAD + body('return {"rows": hits.select("id")}'), encoding="utf-8")
+    store = Store(tmp_path / "root")
+    learn(tmp_path, store)
+    name = store.names("cache")[0]
+    store.put(name, json.dumps({"format": 0}).encode())
+
+    assert learn(tmp_path, store) == {"rows": {"id": parse_type("string")}}
+
+
+@pytest.mark.parametrize("text", ["int", "LONG", "string", "binary", "decimal(10, 2)", "array<string>", "struct<a:int,b:array<double>>", "a int, b string not null", "timestamp"])
+def test_a_type_is_read_without_a_session_as_spark_reads_it(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    from pyspark import SparkContext
+
+    from kappa.engine.ddl import read_type
+
+    by_spark = read_type(text)
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+
+    assert read_type(text) == by_spark

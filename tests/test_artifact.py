@@ -1,0 +1,208 @@
+"""A build runs from its own files, whatever becomes of the tree; and from nothing else."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kappa.artifact import digests, ensure_snapshot, load_snapshot, snapshot_files
+from kappa.build import Birth
+from kappa.errors import Broken
+from kappa.project import load_project
+from kappa.store import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ORDERS = """
+from kappa import Table, Topic, pipeline
+from pipelines.words import loud
+import plain, shop.prices
+
+@pipeline(reads={"orders": Topic("orders", event="id string")}, writes=[Table("lines")])
+def orders(orders):
+    import lazy
+    return {"lines": (loud("v1"), plain.NAME, shop.prices.VAT, lazy.NAME)}
+"""
+FILES = {
+    "pipelines/orders.py": ORDERS,
+    "pipelines/words.py": "def loud(text):\n    return text.upper()",
+    "pipelines/idle.py": "",
+    "plain.py": "NAME = 'plain'",
+    "lazy.py": "NAME = 'lazy'",
+    "shop/__init__.py": "",
+    "shop/prices.py": "VAT = 19",
+    "shop/idle.py": "",
+}
+RETURNED = {"lines": ("V1", "plain", 19, "lazy")}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    return write(tmp_path / "tree", FILES)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "root")
+
+
+def write(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def born(store: Store, tree: Path, pipeline: str = "orders") -> Birth:
+    project = load_project(tree)
+    module = project.places[pipeline].module
+    contents = snapshot_files(module, functools.cache(project.sources.find))
+    ensure_snapshot(store, f"{pipeline}-1", contents)
+    return Birth(f"{pipeline}-1", pipeline, "v", {}, 1, digests(contents), module, (), (), {}, {}, {}, "now", "me")
+
+
+def test_a_snapshot_holds_what_importing_the_pipeline_reads(store: Store, tree: Path) -> None:
+    assert set(born(store, tree).sources) == FILES.keys() - {"pipelines/idle.py", "shop/idle.py"}
+
+
+def test_a_build_runs_as_it_was_born_after_the_tree_has_changed(store: Store, tree: Path) -> None:
+    birth = born(store, tree)
+    write(tree, dict.fromkeys(FILES, "raise RuntimeError"))
+
+    assert load_snapshot(store, birth).function(None) == RETURNED
+
+
+def test_a_build_runs_without_its_tree(store: Store, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    birth = born(store, tree)
+    monkeypatch.chdir(tree)
+    monkeypatch.syspath_prepend(str(tree))
+    for name in FILES:
+        (tree / name).unlink()
+
+    assert load_snapshot(store, birth).function(None) == RETURNED
+
+
+def test_two_builds_of_one_pipeline_each_have_their_own_helpers(store: Store, tree: Path) -> None:
+    one = born(store, tree)
+    write(tree, {"pipelines/words.py": "def loud(text):\n    return text * 2"})
+    project = load_project(tree)
+    contents = snapshot_files("pipelines.orders", project.sources.find)
+    ensure_snapshot(store, "orders-2", contents)
+    two = Birth("orders-2", "orders", "v", {}, 1, digests(contents), "pipelines.orders", (), (), {}, {}, {}, "now", "me")
+
+    assert load_snapshot(store, one).function(None)["lines"][0] == "V1"
+    assert load_snapshot(store, two).function(None)["lines"][0] == "v1v1"
+    assert load_snapshot(store, one).function(None)["lines"][0] == "V1"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [("plain.py", b"NAME = 1", "plain.py was changed in"), ("plain.py", None, "plain.py is missing from"), ("pipelines/more.py", b"", "pipelines/more.py was added to")],
+)
+def test_a_snapshot_that_is_not_what_was_born_stops_the_build(store: Store, tree: Path, name: str, content: bytes | None, said: str) -> None:
+    birth = born(store, tree)
+    store.delete(f"builds/orders-1/code/{name}") if content is None else store.put(f"builds/orders-1/code/{name}", content)
+
+    with pytest.raises(Broken, match=f"{said} the code snapshot of build orders-1"):
+        load_snapshot(store, birth)
+
+
+def test_code_that_does_not_run_any_more_stops_the_build(store: Store, tree: Path) -> None:
+    write(tree, {"plain.py": "import os\nNAME = os.environ['KAPPA_TEST_NAME']"})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KAPPA_TEST_NAME", "x")
+        birth = born(store, tree)
+
+    with pytest.raises(Broken, match=r"the code of build orders-1 does not run any more: .*builds/orders-1/code/plain.py:2: KeyError"):
+        load_snapshot(store, birth)
+
+
+UDFS = {
+    "pipelines/web.py": """
+from functools import lru_cache
+import threading
+from pyspark.sql import functions as F
+from kappa import Table, Topic, pipeline
+from pipelines.words import Word, loud
+import prices
+
+LOCK = threading.Lock()
+
+@lru_cache
+def kept(text):
+    with LOCK:
+        return prices.of(text)
+
+@F.udf("string")
+def decorated(text):
+    return loud(text) + str(prices.VAT)
+
+def plain(text):
+    import lazy
+    return Word(text).twice() + lazy.NAME + kept(text)
+
+@F.pandas_udf("string")
+def by_pandas(texts: "pd.Series") -> "pd.Series":
+    return texts.map(loud)
+
+@pipeline(reads={"hits": Topic("hits", event="id string")}, writes=[Table("lines")])
+def web(hits):
+    return {"lines": hits.select(decorated("id"), F.udf(plain, "string")("id"), by_pandas("id"), F.udf(lambda text: loud(text), "string")("id"))}
+""".replace('"pd.Series"', "pd.Series").replace("import threading", "import threading\nimport pandas as pd"),
+    "pipelines/words.py": """
+from dataclasses import dataclass
+from pyspark.sql import functions as F
+
+@dataclass(frozen=True)
+class Word:
+    text: str
+    def twice(self):
+        return self.text * 2
+
+def loud(text):
+    assert isinstance(Word(text), Word)
+    return text.upper()
+
+other = F.udf(loud, "string")
+""",
+    "pipelines/calendar.py": "day_abbr = ['Own']",
+    "prices.py": "VAT = 19\ndef of(text):\n    import calendar\n    from pipelines import calendar as own\n    return calendar.day_abbr[0] + own.day_abbr[0] + text",
+    "lazy.py": "NAME = '-lazy-'",
+}
+
+
+def lines(spark: SparkSession, store: Store, birth: Birth, frame: DataFrame) -> list[tuple[str, ...]]:
+    from kappa.engine.workers import tell_workers
+
+    pipeline = load_snapshot(store, birth)
+    tell_workers(spark)
+    return [tuple(row) for row in pipeline.function(frame)["lines"].collect()]
+
+
+@pytest.mark.jvm
+def test_functions_of_every_module_run_in_sparks_workers_from_the_snapshot(spark: SparkSession, store: Store, tmp_path: Path) -> None:
+    tree = write(tmp_path / "tree", UDFS)
+    birth = born(store, tree, "web")
+    write(tree, dict.fromkeys(UDFS, "raise RuntimeError"))
+    frame = spark.createDataFrame([("a",), ("b",)], "id string")
+
+    rows = lines(spark, store, birth, frame)
+
+    assert sorted(rows) == [("A19", "aa-lazy-MonOwna", "A", "A"), ("B19", "bb-lazy-MonOwnb", "B", "B")]
+
+
+@pytest.mark.jvm
+def test_workers_of_one_session_run_the_snapshot_that_was_loaded_last(spark: SparkSession, store: Store, tmp_path: Path) -> None:
+    tree = write(tmp_path / "tree", UDFS)
+    birth = born(store, tree, "web")
+    other = Store(tmp_path / "other")
+    write(tree, {"prices.py": UDFS["prices.py"].replace("19", "7")})
+    changed = born(other, tree, "web")
+    frame = spark.createDataFrame([("a",)], "id string")
+
+    assert [row[0] for row in lines(spark, store, birth, frame)] == ["A19"]
+    assert [row[0] for row in lines(spark, other, changed, frame)] == ["A7"]

@@ -1,0 +1,58 @@
+"""Laws of the documentation: what can be compared with the code is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from kappa.errors import ExitCode
+from kappa.settings import Settings
+
+ROOT = Path(__file__).parents[1]
+ROW = re.compile(r"\| `(?P<name>[a-z_.]+)` \| (?P<default>.*?) \| (?P<what>.*?) \|")
+
+
+def fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from fields(kind, f"{prefix}{name}.")
+        elif prefix or name != "project":
+            yield prefix + name, field
+
+
+def shown(field: FieldInfo) -> str:
+    default = field.get_default(call_default_factory=True)
+    return "none" if default is None else f"`{default}`"
+
+
+def test_the_settings_page_tells_every_setting_with_its_default_and_what_it_is() -> None:
+    page = {row["name"]: (row["default"], row["what"]) for row in map(ROW.match, (ROOT / "docs" / "settings.md").read_text(encoding="utf-8").splitlines()) if row}
+
+    assert page == {name: (shown(field), field.description) for name, field in fields(Settings)}
+
+
+def test_the_readme_tells_every_exit_code() -> None:
+    told = re.findall(r"^\| (\d+) \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+
+    assert [int(code) for code in told] == sorted(ExitCode)
+
+
+@pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]), ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_a_page_links_to_is_there(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8"))
+
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_files_that_the_readme_names_in_its_tree_are_there() -> None:
+    (tree,) = re.findall(r"```text\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+
+    paths = [line.split()[0] for line in tree.splitlines() if line and not line.startswith(" ")]
+    assert paths
+    assert [path for path in paths if not (ROOT / path).exists()] == []

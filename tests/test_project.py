@@ -1,0 +1,182 @@
+"""A project's files are loaded afresh, import one another, and go wrong in one sentence with the user's line."""
+
+from __future__ import annotations
+
+import calendar
+import sys
+from pathlib import Path
+
+import pytest
+
+from kappa.errors import DeclarationError
+from kappa.project import load_pipelines, load_project
+
+ORDERS = """
+from kappa import Table, Topic, pipeline
+ORDERS = Topic("orders", event="id string")
+
+@pipeline(reads={"orders": ORDERS}, writes=[Table("lines")])
+def orders(orders):
+    return {"lines": orders}
+"""
+
+
+def write(project: Path, **files: str) -> Path:
+    for name, text in files.items():
+        path = project / f"{name.replace('__', '/')}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return project
+
+
+def refused(project: Path) -> str:
+    with pytest.raises(DeclarationError) as error:
+        load_pipelines(project)
+    assert "\n" not in error.value.message
+    return error.value.message
+
+
+def test_every_file_of_the_folder_is_loaded_and_one_without_a_pipeline_is_a_helper(tmp_path: Path) -> None:
+    write(tmp_path, pipelines__orders=ORDERS, pipelines__helpers="X = 1")
+
+    project = load_project(tmp_path)
+
+    assert list(project.pipelines) == ["orders"]
+    assert (project.places["orders"].module, project.places["orders"].attribute) == ("pipelines.orders", "orders")
+
+
+def test_a_project_without_pipelines_has_none(tmp_path: Path) -> None:
+    assert load_pipelines(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["from pipelines.helpers import NAME", "import helpers; NAME = helpers.NAME", "from .helpers import NAME", "from beside import NAME", "from shop.names import NAME", "import bare.names as n; NAME = n.NAME"],
+)
+def test_helpers_are_found_beside_and_inside_the_folder(tmp_path: Path, line: str) -> None:
+    write(tmp_path, pipelines__helpers='NAME = "lines"', beside='NAME = "lines"', shop____init__="", shop__names='NAME = "lines"', bare__names='NAME = "lines"')
+    write(tmp_path, pipelines__orders=line + ORDERS.replace('"lines"', "NAME"))
+
+    assert [table.name for table in load_pipelines(tmp_path)["orders"].tables] == ["lines"]
+
+
+def test_each_load_sees_the_files_as_they_are_now(tmp_path: Path) -> None:
+    write(tmp_path, pipelines__orders="from helpers import NAME\n" + ORDERS.replace('"lines"', "NAME"), pipelines__helpers='NAME = "lines"')
+    load_pipelines(tmp_path)
+    write(tmp_path, pipelines__helpers='NAME = "kinds"')
+
+    assert [table.name for table in load_pipelines(tmp_path)["orders"].tables] == ["kinds"]
+
+
+def test_each_project_has_its_own_modules(tmp_path: Path) -> None:
+    one = write(tmp_path / "one", pipelines__orders=ORDERS, pipelines__helpers="")
+    two = write(tmp_path / "two", pipelines__orders=ORDERS + "\nimport helpers\n")
+    load_pipelines(one)
+
+    assert "there is no module helpers" in refused(two)
+
+
+def test_a_file_hides_no_library(tmp_path: Path) -> None:
+    write(tmp_path, pipelines__orders="import calendar, duckdb\ncalendar.monthrange, duckdb.connect\n" + ORDERS, pipelines__calendar="X = 1", pipelines__duckdb="X = 1", calendar="X = 1")
+
+    load_pipelines(tmp_path)
+
+    assert sys.modules["calendar"] is calendar
+
+
+def test_loading_leaves_nothing_beside_the_users_files_and_prints_nothing_on_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, pipelines__orders=ORDERS + "\nprint('hello')\n")
+
+    load_pipelines(tmp_path)
+
+    assert [path.name for path in tmp_path.rglob("*")] == ["pipelines", "orders.py"]
+    assert capsys.readouterr() == ("", "hello\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ("x = 1\ny = (", 2, "this is no Python: '(' was never closed"),
+        ("def f():\nreturn 1", 2, "this is no Python: expected an indented block"),
+        ("x = 1\nimport nowhere", 2, "there is no module nowhere"),
+        ("import nowhere.deep", 1, "there is no module nowhere"),
+        ("from kappa import Tabel", 1, "ImportError: cannot import name 'Tabel'"),
+        ("def f():\n    return 1 / 0\nf()", 2, "ZeroDivisionError: division by zero"),
+        ("raise ValueError('one\\ntwo')", 1, "ValueError: one"),
+        ("import json\n\njson.loads('x')", 3, "JSONDecodeError"),
+        ("import sys\nsys.exit(3)", 2, "ends the process"),
+        ("from kappa import Topic\n\nTopic('a', event='x map')", 3, "type map"),
+        ("x = '\x00'", None, "null bytes"),
+    ],
+)
+def test_what_goes_wrong_in_a_file_is_one_sentence_with_its_line(tmp_path: Path, text: str, line: int | None, said: str) -> None:
+    write(tmp_path, pipelines__broken=text)
+
+    message = refused(tmp_path)
+
+    assert message.startswith(f"{tmp_path}/pipelines/broken.py:{'' if line is None else f'{line}:'}")
+    assert said in message
+
+
+def test_text_that_is_no_utf8_is_refused_with_its_file(tmp_path: Path) -> None:
+    write(tmp_path, pipelines__broken="")
+    (tmp_path / "pipelines" / "broken.py").write_bytes(b"x = '\xff'\n")
+
+    assert "broken.py" in refused(tmp_path)
+
+
+def test_what_goes_wrong_in_a_helper_is_said_with_the_helpers_line(tmp_path: Path) -> None:
+    write(tmp_path, pipelines__orders="from helpers import x\n" + ORDERS, pipelines__helpers="\n\nx = 1 / 0")
+
+    assert refused(tmp_path).startswith(f"{tmp_path}/pipelines/helpers.py:3: ZeroDivisionError")
+
+
+def test_two_pipelines_of_one_name_are_refused(tmp_path: Path) -> None:
+    write(tmp_path, pipelines__a=ORDERS, pipelines__b=ORDERS)
+
+    assert refused(tmp_path) == f"{tmp_path}/pipelines/b.py:5: there is another pipeline orders, at {tmp_path}/pipelines/a.py:5"
+
+
+def test_a_table_is_written_by_one_pipeline(tmp_path: Path) -> None:
+    write(tmp_path, pipelines__a=ORDERS, pipelines__b=ORDERS.replace("def orders", "def other"))
+
+    assert "lines is written by pipeline other and by pipeline orders" in refused(tmp_path)
+
+
+def test_a_topic_is_declared_in_one_way(tmp_path: Path) -> None:
+    other = ORDERS.replace("def orders", "def other").replace('"lines"', '"kinds"').replace('"id string"', '"id int"')
+    write(tmp_path, pipelines__a=ORDERS, pipelines__b=other)
+
+    assert refused(tmp_path) == f"{tmp_path}/pipelines/b.py:3: topic orders is declared differently at {tmp_path}/pipelines/a.py:3"
+
+
+@pytest.mark.parametrize("line", ["from pipelines.orders import orders", "from orders import orders", "import orders"])
+def test_a_pipeline_that_another_file_imports_is_one_pipeline(tmp_path: Path, line: str) -> None:
+    write(tmp_path, pipelines__a=line, pipelines__orders=ORDERS, pipelines__z=line)
+
+    assert load_project(tmp_path).places["orders"].module == "pipelines.orders"
+
+
+def test_a_file_whose_name_cannot_be_imported_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, **{"pipelines__my-orders": ORDERS})
+
+    assert "my-orders is no name of a module" in refused(tmp_path)
+
+
+def test_kappas_own_packages_are_not_the_projects(tmp_path: Path) -> None:
+    write(tmp_path, pipelines__orders="import kappa.errors, replay, serving\n" + ORDERS, kappa____init__="raise RuntimeError", kappa__errors="raise RuntimeError", replay____init__="raise RuntimeError")
+
+    assert list(load_pipelines(tmp_path)) == ["orders"]
+
+
+def test_udfs_are_declared_without_spark(tmp_path: Path) -> None:
+    udfs = "from pyspark.sql import functions as F\n@F.udf('decimal(10,2)')\ndef f(x): return x\n@F.pandas_udf('long')\ndef g(x: 'pd.Series') -> 'pd.Series': return x\n"
+    write(tmp_path, pipelines__orders=f"import pandas as pd\n{udfs}{ORDERS}".replace("'pd.Series'", "pd.Series"))
+
+    assert list(load_pipelines(tmp_path)) == ["orders"]
+
+
+def test_columns_at_the_top_of_a_file_are_refused_with_the_line(tmp_path: Path) -> None:
+    write(tmp_path, pipelines__orders="from pyspark.sql import functions as F\nLATE = F.col('delay') > 15\n" + ORDERS)
+
+    assert refused(tmp_path) == f"{tmp_path}/pipelines/orders.py:2: this needs a running Spark, and a file is read without one"
