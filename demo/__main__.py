@@ -26,7 +26,9 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         # As Ctrl-C: whatever ends the story, what it started ends with it.
         signal.signal(number, signal.default_int_handler)
-    screen = Screen(Console())
+    console = Console()
+    # Without a terminal there is no width to keep to but the reader's patience.
+    screen = Screen(console if console.is_terminal else Console(width=140))
     folder = Path(tempfile.mkdtemp(prefix="kappa-demo-"))
     code = _tell(screen, folder, Wishes(rate=given.rate, flights=given.flights))
     if code == ExitCode.OK and not given.keep:

@@ -25,7 +25,7 @@ EDITS = (
     ),
     (
         '.withColumn("on_time", on_time.cast("int")),',
-        '.withColumn("on_time", F.coalesce(on_time, F.lit(False)).cast("int")).withColumn("cancelled", cancelled.cast("int")),',
+        '.withColumn("on_time", on_time.cast("int")).withColumn("cancelled", cancelled.cast("int")),',
     ),
 )
 

@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.rule import Rule
 from rich.syntax import Syntax
-from rich.table import Table
 
 # Where there is no terminal to draw on, the live line becomes a printed one, now and then.
 _PRINT_SECONDS = 10.0
@@ -81,7 +80,6 @@ class Screen:
 
     def findings(self, findings: Sequence[Finding]) -> None:
         """The list of what held and what didn't."""
-        table = Table(box=None, show_header=False, pad_edge=False)
         for finding in findings:
-            table.add_row("[green]yes[/green]" if finding.held else "[bold red]NO[/bold red]", escape(finding.what), f"[dim]{escape(finding.seen)}[/dim]")
-        self.console.print(table)
+            mark = "[green]yes[/green]" if finding.held else "[bold red]NO [/bold red]"
+            self.console.print(f"{mark}  {escape(finding.what)}: [dim]{escape(finding.seen)}[/dim]", highlight=False, soft_wrap=True)

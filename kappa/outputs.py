@@ -7,6 +7,7 @@ of its own. What it found lies under `cache/describe/<version>.json`.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -78,8 +79,10 @@ def _ask(settings: Settings, folder: Path, missing: Mapping[str, Described]) -> 
         }
         (Path(scratch) / "request.json").write_text(json.dumps(request), encoding="utf-8")
         command = [sys.executable, "-m", "kappa.engine.describe", scratch]
+        # Or a file of the project named like a library would hide it, from the child and from Spark's workers.
+        environment = {**os.environ, "PYTHONSAFEPATH": "1"}
         try:
-            done = subprocess.run(command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL, check=False, timeout=_PATIENCE_SECONDS)
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL, check=False, timeout=_PATIENCE_SECONDS, env=environment)
         except subprocess.TimeoutExpired as error:
             names = ", ".join(missing)
             raise KappaError(

@@ -115,12 +115,20 @@ def _explained(error: BaseException, folder: Path, file: str) -> DeclarationErro
             return DeclarationError(f"{where}: this is no Python: {error.msg}")
         case ModuleNotFoundError(name=str(name)):
             return DeclarationError(f"{where}: there is no module {name}", hint=f"mend the import, or install what provides it: pip install {name.partition('.')[0]}")
-        case _ if "SESSION_OR_CONTEXT_NOT_EXISTS" in str(error):
-            return DeclarationError(f"{where}: this needs a running Spark, and a file is read without one", hint="make columns inside the function (at the top of a file: only UDFs)")
+        case _ if _wants_session(error):
+            return DeclarationError(
+                f"{where}: this needs a running Spark, and a file is read without one", hint="make columns inside the function (at the top of a file: only UDFs)"
+            )
         case SystemExit():
             return DeclarationError(f"{where}: the file ends the process when it is imported", hint='put what is only for running it by hand under: if __name__ == "__main__":')
         case _:
             return DeclarationError(f"{where}: {said(error)}", hint="a pipeline's file must import without an error")
+
+
+def _wants_session(error: BaseException) -> bool:
+    # PySpark says so in two ways: by this class of error, and by a bare assertion.
+    innermost = traceback.extract_tb(error.__traceback__)[-1:]
+    return "SESSION_OR_CONTEXT_NOT_EXISTS" in str(error) or (isinstance(error, AssertionError) and any("/pyspark/" in frame.filename for frame in innermost))
 
 
 def _refuse_shared_tables(pipelines: Mapping[str, Pipeline]) -> None:

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, assert_never
 
-from kappa.engine.legs import has_tail
-
 from kappa.build import read_birth
+from kappa.engine.legs import has_tail
 from kappa.errors import Broken, Conflict, KappaError, UsageError
 from kappa.failpoint import failpoint
 from kappa.frontier import Frontiers
@@ -28,6 +27,9 @@ from replay.step import Acknowledge, Append, Sight, StartVerification, Step, Wai
 
 if TYPE_CHECKING:
     from kappa.log.client import TopicFacts
+
+# With back-off that is more than five minutes: longer than a broker is away for a restart.
+_MOST_DEATHS = 15
 
 
 class LogView(Protocol):
@@ -48,6 +50,9 @@ class Processes(Protocol):
 
     def job_stopped(self, build: str) -> Stopped | None:
         """Why the build's job is not started again."""
+
+    def job_deaths(self, build: str) -> int:
+        """How often in a row the build's job has died."""
 
     def ensure_verifying(self, rollout: int) -> str | None:
         """Starts a verification unless it runs; says why where it has died too often to be started again."""
@@ -102,6 +107,7 @@ class Controller:
             tails=rollout.phase is Phase.REPLAYING and has_tail(self._store, rollout.build),
             live_runs=live_build is not None and self._processes.job_runs(live_build),
             stopped=self._processes.job_stopped(rollout.build),
+            deaths=self._processes.job_deaths(rollout.build),
         )
         match rollout.phase:
             case Phase.REPLAYING if seen.tails:
@@ -175,6 +181,8 @@ def next_step(sight: Sight, rules: RolloutSettings) -> Step:
     rollout = sight.rollout
     if sight.stopped is not None:
         return Append(Failed(rollout.number, f"the job of build {rollout.build} stopped: {sight.stopped.message}", sight.stopped.hint))
+    if sight.deaths >= _MOST_DEATHS:
+        return Append(Failed(rollout.number, f"the job of build {rollout.build} died {sight.deaths} times in a row", f"see kappa logs {rollout.build}"))
     match rollout.phase:
         case Phase.REPLAYING if sight.candidate is not None and sight.target_reached:
             return Append(CaughtUp(rollout.number, sight.candidate.offsets))

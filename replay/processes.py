@@ -16,9 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kappa.engine.legs import has_tail
-
 from kappa.build import folder
+from kappa.engine.legs import LegKind, has_tail
 from kappa.lock import is_held
 from kappa.process import ensure_session_gone, start_tied
 from kappa.settings import Settings
@@ -32,7 +31,6 @@ _WELL_SECONDS = 60.0
 # A slice that is being committed may be large.
 _PATIENCE_SECONDS = 30.0
 _NICEST = 19
-_CATCH_UP, _TAIL = "catch-up", "tail"
 _VERIFICATION_DEATHS = 3
 _LOG_BYTES = 10_000_000
 _NAP_SECONDS = 0.02
@@ -40,11 +38,12 @@ _NAP_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """How it has gone with one build's job so far: what to do now follows from it and the clock alone."""
+    """How it has gone with one build's job so far: `deaths` in a row, `caught_up` once a catch-up has come to its end."""
 
     deaths: int = 0
     not_before: float = 0.0
     stopped: Stopped | None = None
+    caught_up: bool = False
 
 
 @dataclass(slots=True)
@@ -54,7 +53,7 @@ class _Child:
     process: subprocess.Popen[bytes]
     what: str
     begun_at: float
-    leg: str = ""
+    leg: LegKind | None = None
     stopped_before: Stopped | None = None
     killed_at: float | None = None
 
@@ -97,6 +96,10 @@ class Processes:
         """Why the build's job is not started again."""
         return self._courses.get(build, Course()).stopped
 
+    def job_deaths(self, build: str) -> int:
+        """How often in a row the build's job has died."""
+        return self._courses.get(build, Course()).deaths
+
     def ensure_verifying(self, rollout: int) -> str | None:
         """Starts the verification of a rollout unless it runs; says why where it has died too often to be started again."""
         running = self._verifications.get(rollout)
@@ -132,8 +135,9 @@ class Processes:
         self._verifications.clear()
 
     def _start_job(self, build: str) -> None:
-        leg = _TAIL if has_tail(self._store, build) else _CATCH_UP
-        priority = ["nice", "-n", str(_NICEST)] if leg == _CATCH_UP else []
+        # The tail is written down by the tail's own process; between the end of the catch-up and that, only we know.
+        leg = LegKind.TAIL if self._courses.get(build, Course()).caught_up or has_tail(self._store, build) else LegKind.CATCH_UP
+        priority = ["nice", "-n", str(_NICEST)] if leg is LegKind.CATCH_UP else []
         settings = self._settings
         job = _python(
             *("kappa.engine.job", "--project", str(settings.project), "--root", settings.root_url),
@@ -148,17 +152,19 @@ class Processes:
         ensure_session_gone(job.process.pid)
         stopped = read_stopped(self._store, build)
         news = stopped if stopped != job.stopped_before else None
-        # A catch-up's end with code 0 is the end of its leg, if the next one is there to be begun.
-        expected = job.killed_at is not None or (code == 0 and job.leg == _CATCH_UP and has_tail(self._store, build))
-        now = self._clock()
-        course = course_after(self._courses.get(build, Course()), expected=expected, stopped=news if code else None, ran_seconds=now - job.begun_at, now=now)
+        before, now = self._courses.get(build, Course()), self._clock()
+        match (job.killed_at is not None, code, job.leg):
+            case (True, _, _):
+                course = replace(before, deaths=0, not_before=0.0)
+            case (False, 0, LegKind.CATCH_UP):
+                course = Course(caught_up=True)
+            case _ if news is not None:
+                course = replace(before, stopped=news)
+            case _:
+                course = after_death(before, ran_seconds=now - job.begun_at, now=now)
         self._courses[build] = course
-        if course.stopped is not None:
-            self._say(f"{job.what} stopped: {course.stopped.message}")
-        elif expected:
-            self._say(f"{job.what} has ended")
-        else:
-            self._say(f"{job.what} {_ended(code)}; it is started again in {course.not_before - now:.1f} s")
+        again = f"; it is started again in {course.not_before - now:.1f} s" if course.not_before > now else ""
+        self._say(f"{job.what} {f'stopped: {course.stopped.message}' if course.stopped else _ended(code) + again}")
 
     def _start(self, command: list[str], log: str, what: str) -> _Child:
         path = self._store.path(f"logs/{log}.log")
@@ -180,18 +186,10 @@ class Processes:
             child.process.wait()
 
 
-def course_after(course: Course, *, expected: bool, stopped: Stopped | None, ran_seconds: float, now: float) -> Course:
-    """The course of a job after one of its processes has ended. Pure.
-
-    One that stopped for good is not started again. An expected end (asked for, or of a leg) is no death. Any other is
-    answered by a restart, later each time.
-    """
-    if stopped is not None:
-        return replace(course, stopped=stopped)
-    if expected:
-        return Course()
+def after_death(course: Course, *, ran_seconds: float, now: float) -> Course:
+    """The course of a job after an end that nobody asked for: it is started again, later each time. Pure."""
     deaths = 1 if ran_seconds >= _WELL_SECONDS else course.deaths + 1
-    return Course(deaths=deaths, not_before=now + min(_LONGEST_BACK_OFF_SECONDS, _BACK_OFF_SECONDS * 2 ** (deaths - 1)))
+    return replace(course, deaths=deaths, not_before=now + min(_LONGEST_BACK_OFF_SECONDS, _BACK_OFF_SECONDS * 2 ** (deaths - 1)))
 
 
 def open_log(path: Path) -> Path:

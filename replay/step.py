@@ -51,7 +51,7 @@ class Sight:
 
     `live` and `candidate` are newest frontiers; `comparable` the topics that both builds read, by topic id; `target` what
     the candidate must have reached before more is done, taken when the rollout's phase was first looked at; `tails` is
-    whether the candidate's tail has begun; `recreated` names a topic that is not the one the candidate was born with.
+    whether the candidate's tail has begun; `deaths` counts those of its job in a row; `recreated` names a topic that is not the one the candidate was born with.
     """
 
     state: State
@@ -63,6 +63,7 @@ class Sight:
     tails: bool = False
     live_runs: bool = True
     stopped: Stopped | None = None
+    deaths: int = 0
     recreated: str | None = None
 
     @property

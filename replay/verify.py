@@ -48,7 +48,7 @@ def _run_checks(reader: Reader, birth: Birth) -> Iterable[Check]:
     for table in birth.tables:
         for condition in table.checks:
             # On a line of its own, so that a comment at its end comments out nothing of ours. Null counts as false.
-            sql = f'select count(*), count(*) filter (where (\n{condition}\n) is not true) from main."{table.name}"'
+            sql = f'select count(*), count(*) filter (where holds is not true) from (select (\n{condition}\n) as holds from main."{table.name}")'
             try:
                 rows, failing = reader.rows(sql).rows[0]
             except KappaError as error:

@@ -26,7 +26,7 @@ from replay.progress import ensure_served, news
 from replay.rollout import Rollout, fold
 
 HOUSE = Path(__file__).resolve().parent.parent
-PIPELINE = '''
+PIPELINE = """
 from kappa import Table, Topic, count, pipeline
 
 HITS = Topic("web.hits", key="page", event="page string not null")
@@ -34,7 +34,7 @@ HITS = Topic("web.hits", key="page", event="page string not null")
 @pipeline(reads={"hits": HITS}, writes=[Table("page_hits", keys=("page",), fold={"hits": count()})])
 def web(hits):
     return {"page_hits": hits}
-'''
+"""
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,10 @@ def test_help_is_an_answer(kappa: Kappa) -> None:
     ended = kappa("--help")
 
     assert (ended.code, ended.err) == (0, "")
-    assert all(command in ended.out for command in ("up", "down", "topics", "produce", "plan", "deploy", "replay", "status", "undo", "abandon", "history", "logs", "rejects", "query", "tables"))
+    assert all(
+        command in ended.out
+        for command in ("up", "down", "topics", "produce", "plan", "deploy", "replay", "status", "undo", "abandon", "history", "logs", "rejects", "query", "tables")
+    )
 
 
 def test_no_command_at_all_shows_the_commands(kappa: Kappa) -> None:
@@ -311,7 +314,12 @@ def test_news_are_told_once(store: Store) -> None:
         steps.append(rollout(store))
     told = [line for before, after in zip([None, *steps], [*steps, steps[-1]], strict=True) for line in news(before, after)]
 
-    assert told == ["rollout 1: build web-1 of pipeline web replays from the beginning", "caught up at (nothing)", "verified at (nothing): passed", "  page_hits: hits > 0: 3 rows pass"]
+    assert told == [
+        "rollout 1: build web-1 of pipeline web replays from the beginning",
+        "caught up at (nothing)",
+        "verified at (nothing): passed",
+        "  page_hits: hits > 0: 3 rows pass",
+    ]
 
 
 def test_who_stops_reading_hears_no_complaint(project: Path, two_builds: Store) -> None:
@@ -334,7 +342,13 @@ def test_an_interrupt_is_quiet(project: Path, two_builds: Store) -> None:
 
 @pytest.mark.parametrize("language", ["C", "C.UTF-8"])
 def test_answers_are_utf_8_in_any_language(project: Path, language: str) -> None:
-    done = subprocess.run([sys.executable, str(HOUSE / "cli.py"), "query", "select '日本' as x", "-o", "csv"], cwd=project, capture_output=True, check=True, env={**os.environ, "LC_ALL": language, "PYTHONUTF8": "0"})
+    done = subprocess.run(
+        [sys.executable, str(HOUSE / "cli.py"), "query", "select '日本' as x", "-o", "csv"],
+        cwd=project,
+        capture_output=True,
+        check=True,
+        env={**os.environ, "LC_ALL": language, "PYTHONUTF8": "0"},
+    )
     assert done.stdout.decode() == "x\n日本\n"
 
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark import SparkContext
 
 from kappa.errors import DeclarationError
 from kappa.project import load_pipelines, load_project
@@ -51,7 +52,14 @@ def test_a_project_without_pipelines_has_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["from pipelines.helpers import NAME", "import helpers; NAME = helpers.NAME", "from .helpers import NAME", "from beside import NAME", "from shop.names import NAME", "import bare.names as n; NAME = n.NAME"],
+    [
+        "from pipelines.helpers import NAME",
+        "import helpers; NAME = helpers.NAME",
+        "from .helpers import NAME",
+        "from beside import NAME",
+        "from shop.names import NAME",
+        "import bare.names as n; NAME = n.NAME",
+    ],
 )
 def test_helpers_are_found_beside_and_inside_the_folder(tmp_path: Path, line: str) -> None:
     write(tmp_path, pipelines__helpers='NAME = "lines"', beside='NAME = "lines"', shop____init__="", shop__names='NAME = "lines"', bare__names='NAME = "lines"')
@@ -77,7 +85,13 @@ def test_each_project_has_its_own_modules(tmp_path: Path) -> None:
 
 
 def test_a_file_hides_no_library(tmp_path: Path) -> None:
-    write(tmp_path, pipelines__orders="import calendar, duckdb\ncalendar.monthrange, duckdb.connect\n" + ORDERS, pipelines__calendar="X = 1", pipelines__duckdb="X = 1", calendar="X = 1")
+    write(
+        tmp_path,
+        pipelines__orders="import calendar, duckdb\ncalendar.monthrange, duckdb.connect\n" + ORDERS,
+        pipelines__calendar="X = 1",
+        pipelines__duckdb="X = 1",
+        calendar="X = 1",
+    )
 
     load_pipelines(tmp_path)
 
@@ -164,19 +178,27 @@ def test_a_file_whose_name_cannot_be_imported_is_refused(tmp_path: Path) -> None
 
 
 def test_kappas_own_packages_are_not_the_projects(tmp_path: Path) -> None:
-    write(tmp_path, pipelines__orders="import kappa.errors, replay, serving\n" + ORDERS, kappa____init__="raise RuntimeError", kappa__errors="raise RuntimeError", replay____init__="raise RuntimeError")
+    write(
+        tmp_path,
+        pipelines__orders="import kappa.errors, replay, serving\n" + ORDERS,
+        kappa____init__="raise RuntimeError",
+        kappa__errors="raise RuntimeError",
+        replay____init__="raise RuntimeError",
+    )
 
     assert list(load_pipelines(tmp_path)) == ["orders"]
 
 
-def test_udfs_are_declared_without_spark(tmp_path: Path) -> None:
+def test_udfs_are_declared_without_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     udfs = "from pyspark.sql import functions as F\n@F.udf('decimal(10,2)')\ndef f(x): return x\n@F.pandas_udf('long')\ndef g(x: 'pd.Series') -> 'pd.Series': return x\n"
     write(tmp_path, pipelines__orders=f"import pandas as pd\n{udfs}{ORDERS}".replace("'pd.Series'", "pd.Series"))
 
     assert list(load_pipelines(tmp_path)) == ["orders"]
 
 
-def test_columns_at_the_top_of_a_file_are_refused_with_the_line(tmp_path: Path) -> None:
+def test_columns_at_the_top_of_a_file_are_refused_with_the_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     write(tmp_path, pipelines__orders="from pyspark.sql import functions as F\nLATE = F.col('delay') > 15\n" + ORDERS)
 
     assert refused(tmp_path) == f"{tmp_path}/pipelines/orders.py:2: this needs a running Spark, and a file is read without one"

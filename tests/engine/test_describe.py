@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -63,7 +62,9 @@ def body(text: str) -> str:
 
 
 def test_the_columns_of_a_table_are_those_the_function_returns(described: Callable[[str], Answer]) -> None:
-    found = described(body('return {"rows": hits.select("id", plus("n").alias("m"), F.col("price") * 2, F.explode("tags").alias("tag"), "_offset").withColumnRenamed("(price * 2)", "p")}'))
+    found = described(
+        body('return {"rows": hits.select("id", plus("n").alias("m"), F.col("price") * 2, F.explode("tags").alias("tag"), "_offset").withColumnRenamed("(price * 2)", "p")}')
+    )
 
     assert found == {"rows": [("id", "string"), ("m", "int"), ("p", "decimal(12,2)"), ("tag", "string"), ("_offset", "bigint")]}
 
@@ -126,7 +127,9 @@ def test_what_looks_beyond_a_row_is_refused_with_its_line_and_the_way_to_say_it_
     assert hint in refused.value.hint
 
 
-@pytest.mark.parametrize("call", ["hits.count()", "hits.collect()", "hits.toPandas()", "hits.show()", "hits.rdd", "hits.first()", "hits.write.save('x')", "hits.isEmpty()", "hits.cache()"])
+@pytest.mark.parametrize(
+    "call", ["hits.count()", "hits.collect()", "hits.toPandas()", "hits.show()", "hits.rdd", "hits.first()", "hits.write.save('x')", "hits.isEmpty()", "hits.cache()"]
+)
 def test_a_function_may_not_look_at_its_rows(described: Callable[[str], Answer], call: str) -> None:
     with pytest.raises(DeclarationError, match=f"web.py:{FIRST_LINE}: the function looks at its rows by"):
         described(body(f'{call}\nreturn {{"rows": hits}}'))
@@ -148,7 +151,10 @@ def test_a_function_may_not_look_at_its_rows(described: Callable[[str], Answer],
         (body('return {"rows": hits.select(F.create_map("id", "n").alias("x"))}'), r"x of type map<string,int>"),
         (body("return 1 / 0"), f"web.py:{FIRST_LINE}: the function of pipeline web fails: ZeroDivisionError"),
         (body("raise SystemExit"), "fails: SystemExit"),
-        ('@pipeline(reads={"hits": HITS, "pages": PAGES}, writes=[Table("rows"), Table("p", latest=PAGES)])\ndef web(hits):\n    return {"rows": hits, "p": hits}', "takes them from its topic"),
+        (
+            '@pipeline(reads={"hits": HITS, "pages": PAGES}, writes=[Table("rows"), Table("p", latest=PAGES)])\ndef web(hits):\n    return {"rows": hits, "p": hits}',
+            "takes them from its topic",
+        ),
     ],
 )
 def test_what_a_function_returns_must_fit_its_tables(described: Callable[[str], Answer], text: str, said: str) -> None:
@@ -165,11 +171,15 @@ def test_a_keyed_table_takes_only_what_its_keys_and_folds_name(described: Callab
     assert described(text) == {"rows": [("id", "string"), ("at", "timestamp")]}
 
 
-def learn(project: Path, store: Store) -> Outputs:
+def described_version(project: Path) -> Described:
     loaded = load_project(project)
     place = loaded.places["web"]
     version = fingerprint(loaded.pipelines["web"], place.module, place.attribute, loaded.sources.find).version
-    return learn_outputs(Settings(project=project), store, project, {"web": Described(loaded.pipelines["web"], place.module, version)})["web"]
+    return Described(loaded.pipelines["web"], place.module, version)
+
+
+def learn(project: Path, store: Store) -> Outputs:
+    return learn_outputs(Settings(project=project), store, project, {"web": described_version(project)})["web"]
 
 
 def test_the_child_process_answers_once_per_version_and_says_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,9 +224,7 @@ def test_a_kept_answer_of_another_format_is_asked_again(tmp_path: Path) -> None:
     file.parent.mkdir()
     file.write_text(HEAD + body('return {"rows": hits.select("id")}'), encoding="utf-8")
     store = Store(tmp_path / "root")
-    learn(tmp_path, store)
-    name = store.names("cache")[0]
-    store.put(name, json.dumps({"format": 0}).encode())
+    store.put_json(f"cache/describe/{described_version(tmp_path).version}.json", {"format": 0})
 
     assert learn(tmp_path, store) == {"rows": {"id": parse_type("string")}}
 

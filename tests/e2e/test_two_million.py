@@ -1,0 +1,70 @@
+"""A replay of 2 million events within bounded memory: what it took is printed, the result is compared, no time is asserted."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from time import monotonic
+
+import duckdb
+import pytest
+from testbed import platform
+
+from kappa.log.client import ProducedRecord
+from serving.catalog import pin
+from serving.query import connect
+
+EVENTS = 2_000_000
+KEYS = 16_384
+# What the heap of a job (2 GiB), the broker and Python may come to together, shared pages counted once per process.
+MOST_BYTES = 6 * 2**30
+
+PIPELINE = """
+from kappa import Table, Topic, count, pipeline, sum_
+
+BIDS = Topic("bids", partitions=4, key="bidder", event="auction bigint, bidder bigint not null, price bigint, channel string")
+
+
+@pipeline(reads={"bids": BIDS}, writes=[Table("bidders", keys=("bidder",), fold={"bids": count(), "price": sum_("price")})])
+def bidding(bids):
+    return {"bidders": bids}
+"""
+
+
+def bid(number: int) -> ProducedRecord:
+    bidder = number * 7919 % KEYS
+    value = f'{{"auction":{number % 1000},"bidder":{bidder},"price":{number % 9973},"channel":"channel-{number % 31}"}}'
+    return ProducedRecord(key=str(bidder).encode(), value=value.encode())
+
+
+@pytest.mark.jvm
+@pytest.mark.timeout(1200)
+def test_two_million_events_replay_within_bounded_memory(tmp_path: Path) -> None:
+    with platform(tmp_path / "big", bidding=PIPELINE) as bed:
+        bed.log.produce((bid(number) for number in range(EVENTS)), "bids")
+        peak, stop = [0], threading.Event()
+
+        def watch() -> None:
+            while not stop.wait(0.5):
+                peak[0] = max(peak[0], bed.memory())
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        begun = monotonic()
+        bed.must("deploy", "--yes")
+        took = monotonic() - begun
+        stop.set()
+        watcher.join()
+
+        with pin(bed.store, lease_seconds=60) as pinned, connect(pinned.snapshot, bed.store) as reader:
+            rows = [tuple(row) for row in reader.rows("select bidder, bids, price from bidders order by bidder").rows]
+        wanted = duckdb.sql(f"select (i * 7919) % {KEYS} as bidder, count(*), sum(i % 9973)::bigint from range({EVENTS}) t(i) group by 1 order by 1").fetchall()
+        assert rows == wanted
+        frontier = bed.frontier(bed.live("bidding"))
+        assert frontier is not None
+        assert sum(tally.decoded for tally in frontier.tally["bids"].values()) == EVENTS
+        print(f"{EVENTS:,} events, deploy to serving in {took:.1f} s = {EVENTS / took:,.0f} events/s with all start-up, peak RSS of all processes {peak[0] / 2**30:.2f} GiB")
+        for line in bed.logs().splitlines():
+            if "slice " in line:
+                print(line)
+        assert peak[0] < MOST_BYTES

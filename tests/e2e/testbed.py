@@ -1,0 +1,164 @@
+"""A project of its own with the whole platform under it: real `kappa` commands, a real broker, jobs in their own JVMs.
+
+Everything that is started is known by a mark in its environment (demo/family.py), and ended by id when the test ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+from demo.family import MARK, ensure_gone, members
+from kappa.frontier import Frontier, Frontiers
+from kappa.journal import Journal
+from kappa.log.client import Log
+from kappa.offsets import Offsets
+from kappa.settings import load_settings
+from kappa.store import Store
+from replay.rollout import State, fold
+from replay.supervisor import running
+
+TREE = Path(__file__).resolve().parents[2]
+_NAP_SECONDS = 0.05
+PATIENCE_SECONDS = 240.0
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a command ended with and printed."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        """Its answer, of `-o json`."""
+        assert self.code == 0, self
+        return json.loads(self.out)
+
+
+class Testbed:
+    """One project and what runs of it."""
+
+    __test__ = False
+
+    def __init__(self, folder: Path, settings: str = "") -> None:
+        self.folder = folder
+        self._mark = secrets.token_hex(8)
+        self.environment = {**os.environ, MARK: self._mark, "PYTHONPATH": str(TREE)}
+        (folder / "pipelines").mkdir(parents=True)
+        (folder / "kappa.toml").write_text(settings, encoding="utf-8")
+        self.store = Store(load_settings(folder).root_url)
+
+    def declare(self, name: str, text: str) -> None:
+        """Writes a pipeline's file."""
+        (self.folder / "pipelines" / f"{name}.py").write_text(text, encoding="utf-8")
+
+    def kappa(self, *arguments: str, given: str | None = None, **environment: str) -> Said:
+        """Runs a command to its end, whatever that is."""
+        done = self.start(*arguments, **environment)
+        try:
+            out, err = done.communicate(given, timeout=PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            done.kill()
+            done.wait()
+            raise AssertionError(f"kappa {' '.join(arguments)} did not end; {self.logs()}") from None
+        assert "Traceback" not in err, err
+        return Said(done.returncode, out, err)
+
+    def must(self, *arguments: str, given: str | None = None, **environment: str) -> Said:
+        """Runs a command that has to succeed."""
+        said = self.kappa(*arguments, given=given, **environment)
+        assert said.code == 0, f"kappa {' '.join(arguments)} ended with {said.code}: {said.out} {said.err} {self.logs()}"
+        return said
+
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        """Starts a command and doesn't wait."""
+        command = [sys.executable, "-P", "-m", "cli", *arguments]
+        return subprocess.Popen(
+            command, cwd=self.folder, env={**self.environment, **environment}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def rows(self, sql: str) -> list[dict[str, Any]]:
+        """The rows of a query."""
+        return list(self.must("query", sql, "-o", "json").json()["rows"])
+
+    def state(self) -> State:
+        """What the journal comes to now."""
+        return fold(Journal(self.store).after(0))
+
+    def frontier(self, build: str) -> Frontier | None:
+        """What readers may see of a build now."""
+        return Frontiers(self.store, build).newest()
+
+    def live(self, pipeline: str) -> str:
+        """The build that serves."""
+        return self.state().serving[pipeline]
+
+    @property
+    def supervisor_pid(self) -> int:
+        """Who runs it."""
+        found = running(load_settings(self.folder))
+        assert found is not None, self.logs()
+        return found.pid
+
+    @property
+    def log(self) -> Log:
+        """The broker's client."""
+        found = running(load_settings(self.folder))
+        assert found is not None, self.logs()
+        return Log(found.bootstrap_servers)
+
+    def wait(self, until: Callable[[], bool], what: str, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        """Waits for a state of the world, and says all there is to say where it does not come."""
+        deadline = monotonic() + patience_seconds
+        while not until():
+            assert monotonic() < deadline, f"{what} did not come; {self.logs()}"
+            sleep(_NAP_SECONDS)
+
+    def wait_until_folded(self, pipeline: str, end: Offsets) -> None:
+        """Waits until the serving build has folded the log up to `end`."""
+        self.wait(lambda: (found := self.frontier(self.live(pipeline))) is not None and found.offsets.covers(end), f"{end}")
+
+    def pids(self, *words: str) -> list[int]:
+        """The processes of this project whose command line holds all of these words."""
+        return [member.pid for member in members(self._mark) if all(word in member.command for word in words)]
+
+    def memory(self) -> int:
+        """Resident bytes of all its processes together."""
+        return sum(member.resident for member in members(self._mark))
+
+    def logs(self) -> str:
+        """The last lines of every log, for a test that failed."""
+        found = sorted((self.store.folder / "logs").glob("*.log"))
+        return "\n".join(f"== {file.name}\n" + "\n".join(file.read_text(encoding="utf-8", errors="replace").splitlines()[-12:]) for file in found if file.name != "broker.log")
+
+    def ensure_gone(self) -> None:
+        """Ends all that is left, each process by its id."""
+        ensure_gone(self._mark)
+
+
+@contextmanager
+def platform(folder: Path, settings: str = "", **files: str) -> Iterator[Testbed]:
+    """A project with these pipelines, up with its topics made, and gone afterwards with nothing left running."""
+    bed = Testbed(folder, settings)
+    try:
+        for name, text in files.items():
+            bed.declare(name, text)
+        bed.must("up", "-d")
+        bed.must("topics", "create")
+        yield bed
+        bed.must("down")
+        left = bed.pids()
+        assert not left, f"left running: {left}"
+    finally:
+        bed.ensure_gone()

@@ -1,0 +1,52 @@
+"""Pipelines, births and logs in the words of the domain, with defaults for all but the point of a test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from journals import numbered
+
+from kappa import Table, Topic, pipeline
+from kappa.build import Birth, TableBirth, TopicBirth
+from kappa.fingerprint import version_of
+from kappa.journal import Event
+from kappa.offsets import Offsets
+from kappa.shape import REJECTS_BIRTH
+from replay.plan import Declared, LogFacts, Observed
+from replay.rollout import fold
+
+ORDERS = Topic("orders", event="id string, n int", partitions=2, key="id")
+
+
+def declared(name: str = "flights", *, code: str = "1", topic: Topic = ORDERS, table: str = "delays", columns: tuple[tuple[str, str], ...] = (("n", "int"),)) -> Declared:
+    def function(orders: Any) -> dict[str, Any]:
+        return {table: orders}
+
+    def nothing() -> dict[str, Any]:
+        return {}
+
+    latest = topic.kind == "compacted"
+    made = pipeline(name=name, reads={"orders": topic}, writes=[Table(table, latest=topic) if latest else Table(table)])(nothing if latest else function)
+    parts = {f"function pipelines/{name}.py:{name}": code, f"topic {topic.name}": "1"}
+    return Declared(made, f"pipelines.{name}", version_of(parts), parts, (TableBirth(table, columns), REJECTS_BIRTH), {f"pipelines/{name}.py": code.encode()})
+
+
+def birth(build: str, of: Declared, *, topic_id: str = "id-of-orders") -> Birth:
+    topics = tuple(TopicBirth(topic.name, topic_id, topic.kind, topic.partitions) for topic in of.pipeline.topics)
+    return Birth(build, of.pipeline.name, of.version, of.parts, 1, {}, of.module, topics, of.tables, {}, {}, {}, "then", "ada@test")
+
+
+def log(*, ids: Mapping[str, str] | None = None, partitions: int = 2, beginning: int = 0, end: int = 100) -> LogFacts:
+    there = {"orders": "id-of-orders"} if ids is None else ids
+    return LogFacts(
+        there,
+        dict.fromkeys(there, partitions),
+        Offsets({name: dict.fromkeys(range(partitions), beginning) for name in there}),
+        Offsets({name: dict.fromkeys(range(partitions), end) for name in there}),
+    )
+
+
+def observed(*pipelines: Declared, journal: tuple[Event, ...] = (), births: tuple[Birth, ...] = (), facts: LogFacts | None = None) -> Observed:
+    by_name = {each.pipeline.name: each for each in pipelines}
+    return Observed(frozenset(by_name), by_name, fold(numbered(*journal)), {each.build: each for each in births}, facts or log())

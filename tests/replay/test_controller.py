@@ -1,0 +1,431 @@
+"""Laws of the controller, of verification and of retiring: over real stores and tables, with jobs that only tests start."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from journals import at, staged
+
+from kappa.build import Birth, TableBirth, TopicBirth, put_birth, table_path
+from kappa.engine.legs import Legs, tail
+from kappa.errors import Conflict, TimedOut, Unreachable, UsageError
+from kappa.frontier import Frontier, Frontiers
+from kappa.journal import Abandoned, Journal, Served, SwitchAsked
+from kappa.lease import Lease, Pin, ensure_lease, ensure_released
+from kappa.lock import Lock
+from kappa.offsets import Offsets
+from kappa.settings import RolloutSettings
+from kappa.shape import REJECTS_BIRTH
+from kappa.stopped import Stopped
+from kappa.store import Store
+from replay.controller import Controller, abandon, ask_undo
+from replay.follow import follow
+from replay.rollout import Phase, Rollout, State
+from replay.verify import ensure_verified
+
+HOUR = 3600.0
+SCHEMA = pa.schema([("carrier", pa.string()), ("flights", pa.int64())])
+REJECTS = pa.schema(
+    [
+        *(("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("timestamp", pa.timestamp("us", "UTC"))),
+        *(("key", pa.binary()), ("value", pa.binary()), ("reason", pa.string()), ("detail", pa.string())),
+    ]
+)
+
+
+@dataclass
+class Platform:
+    """A controller over a real store, and what it sees of the world, set by hand."""
+
+    store: Store
+    end_of_log: int = 10
+    topic_id: str = "id-of-flights"
+    broker_is_away: bool = False
+
+    def __post_init__(self) -> None:
+        self.journal = Journal(self.store)
+        self.running: set[str] = set()
+        self.stopped: dict[str, Stopped] = {}
+        self.deaths: dict[str, int] = {}
+        self.now = time.time()
+        self.controller = self.new_controller()
+
+    def new_controller(self) -> Controller:
+        return Controller(self.store, log=self, processes=self, rules=RolloutSettings(), clock=lambda: self.now)
+
+    def end(self, topics: Iterable[str]) -> Offsets:
+        if self.broker_is_away:
+            raise Unreachable("no broker")
+        return Offsets({topic: {0: self.end_of_log} for topic in topics})
+
+    def facts(self, _name: str) -> SimpleNamespace:
+        if self.broker_is_away:
+            raise Unreachable("no broker")
+        return SimpleNamespace(id=self.topic_id)
+
+    def job_runs(self, build: str) -> bool:
+        return build in self.running
+
+    def job_stopped(self, build: str) -> Stopped | None:
+        return self.stopped.get(build)
+
+    def job_deaths(self, build: str) -> int:
+        return self.deaths.get(build, 0)
+
+    def ensure_verifying(self, rollout: int) -> str | None:
+        ensure_verified(self.store, rollout, lease_seconds=60)
+        return None
+
+    def stage(self, build: str, *, checks: tuple[str, ...] = (), views: dict[str, str] | None = None) -> None:
+        table = TableBirth("delays", (("carrier", "string"), ("flights", "bigint")), keys=("carrier",), checks=checks)
+        topics = (TopicBirth("flights", "id-of-flights", "retained", 1),)
+        put_birth(self.store, Birth(build, "flights", "v", {}, 1, {}, "flights", topics, (table, REJECTS_BIRTH), views or {}, {"flights": {"0": 0}}, {}, "then", "ada"))
+        rows = pa.table({"carrier": ["UA", "AA", None], "flights": [3, 0, None]}, schema=SCHEMA)
+        write_deltalake(table_path(self.store, build, "delays"), rows)
+        write_deltalake(table_path(self.store, build, "rejects"), REJECTS.empty_table())
+        last = self.controller.tick().last
+        assert self.journal.append(last + 1, staged(build))
+        self.running.add(build)
+
+    def fold_to(self, build: str, offset: int, *, hold: int | None = None) -> None:
+        frontiers = Frontiers(self.store, build)
+        last = frontiers.newest() or Frontier(0, build, 1, Offsets(), {"delays": 0, "rejects": 0}, "then")
+        frontiers.publish(replace(last, number=last.number + 1, offsets=at(offset), hold=hold))
+
+    def begin_tail(self, build: str) -> None:
+        Legs(self.store, build).begin(tail(1, at(0)))
+
+    def tick(self, times: int = 1) -> State:
+        for _ in range(times):
+            self.controller.tick()
+        return self.controller.state
+
+    @property
+    def last(self) -> Rollout:
+        return self.controller.tick().rollouts[-1]
+
+    def serve(self, build: str) -> None:
+        """Brings a build all the way: its own job and the live one do what they should."""
+        self.stage(build)
+        self.fold_to(build, self.end_of_log)
+        self.begin_tail(build)
+        self.switch()
+        assert self.controller.state.serving["flights"] == build
+
+    def switch(self) -> None:
+        for _ in range(12):
+            state = self.tick()
+            for rollout in state.active_rollouts:
+                if rollout.phase is Phase.HOLDING:
+                    live = state.serving["flights"]
+                    self.fold_to(live, self.end_of_log, hold=rollout.hold)
+
+
+@pytest.fixture
+def platform(tmp_path: Path) -> Platform:
+    return Platform(Store(tmp_path))
+
+
+def test_a_candidate_has_caught_up_when_its_tail_has_reached_the_end_that_the_log_had(platform: Platform) -> None:
+    platform.stage("a")
+    platform.fold_to("a", 10)
+    platform.tick(3)
+    assert platform.last.phase is Phase.REPLAYING
+
+    platform.begin_tail("a")
+    platform.end_of_log = 12
+    platform.tick()
+    assert platform.last.phase is Phase.REPLAYING
+    platform.end_of_log = 100
+    platform.fold_to("a", 12)
+
+    assert platform.tick().rollouts[-1].phase is Phase.VERIFYING
+
+
+def test_the_first_build_serves_with_its_checks_in_the_receipt(platform: Platform) -> None:
+    platform.stage("a", checks=("carrier is null or flights >= 0",))
+    platform.fold_to("a", 10)
+    platform.begin_tail("a")
+
+    platform.tick(6)
+
+    (record,) = platform.controller.state.served
+    assert isinstance(record.event, Served)
+    assert record.event.receipt.first
+    assert [(check.rows, check.failing) for check in record.event.receipt.checks] == [(3, 0)]
+
+
+@pytest.mark.parametrize(
+    ("check", "verdict", "reason"),
+    [
+        ("flights > 0", "failed", "2 of 3 rows of table delays do not satisfy: flights > 0"),
+        ("flights > 0 -- and why", "failed", "2 of 3 rows of table delays do not satisfy: flights > 0 -- and why"),
+        ("flihgts > 0", "inconclusive", "a check of table delays could not be run"),
+        ("flights >= 0) and (flights > 0", "failed", "2 of 3 rows of table delays do not satisfy"),
+        ("carrier = 'UA' or true", "passed", ""),
+    ],
+)
+def test_a_check_is_true_of_every_row_or_nothing_is_swapped(platform: Platform, check: str, verdict: str, reason: str) -> None:
+    platform.serve("a")
+    platform.stage("b", checks=(check,))
+    platform.fold_to("b", 10)
+    platform.begin_tail("b")
+
+    platform.tick(4)
+
+    rollout = platform.controller.state.rollouts[-1]
+    assert rollout.verified is not None
+    assert rollout.verified.verdict == verdict
+    assert rollout.reason.startswith(reason)
+    assert platform.controller.state.serving == {"flights": "a"}
+    assert rollout.active == (verdict == "passed")
+
+
+def test_a_view_that_its_tables_do_not_bear_is_not_promoted(platform: Platform) -> None:
+    platform.stage("a", views={"busy": "select nothing from delays"})
+    platform.fold_to("a", 10)
+    platform.begin_tail("a")
+
+    platform.tick(4)
+
+    assert platform.last.phase is Phase.FAILED
+    assert "view busy" in platform.last.reason
+
+
+def test_a_second_build_takes_over_and_the_first_is_kept(platform: Platform) -> None:
+    platform.serve("a")
+    platform.serve("b")
+
+    state = platform.tick()
+    assert (state.serving, state.idle, state.generation) == ({"flights": "b"}, {"flights": "a"}, 2)
+    assert platform.store.path("builds/a/tables").exists()
+
+
+def test_an_undo_and_a_redo_need_no_replay(platform: Platform) -> None:
+    platform.serve("a")
+    platform.serve("b")
+
+    ask_undo(platform.store, None)
+    platform.switch()
+    assert platform.controller.state.serving == {"flights": "a"}
+    ask_undo(platform.store, "flights")
+    platform.switch()
+
+    assert (platform.controller.state.serving, platform.controller.state.generation) == ({"flights": "b"}, 4)
+
+
+def test_of_two_who_ask_at_once_the_second_is_told_who_and_what_now(platform: Platform) -> None:
+    platform.serve("a")
+    platform.serve("b")
+    record = ask_undo(platform.store, None)
+
+    with pytest.raises(Conflict, match=f"rollout {record.number} of pipeline flights has not ended"):
+        ask_undo(platform.store, None)
+
+
+def test_what_cannot_be_undone_or_abandoned_is_said(platform: Platform) -> None:
+    platform.serve("a")
+
+    with pytest.raises(UsageError, match="no build has served before"):
+        ask_undo(platform.store, None)
+    with pytest.raises(UsageError, match="pipeline flights has no build"):
+        ask_undo(platform.store, "flights")
+    with pytest.raises(UsageError, match="no rollout is active"):
+        abandon(platform.store, None)
+    with pytest.raises(UsageError, match="pipeline flights has no active rollout"):
+        abandon(platform.store, "flights")
+
+
+def test_an_abandon_ends_a_rollout_and_the_hold_with_it(platform: Platform) -> None:
+    platform.serve("a")
+    platform.serve("b")
+    ask_undo(platform.store, None)
+    platform.tick(2)
+    assert platform.last.phase is Phase.HOLDING
+
+    assert isinstance(abandon(platform.store, None).event, Abandoned)
+    platform.fold_to("b", 99)
+
+    assert platform.last.phase is Phase.ABANDONED
+    assert platform.controller.state.serving == {"flights": "b"}
+
+
+def test_a_candidate_whose_job_stopped_has_failed_with_its_words(platform: Platform) -> None:
+    platform.stage("a")
+    platform.stopped["a"] = Stopped("topic flights was created anew", "kappa deploy", "then")
+
+    platform.tick()
+
+    assert (platform.last.phase, platform.last.reason) == (Phase.FAILED, "the job of build a stopped: topic flights was created anew")
+    assert platform.last.hint == "kappa deploy"
+
+
+def test_a_candidate_whose_job_dies_again_and_again_fails_in_the_end(platform: Platform) -> None:
+    platform.stage("a")
+    platform.deaths["a"] = 14
+    assert platform.tick(3).rollouts[-1].phase is Phase.REPLAYING
+    platform.deaths["a"] = 15
+
+    assert platform.tick().rollouts[-1].phase is Phase.FAILED
+
+
+def test_a_live_job_that_is_dead_is_acted_for(platform: Platform) -> None:
+    platform.serve("a")
+    platform.stage("b")
+    platform.fold_to("b", 10)
+    platform.begin_tail("b")
+    platform.running.discard("a")
+
+    platform.tick(8)
+
+    assert platform.controller.state.serving == {"flights": "b"}
+
+
+def test_while_its_lock_is_held_nobody_acts_for_a_job(platform: Platform) -> None:
+    platform.serve("a")
+    platform.stage("b")
+    platform.fold_to("b", 10)
+    platform.begin_tail("b")
+    platform.running.discard("a")
+
+    with Lock(platform.store.path("builds/a/lock"), what="build a"), pytest.raises(Conflict):
+        platform.tick(8)
+
+    assert platform.controller.state.serving == {"flights": "a"}
+
+
+def test_without_the_broker_nothing_is_decided_and_nothing_is_lost(platform: Platform) -> None:
+    platform.stage("a")
+    platform.fold_to("a", 10)
+    platform.begin_tail("a")
+    platform.broker_is_away = True
+    with pytest.raises(Unreachable):
+        platform.tick()
+    platform.broker_is_away = False
+
+    assert platform.tick(6).serving == {"flights": "a"}
+
+
+def test_a_topic_created_anew_fails_the_rollout(platform: Platform) -> None:
+    platform.stage("a")
+    platform.fold_to("a", 10)
+    platform.begin_tail("a")
+    platform.tick(2)
+    platform.topic_id = "another"
+
+    platform.tick(2)
+
+    assert platform.last.phase is Phase.FAILED
+    assert "created anew" in platform.last.reason
+
+
+@pytest.mark.parametrize("ticks", range(8))
+def test_a_controller_that_was_killed_is_gone_on_from_by_the_next(platform: Platform, ticks: int) -> None:
+    platform.serve("a")
+    platform.stage("b")
+    platform.fold_to("b", 10)
+    platform.begin_tail("b")
+    platform.tick(ticks)
+
+    platform.controller = platform.new_controller()
+    platform.switch()
+
+    assert platform.controller.state.serving == {"flights": "b"}
+
+
+def test_a_retired_build_is_deleted_when_its_job_is_gone_and_no_reader_is_on_it(platform: Platform) -> None:
+    platform.serve("a")
+    platform.serve("b")
+    lease = Lease(os.getpid(), "ada", platform.now + 60, {"a": Pin(1, {"delays": 0})})
+    ensure_lease(platform.store, lease)
+    platform.serve("c")
+    folder = platform.store.path("builds/a")
+
+    assert platform.tick().retired == {"a"}
+    assert (folder / "tables").exists(), "its job runs"
+    platform.running.discard("a")
+    platform.tick()
+    assert (folder / "tables").exists(), "a reader is on it"
+    ensure_released(platform.store, lease.id)
+    platform.tick()
+
+    assert sorted(path.name for path in folder.iterdir()) == ["birth.json", "lock"]
+    assert platform.store.path("builds/b/tables").exists()
+
+
+def test_a_rejected_candidate_is_retired_and_nothing_else_is(platform: Platform) -> None:
+    platform.serve("a")
+    platform.stage("b", checks=("false",))
+    platform.fold_to("b", 10)
+    platform.begin_tail("b")
+    platform.running.discard("b")
+
+    platform.tick(5)
+
+    assert platform.controller.state.retired == {"b"}
+    assert platform.store.path("builds/a/tables/delays").exists()
+    assert not platform.store.path("builds/b/tables").exists()
+
+
+def test_a_folder_that_nobody_staged_goes_only_when_it_is_old(platform: Platform) -> None:
+    platform.serve("a")
+    for build, age in (("old", 2 * HOUR), ("new", 0.0)):
+        folder = platform.store.path(f"builds/{build}/code")
+        folder.mkdir(parents=True)
+        for path in (folder, folder.parent):
+            os.utime(path, (platform.now - age, platform.now - age))
+
+    platform.controller = platform.new_controller()
+    platform.tick()
+
+    assert sorted(path.name for path in platform.store.path("builds").iterdir()) == ["a", "new"]
+
+
+def test_who_follows_sees_each_phase_and_the_end(platform: Platform) -> None:
+    platform.stage("a")
+    seen = []
+    for progress in follow(platform.store, 1, timeout=60, supervised=lambda: True):
+        seen.append(progress)
+        if progress.rollout.phase is Phase.REPLAYING and progress.folded is None:
+            platform.fold_to("a", 4)
+        elif progress.rollout.phase is Phase.REPLAYING:
+            platform.fold_to("a", 10)
+            platform.begin_tail("a")
+            platform.tick(6)
+
+    assert [(progress.rollout.phase, progress.done(at(10))) for progress in seen] == [(Phase.REPLAYING, (0, 10)), (Phase.REPLAYING, (4, 10)), (Phase.SERVED, (4, 10))]
+
+
+def test_who_follows_is_told_when_time_is_over_and_the_rollout_goes_on(platform: Platform) -> None:
+    platform.stage("a")
+
+    with pytest.raises(TimedOut, match="rollout 1 is still replaying"):
+        list(follow(platform.store, 1, timeout=0, supervised=lambda: True))
+
+    assert platform.last.active
+
+
+def test_who_follows_is_told_when_nobody_is_there(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    platform.stage("a")
+    monkeypatch.setattr("replay.follow._PATIENCE_SECONDS", 0.0)
+
+    with pytest.raises(Unreachable, match="nobody is there to bring it on"):
+        list(follow(platform.store, 1, timeout=60, supervised=lambda: False))
+
+
+def test_a_deploy_of_the_kept_version_is_a_switch(platform: Platform) -> None:
+    platform.serve("a")
+    platform.serve("b")
+    assert platform.journal.append(platform.tick().last + 1, SwitchAsked("flights", "a", "its version was deployed"))
+
+    platform.switch()
+
+    assert platform.controller.state.serving == {"flights": "a"}

@@ -1,0 +1,213 @@
+"""A plan says what each pipeline is beside what serves, why, what it costs, and what stands in the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from journals import NOWHERE, held, served, staged, switch_asked, verified
+from plans import birth, declared, observed
+from plans import log as facts_of
+
+from kappa import Topic
+from kappa.artifact import load_snapshot
+from kappa.build import read_birth
+from kappa.errors import Conflict, KappaError, UsageError
+from kappa.journal import CaughtUp
+from kappa.log.client import Log, ProducedRecord
+from kappa.settings import Settings
+from kappa.store import Store
+from replay.plan import Change, Observed, Plan, Step, make_plan, observe
+from replay.stage import stage
+
+V1 = declared()
+V2 = declared(code="2")
+A_SERVES = (staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
+B_SERVES = (*A_SERVES, staged("b"), CaughtUp(5, NOWHERE), verified(5), held(5, "a"), served(5, 2, "b", live="a"))
+
+
+def only_step(seen: Observed) -> Step:
+    (step,) = make_plan(seen).steps
+    return step
+
+
+def refused(plan: Plan) -> str:
+    (refusal,) = plan.refusals
+    return refusal.message
+
+
+def test_a_pipeline_that_nothing_serves_is_new_and_replays_the_whole_log() -> None:
+    step = only_step(observed(V1))
+
+    assert (step.change, step.records, step.serving) == (Change.NEW, 200, None)
+    assert step.text == f"flights: new (version {V1.version}), 200 records to replay"
+    assert step.origin.plain() == {"orders": {"0": 0, "1": 0}}
+    assert [topic.id for topic in step.topics] == ["id-of-orders"]
+
+
+def test_a_version_that_serves_is_unchanged() -> None:
+    plan = make_plan(observed(V1, journal=A_SERVES, births=(birth("a", V1),)))
+
+    assert [step.change for step in plan.steps] == [Change.SAME]
+    assert not plan.has_changes
+    assert plan.looked_at == 4
+    assert plan.generation == 1
+
+
+def test_a_changed_pipeline_says_why() -> None:
+    step = only_step(observed(V2, journal=A_SERVES, births=(birth("a", V1),)))
+
+    assert (step.change, step.build) == (Change.CHANGED, "a")
+    assert step.reasons == ("function flights in pipelines/flights.py changed",)
+    assert step.text == f"flights: changed to version {V2.version} (function flights in pipelines/flights.py changed), 200 records to replay"
+
+
+def test_a_version_whose_build_is_kept_serves_again_without_a_replay() -> None:
+    step = only_step(observed(V1, journal=B_SERVES, births=(birth("a", V1), birth("b", V2))))
+
+    assert (step.change, step.build, step.serving, step.records) == (Change.KEPT, "a", "b", 0)
+    assert step.acts
+    assert not step.replays
+
+
+def test_a_replay_that_is_asked_for_makes_a_new_build_of_the_same_version() -> None:
+    plan = make_plan(observed(V1, journal=A_SERVES, births=(birth("a", V1),)), only="flights", again=True)
+
+    assert [(step.change, step.reasons, step.records) for step in plan.steps] == [(Change.AGAIN, ("a replay was asked for",), 200)]
+
+
+def test_a_replay_that_is_asked_for_replays_a_kept_version_too() -> None:
+    plan = make_plan(observed(V1, journal=B_SERVES, births=(birth("a", V1), birth("b", V2))), only="flights", again=True)
+
+    assert [step.change for step in plan.steps] == [Change.CHANGED]
+
+
+def test_a_pipeline_that_is_no_longer_declared_goes_on_serving() -> None:
+    plan = make_plan(observed(journal=A_SERVES, births=(birth("a", V1),)))
+
+    assert [step.text for step in plan.steps] == ["flights: no longer declared; build a goes on serving"]
+    assert not plan.has_changes
+
+
+def test_readers_are_told_what_they_will_miss() -> None:
+    before = declared(columns=(("n", "int"), ("m", "int"), ("_hidden", "int")))
+    after = declared(code="2", columns=(("n", "bigint"), ("new", "int")))
+
+    step = only_step(observed(after, journal=A_SERVES, births=(birth("a", before),)))
+
+    assert step.readers == ("column n of table delays becomes bigint, from int", "column m of table delays goes")
+
+
+def test_a_table_that_goes_is_told() -> None:
+    assert only_step(observed(declared(code="2", table="lateness"), journal=A_SERVES, births=(birth("a", V1),))).readers == ("table delays goes",)
+
+
+def test_a_missing_topic_refuses_a_replay_and_says_what_to_type() -> None:
+    plan = make_plan(observed(V1, facts=facts_of(ids={})))
+
+    assert refused(plan) == "topic orders of pipeline flights is not on the broker"
+    assert plan.refusals[0].hint == "kappa topics create orders"
+    with pytest.raises(KappaError, match="not on the broker") as error:
+        plan.ensure_possible()
+    assert error.value.exit_code == 1
+
+
+def test_another_number_of_partitions_refuses_a_replay() -> None:
+    assert "topic orders has 3 partitions, and" in refused(make_plan(observed(V1, facts=facts_of(partitions=3))))
+
+
+def test_a_log_that_has_lost_its_beginning_refuses_a_replay() -> None:
+    assert refused(make_plan(observed(V1, facts=facts_of(beginning=41)))) == "orders partition 0 begins at offset 41: a replay would miss what came before."
+
+
+def test_a_compacted_topic_may_begin_anywhere() -> None:
+    topic = Topic("orders", event="id string, n int", partitions=2, kind="compacted", key="id")
+
+    plan = make_plan(observed(declared(topic=topic), facts=facts_of(beginning=41)))
+
+    assert plan.refusals == ()
+    assert plan.steps[0].records == 118
+
+
+def test_what_serves_needs_no_beginning_of_the_log() -> None:
+    assert make_plan(observed(V1, journal=A_SERVES, births=(birth("a", V1),), facts=facts_of(beginning=41))).refusals == ()
+
+
+@pytest.mark.parametrize("code", ["1", "2"])
+def test_a_topic_made_anew_refuses_until_a_replay_is_asked_for(code: str) -> None:
+    seen = observed(declared(code=code), journal=A_SERVES, births=(birth("a", V1, topic_id="before"),))
+
+    assert refused(make_plan(seen)) == "topic orders was deleted and made anew since build a was born: what it held then is in build a alone"
+    assert make_plan(seen, only="flights", again=True).refusals == ()
+
+
+def test_a_kept_build_of_another_topic_does_not_serve_again() -> None:
+    assert "since build a was born" in refused(make_plan(observed(V1, journal=B_SERVES, births=(birth("a", V1, topic_id="before"), birth("b", V2)))))
+
+
+def test_a_rollout_on_its_way_is_a_conflict() -> None:
+    plan = make_plan(observed(V2, journal=(*A_SERVES, staged("b")), births=(birth("a", V1), birth("b", V2))))
+
+    assert plan.steps[0].text.endswith("; rollout 5 of build b is replaying")
+    with pytest.raises(Conflict, match="rollout 5 of pipeline flights is on its way: build b, begun by ada@test"):
+        plan.ensure_possible()
+
+
+def test_a_rollout_of_another_pipeline_is_in_nobodys_way() -> None:
+    other = declared("orders_per_day", table="orders_per_day")
+
+    plan = make_plan(observed(V1, other, journal=(staged("o", pipeline="orders_per_day"),), births=(birth("o", other),)), only="flights")
+
+    assert plan.refusals == ()
+
+
+def test_a_table_that_another_pipeline_serves_is_refused() -> None:
+    other = declared("lateness", table="delays")
+
+    plan = make_plan(observed(other, journal=A_SERVES, births=(birth("a", V1),)), only="lateness")
+
+    assert refused(plan) == "delays is served by pipeline flights (build a)"
+
+
+def test_every_pipeline_has_a_table_of_rejects() -> None:
+    assert make_plan(observed(declared("other", table="others"), journal=A_SERVES, births=(birth("a", V1),)), only="other").refusals == ()
+
+
+@pytest.mark.parametrize(("name", "hint"), [("flight", "did you mean flights?"), ("zzz", "there are flights")])
+def test_an_unknown_pipeline_is_a_usage_error(name: str, hint: str) -> None:
+    with pytest.raises(UsageError, match=f"no pipeline {name}") as error:
+        make_plan(observed(V1), only=name)
+
+    assert error.value.hint == hint
+
+
+def test_a_switch_back_that_was_undone_is_a_kept_version_again() -> None:
+    undone = (*B_SERVES, switch_asked("a"), held(10, "b"), served(10, 3, "a", live="b"))
+
+    step = only_step(observed(V2, journal=undone, births=(birth("a", V1), birth("b", V2))))
+
+    assert (step.change, step.build) == (Change.KEPT, "b")
+
+
+@pytest.mark.jvm
+def test_a_project_is_observed_with_a_real_log(tmp_path: Path, log: Log, topic_name: str) -> None:
+    (tmp_path / "pipelines").mkdir()
+    text = f'from kappa import Table, Topic, count, pipeline\n@pipeline(reads={{"o": Topic("{topic_name}", event="id string", partitions=2)}}, writes=[Table("t", keys=("id",), fold={{"n": count()}})])\ndef orders(o):\n    return {{"t": o}}\n'
+    (tmp_path / "pipelines" / "orders.py").write_text(text, encoding="utf-8")
+    settings = Settings(project=tmp_path)
+    store = Store(settings.root_url)
+
+    missing = make_plan(observe(settings, store, log))
+    log.create(Topic(topic_name, event="id string", partitions=2))
+    log.produce((ProducedRecord(b"{}") for _ in range(10)), topic_name)
+    (number,) = stage(store, make_plan(observe(settings, store, log)))
+    underway = make_plan(observe(settings, store, log, only="orders"), only="orders")
+
+    assert refused(missing) == f"topic {topic_name} of pipeline orders is not on the broker"
+    (step,) = underway.steps
+    assert step.records == 10
+    assert step.declared is not None
+    assert step.declared.tables[0].columns == (("id", "string"), ("n", "bigint"))
+    assert step.rollout is not None
+    assert step.rollout.number == number
+    assert load_snapshot(store, read_birth(store, step.rollout.build)).name == "orders"
