@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import signal
 import sys
@@ -26,6 +27,7 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         # As Ctrl-C: whatever ends the story, what it started ends with it.
         signal.signal(number, signal.default_int_handler)
+    _forget_settings()
     console = Console()
     # Without a terminal there is no width to keep to but the reader's patience.
     screen = Screen(console if console.is_terminal else Console(width=140))
@@ -36,6 +38,12 @@ def main() -> int:
     else:
         screen.console.print(f"everything lies in {folder}, logs in {folder}/project/.kappa/logs", soft_wrap=True)
     return code
+
+
+def _forget_settings() -> None:
+    """The demo has settings of its own; only where jars come from is the user's."""
+    for name in [name for name in os.environ if name.startswith("KAPPA_") and not name.startswith("KAPPA__JARS__")]:
+        del os.environ[name]
 
 
 def _tell(screen: Screen, folder: Path, wishes: Wishes) -> int:

@@ -5,25 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from rich.console import Console
 from rich.markup import escape
 from rich.rule import Rule
 from rich.syntax import Syntax
 
+from demo.reckoning import Finding
+
 # Where there is no terminal to draw on, the live line becomes a printed one, now and then.
 _PRINT_SECONDS = 10.0
 _DRAW_SECONDS = 0.25
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that had to hold, whether it did, and what was seen."""
-
-    what: str
-    held: bool
-    seen: str
 
 
 class Screen:

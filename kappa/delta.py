@@ -8,9 +8,8 @@ Protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md. Read next: 
 from __future__ import annotations
 
 import json
-import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -23,6 +22,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from kappa.arrow import arrow_schema
 from kappa.errors import Broken, Damaged, KappaError, UsageError
 from kappa.mark import Mark, parse_mark
+from kappa.merge import Merge
 
 _Answer = TypeVar("_Answer")
 
@@ -48,16 +48,6 @@ class Guard:
 
     application: str
     number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Merge:
-    """What a merge does, as SQL in which `t` is the table and `s` the contributions; names are quoted already."""
-
-    match: str
-    update: Mapping[str, str]
-    insert: Mapping[str, str]
-    update_when: str | None = None
 
 
 class StoredTable:
@@ -89,15 +79,14 @@ class StoredTable:
         """Adds rows, whose columns are the table's in its order."""
         self._refuse_again(guard)
         _told(
-            lambda: write_deltalake(
-                self._table, rows, mode="append", writer_properties=_PACKED, commit_properties=_properties(mark, guard), post_commithook_properties=_OURS
-            ),
+            lambda: write_deltalake(self._table, rows, mode="append", writer_properties=_PACKED, commit_properties=_properties(mark, guard), post_commithook_properties=_OURS),
             f"rows could not be appended to {self.path}",
         )
 
     def merge(self, rows: pa.Table, how: Merge, mark: Mark, guard: Guard) -> None:
         """Folds contributions into the rows of their keys. Raises Broken where a result does not fit its column."""
         self._refuse_again(guard)
+        before = self.version
         merger = self._table.merge(
             rows,
             predicate=how.match,
@@ -112,14 +101,15 @@ class StoredTable:
             lambda: merger.when_matched_update(dict(how.update), predicate=how.update_when).when_not_matched_insert(dict(how.insert)).execute(),
             f"contributions could not be folded into {self.path}",
         )
+        # Where no row changes (all are older than what is there) delta-rs commits nothing; but the slice is folded.
+        if self.version == before:
+            self.commit_nothing(mark, guard)
 
     def commit_nothing(self, mark: Mark, guard: Guard) -> None:
         """Commits a slice that contributes no rows: the table has folded it all the same."""
         self._refuse_again(guard)
         _told(
-            lambda: self._table.create_write_transaction(
-                [], "append", self._table.schema(), commit_properties=_properties(mark, guard), post_commithook_properties=_OURS
-            ),
+            lambda: self._table.create_write_transaction([], "append", self._table.schema(), commit_properties=_properties(mark, guard), post_commithook_properties=_OURS),
             f"a slice could not be marked in {self.path}",
         )
         self.refresh()
@@ -143,7 +133,9 @@ class StoredTable:
         done = self._table.transaction_version(guard.application)
         # It can be 0: only None says that there is none.
         if done is not None and done >= guard.number:
-            raise Broken(f"slice {guard.number} of {guard.application} is in {self.path} already, and its newest commit does not say so", hint="kappa replay makes a new build of it")
+            raise Broken(
+                f"slice {guard.number} of {guard.application} is in {self.path} already, and its newest commit does not say so", hint="kappa replay makes a new build of it"
+            )
 
 
 def ensure_table(path: str, columns: Iterable[tuple[str, str]], mark: Mark) -> StoredTable:
@@ -189,21 +181,19 @@ def delete_unneeded(path: str, newest: int, pinned: Iterable[int]) -> int:
     can be read from.
     """
     kept = {newest: files(path, newest)} | {version: found for version in pinned if (found := _whole(path, version)) is not None}
-    lost = next((name for name in kept[newest] if not os.path.exists(name)), None)
+    lost = next((name for name in kept[newest] if not Path(name).exists()), None)
     if lost is not None:
         raise Damaged(f"file {lost} is gone, and the newest version of its table needs it", hint="kappa replay makes a new build of it")
     needed = {name for names in kept.values() for name in names}
     deleted = 0
-    for folder, folders, names in os.walk(path):
-        if _LOG in folders:
-            folders.remove(_LOG)
-        for name in names:
-            file = os.path.join(folder, name)
-            # Spark writes `.NAME.crc` beside NAME.
-            subject = os.path.join(folder, name[1:].removesuffix(".crc")) if name.startswith(".") else file
-            if subject not in needed:
-                Path(file).unlink(missing_ok=True)
-                deleted += subject == file
+    for file in Path(path).iterdir():
+        if file.is_dir():
+            continue
+        # Spark writes `.NAME.crc` beside NAME.
+        subject = file.with_name(file.name[1:].removesuffix(".crc")) if file.name.startswith(".") else file
+        if str(subject) not in needed:
+            file.unlink(missing_ok=True)
+            deleted += subject == file
     _delete_old_log(Path(path) / _LOG, min(kept))
     return deleted
 
@@ -213,19 +203,19 @@ def _whole(path: str, version: int) -> tuple[str, ...] | None:
         found = files(path, version)
     except Damaged:
         return None
-    return found if all(os.path.exists(name) for name in found) else None
+    return found if all(Path(name).exists() for name in found) else None
 
 
 def _delete_old_log(log: Path, oldest: int) -> None:
-    names = os.listdir(log)
-    checkpoints = [int(name[:20]) for name in names if re.fullmatch(r"\d{20}\.checkpoint\.parquet", name) and int(name[:20]) <= oldest]
+    written = tuple(log.iterdir())
+    checkpoints = [int(file.name[:20]) for file in written if re.fullmatch(r"\d{20}\.checkpoint\.parquet", file.name) and int(file.name[:20]) <= oldest]
     if not checkpoints:
         return
     base = max(checkpoints)
-    for name in names:
-        version = _VERSION.match(name.removeprefix("."))
+    for file in written:
+        version = _VERSION.match(file.name.removeprefix("."))
         if version is not None and int(version[1]) < base:
-            (log / name).unlink(missing_ok=True)
+            file.unlink(missing_ok=True)
 
 
 def _properties(mark: Mark, guard: Guard | None) -> CommitProperties:

@@ -1,5 +1,6 @@
-"""The journal: numbered, append-only records of what was decided and observed, by whom. Everything else about rollouts
-is a fold of it (replay/rollout.py).
+"""The journal: numbered, append-only records of what was decided and observed, by whom.
+
+Everything else about rollouts is a fold of it (replay/rollout.py).
 
 A record is put if its number is free. "Taken" means: read what is there; if it is our own (its random id says so) the
 answer to an earlier put was lost and it did succeed, otherwise somebody else was first and the decision must be made again

@@ -130,11 +130,11 @@ def _members(holder: Holder) -> list[int]:
     # A session's id is not given to a new process while any member lives, so the id alone tells; members that began
     # before the holder did are not its children, and zombies can do nothing any more.
     members = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            fields = _stat(int(entry))
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            fields = _stat(int(entry.name))
             if fields is not None and fields[0] != "Z" and int(fields[3]) == holder.session and int(fields[19]) >= holder.started:
-                members.append(int(entry))
+                members.append(int(entry.name))
     return members
 
 

@@ -18,7 +18,6 @@ from kappa.frontier import OffsetsField, Tally
 from kappa.slices import Slice
 
 
-
 @dataclass(frozen=True, slots=True)
 class Mark:
     """Which slice a table folded last. A table that is new stands at its build's origin, with leg and slice -1.

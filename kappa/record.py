@@ -12,6 +12,7 @@ import json
 import math
 import re
 import struct
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -62,7 +63,7 @@ class Reason(StrEnum):
     BAD_FORMAT = "bad_format"
 
 
-class Rejected(Exception):  # noqa: N818  # a verdict about a record, not a mistake of the program
+class Rejected(Exception):  # a verdict about a record, not a mistake of the program
     """The record is not valid: the word for machines, and a sentence for people."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
@@ -163,8 +164,8 @@ def _parser(parse_float: Callable[[str], Any], parse_int: Callable[[str], int] |
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise Rejected(Reason.REPEATED_FIELD, f"{_shown(next(name for name in names if names.count(name) > 1))} stands twice in one object")
+        name, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+        raise Rejected(Reason.REPEATED_FIELD, f"{_shown(name)} stands twice in one object")
     return made
 
 
@@ -249,7 +250,7 @@ def _double(found: Any, name: str) -> float:
 
 def _float(found: Any, name: str) -> float:
     try:
-        return float(struct.unpack("f", struct.pack("f", _double(found, name)))[0])
+        return float(struct.unpack("<f", struct.pack("<f", _double(found, name)))[0])
     except OverflowError:
         raise _beyond(name, found, "float") from None
 

@@ -31,7 +31,9 @@ class Store:
         """Opens the root (a folder or a `file://` URL), making the folder if it is not there."""
         self.folder = _local_folder(root)
         if unusable := _UNUSABLE.search(str(self.folder)):
-            raise SettingsError(f"the root {str(self.folder)!r} has {unusable[0]!r} in its name, which Delta tables cannot have", hint="set root in kappa.toml to a folder of another name")
+            raise SettingsError(
+                f"the root {str(self.folder)!r} has {unusable[0]!r} in its name, which Delta tables cannot have", hint="set root in kappa.toml to a folder of another name"
+            )
         try:
             self._objects = LocalStore(self.folder, mkdir=True)
         except (BaseError, OSError) as error:

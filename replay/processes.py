@@ -77,6 +77,7 @@ class Processes:
         """Reaps what has ended, starts the jobs that should run and do not, and asks those to end that should not run."""
         moved = bootstrap_servers != self._bootstrap_servers
         self._bootstrap_servers = bootstrap_servers
+        self._reap_verifications()
         for build, job in tuple(self._jobs.items()):
             code = job.process.poll()
             if code is not None:
@@ -102,18 +103,9 @@ class Processes:
 
     def ensure_verifying(self, rollout: int) -> str | None:
         """Starts the verification of a rollout unless it runs; says why where it has died too often to be started again."""
-        running = self._verifications.get(rollout)
-        if running is not None:
-            code = running.process.poll()
-            if code is None:
-                return None
-            ensure_session_gone(running.process.pid)
-            del self._verifications[rollout]
-            # One that ended well has appended its verdict, which the next look at the journal shows.
-            if code == 0:
-                return None
-            self._verification_deaths[rollout] = self._verification_deaths.get(rollout, 0) + 1
-            self._say(f"the verification of rollout {rollout} {_ended(code)}")
+        # One that has just ended is reaped before the journal is read again, where its verdict is.
+        if rollout in self._verifications:
+            return None
         if self._verification_deaths.get(rollout, 0) >= _VERIFICATION_DEATHS:
             return f"the verification died {_VERIFICATION_DEATHS} times"
         command = _python("replay.verify", "--root", self._settings.root_url, "--rollout", str(rollout), "--lease-seconds", str(self._settings.rollout.lease_seconds))
@@ -146,6 +138,15 @@ class Processes:
         stopped_before = read_stopped(self._store, build)
         self._jobs[build] = self._start([*priority, *job], build, f"the job of build {build} ({leg})")
         self._jobs[build].leg, self._jobs[build].stopped_before = leg, stopped_before
+
+    def _reap_verifications(self) -> None:
+        for rollout, child in tuple(self._verifications.items()):
+            code = child.process.poll()
+            if code is not None:
+                ensure_session_gone(child.process.pid)
+                del self._verifications[rollout]
+                self._say(f"{child.what} {_ended(code)}")
+                self._verification_deaths[rollout] = self._verification_deaths.get(rollout, 0) + (code != 0)
 
     def _reap_job(self, build: str, job: _Child, code: int) -> None:
         del self._jobs[build]

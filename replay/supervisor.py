@@ -13,27 +13,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Any, Self
 
-from kappa.errors import Broken, Conflict, ExitCode, KappaError, TimedOut, Unreachable
-from kappa.java import find_java
+from kappa.errors import Broken, Conflict, ExitCode, KappaError, TimedOut
 from kappa.journal import now
 from kappa.lock import Lock, holder
-from kappa.log.broker import Broker
-from kappa.log.client import Log, TopicFacts
-from kappa.log.jars import ensure_jars
-from kappa.offsets import Offsets
 from kappa.process import ProcessId, process_id
 from kappa.settings import Settings, load_settings
 from kappa.store import Store
 from replay.controller import Controller
+from replay.kafka import Kafka
 from replay.processes import Processes, open_log
 from replay.rollout import State
+from replay.told import Told, ToldToEnd
 
 _RUNNING = "run/supervisor.json"
 _LOCK = "run/supervisor.lock"
@@ -44,8 +38,6 @@ _NAP_SECONDS = 0.05
 _DOWN_SECONDS = 90.0
 # Jars may have to be fetched, and a broker that was killed reads its log back.
 _UP_SECONDS = 600.0
-_EXTERNAL_BROKER_SECONDS = 15.0
-_LONGEST_BACK_OFF_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +144,14 @@ def _run(settings: Settings, say: Callable[[str], None]) -> None:
         other = holder(store.path(_LOCK))
         raise Conflict(f"kappa is up already (process {other.pid if other else '?'})", hint="kappa status shows it; kappa down ends it") from error
     store.delete(_RUNNING)
-    told = _Told()
-    kafka = _Kafka(settings, store, say, told)
+    told = Told()
+    kafka = Kafka(settings, store, say, told)
     processes = Processes(store, settings, say=say)
     try:
         with told:
             kafka.ensure_running()
             _loop(store, kafka, Controller(store, log=kafka, processes=processes, rules=settings.rollout, clock=time.time), processes, say, told)
-    except _ToldToEnd:
+    except ToldToEnd:
         # While it waited for the broker; what it has started so far ends below, as ever.
         pass
     finally:
@@ -170,7 +162,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> None:
         lock.release()
 
 
-def _loop(store: Store, kafka: _Kafka, controller: Controller, processes: Processes, say: Callable[[str], None], told: _Told) -> None:
+def _loop(store: Store, kafka: Kafka, controller: Controller, processes: Processes, say: Callable[[str], None], told: Told) -> None:
     said, ready_at = "", ""
     while not told.to_end:
         try:
@@ -201,107 +193,6 @@ def _news(before: State, after: State) -> Iterator[str]:
     for rollout in after.rollouts:
         if rollout.phase != known.get(rollout.number) and (before.last or rollout.active):
             yield f"rollout {rollout.number} of pipeline {rollout.pipeline}, build {rollout.build}: {rollout.phase}{f' ({rollout.reason})' if rollout.reason else ''}"
-
-
-class _Kafka:
-    """The broker that jobs use: our own, kept running, or one that is there. And what the controller wants to know of it."""
-
-    def __init__(self, settings: Settings, store: Store, say: Callable[[str], None], told: _Told) -> None:
-        self._settings = settings
-        self._store = store
-        self._say = say
-        self._told = told
-        self._broker: Broker | None = None
-        self._log: Log | None = None
-        self._deaths = 0
-        self._not_before = 0.0
-
-    @property
-    def bootstrap_servers(self) -> str:
-        assert self._log is not None, "it was started"
-        return self._log.bootstrap_servers
-
-    def ensure_running(self) -> None:
-        """Starts the broker where it is not running. Raises KappaError where it cannot be, and waits longer before each next try."""
-        if self._settings.runs_broker:
-            self._ensure_own()
-        elif self._log is None:
-            servers = self._settings.kafka.bootstrap_servers or ""
-            log = Log(servers, self._settings.kafka.options)
-            with self._told.interrupting():
-                there = log.wait_until_ready(_EXTERNAL_BROKER_SECONDS)
-            if not there:
-                raise Unreachable(
-                    f"no Kafka broker answers at {servers}", hint="start it, or see kafka.bootstrap_servers in kappa.toml: without it, kappa runs a broker of its own"
-                )
-            self._log = log
-
-    def stop(self) -> None:
-        if self._broker is not None:
-            self._broker.stop()
-
-    def end(self, topics: Iterable[str]) -> Offsets:
-        assert self._log is not None, "it was started"
-        return self._log.end(topics)
-
-    def facts(self, name: str) -> TopicFacts | None:
-        assert self._log is not None, "it was started"
-        return self._log.facts(name)
-
-    def _ensure_own(self) -> None:
-        if (self._broker is not None and self._broker.alive()) or time.monotonic() < self._not_before:
-            return
-        if self._broker is not None:
-            self._say("the broker has died, and is started again")
-        self._deaths += 1
-        self._not_before = time.monotonic() + min(_LONGEST_BACK_OFF_SECONDS, 2.0**self._deaths)
-        java = find_java()
-        with self._told.interrupting():
-            jars = ensure_jars(java, cache=self._settings.jars.cache, repository=self._settings.jars.repository)
-            self._broker = Broker.start(self._store.folder, jars, java, heap=self._settings.kafka.heap)
-        self._log = Log(self._broker.bootstrap_servers, self._settings.kafka.options)
-        self._say(f"the broker runs, process {self._broker.pid}")
-
-
-class _ToldToEnd(BaseException):
-    """Raised by a signal where waiting would take long; not an error, so no `except Exception` may take it for one."""
-
-
-class _Told:
-    """Whether this process was told to end. A signal only says so, but for where it may interrupt."""
-
-    def __init__(self) -> None:
-        self.to_end = False
-        self._interrupts = False
-        self._before: dict[signal.Signals, Any] = {}
-
-    @contextmanager
-    def interrupting(self) -> Iterator[None]:
-        """Within it, being told to end raises."""
-        if self.to_end:
-            raise _ToldToEnd
-        self._interrupts = True
-        try:
-            yield
-        finally:
-            self._interrupts = False
-
-    def __enter__(self) -> Self:
-        # SIGHUP: the terminal was closed.
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            self._before[number] = signal.signal(number, self._hear)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        # Ignored from here on, while all is being ended: who cannot wait has SIGKILL.
-        for number in self._before:
-            signal.signal(number, signal.SIG_IGN)
-
-    def _hear(self, _number: int, _frame: FrameType | None) -> None:
-        self.to_end = True
-        if self._interrupts:
-            self._interrupts = False
-            raise _ToldToEnd
 
 
 def main(arguments: list[str] | None = None) -> int:

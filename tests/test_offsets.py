@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,7 +47,7 @@ def test_slices_are_contiguous_and_end_where_the_range_does(one: Offsets, other:
 
     assert [each.number for each in slices] == list(range(len(slices)))
     assert sum(each.distance for each in slices) == end.distance(start)
-    assert all(before.end == after.start for before, after in zip(slices, slices[1:], strict=False))
+    assert all(before.end == after.start for before, after in pairwise(slices))
     if slices:
         assert slices[0].start == start
         assert slices[-1].end.equals(end)

@@ -6,27 +6,28 @@ same slice would fail again. Read next: engine/fold.py for what a fold is, engin
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from kappa.arrow import arrow_schema
 from kappa.build import TableBirth
 from kappa.columns import Type, parse_type
 from kappa.engine.decode import Fate
-from kappa.engine.fold import aggregates, contribution_columns, latest_aggregate, spark_quote
+from kappa.engine.fold import aggregates, latest_aggregate, spark_quote
 from kappa.errors import Broken, KappaError
 from kappa.pipeline import Pipeline
 from kappa.shape import table_births
 
 _REPLAY = "mend the function and deploy it, as a new version: kappa deploy"
+# What Spark says of a value that does not fit (SQLSTATE class 22) or a name or type that does not (42), however deep in
+# the causes of an error. (ISO 9075-2, table 38)
+_UNFIT = re.compile(r"(\[[A-Z_.]+\] [^\n]*?) SQLSTATE: (?:22|42)\w{3}")
 
 
 class Function:
@@ -38,19 +39,18 @@ class Function:
         # Shapes that were found right; the same function gives the same ones, slice after slice.
         self._right: set[tuple[tuple[str, tuple[tuple[str, str], ...]], ...]] = set()
 
-    def contributions(self, inputs: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+    def contributions(self, inputs: Mapping[str, DataFrame], *, one_partition: bool = False) -> dict[str, DataFrame]:
         """One frame per table of the function: rows to append as they are, or one row per key to fold in.
 
-        `inputs` has a frame per parameter. Nothing is computed yet. Raises Broken with the user's line.
+        `inputs` has a frame per parameter; with `one_partition` each result is computed in one. Nothing is computed yet.
+        Raises Broken with the user's line.
         """
         returned = self._called(inputs)
         given = {name: {field.name: field.dataType.simpleString() for field in returned[name].schema.fields} for name in self._tables}
         self._check_shapes(given)
+        if one_partition:
+            returned = {name: rows.coalesce(1) for name, rows in returned.items()}
         return {name: _appended(returned[name], table) if not table.keys else _folded(returned[name], table, given[name]) for name, table in self._tables.items()}
-
-    def blamed(self, error: Exception) -> KappaError | None:
-        """The user's mistake that made an action over contributions fail; None where it was none of theirs."""
-        return explained(error, self._pipeline)
 
     def _called(self, inputs: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:
         pipeline = self._pipeline
@@ -85,20 +85,6 @@ def latest_frame(decoded: DataFrame, table: TableBirth) -> DataFrame:
     return kept.groupBy(F.col(spark_quote(table.keys[0]))).agg(F.expr(latest_aggregate(table)).alias("_newest")).selectExpr("_newest.*")
 
 
-def collect(frames: Mapping[str, DataFrame], tables: Mapping[str, TableBirth]) -> dict[str, pa.Table]:
-    """Brings small contributions to several tables here by ONE action of Spark, as each costs some 50 ms however small."""
-    if not frames:
-        return {}
-    columns = {name: contribution_columns(tables[name]) for name in frames}
-    rows: DataFrame | None = None
-    for place, (name, frame) in enumerate(frames.items()):
-        packed = frame.selectExpr(f"{place} as place", *(_packed(other, columns[other], other == name) for other in frames))
-        rows = packed if rows is None else rows.unionAll(packed)
-    assert rows is not None
-    together: pa.Table = rows.coalesce(1).toArrow()
-    return {name: _unpacked(together, place, arrow_schema(columns[name])) for place, name in enumerate(frames)}
-
-
 def user_line(error: BaseException, pipeline: Pipeline) -> str:
     """The last line of the user's own code that an error passed through, as file:line; else where the pipeline is declared."""
     source = Path(pipeline.source.file)
@@ -113,17 +99,18 @@ def explained(error: Exception, pipeline: Pipeline) -> KappaError | None:
     if not isinstance(error, PySparkException):
         return None
     text = str(error)
-    state = error.getSqlState() or ""
     if "Traceback (most recent call last)" in text:
         words = [line for line in text.splitlines() if line.strip()]
         lines = [line.strip() for line in words if line.strip().startswith('File "') and not _is_ours(line.split('"')[1])]
         last = next((line.strip() for line in reversed(words) if not line[0].isspace() and "Error" in line.split(":")[0]), "an error")
         where = lines[-1].split('"')[1] + ":" + lines[-1].split("line ")[1].split(",")[0] if lines else str(pipeline.source)
         return Broken(f"{where}: pipeline {pipeline.name} raised {last}", hint=_REPLAY)
-    # SQLSTATE classes: 22 is a value that does not fit, 42 is a name or type that does not (ISO 9075).
-    if state[:2] in {"22", "42"}:
-        first = text.strip().splitlines()[0]
-        return Broken(f"{_called_at(error) or pipeline.source}: pipeline {pipeline.name} failed on a row: {first}", hint=f"{_REPLAY}; use try_cast and the like where a value may not fit")
+    unfit = _UNFIT.search(text)
+    if unfit is not None:
+        return Broken(
+            f"{_called_at(error) or pipeline.source}: pipeline {pipeline.name} failed on a row: {unfit[1]}",
+            hint=f"fold into a wider type, or use try_cast and the like where a value may not fit; {_REPLAY}",
+        )
     return None
 
 
@@ -142,18 +129,6 @@ def _appended(rows: DataFrame, table: TableBirth) -> DataFrame:
 
 def _folded(rows: DataFrame, table: TableBirth, given: Mapping[str, str]) -> DataFrame:
     return rows.groupBy(*(F.col(spark_quote(key)) for key in table.keys)).agg(*(F.expr(fold) for fold in aggregates(table, given)))
-
-
-def _packed(name: str, columns: tuple[tuple[str, str], ...], own: bool) -> str:
-    if own:
-        return f"struct({', '.join(spark_quote(column) for column, _ in columns)}) as {spark_quote(name)}"
-    return f"cast(null as struct<{', '.join(f'{spark_quote(column)}: {kind}' for column, kind in columns)}>) as {spark_quote(name)}"
-
-
-def _unpacked(together: pa.Table, place: int, schema: pa.Schema) -> pa.Table:
-    own = together.filter(pc.equal(together.column("place"), place)).column(place + 1).combine_chunks()
-    arrays = own.flatten() if isinstance(own, pa.StructArray) else pa.concat_arrays(own.chunks).flatten()
-    return pa.Table.from_arrays(arrays, names=schema.names).cast(schema)
 
 
 def _is_ours(file: str) -> bool:

@@ -1,7 +1,7 @@
 """The decoded records of one slice, for what is made of them: contributions, latest rows, rejects and the count of all.
 
 A small slice is decoded in the job itself and is Arrow; a large one in Spark's workers, kept by Spark while the slice is
-folded. Both answer the same questions with the same rows. Each topic is decoded once. Read next: engine/decode.py.
+folded. Both answer the same questions with the same rows, each in its own form. Each topic is decoded once. Read next: engine/decode.py.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -52,39 +51,15 @@ class Seen:
 SeenOf = Mapping[str, Mapping[int, Seen]]
 
 
-class Decoded(Protocol):
-    """A slice's records."""
-
-    def seen(self) -> SeenOf:
-        """What was seen, per topic and partition; a partition without records is not named."""
-        ...
-
-    def accepted(self, topic: Topic) -> DataFrame:
-        """The valid records of a topic as a pipeline's function gets them."""
-        ...
-
-    def latest(self, topic: Topic, table: TableBirth) -> Rows:
-        """The newest record per key of a topic."""
-        ...
-
-    def rejects(self) -> Rows:
-        """The records that are not valid, as rows of the rejects table."""
-        ...
-
-    def close(self) -> None:
-        """Lets go of what was kept."""
-        ...
-
-
 class DecodedHere:
     """A small slice, decoded in this process."""
 
-    def __init__(self, spark: SparkSession, raw: pa.Table, topics: Iterable[Topic], clocks: Mapping[str, Clock]) -> None:
+    def __init__(self, raw: pa.Table, topics: Iterable[Topic], clocks: Mapping[str, Clock]) -> None:
         """`raw` holds the records of all these topics."""
-        self._spark = spark
         self._tables = {topic.name: decode_table(_of_topic(raw, topic.name), topic, clocks.get(topic.name, {})) for topic in topics}
 
     def seen(self) -> SeenOf:
+        """What was seen, per topic and partition; a partition without records is not named."""
         seen: dict[str, dict[int, Seen]] = {}
         for name, table in self._tables.items():
             partitions = table.column("_partition").to_pylist()
@@ -94,24 +69,25 @@ class DecodedHere:
             seen[name] = {p: Seen(counts[p, Fate.DECODED], counts[p, Fate.TOMBSTONE], counts[p, Fate.REJECTED], clock[p]) for p in clock}
         return seen
 
-    def accepted(self, topic: Topic) -> DataFrame:
-        names = [name for name, _ in event_columns(topic)]
+    def accepted(self, topic: Topic) -> pa.Table:
+        """The valid records of a topic as a pipeline's function gets them."""
+        columns = event_columns(topic)
         table = self._tables.get(topic.name)
-        if table is None:
-            return self._spark.createDataFrame(arrow_schema(event_columns(topic)).empty_table())
-        # In one partition: an aggregation of so few rows needs no exchange then.
-        return self._spark.createDataFrame(_with_fate(table, Fate.DECODED).select(names)).coalesce(1)
+        return arrow_schema(columns).empty_table() if table is None else _with_fate(table, Fate.DECODED).select([name for name, _ in columns])
 
     def latest(self, topic: Topic, table: TableBirth) -> Rows:
+        """The newest record per key of a topic."""
         decoded = self._tables.get(topic.name)
         return None if decoded is None else latest_table(decoded, table)
 
     def rejects(self) -> Rows:
+        """The records that are not valid, as rows of the rejects table."""
         rejected = [_with_fate(table, Fate.REJECTED).select(list(_REJECT.values())) for table in self._tables.values()]
         rows = pa.concat_tables([arrow_schema([(source, dict(REJECTS_BIRTH.columns)[name]) for name, source in _REJECT.items()]).empty_table(), *rejected])
         return rows.rename_columns(list(_REJECT))
 
     def close(self) -> None:
+        """Lets go of what was kept."""
         self._tables = {}
 
 
@@ -130,9 +106,11 @@ class DecodedAtSpark:
         self._seen = {name: _seen_at_spark(frame) for name, frame in self._frames.items()}
 
     def seen(self) -> SeenOf:
+        """As DecodedHere."""
         return self._seen
 
     def accepted(self, topic: Topic) -> DataFrame:
+        """As DecodedHere."""
         names = [name for name, _ in event_columns(topic)]
         frame = self._frames.get(topic.name)
         if frame is None:
@@ -140,10 +118,12 @@ class DecodedAtSpark:
         return frame.where(f"_fate = {int(Fate.DECODED)}").select(*(spark_quote(name) for name in names))
 
     def latest(self, topic: Topic, table: TableBirth) -> Rows:
+        """As DecodedHere."""
         frame = self._frames.get(topic.name)
         return None if frame is None else latest_frame(frame, table)
 
     def rejects(self) -> Rows:
+        """As DecodedHere."""
         rows: DataFrame | None = None
         for name, frame in self._frames.items():
             if any(seen.rejected for seen in self._seen[name].values()):
@@ -152,6 +132,7 @@ class DecodedAtSpark:
         return rows
 
     def close(self) -> None:
+        """As DecodedHere."""
         for frame in self._frames.values():
             frame.unpersist()
         self._raw.unpersist()

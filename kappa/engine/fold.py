@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from kappa.build import TableBirth
 from kappa.columns import Decimal, Scalar, Type, parse_type
-from kappa.delta import Merge
 from kappa.engine.decode import Fate
+from kappa.merge import Merge
 from kappa.table import FoldKind
 
 Quote = Callable[[str], str]
@@ -56,8 +56,9 @@ def merge_for(table: TableBirth, quote: Quote) -> Merge:
 
 def aggregates(table: TableBirth, given: Mapping[str, str]) -> tuple[str, ...]:
     """Spark's SQL that aggregates each folded column over the rows of one key; `given` are the rows' columns and types."""
-    stored = dict(table.columns)
-    return tuple(f"{_aggregate(FoldKind(how), column, given, stored[name])} as {spark_quote(name)}" for name, (how, column) in table.fold.items())
+    # In the table's order: that of `fold` is whatever the birth certificate's JSON has made of it.
+    folded = ((name, kind, *table.fold[name]) for name, kind in table.columns if name in table.fold)
+    return tuple(f"{_aggregate(FoldKind(how), column, given, kind)} as {spark_quote(name)}" for name, kind, how, column in folded)
 
 
 def latest_aggregate(table: TableBirth) -> str:
@@ -91,30 +92,34 @@ def _carried(kind: str) -> str:
 
 def _first(table: TableBirth, name: str, kind: str, contributed: str) -> str:
     how = table.fold.get(name)
-    return f"cast({contributed} as {kind})" if how is not None and how[0] == FoldKind.SUM else contributed
+    return _narrow(contributed, kind) if how is not None and how[0] == FoldKind.SUM else contributed
 
 
 def _folded(how: FoldKind, kind: str, held: str, contributed: str) -> str:
+    alone = contributed
     match how:
         case FoldKind.COUNT:
             return f"{held} + {contributed}"
         case FoldKind.SUM:
-            wide = _carried(kind)
-            added = f"cast(cast({held} as {wide}) + {contributed} as {kind})"
+            alone = _narrow(contributed, kind)
+            both = _narrow(f"cast({held} as {_carried(kind)}) + {contributed}", kind)
         case FoldKind.MIN:
-            added = f"case when {contributed} < {held} then {contributed} else {held} end"
+            both = f"case when {contributed} < {held} then {contributed} else {held} end"
         case FoldKind.MAX:
-            added = f"case when {contributed} > {held} then {contributed} else {held} end"
+            both = f"case when {contributed} > {held} then {contributed} else {held} end"
     # Nulls are ignored: one side alone stays what it is.
-    return f"case when {contributed} is null then {held} when {held} is null then cast({contributed} as {kind}) else {added} end"
+    return f"case when {contributed} is null then {held} when {held} is null then {alone} else {both} end"
+
+
+def _narrow(sum_: str, kind: str) -> str:
+    # Only sums are cast: bigint, decimal and double mean the same to both engines. DataFusion's `timestamp` would be one of
+    # nanoseconds, which ends in the year 2262.
+    return f"cast({sum_} as {kind})"
 
 
 def _newer(quote: Quote) -> str:
     log_time, partition, offset = (quote(name) for name in _ORDER)
-    return (
-        f"s.{log_time} > t.{log_time} or (s.{log_time} = t.{log_time} and "
-        f"(s.{partition} > t.{partition} or (s.{partition} = t.{partition} and s.{offset} > t.{offset})))"
-    )
+    return f"s.{log_time} > t.{log_time} or (s.{log_time} = t.{log_time} and (s.{partition} > t.{partition} or (s.{partition} = t.{partition} and s.{offset} > t.{offset})))"
 
 
 def _aggregate(how: FoldKind, column: str | None, given: Mapping[str, str], stored: str) -> str:
@@ -149,7 +154,7 @@ def _sum(value: str, kind: Type, stored: str) -> str:
 
 
 def _one_spelling(value: str, kind: Type) -> str:
-    """NaN is no measure, so it is null; and there is one zero. (`-0.0 + 0.0` is `0.0`, IEEE 754.)"""
+    """NaN is no measure, so it is null; and there is one zero, as `-0.0 + 0.0` is `0.0` (IEEE 754)."""
     if kind in {Scalar("double"), Scalar("float")}:
         return f"case when isnan({value}) then null else {value} + cast(0 as {kind}) end"
     return value

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from kappa.build import Birth
+from kappa.build import Birth, folder
 from kappa.engine.commit import Due, Rows, TableWriter, due
-from kappa.engine.contribution import Function, collect
-from kappa.engine.decoded import Decoded, DecodedAtSpark, DecodedHere, SeenOf
+from kappa.engine.contribution import Function
+from kappa.engine.decoded import DecodedAtSpark, DecodedHere, SeenOf
+from kappa.engine.prepared import Prepared
 from kappa.engine.publisher import Publisher
 from kappa.engine.trouble import translated
 from kappa.errors import Broken
@@ -47,6 +48,8 @@ class SliceFolder:
         self._driver_rows = driver_rows
         self.writers = tuple(TableWriter(store, birth.build, table, origin=origin, driver_rows=driver_rows) for table in birth.tables)
         self._function = Function(pipeline, {table.name: table for table in birth.tables})
+        self._prepared: Prepared | None = None
+        self._scratch = store.path(f"{folder(birth.build)}/slice")
         self._topic_watch = ThreadPoolExecutor(1, thread_name_prefix="topics")
 
     def versions(self) -> dict[str, int]:
@@ -64,7 +67,10 @@ class SliceFolder:
             facts = self._log.facts(name)
             if facts is None or facts.id != born:
                 what = "is gone" if facts is None else f"was re-created: its id is {facts.id}"
-                raise Broken(f"topic {name} {what}, and build {self._birth.build} has folded the one with id {born}", hint=f"kappa replay {self._birth.pipeline} makes a new build from the topic that is there")
+                raise Broken(
+                    f"topic {name} {what}, and build {self._birth.build} has folded the one with id {born}",
+                    hint=f"kappa replay {self._birth.pipeline} makes a new build from the topic that is there",
+                )
 
     def fold(self, piece: Slice, spark: SparkSession, read: Read, publisher: Publisher, watch: Stopwatch) -> None:
         """Folds a slice where it is due, and publishes it. Raises Broken, and then nothing of it is published."""
@@ -94,7 +100,7 @@ class SliceFolder:
                 # Compaction may have taken records away since a crash: all tables tell what was seen the first time.
                 mark = skipped[0] if skipped else next_mark(self._birth, last, piece, decoded.seen())
                 with watch.step("function"):
-                    rows = self._rows(decoded, to_fold)
+                    rows = self._rows(decoded, to_fold, spark)
                 with watch.step("topics"):
                     same_topics.result()
                 failpoint("job.before_first_commit")
@@ -105,15 +111,15 @@ class SliceFolder:
         except PySparkException as error:
             raise translated(error, self._pipeline) from error
 
-    def _decoded(self, piece: Slice, spark: SparkSession, read: Read, names: list[str], last: Frontier) -> Decoded:
+    def _decoded(self, piece: Slice, spark: SparkSession, read: Read, names: list[str], last: Frontier) -> DecodedHere | DecodedAtSpark:
         topics = [self._pipeline.topic(name) for name in names]
         raw = read(names)
         if piece.distance <= self._driver_rows:
-            return DecodedHere(spark, raw.toArrow(), topics, last.log_time)
+            return DecodedHere(raw.toArrow(), topics, last.log_time)
         return DecodedAtSpark(spark, raw, topics, last.log_time)
 
-    def _rows(self, decoded: Decoded, to_fold: list[TableWriter]) -> dict[str, Rows]:
-        """What each of these tables gets. Contributions of a slice that was decoded here are brought here in one action."""
+    def _rows(self, decoded: DecodedHere | DecodedAtSpark, to_fold: list[TableWriter], spark: SparkSession) -> dict[str, Rows]:
+        """What each of these tables gets."""
         tables = {writer.birth.name: writer.birth for writer in to_fold}
         seen = decoded.seen()
         rows: dict[str, Rows] = {}
@@ -122,13 +128,20 @@ class SliceFolder:
                 rows[table.name] = decoded.latest(table.latest, tables[table.name])
         if REJECTS_BIRTH.name in tables:
             rows[REJECTS_BIRTH.name] = decoded.rejects()
-        fed = {topic.name for topic in self._pipeline.inputs.values() if any(one.decoded for one in seen.get(topic.name, {}).values())}
-        wanted = [table.name for table in self._pipeline.function_tables if table.name in tables]
+        fed = any(one.decoded for topic in self._pipeline.inputs.values() for one in seen.get(topic.name, {}).values())
+        wanted = {table.name for table in self._pipeline.function_tables if table.name in tables}
         if fed and wanted:
-            contributed = self._function.contributions({name: decoded.accepted(topic) for name, topic in self._pipeline.inputs.items()})
-            frames = {name: contributed[name] for name in wanted}
-            rows |= collect(frames, tables) if isinstance(decoded, DecodedHere) else frames
+            contributed = self._contributed(decoded, spark)
+            rows |= {name: contributed[name] for name in wanted}
         return rows
+
+    def _contributed(self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession) -> Mapping[str, Rows]:
+        if isinstance(decoded, DecodedAtSpark):
+            return self._function.contributions({name: decoded.accepted(topic) for name, topic in self._pipeline.inputs.items()})
+        if self._prepared is None:
+            births = {table.name: table for table in self._birth.tables}
+            self._prepared = Prepared(spark, self._pipeline, self._function, births, self._scratch)
+        return self._prepared.run({topic.name: decoded.accepted(topic) for topic in self._pipeline.inputs.values()})
 
     def _commit(self, rows: Mapping[str, Rows], to_fold: list[TableWriter], mark: Mark, watch: Stopwatch) -> None:
         for place, writer in enumerate(to_fold):
@@ -160,7 +173,10 @@ def next_mark(birth: Birth, last: Frontier, piece: Slice, seen: SeenOf) -> Mark:
         decoded, tombstone, rejected = (one.decoded, one.tombstone, one.rejected) if one else (0, 0, 0)
         absent = span - decoded - tombstone - rejected
         if absent < 0:
-            raise Broken(f"{topic} partition {partition} gave {-absent} more records than the slice {piece.start} to {piece.end} has offsets", hint="this is a mistake in Kappa; kappa logs has the slice")
+            raise Broken(
+                f"{topic} partition {partition} gave {-absent} more records than the slice {piece.start} to {piece.end} has offsets",
+                hint="this is a mistake in Kappa; kappa logs has the slice",
+            )
         more = Tally(decoded=decoded, rejected=rejected, tombstone=tombstone, absent=absent)
         tally.setdefault(topic, {})[partition] = tally.get(topic, {}).get(partition, Tally()) + more
         if one:

@@ -138,9 +138,7 @@ class _Session:
             shutil.rmtree(self._folder, ignore_errors=True)
             settings = self._settings
             jars = ensure_jars(find_java(), cache=settings.jars.cache, repository=settings.jars.repository)
-            self._running = start_session(
-                profile=self._profile, name=self._build, memory=settings.engine.memory, jars=jars, local_dir=self._folder, cores=settings.engine.cores
-            )
+            self._running = start_session(profile=self._profile, name=self._build, memory=settings.engine.memory, jars=jars, local_dir=self._folder, cores=settings.engine.cores)
         return self._running
 
 

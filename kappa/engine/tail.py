@@ -111,19 +111,23 @@ class Tail:
 
 
 class _Report:
-    """What the tail did since the last line in the log."""
+    """What the tail does, in a line of the log for the first slice, and then one every ten seconds for all since."""
 
     def __init__(self) -> None:
-        self._since = time.monotonic()
+        self._due = 0.0
         self._slices = self._offsets = 0
-        self._steps: dict[str, float] = {}
+        self._seconds: dict[str, float] = {}
 
     def add(self, piece: Slice, watch: Stopwatch) -> None:
+        """Counts one slice in, and prints the line where it is due."""
         self._slices += 1
         self._offsets += piece.distance
         for name, seconds in {**watch.seconds, "all": watch.total}.items():
-            self._steps[name] = self._steps.get(name, 0.0) + seconds
-        if time.monotonic() - self._since >= _REPORT_SECONDS or self._slices == 1:
-            means = ", ".join(f"{name} {seconds * 1000 / self._slices:.0f}" for name, seconds in self._steps.items())
-            print(f"{self._slices} slices up to {piece.leg}/{piece.number}, {self._offsets} offsets (mean ms: {means})", file=sys.stderr, flush=True)
-            self.__init__()  # type: ignore[misc]  # a new report begins
+            self._seconds[name] = self._seconds.get(name, 0.0) + seconds
+        if time.monotonic() < self._due:
+            return
+        means = ", ".join(f"{name} {seconds * 1000 / self._slices:.0f}" for name, seconds in self._seconds.items())
+        print(f"{self._slices} slices up to {piece.leg}/{piece.number}, {self._offsets} offsets (mean ms: {means})", file=sys.stderr, flush=True)
+        self._slices = self._offsets = 0
+        self._seconds = {}
+        self._due = time.monotonic() + _REPORT_SECONDS

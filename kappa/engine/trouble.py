@@ -24,7 +24,9 @@ def translated(error: PySparkException, pipeline: Pipeline) -> KappaError:
     text = str(error)
     first = (text.strip().splitlines() or [type(error).__name__])[0][:500]
     if "kafka" in text.lower() and any(word in text for word in _LOST):
-        return Broken(f"the log no longer has what pipeline {pipeline.name} was about to read: {first}", hint=f"see kappa topics list; kappa replay {pipeline.name} begins at what is there")
+        return Broken(
+            f"the log no longer has what pipeline {pipeline.name} was about to read: {first}", hint=f"see kappa topics list; kappa replay {pipeline.name} begins at what is there"
+        )
     if "kafka" in text.lower() and any(word in text for word in _AWAY):
         return Unreachable(f"Spark lost the Kafka broker: {first}", hint="the job is started again by itself; see kappa logs broker")
     return KappaError(f"Spark failed: {first}", hint="the job is started again by itself; kappa logs has all of it")

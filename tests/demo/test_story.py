@@ -17,7 +17,7 @@ pytestmark = pytest.mark.jvm
 SHORT = ["--flights", "40000", "--rate", "300"]
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_all_of_it_holds_and_nothing_is_left(tmp_path: Path) -> None:
     told = subprocess.run(
         [sys.executable, "-m", "demo", *SHORT], env={**os.environ, "TMPDIR": str(tmp_path)}, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False

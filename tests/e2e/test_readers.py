@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from shop import ASKED, V1, V2, expected, item, order
+from e2e_shop import ASKED, V1, V2, expected, item, order
 from testbed import Testbed, platform
 
 from kappa.offsets import Offsets
@@ -23,7 +23,7 @@ READERS = 8
 SWITCHES = 20
 
 # One reader: a process of its own, asking until its standard input ends, telling what it saw of anything wrong.
-READER = '''
+READER = """
 import json, sys, threading
 from kappa.store import Store
 from serving.catalog import pin
@@ -56,7 +56,7 @@ while not stop.wait(0.02):
     except Exception as error:
         told.append(f"error: {error!r}")
 print(json.dumps({"queries": queries, "told": told, "generations": len(generations)}))
-'''
+"""
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from shop import V1, order
+from e2e_shop import V1, order
 from testbed import Testbed, platform
 
 from kappa.process import ProcessId, process_id

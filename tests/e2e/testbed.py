@@ -84,9 +84,7 @@ class Testbed:
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         """Starts a command and doesn't wait."""
         command = [sys.executable, "-P", "-m", "cli", *arguments]
-        return subprocess.Popen(
-            command, cwd=self.folder, env={**self.environment, **environment}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        return subprocess.Popen(command, cwd=self.folder, env={**self.environment, **environment}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
         """The rows of a query."""

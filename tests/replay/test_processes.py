@@ -60,6 +60,7 @@ def test_what_a_session_has_left_behind_is_gone_whatever_groups_it_made() -> Non
     leader = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert leader.stdout is not None
     left = process_id(int(leader.stdout.readline()))
+    leader.stdout.close()
     leader.wait()
     assert left is not None
 

@@ -1,0 +1,58 @@
+"""What the story is held to at its end: both versions' tables against the oracle, the reader's verdict, freshness.
+
+Read next: oracle.py, verdict.py, freshness.py, which do the judging; here their answers are gathered and put in words.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from demo.freshness import Freshness, measure
+from demo.oracle import ASKED, Oracle, compare
+from demo.verdict import Verdict
+from kappa.offsets import Offsets
+from kappa.store import Store
+from serving.catalog import pin_build
+from serving.query import connect
+
+_LEASE_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that had to hold, whether it did, and what was seen."""
+
+    what: str
+    held: bool
+    seen: str
+
+
+def compared(store: Store, oracle: Oracle, version: int, build: str) -> Finding:
+    """A build at its newest frontier, as a reader would see it, against what version 1 or 2 must hold."""
+    with pin_build(store, build, lease_seconds=_LEASE_SECONDS) as pinned, connect(pinned.snapshot, store) as served:
+        comparisons = [compare(table, served.rows(sql).rows, oracle.rows(table, version)) for table, sql in ASKED.items()]
+        pinned.confirm()
+    wrong = [f"{each.table}: missing {', '.join(each.missing) or 'none'}; unexpected {', '.join(each.unexpected) or 'none'}" for each in comparisons if not each.equal]
+    rows = sum(each.rows for each in comparisons)
+    return Finding(f"version {version}: every table and view equals the independent computation, row by row", not wrong, "; ".join(wrong) or f"{rows:,} rows of {len(comparisons)}")
+
+
+def judged(verdict: Verdict) -> Finding:
+    """What the reader has to say."""
+    seen = f"{verdict.queries:,} queries, {verdict.errors} errors, {verdict.mixed} mixed answers, {verdict.backward} backward answers, {verdict.switches} switches seen"
+    return Finding("the reader found nothing wrong, from its first query to its last", verdict.clean, "; ".join([seen, *verdict.told]))
+
+
+def seen_fresh(records: Path, *, topic: str, since: float, until: float) -> Freshness | None:
+    """How fresh answers were to events sent in a window of time, from the ledger and the reader's log."""
+    ledger = pq.read_table(records / "ledger.parquet", columns=["topic", "partition", "offset", "sent_at"], filters=[("topic", "=", topic)])
+    sent: dict[int, list[tuple[int, float]]] = {}
+    for partition, offset, at in zip(*(ledger[name].to_pylist() for name in ("partition", "offset", "sent_at")), strict=True):
+        sent.setdefault(partition, []).append((offset, at))
+    with (records / "answers.jsonl").open(encoding="utf-8") as log:
+        answers = [(line["at"], Offsets.parse(line["offsets"])) for line in map(json.loads, log)]
+    return measure(sent, answers, topic=topic, since=since, until=until)

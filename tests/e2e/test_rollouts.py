@@ -1,0 +1,256 @@
+"""Rollouts end to end, with everything real: switched, undone, redone; killed in each phase; refused; never half done.
+
+One platform serves all tests of this file: each leaves it serving, and begins from whatever the one before left.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from e2e_shop import ASKED, V1, V2, expected, item, order
+from testbed import Testbed, platform
+
+from kappa.journal import Held, Journal
+from kappa.offsets import Offsets
+from replay.rollout import Phase, Rollout
+from serving.catalog import pin
+from serving.query import connect
+
+pytestmark = [pytest.mark.jvm, pytest.mark.fault, pytest.mark.timeout(1200)]
+
+
+@pytest.fixture(scope="module")
+def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
+    with platform(tmp_path_factory.mktemp("rollouts") / "shop", shop=V1) as bed:
+        bed.log.produce((order(number) for number in range(2_000)), "orders")
+        bed.log.produce((item(number % 9, f"title {number}" if number % 4 else None) for number in range(40)), "items")
+        bed.must("deploy", "--yes")
+        yield bed
+
+
+def produce(bed: Testbed, count: int = 100) -> None:
+    bed.log.produce((order(number) for number in range(count)), "orders")
+
+
+def assert_served(bed: Testbed, *, version: int) -> None:
+    """All that is in the log is served, and is what plain Python makes of it (I1)."""
+    end = bed.log.end(["orders", "items"])
+    bed.wait_until_folded("shop", end)
+    with pin(bed.store, lease_seconds=60) as pinned:
+        (frontier,) = pinned.snapshot.frontiers.values()
+        with connect(pinned.snapshot, bed.store) as reader:
+            tables = {table: [tuple(row) for row in reader.rows(sql).rows] for table, sql in ASKED.items()}
+        pinned.confirm()
+    tables["order_log"].sort(key=repr)
+    assert tables == expected(bed.log.records(["orders", "items"], Offsets(), frontier.offsets), version=version)
+
+
+def version_served(bed: Testbed) -> int:
+    return 2 if (bed.folder / "pipelines" / "shop.py").read_text(encoding="utf-8") == V2 else 1
+
+
+def last(bed: Testbed) -> Rollout:
+    return bed.state().rollouts[-1]
+
+
+def ensure_pair(bed: Testbed) -> None:
+    """There is a build to go back to."""
+    if "shop" not in bed.state().idle:
+        bed.must("replay", "shop", "--yes")
+
+
+def job_of(bed: Testbed, build: str) -> int:
+    (pid,) = bed.pids("kappa.engine.job", build, "tail")
+    return pid
+
+
+@contextmanager
+def standing_still(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        try:
+            os.kill(pid, signal.SIGCONT)
+        except ProcessLookupError:
+            return
+
+
+def test_a_change_is_promoted_undone_and_redone_and_each_time_the_tables_are_right(bed: Testbed) -> None:
+    one = bed.live("shop")
+    bed.declare("shop", V2)
+    bed.must("deploy", "--yes")
+    two = bed.live("shop")
+    produce(bed)
+    assert_served(bed, version=2)
+
+    bed.must("undo", "--yes")
+    produce(bed)
+    assert bed.live("shop") == one
+    assert_served(bed, version=1)
+
+    bed.must("undo", "--yes")
+    assert bed.live("shop") == two
+    assert_served(bed, version=2)
+    assert bed.kappa("deploy", "--yes").code == 0
+    assert bed.live("shop") == two
+
+
+def test_a_deploy_of_the_kept_version_needs_no_replay(bed: Testbed) -> None:
+    ensure_pair(bed)
+    before = bed.state()
+    other = V1 if version_served(bed) == 2 else V2
+    if before.versions[before.idle["shop"]] == before.versions[before.serving["shop"]]:
+        pytest.skip("both builds of the pair are of one version")
+    bed.declare("shop", other)
+
+    bed.must("deploy", "--yes")
+
+    assert bed.live("shop") == before.idle["shop"]
+    assert last(bed).switch
+    assert_served(bed, version=version_served(bed))
+
+
+def test_of_two_deploys_at_once_one_wins_and_the_other_is_told(bed: Testbed) -> None:
+    before = bed.state()
+
+    both = [bed.start("replay", "shop", "--yes"), bed.start("replay", "shop", "--yes")]
+    said = [each.communicate(timeout=600) for each in both]
+
+    assert sorted(each.returncode for each in both) == [0, 6], said
+    ((_, told),) = [words for words, each in zip(said, both, strict=True) if each.returncode == 6]
+    assert "shop" in told
+    assert bed.state().generation == before.generation + 1
+    assert_served(bed, version=version_served(bed))
+
+
+def test_a_failed_check_swaps_nothing_and_the_exit_code_says_so(bed: Testbed) -> None:
+    before, text = bed.state(), (bed.folder / "pipelines" / "shop.py").read_text(encoding="utf-8")
+    bed.declare("shop", text.replace('checks=["orders > 0"]', 'checks=["orders > 0", "amount > 0"]'))
+    try:
+        said = bed.kappa("deploy", "--yes")
+    finally:
+        bed.declare("shop", text)
+
+    assert said.code == 4
+    assert "amount > 0" in said.err
+    after = bed.state()
+    assert (after.serving, after.idle, after.generation) == (before.serving, before.idle, before.generation)
+    failed = last(bed).build
+    bed.wait(lambda: not bed.store.path(f"builds/{failed}/tables").exists() and not bed.pids(failed), "the end of the candidate")
+    produce(bed)
+    assert_served(bed, version=version_served(bed))
+
+
+def test_an_abandoned_candidate_leaves_nothing_and_the_live_build_goes_on(bed: Testbed) -> None:
+    before = bed.state()
+    deploying = bed.start("replay", "shop", "--yes")
+    bed.wait(lambda: bed.state().active("shop") is not None, "the rollout")
+    candidate = last(bed).build
+    bed.wait(lambda: bool(bed.pids("kappa.engine.job", candidate)), "its job")
+
+    bed.must("abandon", "shop")
+    deploying.communicate(timeout=120)
+
+    assert deploying.returncode == 6
+    bed.wait(lambda: not bed.store.path(f"builds/{candidate}/tables").exists() and not bed.pids(candidate), "the end of the candidate")
+    assert bed.state().serving == before.serving
+    produce(bed)
+    assert_served(bed, version=version_served(bed))
+
+
+def test_who_deployed_may_be_killed_and_the_rollout_goes_on(bed: Testbed) -> None:
+    before = bed.state()
+    deploying = bed.start("replay", "shop", "--yes")
+    bed.wait(lambda: bed.state().active("shop") is not None, "the rollout")
+    deploying.kill()
+    deploying.communicate()
+
+    bed.wait(lambda: bed.state().generation > before.generation, "the switch")
+
+    assert_served(bed, version=version_served(bed))
+
+
+def test_no_hold_is_begun_while_the_kept_build_is_behind(bed: Testbed) -> None:
+    ensure_pair(bed)
+    before = bed.state()
+    with standing_still(job_of(bed, before.idle["shop"])):
+        produce(bed)
+        bed.wait_until_folded("shop", bed.log.end(["orders"]))
+        undoing = bed.start("undo", "--yes")
+        bed.wait(lambda: last(bed).number > before.last, "the rollout")
+        produce(bed)
+        bed.wait_until_folded("shop", bed.log.end(["orders"]))
+        assert last(bed).phase is Phase.READY
+        assert not any(isinstance(record.event, Held) for record in Journal(bed.store).after(before.last))
+
+    out, err = undoing.communicate(timeout=300)
+
+    assert undoing.returncode == 0, (out, err, bed.logs())
+    assert bed.live("shop") == before.idle["shop"]
+
+
+def test_a_live_job_that_is_killed_while_it_is_held_stops_no_promote(bed: Testbed) -> None:
+    ensure_pair(bed)
+    before = bed.state()
+    live, idle = before.serving["shop"], before.idle["shop"]
+    end = bed.log.end(["orders", "items"])
+    bed.wait(lambda: all((found := bed.frontier(build)) is not None and found.offsets.covers(end) for build in (live, idle)), "both at the end")
+    killed = job_of(bed, live)
+    with standing_still(killed):
+        undoing = bed.start("undo", "--yes")
+        bed.wait(lambda: last(bed).phase is Phase.HOLDING, "the hold")
+        os.kill(killed, signal.SIGKILL)
+    out, err = undoing.communicate(timeout=300)
+
+    assert undoing.returncode == 0, (out, err, bed.logs())
+    assert bed.live("shop") == idle
+    bed.wait(lambda: bool(bed.pids("kappa.engine.job", live)), "the killed job's successor")
+    produce(bed)
+    bed.wait(lambda: (found := bed.frontier(live)) is not None and found.offsets.covers(bed.log.end(["orders"])), "the build that was killed")
+    bed.declare("shop", V1 if bed.state().versions[idle] == bed.state().versions[before.rollouts[0].build] else V2)
+    assert_served(bed, version=version_served(bed))
+
+
+def kill_when_replaying(bed: Testbed) -> None:
+    bed.wait(lambda: bed.state().active("shop") is not None and bool(bed.pids("kappa.engine.job", last(bed).build)), "the candidate's job")
+    os.kill(bed.supervisor_pid, signal.SIGKILL)
+
+
+def kill_when_verifying(bed: Testbed) -> None:
+    pid = bed.supervisor_pid
+    bed.wait(lambda: bed.state().active("shop") is not None and last(bed).phase is Phase.VERIFYING, "the verification")
+    os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("phase", ["replaying", "verifying", "promote.before_hold", "promote.before_served", "promote.after_served"])
+def test_a_supervisor_that_is_killed_in_any_phase_is_gone_on_from_by_the_next(bed: Testbed, phase: str) -> None:
+    before = bed.state()
+    if phase.startswith("promote."):
+        bed.must("down")
+        bed.must("up", "-d", KAPPA_FAIL=f"{phase}:kill")
+    deploying = bed.start("replay", "shop", "--yes")
+    match phase:
+        case "replaying":
+            kill_when_replaying(bed)
+        case "verifying":
+            kill_when_verifying(bed)
+        case _:
+            bed.wait(lambda: not bed.pids("replay.supervisor"), "the failpoint")
+    bed.wait(
+        lambda: not bed.pids("replay.supervisor") and not bed.pids("kappa.engine.job") and not bed.pids("kafka.Kafka") and not bed.pids("java"), "the end of all it started", 30
+    )
+    deploying.kill()
+    deploying.communicate()
+
+    bed.must("up", "-d")
+    bed.wait(lambda: not bed.state().active_rollouts, "the end of the rollout")
+
+    after = bed.state()
+    assert (last(bed).phase, after.generation) == (Phase.SERVED, before.generation + 1)
+    produce(bed)
+    assert_served(bed, version=version_served(bed))

@@ -1,0 +1,440 @@
+"""Folding equals an independent computation, whatever the slices and whichever writer commits them (law of slices, 4, 9)."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from kappa import Table, Topic, count, max_, min_, pipeline, sum_
+from kappa.build import Birth, TopicBirth
+from kappa.columns import parse_columns
+from kappa.delta import files
+from kappa.engine.publisher import Publisher
+from kappa.errors import Broken
+from kappa.frontier import Tally
+from kappa.log.client import TopicFacts
+from kappa.mark import Mark
+from kappa.offsets import Offsets
+from kappa.shape import table_births
+from kappa.slices import Slice
+from kappa.stopwatch import Stopwatch
+from kappa.store import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kappa.engine.fold_slice import SliceFolder
+
+pytestmark = pytest.mark.jvm
+
+EVENT = "k string, g int, day date, n bigint, small smallint, x double, f float, d decimal(12,3), s string, at timestamp"
+EVENTS = Topic("events", event=EVENT, partitions=3)
+LATEST = Topic("things", kind="compacted", event="id int not null, v string, tags array<string>", partitions=3, key="id")
+FOLDED = {
+    "rows": count(),
+    "texts": count("s"),
+    "n": sum_("n"),
+    "small": sum_("small"),
+    "x": sum_("x"),
+    "d": sum_("d"),
+    "n_min": min_("n"),
+    "n_max": max_("n"),
+    "x_min": min_("x"),
+    "f_max": max_("f"),
+    "s_min": min_("s"),
+    "s_max": max_("s"),
+    "at_max": max_("at"),
+    "day_min": min_("day"),
+}
+
+
+@pipeline(
+    reads={"events": EVENTS, "things": LATEST},
+    writes=[Table("totals", keys=("k", "g"), fold=FOLDED), Table("days", keys=("day",), fold={"rows": count()}), Table("all"), Table("things", latest=LATEST)],
+)
+def everything(events: DataFrame) -> dict[str, DataFrame]:
+    return {"totals": events, "days": events.where("n is not null"), "all": events.select("k", "n", "x", "_topic", "_partition", "_offset", "_key").withColumnsRenamed({"_topic": "topic", "_partition": "p", "_offset": "o", "_key": "key"})}
+
+
+OUTPUTS = {"totals": EVENT, "days": EVENT, "all": "k string, n bigint, x double, topic string, p int, o bigint, key string"}
+
+
+@dataclass
+class Raw:
+    """A log in memory: raw records as Spark's source would give them; some offsets hold none."""
+
+    records: list[tuple[str, int, int, int, bytes | None, bytes | None]] = field(default_factory=list)
+    ends: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
+
+    def add(self, topic: str, partition: int, value: bytes | None, *, key: bytes | None = None, ms: int = 1_700_000_000_000) -> None:
+        self.records.append((topic, partition, self.ends[topic, partition], ms, key, value))
+        self.ends[topic, partition] += 1
+
+    def skip(self, topic: str, partition: int, offsets: int) -> None:
+        """Offsets without records: compacted away, aborted, or the marker of a transaction."""
+        self.ends[topic, partition] += offsets
+
+    @property
+    def end(self) -> Offsets:
+        ends: dict[str, dict[int, int]] = {}
+        for (topic, partition), offset in self.ends.items():
+            ends.setdefault(topic, {})[partition] = offset
+        return Offsets(ends)
+
+    def frame(self, spark: SparkSession, piece: Slice, topics: Iterable[str]) -> DataFrame:
+        wanted = set(topics)
+        found = [r for r in self.records if r[0] in wanted and piece.start.at(r[0], r[1]) <= r[2] < piece.end.at(r[0], r[1])]
+        columns = list(zip(*found, strict=True)) or [()] * 6
+        kinds = [pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.binary(), pa.binary()]
+        arrays = [pa.array(list(column), kind) for column, kind in zip(columns, kinds, strict=True)]
+        arrays[3] = pa.array([ms * 1000 for ms in columns[3]], pa.timestamp("us", tz="UTC"))
+        table = pa.Table.from_arrays(arrays, names=["topic", "partition", "offset", "timestamp", "key", "value"])
+        # As Kafka's source gives it: a partition's records in one task, in the order of their offsets.
+        return spark.createDataFrame(table).repartition(4, "topic", "partition").sortWithinPartitions("topic", "partition", "offset")
+
+
+class SameTopics:
+    """The log's answer that no topic was re-created."""
+
+    def facts(self, name: str) -> TopicFacts:
+        return TopicFacts(name, name, 3)
+
+
+@dataclass
+class Built:
+    """A build that is folded in this process."""
+
+    folder: Path
+    spark: SparkSession
+    driver_rows: int = 1_000_000
+    number: int = -1
+
+    def __post_init__(self) -> None:
+        self.store = Store(self.folder)
+        outputs = {name: {column.name: column.type for column in parse_columns(ddl)} for name, ddl in OUTPUTS.items()}
+        topics = tuple(TopicBirth(topic.name, topic.name, str(topic.kind), topic.partitions) for topic in everything.topics)
+        self.birth = Birth("b", "everything", "v", {}, 1, {}, "m", topics, table_births(everything, outputs), {}, {}, {}, "", "")
+        self.folder_of(self.driver_rows)
+
+    def folder_of(self, driver_rows: int) -> SliceFolder:
+        """The folding job, begun anew as after a restart."""
+        from kappa.engine.fold_slice import SliceFolder
+
+        self.slices = SliceFolder(self.store, self.birth, everything, SameTopics(), driver_rows=driver_rows)  # type: ignore[arg-type]  # the one question it is asked
+        self.publisher = Publisher(self.store, self.birth, hold_seconds=1)
+        self.publisher.take_over(self.slices.first_frontier())
+        return self.slices
+
+    def fold(self, log: Raw, end: Offsets) -> None:
+        self.number += 1
+        self.fold_again(log, Slice(1, self.number, self.publisher.newest.offsets, end))
+
+    def fold_again(self, log: Raw, piece: Slice) -> None:
+        self.slices.fold(piece, self.spark, lambda topics: log.frame(self.spark, piece, topics), self.publisher, Stopwatch())
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        import pyarrow.parquet as pq
+
+        paths = files(next(w.path for w in self.slices.writers if w.birth.name == table), self.publisher.newest.versions[table])
+        return [row for path in paths for row in pq.ParquetFile(path).read().to_pylist()]
+
+
+def event(**fields: Any) -> bytes:
+    return json.dumps(fields).encode()
+
+
+def random_log(seed: int, records: int) -> Raw:
+    """Events with null keys, null measures, extremes and rejects; things with tombstones in several partitions; holes."""
+    draw = random.Random(seed)
+    log = Raw()
+    clock = 1_700_000_000_000
+    for number in range(records):
+        clock += draw.choice([0, 0, 1, 5, -3])
+        partition = draw.randrange(3)
+        if draw.random() < 0.05:
+            log.skip(draw.choice(["events", "things"]), partition, draw.randrange(1, 4))
+        if draw.random() < 0.3:
+            thing = draw.randrange(8)
+            value = None if draw.random() < 0.3 else event(id=thing, v=f"v{number}", tags=draw.choice([None, [], ["a", None]]))
+            log.add("things", partition, value, key=str(thing).encode(), ms=clock)
+        elif draw.random() < 0.1:
+            log.add("events", partition, draw.choice([None, b"", b"{", b'{"n": "1"}', b'{"n": 1.5}', b"\xff"]), key=b"\xfe", ms=clock)
+        else:
+            log.add("events", partition, event(**random_event(draw)), key=draw.choice([None, b"k"]), ms=clock)
+    return log
+
+
+def random_event(draw: random.Random) -> dict[str, Any]:
+    fields = {
+        "k": draw.choice(["a", "b", "", "Ä"]),
+        "g": draw.choice([1, 2]),
+        "day": draw.choice(["2024-01-01", "1969-12-31"]),
+        "n": draw.choice([0, 1, -1, 2**40, -(2**55), 2**55]),
+        "small": draw.choice([32767, -32768, 3]),
+        # Sums of these are exact in any order.
+        "x": draw.choice([0.0, -0.0, 0.5, -1.25, 1024.0]),
+        "f": draw.choice([-0.0, 0.25, -3.5]),
+        "d": draw.choice([0.001, -999999999.999, 999999999, 12.5]),
+        "s": draw.choice(["x", "z", "ß", "\U0001f600", "Z"]),
+        "at": draw.choice(["2024-01-01T00:00:00.000001Z", "0001-01-01T00:00:00Z", 253402300799999]),
+    }
+    return {name: value for name, value in fields.items() if draw.random() > 0.2}
+
+
+def expected(log: Raw) -> dict[str, list[dict[str, Any]]]:
+    """The tables, computed from the log by plain Python, one record after the other."""
+    from kappa.record import RecordReader, Rejected, Tombstone
+
+    readers = {topic.name: RecordReader(topic) for topic in (EVENTS, LATEST)}
+    names = {topic.name: [column.name for column in topic.columns] for topic in (EVENTS, LATEST)}
+    groups: dict[tuple[Any, Any], list[dict[str, Any]]] = defaultdict(list)
+    days: dict[Any, int] = defaultdict(int)
+    every, rejects = [], []
+    newest: dict[int, tuple[tuple[int, int, int], Any]] = {}
+    clocks: dict[tuple[str, int], int] = {}
+    for topic, partition, offset, ms, key, value in sorted(log.records, key=lambda r: r[:3]):
+        clocks[topic, partition] = clock = max(ms, clocks.get((topic, partition), ms))
+        try:
+            found = readers[topic].read(key, value)
+        except Rejected as rejected:
+            rejects.append((topic, partition, offset, key, value, str(rejected.reason)))
+            continue
+        if topic == "things":
+            thing = found.key if isinstance(found, Tombstone) else found[0]
+            newest[thing] = max(newest.get(thing, ((-1, -1, -1), None)), ((clock, partition, offset), None if isinstance(found, Tombstone) else found), key=lambda each: each[0])
+            continue
+        row = dict(zip(names[topic], found, strict=True))
+        groups[row["k"], row["g"]].append(row)
+        if row["n"] is not None:
+            days[row["day"]] += 1
+        every.append((row["k"], row["n"], row["x"], topic, partition, offset, None if key is None else key.decode(errors="replace")))
+
+    def measures(rows: Sequence[dict[str, Any]], name: str) -> list[Any]:
+        return [row[name] for row in rows if row[name] is not None]
+
+    def summed(values: list[Any]) -> Any:
+        return sum(values[1:], values[0]) if values else None
+
+    totals = [
+        (
+            *key,
+            len(rows),
+            len(measures(rows, "s")),
+            *(summed(measures(rows, name)) for name in ("n", "small", "x", "d")),
+            min(measures(rows, "n"), default=None),
+            max(measures(rows, "n"), default=None),
+            min(measures(rows, "x"), default=None),
+            max(measures(rows, "f"), default=None),
+            min((s.encode() for s in measures(rows, "s")), default=None),
+            max((s.encode() for s in measures(rows, "s")), default=None),
+            max(measures(rows, "at"), default=None),
+            min(measures(rows, "day"), default=None),
+        )
+        for key, rows in groups.items()
+    ]
+    things = [(thing, *(row[1:] if row else (None, None)), order, row is None) for thing, (order, row) in newest.items()]
+    return {"totals": plain(totals), "days": plain(days.items()), "all": plain(every), "things": plain(things), "rejects": plain(rejects)}
+
+
+def plain(rows: Iterable[Any]) -> list[Any]:
+    return sorted((tuple(_plain(value) for value in row) for row in rows), key=repr)
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case float():
+            # One zero: -0.0 and 0.0 are printed differently, and a table holds 0.0.
+            return value + 0.0
+        case str():
+            return value.encode()
+        case Decimal():
+            return value.normalize() + 0
+        case list() | tuple():
+            return tuple(_plain(each) for each in value)
+        case _:
+            return value
+
+
+def found(built: Built) -> dict[str, list[Any]]:
+    import pyarrow.parquet as pq
+
+    def table(name: str, columns: Sequence[str]) -> list[Any]:
+        paths = files(next(w.path for w in built.slices.writers if w.birth.name == name), built.publisher.newest.versions[name])
+        rows: list[Any] = []
+        for path in paths:
+            stored = pq.ParquetFile(path).read()
+            arrays = []
+            for column in columns:
+                array = stored.column(column)
+                if pa.types.is_timestamp(array.type):
+                    array = array.cast(pa.timestamp("us")).cast(pa.int64())
+                elif pa.types.is_date(array.type):
+                    array = array.cast(pa.int32())
+                arrays.append(array.to_pylist())
+            rows += zip(*arrays, strict=True)
+        return rows
+
+    things = [(*row[:3], row[3:6], row[6]) for row in table("things", ["id", "v", "tags", "_log_time", "_partition", "_offset", "_deleted"])]
+    return {
+        "totals": plain(table("totals", ["k", "g", *FOLDED])),
+        "days": plain(table("days", ["day", "rows"])),
+        "all": plain(table("all", ["k", "n", "x", "topic", "p", "o", "key"])),
+        "things": plain(things),
+        "rejects": plain(table("rejects", ["topic", "partition", "offset", "key", "value", "reason"])),
+    }
+
+
+def cuts(log: Raw, draw: random.Random, slices: int) -> list[Offsets]:
+    """Random vectors on the way from nothing to the end of the log, each partition at its own pace."""
+    ways = {part: sorted(draw.randrange(end + 1) for _ in range(slices - 1)) + [end] for part, end in log.ends.items()}
+    vectors = []
+    for number in range(slices):
+        vector: dict[str, dict[int, int]] = {}
+        for (topic, partition), way in ways.items():
+            vector.setdefault(topic, {})[partition] = way[number]
+        vectors.append(Offsets(vector))
+    return vectors
+
+
+@pytest.mark.parametrize(("seed", "slices", "driver_rows"), [(1, 1, 10_000), (2, 7, 10_000), (4, 1, 0), (5, 2, 25)])
+def test_any_cut_by_any_writer_gives_what_one_record_after_the_other_gives(spark: SparkSession, tmp_path: Path, seed: int, slices: int, driver_rows: int) -> None:
+    log = random_log(seed, 250)
+    built = Built(tmp_path, spark, driver_rows=driver_rows)
+
+    for end in cuts(log, random.Random(seed), slices):
+        built.fold(log, end)
+
+    assert found(built) == expected(log)
+    _adds_up(built, log)
+
+
+def test_writers_may_take_turns_on_one_table(spark: SparkSession, tmp_path: Path) -> None:
+    log = random_log(7, 250)
+    built = Built(tmp_path, spark)
+
+    for end, driver_rows in zip(cuts(log, random.Random(7), 3), itertools.cycle([10_000, 0]), strict=False):
+        built.folder_of(driver_rows)
+        built.fold(log, end)
+
+    assert found(built) == expected(log)
+
+
+def test_a_slice_that_some_tables_have_already_is_folded_into_the_others(spark: SparkSession, tmp_path: Path) -> None:
+    log = random_log(8, 120)
+    built = Built(tmp_path, spark)
+    first, second = cuts(log, random.Random(8), 2)
+    built.fold(log, first)
+    piece = Slice(1, 1, first, second)
+    _commit_only(built, log, piece, tables=("totals", "things"))
+    built.folder_of(10_000)
+
+    built.fold_again(log, piece)
+    built.fold_again(log, piece)
+
+    assert found(built) == expected(log)
+    _adds_up(built, log)
+
+
+def test_a_slice_that_does_not_follow_stops_the_job(spark: SparkSession, tmp_path: Path) -> None:
+    log = random_log(9, 60)
+    built = Built(tmp_path, spark)
+    first, second = cuts(log, random.Random(9), 2)
+    built.fold(log, first)
+
+    for piece in (Slice(1, 1, Offsets(), second), Slice(1, 0, Offsets(), second), Slice(2, 0, second, second), Slice(1, 0, first, second)):
+        with pytest.raises(Broken, match="has folded up to"):
+            built.fold_again(log, piece)
+    assert built.publisher.newest.offsets.equals(first)
+
+
+@pytest.mark.parametrize("driver_rows", [10_000, 0])
+def test_a_sum_that_does_not_fit_stops_the_job_and_is_never_published(spark: SparkSession, tmp_path: Path, driver_rows: int) -> None:
+    log = Raw()
+    built = Built(tmp_path, spark, driver_rows=driver_rows)
+    # More than the type on the way, and within it at the end: that is no overflow.
+    for n in (2**63 - 1, 2**63 - 1, -(2**63), 0):
+        log.add("events", 0, event(k="a", n=n))
+    built.fold(log, log.end)
+    assert [row["n"] for row in built.rows("totals")] == [2**63 - 2]
+    before = built.publisher.newest
+    log.add("events", 0, event(k="a", n=2))
+
+    with pytest.raises(Broken, match="totals|everything"):
+        built.fold(log, log.end)
+
+    assert built.publisher.newest == before
+    assert [row["n"] for row in built.rows("totals")] == [2**63 - 2]
+
+
+@pytest.mark.parametrize("driver_rows", [10_000, 0])
+def test_a_tombstone_is_not_undone_by_an_older_record_of_another_partition(spark: SparkSession, tmp_path: Path, driver_rows: int) -> None:
+    log = Raw()
+    built = Built(tmp_path, spark, driver_rows=driver_rows)
+    log.add("things", 1, None, key=b"7", ms=2_000)
+    built.fold(log, log.end)
+    log.add("things", 0, event(id=7, v="old"), key=b"7", ms=1_000)
+    built.fold(log, log.end)
+
+    assert [(row["id"], row["v"], row["_deleted"]) for row in built.rows("things")] == [(7, None, True)]
+    log.add("things", 0, event(id=7, v="new"), key=b"7", ms=2_000)
+    log.add("things", 0, event(id=7, v="newest"), key=b"7", ms=3_000)
+    built.fold(log, log.end)
+    assert [(row["id"], row["v"], row["_deleted"]) for row in built.rows("things")] == [(7, "newest", False)]
+
+
+def test_log_time_never_goes_back_within_a_partition(spark: SparkSession, tmp_path: Path) -> None:
+    log = Raw()
+    built = Built(tmp_path, spark)
+    log.add("things", 0, event(id=1, v="a"), key=b"1", ms=5_000)
+    built.fold(log, log.end)
+    log.add("things", 0, event(id=1, v="b"), key=b"1", ms=1_000)
+    built.fold(log, log.end)
+
+    assert [row["v"] for row in built.rows("things")] == ["b"]
+    assert built.publisher.newest.log_time == {"things": {0: 5_000}}
+
+
+def test_offsets_without_records_are_folded_and_counted(spark: SparkSession, tmp_path: Path) -> None:
+    log = Raw()
+    built = Built(tmp_path, spark)
+    log.skip("things", 2, 7)
+
+    built.fold(log, log.end)
+
+    assert built.publisher.newest.offsets.equals(Offsets({"things": {2: 7}}))
+    assert built.publisher.newest.tally == {"things": {2: Tally(absent=7)}}
+
+
+def _adds_up(built: Built, log: Raw) -> None:
+    for (topic, partition), end in log.ends.items():
+        tally = built.publisher.newest.tally.get(topic, {}).get(partition, Tally())
+        assert tally.decoded + tally.duplicate + tally.rejected + tally.tombstone + tally.absent == end
+
+
+def _commit_only(built: Built, log: Raw, piece: Slice, *, tables: tuple[str, ...]) -> None:
+    """Commits a slice to some tables and dies, as it were."""
+    writers = built.slices.writers
+    built.slices.writers = tuple(writer for writer in writers if writer.birth.name in tables)
+    publish = built.publisher.publish
+
+    class Died(Exception):  # noqa: N818
+        pass
+
+    def die(mark: Mark, versions: object) -> None:
+        raise Died
+
+    built.publisher.publish = die  # type: ignore[method-assign, assignment]
+    with pytest.raises(Died):
+        built.fold_again(log, piece)
+    built.publisher.publish = publish  # type: ignore[method-assign]
+    built.slices.writers = writers

@@ -1,0 +1,319 @@
+"""A real job process against a real broker: killed between any two of its steps, it goes on as if nothing had been."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from builds import JobProcess, Project
+
+from kappa.build import table_path
+from kappa.delta import files, mark_of
+from kappa.frontier import Frontier, Tally
+from kappa.journal import Held, Journal, Released
+from kappa.log.client import Log, ProducedRecord
+from kappa.stopped import read_stopped
+
+pytestmark = [pytest.mark.jvm, pytest.mark.fault]
+
+FAILPOINTS = ["job.before_first_commit", "job.between_tables", "job.before_frontier", "job.before_checkpoint"]
+OUTPUTS = {"totals": "kind string, n bigint, at timestamp, who int", "all": "kind string, n bigint"}
+
+
+def source(name: str) -> str:
+    return f'''
+        from kappa import Table, Topic, count, max_, pipeline, sum_
+
+        EVENTS = Topic("{name}.events", partitions=3, event="kind string, n bigint, at timestamp, who int")
+        PEOPLE = Topic("{name}.people", kind="compacted", partitions=2, key="id", event="id int not null, name string")
+
+        @pipeline(
+            reads={{"events": EVENTS, "people": PEOPLE}},
+            writes=[Table("totals", keys=("kind",), fold={{"rows": count(), "n": sum_("n"), "last": max_("at")}}), Table("all"), Table("people", latest=PEOPLE)],
+        )
+        def counted(events):
+            return {{"totals": events.select("kind", "n", "at", "who"), "all": events.select("kind", "n")}}
+    '''
+
+
+class Story:
+    """What was produced to the topics of one test, and what the tables should hold for it."""
+
+    def __init__(self, log: Log, name: str, seed: int = 1) -> None:
+        self._log = log
+        self._name = name
+        self._draw = random.Random(seed)
+        self.events: list[tuple[str | None, int | None]] = []
+        self.people: dict[int, str | None] = {}
+        self.rejects = 0
+
+    def produce(self, count: int) -> None:
+        events, people = [], []
+        for _ in range(count):
+            if self._draw.random() < 0.1:
+                self.rejects += 1
+                events.append(ProducedRecord(self._draw.choice([b"{", b'{"n": "x"}', None]), key=b"r"))
+            elif self._draw.random() < 0.2:
+                # A key's records lie in one partition, in the order they were sent.
+                who, name = self._draw.randrange(20), self._draw.choice([None, "Ä", "b"])
+                self.people[who] = name
+                people.append(ProducedRecord(None if name is None else json.dumps({"id": who, "name": name}).encode(), key=str(who).encode()))
+            else:
+                kind, n = self._draw.choice([None, "a", "b", "Ü"]), self._draw.choice([None, 1, 2**40, -5])
+                self.events.append((kind, n))
+                events.append(ProducedRecord(json.dumps({"kind": kind, "n": n, "at": 1_700_000_000_000 + len(self.events)}).encode()))
+        self._log.produce(events, f"{self._name}.events")
+        self._log.produce(people, f"{self._name}.people")
+
+    def expected(self) -> dict[str, Any]:
+        totals: dict[str | None, list[int]] = defaultdict(lambda: [0, 0])
+        for kind, n in self.events:
+            totals[kind][0] += 1
+            totals[kind][1] += n or 0
+        return {
+            "totals": {kind: tuple(values) for kind, values in totals.items()},
+            "all": Counter(self.events),
+            "people": {who: name for who, name in self.people.items() if name is not None},
+            "rejects": self.rejects,
+        }
+
+
+def served(project: Project, build: str, frontier: Frontier) -> dict[str, Any]:
+    """The build's tables at a frontier, as readers see them."""
+
+    def rows(table: str, sql: str) -> list[tuple[Any, ...]]:
+        paths = files(table_path(project.store, build, table), frontier.versions[table])
+        return duckdb.sql(f"{sql} from read_parquet({list(paths)})").fetchall() if paths else []
+
+    return {
+        "totals": {kind: (count, n or 0) for kind, count, n in rows("totals", "select kind, rows, n")},
+        "all": Counter((kind, n) for kind, n in rows("all", "select kind, n")),
+        "people": dict((who, name) for who, name, deleted in rows("people", "select id, name, _deleted") if not deleted),
+        "rejects": len(rows("rejects", 'select "offset"')),
+    }
+
+
+def assert_adds_up(frontier: Frontier) -> None:
+    for topic, partition, end in frontier.offsets.items():
+        tally = frontier.tally.get(topic, {}).get(partition, Tally())
+        assert tally.decoded + tally.rejected + tally.tombstone + tally.absent == end
+
+
+@pytest.fixture
+def project(tmp_path: Path, log: Log) -> Project:
+    return Project(tmp_path / "prøject", log)
+
+
+@pytest.fixture
+def jobs() -> Iterator[list[JobProcess]]:
+    """Jobs to see gone, whatever becomes of the test."""
+    started: list[JobProcess] = []
+    yield started
+    for job in started:
+        job.kill()
+
+
+def test_killed_between_any_two_steps_it_folds_each_record_once(project: Project, log: Log, topic_name: str, jobs: list[JobProcess]) -> None:
+    project.bear("b-1", source(topic_name), OUTPUTS)
+    story = Story(log, topic_name)
+    for point in FAILPOINTS:
+        story.produce(60)
+        killed = project.start("b-1", KAPPA_FAIL=f"{point}:kill")
+        jobs.append(killed)
+        assert killed.ended() == -signal.SIGKILL, killed.said()
+    story.produce(60)
+
+    job = project.start("b-1")
+    jobs.append(job)
+    frontier = project.wait_until_folded("b-1", job)
+
+    assert served(project, "b-1", frontier) == story.expected()
+    assert_adds_up(frontier)
+    assert frontier.epoch == len(FAILPOINTS) + 1
+    assert job.stop() == 0
+    assert read_stopped(project.store, "b-1") is None
+
+
+def test_a_catch_up_killed_in_mid_leg_goes_on_with_its_planned_slices_and_hands_over_to_the_tail(project: Project, log: Log, topic_name: str, jobs: list[JobProcess]) -> None:
+    from kappa.engine.legs import has_tail
+
+    project.bear("b-1", source(topic_name), OUTPUTS)
+    (project.folder / "kappa.toml").write_text("[engine]\nslice_records = 150\ntail_records = 50\n")
+    story = Story(log, topic_name, seed=2)
+    story.produce(700)
+    killed = project.start("b-1", "catch-up", KAPPA_FAIL="job.between_tables:kill:6")
+    jobs.append(killed)
+    assert killed.ended() == -signal.SIGKILL, killed.said()
+    half = project.frontier("b-1")
+    assert half is not None
+    assert not half.offsets.covers(log.end([f"{topic_name}.events"]))
+
+    caught_up = project.start("b-1", "catch-up")
+    jobs.append(caught_up)
+    assert caught_up.ended() == 0, caught_up.said()
+    assert has_tail(project.store, "b-1")
+    story.produce(40)
+    tail = project.start("b-1", "tail")
+    jobs.append(tail)
+    frontier = project.wait_until_folded("b-1", tail)
+
+    assert served(project, "b-1", frontier) == story.expected()
+    assert_adds_up(frontier)
+
+
+def test_a_second_job_is_refused_and_an_orphaned_jvm_is_gone_before_the_next_begins(project: Project, log: Log, topic_name: str, jobs: list[JobProcess]) -> None:
+    project.bear("b-1", source(topic_name), OUTPUTS)
+    story = Story(log, topic_name, seed=3)
+    story.produce(30)
+    first = project.start("b-1")
+    jobs.append(first)
+    project.wait_until_folded("b-1", first)
+
+    second = project.start("b-1")
+    jobs.append(second)
+    assert second.ended() == 6
+    assert f"build b-1 is held by process {first.process.pid}" in second.said()
+
+    left = [pid for pid in _session(first.process.pid) if pid != first.process.pid]
+    assert left
+    first.kill()
+    third = project.start("b-1")
+    jobs.append(third)
+    story.produce(30)
+    frontier = project.wait_until_folded("b-1", third)
+
+    assert not [pid for pid in left if Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes()]
+    assert served(project, "b-1", frontier) == story.expected()
+
+
+def test_a_hold_is_acknowledged_at_once_and_released_when_it_lasts_too_long(project: Project, log: Log, topic_name: str, jobs: list[JobProcess]) -> None:
+    project.bear("b-1", source(topic_name), OUTPUTS)
+    (project.folder / "kappa.toml").write_text("[rollout]\nhold_seconds = 3\n")
+    story = Story(log, topic_name, seed=4)
+    story.produce(30)
+    job = project.start("b-1")
+    jobs.append(job)
+    before = project.wait_until_folded("b-1", job)
+    journal = Journal(project.store)
+
+    held = journal.append(1, Held(rollout=1, build="b-1", attempt=1))
+    assert held is not None
+    began = time.monotonic()
+    acknowledged = job.wait_for(lambda: (found := project.frontier("b-1")) is not None and found.hold == 1 and found)
+    assert isinstance(acknowledged, Frontier)
+    assert acknowledged.offsets.equals(before.offsets)
+    story.produce(30)
+    released = job.wait_for(lambda: journal.get(2))
+
+    assert isinstance(released, type(held))
+    assert isinstance(released.event, Released)
+    assert released.event.hold == 1
+    assert time.monotonic() - began >= 3
+    frontier = project.wait_until_folded("b-1", job)
+    assert frontier.hold is None
+    assert served(project, "b-1", frontier) == story.expected()
+    assert job.stop() == 0
+
+
+def test_a_topic_that_was_re_created_stops_the_job_for_good(project: Project, log: Log, topic_name: str, jobs: list[JobProcess]) -> None:
+    project.bear("b-1", source(topic_name), OUTPUTS)
+    pipeline = project.pipeline("b-1")
+    story = Story(log, topic_name, seed=5)
+    story.produce(20)
+    log.delete(f"{topic_name}.people")
+    log.create(pipeline.topic(f"{topic_name}.people"))
+
+    job = project.start("b-1")
+    jobs.append(job)
+
+    assert job.ended() == 1
+    stopped = read_stopped(project.store, "b-1")
+    assert stopped is not None
+    assert "was re-created" in stopped.message
+    assert "kappa replay counted" in stopped.hint
+
+
+def test_a_lost_checkpoint_stops_the_job_before_anything_is_folded_twice(project: Project, log: Log, topic_name: str, jobs: list[JobProcess]) -> None:
+    import shutil
+
+    project.bear("b-1", source(topic_name), OUTPUTS)
+    story = Story(log, topic_name, seed=6)
+    story.produce(20)
+    first = project.start("b-1")
+    jobs.append(first)
+    frontier = project.wait_until_folded("b-1", first)
+    assert first.stop() == 0
+    shutil.rmtree(project.store.path("builds/b-1/checkpoint/1"))
+
+    again = project.start("b-1")
+    jobs.append(again)
+
+    assert again.ended() == 1
+    stopped = read_stopped(project.store, "b-1")
+    assert stopped is not None
+    assert "has folded up to" in stopped.message
+    assert served(project, "b-1", frontier) == story.expected()
+
+
+def test_a_function_that_raises_stops_the_job_with_the_users_line(project: Project, log: Log, topic_name: str, jobs: list[JobProcess]) -> None:
+    text = source(topic_name).replace("def counted(events):", "def counted(events):\n            1 / 0")
+    project.bear("b-1", text, OUTPUTS)
+    story = Story(log, topic_name, seed=7)
+    story.produce(20)
+
+    job = project.start("b-1")
+    jobs.append(job)
+
+    assert job.ended() == 1
+    stopped = read_stopped(project.store, "b-1")
+    assert stopped is not None
+    line = next(number for number, line in enumerate(project.store.path("builds/b-1/code/pipelines/p.py").read_text().splitlines(), 1) if "1 / 0" in line)
+    assert f"code/pipelines/p.py:{line}: pipeline counted raised ZeroDivisionError" in stopped.message
+
+
+def test_aborted_transactions_leave_holes_that_are_counted(project: Project, log: Log, topic_name: str, broker: Any, jobs: list[JobProcess]) -> None:
+    from confluent_kafka import Producer
+
+    project.bear("b-1", source(topic_name), OUTPUTS)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": topic_name})
+    producer.init_transactions()
+    for commit in (True, False, True, False):
+        producer.begin_transaction()
+        for n in range(5):
+            producer.produce(f"{topic_name}.events", json.dumps({"kind": "a", "n": n}).encode(), partition=0)
+        if commit:
+            producer.commit_transaction()
+        else:
+            producer.abort_transaction()
+
+    job = project.start("b-1")
+    jobs.append(job)
+    frontier = project.wait_until_folded("b-1", job)
+
+    assert served(project, "b-1", frontier)["totals"] == {"a": (10, 20)}
+    # Ten records, ten that were aborted, four markers.
+    assert frontier.tally[f"{topic_name}.events"][0] == Tally(decoded=10, absent=14)
+    assert mark_of(table_path(project.store, "b-1", "rejects"), frontier.versions["rejects"]).end.equals(frontier.offsets)
+
+
+def _session(leader: int) -> list[int]:
+    members = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[3]) == leader and fields[0] != "Z":
+                members.append(int(entry.name))
+    return members
+
+

@@ -1,0 +1,283 @@
+"""The one definition of a valid record: what is accepted, and in which word the rest is rejected."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kappa import Topic
+from kappa.record import DEEPEST, Reason, RecordReader, Rejected, Tombstone
+
+EVENT = """
+    id string not null, t string, n bigint, small smallint, tiny tinyint, i int, flag boolean, x double, f float, price decimal(10,2),
+    day date, at timestamp, tags array<string>, place struct<lat:double not null,names:array<struct<name:string>>>
+"""
+READER = RecordReader(Topic("t", event=EVENT))
+KEYED = RecordReader(Topic("t", event="id int not null, name string", key="id"))
+PAGES = RecordReader(Topic("t", kind="compacted", event="page string not null, title string", key="page"))
+NUMBERED = RecordReader(Topic("t", kind="compacted", event="id smallint not null", key="id"))
+COLUMNS = ["id", "t", "n", "small", "tiny", "i", "flag", "x", "f", "price", "day", "at", "tags", "place"]
+
+
+def read(field: str, value: str) -> Any:
+    row = READER.read(None, f'{{"id": "a", "{field}": {value}}}'.encode())
+    assert isinstance(row, tuple)
+    return row[COLUMNS.index(field)]
+
+
+def rejection(reader: RecordReader, key: bytes | None, value: bytes | None) -> Rejected:
+    with pytest.raises(Rejected) as rejected:
+        reader.read(key, value)
+    return rejected.value
+
+
+def micros(text: str) -> int:
+    return (datetime.fromisoformat(text) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+ACCEPTED: list[tuple[str, str, Any]] = [
+    ("n", "9223372036854775807", 2**63 - 1),
+    ("n", "-9223372036854775808", -(2**63)),
+    ("n", "-0", 0),
+    ("n", "null", None),
+    ("small", "-32768", -32768),
+    ("tiny", "127", 127),
+    ("flag", "true", True),
+    ("x", "1", 1.0),
+    ("x", "1e308", 1e308),
+    ("x", "-0.0", -0.0),
+    ("x", "1e-400", 0.0),
+    ("f", "0.1", 0.10000000149011612),
+    ("price", "12345678.91", Decimal("12345678.91")),
+    ("price", "1.10", Decimal("1.1")),
+    ("price", "1.1000", Decimal("1.1")),
+    ("price", "5", Decimal(5)),
+    ("price", "1e2", Decimal(100)),
+    ("price", "-0.00", Decimal(0)),
+    ("day", '"2024-02-29"', 19782),
+    ("day", '"1969-12-31"', -1),
+    ("at", '"2024-12-31T23:59:59.5Z"', micros("2024-12-31T23:59:59.500000+00:00")),
+    ("at", '"2024-12-31 23:59:59.123456+05:30"', micros("2024-12-31T23:59:59.123456+05:30")),
+    ("at", '"2024-12-31t23:59:59z"', micros("2024-12-31T23:59:59+00:00")),
+    ("at", '"0001-01-01T00:00:00Z"', micros("0001-01-01T00:00:00+00:00")),
+    ("at", "1700000000123", 1_700_000_000_123_000),
+    ("at", "-1", -1000),
+    ("tags", '["a", null, "\\ud83d\\ude00"]', ["a", None, "\U0001f600"]),
+    ("tags", "[]", []),
+    ("place", '{"lat": 1.5, "names": [{"name": "x", "other": [1]}, null]}', {"lat": 1.5, "names": [{"name": "x"}, None]}),
+    ("t", '"' + "x" * 100_000 + '"', "x" * 100_000),
+]
+REJECTED: list[tuple[str, str, Reason]] = [
+    ("n", "9223372036854775808", Reason.OUT_OF_RANGE),
+    ("n", "1.0", Reason.WRONG_TYPE),
+    ("n", "1e3", Reason.WRONG_TYPE),
+    ("n", '"1"', Reason.WRONG_TYPE),
+    ("n", "true", Reason.WRONG_TYPE),
+    ("n", "9" * 5000, Reason.OUT_OF_RANGE),
+    ("n", "01", Reason.MALFORMED),
+    ("n", "+1", Reason.MALFORMED),
+    ("n", "NaN", Reason.MALFORMED),
+    ("x", "-Infinity", Reason.MALFORMED),
+    ("x", "1e400", Reason.OUT_OF_RANGE),
+    ("x", "9" * 400, Reason.OUT_OF_RANGE),
+    ("x", "false", Reason.WRONG_TYPE),
+    ("f", "1e39", Reason.OUT_OF_RANGE),
+    ("small", "32768", Reason.OUT_OF_RANGE),
+    ("tiny", "-129", Reason.OUT_OF_RANGE),
+    ("flag", "1", Reason.WRONG_TYPE),
+    ("flag", '"true"', Reason.WRONG_TYPE),
+    ("price", "1.105", Reason.OUT_OF_RANGE),
+    ("price", "100000000", Reason.OUT_OF_RANGE),
+    ("price", "1e1000000", Reason.OUT_OF_RANGE),
+    ("price", "1e-1000000", Reason.OUT_OF_RANGE),
+    ("price", "1e99999999999999999999", Reason.OUT_OF_RANGE),
+    ("price", '"1.10"', Reason.WRONG_TYPE),
+    ("price", "true", Reason.WRONG_TYPE),
+    ("day", '"2023-02-29"', Reason.OUT_OF_RANGE),
+    ("day", '"2023-2-9"', Reason.BAD_FORMAT),
+    ("day", '"2023-02-01T00:00:00Z"', Reason.BAD_FORMAT),
+    ("day", "19782", Reason.WRONG_TYPE),
+    ("at", '"2024-12-31T23:59:59"', Reason.BAD_FORMAT),
+    ("at", '"2024-12-31T23:59:59.1234567Z"', Reason.BAD_FORMAT),
+    ("at", '"2024-12-31T23:59Z"', Reason.BAD_FORMAT),
+    ("at", '"20241231T235959Z"', Reason.BAD_FORMAT),
+    ("at", '"2024-12-31T23:59:59+0530"', Reason.BAD_FORMAT),
+    ("at", '"2024-12-31T23:59:59+24:00"', Reason.BAD_FORMAT),
+    ("at", '"2024-W01-1T00:00:00Z"', Reason.BAD_FORMAT),
+    ("at", '"\u0662\u0660\u0662\u0664-12-31T23:59:59Z"', Reason.BAD_FORMAT),
+    ("at", '"2016-12-31T23:59:60Z"', Reason.OUT_OF_RANGE),
+    ("at", '"0000-01-01T00:00:00Z"', Reason.OUT_OF_RANGE),
+    ("at", '"0001-01-01T00:00:00+05:00"', Reason.OUT_OF_RANGE),
+    ("at", "253402300800000", Reason.OUT_OF_RANGE),
+    ("at", "1700000000.5", Reason.WRONG_TYPE),
+    ("at", "true", Reason.WRONG_TYPE),
+    ("tags", '"a"', Reason.WRONG_TYPE),
+    ("tags", "[1]", Reason.WRONG_TYPE),
+    ("place", "[]", Reason.WRONG_TYPE),
+    ("place", '{"names": []}', Reason.MISSING),
+    ("place", '{"lat": null}', Reason.MISSING),
+    ("id2", '"\\ud83d"', Reason.LONE_SURROGATE),
+    ("id2", '{"\\ude00": 1}', Reason.LONE_SURROGATE),
+    ("id2", "[{" + '"a": 1, "a": 1' + "}]", Reason.REPEATED_FIELD),
+    ("id2", '{"a": 1, "\\u0061": 2}', Reason.REPEATED_FIELD),
+    ("id", '"b"', Reason.REPEATED_FIELD),
+    ("id2", "[" * DEEPEST + "]" * DEEPEST, Reason.TOO_DEEP),
+    ("id2", "[" * 100_000, Reason.TOO_DEEP),
+]
+WHOLE: list[tuple[str, bytes | None, Reason]] = [
+    ("null", None, Reason.NULL_VALUE),
+    ("nothing", b"", Reason.MALFORMED),
+    ("an array", b'[{"id": "a"}]', Reason.NOT_AN_OBJECT),
+    ("a text", b'"a"', Reason.NOT_AN_OBJECT),
+    ("null in JSON", b"null", Reason.NOT_AN_OBJECT),
+    ("two objects", b'{"id": "a"} {"id": "b"}', Reason.MALFORMED),
+    ("half an object", b'{"id": "a"', Reason.MALFORMED),
+    ("a trailing comma", b'{"id": "a",}', Reason.MALFORMED),
+    ("a control character", b'{"id": "a\x00"}', Reason.MALFORMED),
+    ("Latin-1", '{"id": "é"}'.encode("latin-1"), Reason.NOT_UTF8),
+    ("UTF-16", '{"id": "a"}'.encode("utf-16"), Reason.NOT_UTF8),
+    ("UTF-16 that is UTF-8 too", '{"id": "a"}'.encode("utf-16-le"), Reason.MALFORMED),
+    ("a surrogate in UTF-8", b'{"id": "\xed\xa0\x80"}', Reason.NOT_UTF8),
+    ("a byte order mark", b'\xef\xbb\xbf{"id": "a"}', Reason.BYTE_ORDER_MARK),
+    ("no id", b"{}", Reason.MISSING),
+    ("a null id", b'{"id": null}', Reason.MISSING),
+]
+
+
+@pytest.mark.parametrize(("field", "value", "wanted"), ACCEPTED, ids=[f"{field}={value[:40]}" for field, value, _ in ACCEPTED])
+def test_what_a_column_accepts(field: str, value: str, wanted: Any) -> None:
+    found = read(field, value)
+
+    assert found == wanted
+    assert type(found) is type(wanted)
+
+
+@pytest.mark.parametrize(("field", "value", "reason"), REJECTED, ids=[f"{field}={value[:40]}" for field, value, _ in REJECTED])
+def test_what_a_column_rejects(field: str, value: str, reason: Reason) -> None:
+    rejected = rejection(READER, None, f'{{"id": "a", "{field}": {value}}}'.encode())
+
+    assert rejected.reason is reason
+    assert 0 < len(rejected.detail) < 300
+    rejected.detail.encode()
+
+
+@pytest.mark.parametrize(("value", "reason"), [case[1:] for case in WHOLE], ids=[case[0] for case in WHOLE])
+def test_a_record_is_exactly_one_object(value: bytes | None, reason: Reason) -> None:
+    assert rejection(READER, None, value).reason is reason
+
+
+def test_unknown_fields_are_ignored_and_missing_ones_are_null() -> None:
+    assert READER.read(b"\xff", b' {"other": {"a": [1, "x"]}, "id": "a"}\n') == ("a", *[None] * 13)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        (None, b'{"id": 1}', Reason.NULL_KEY),
+        (b"\xff", b'{"id": 1}', Reason.KEY_NOT_UTF8),
+        (b"2", b'{"id": 1}', Reason.KEY_MISMATCH),
+        (b"01", b'{"id": 1}', Reason.KEY_MISMATCH),
+        (b" 1", b'{"id": 1}', Reason.KEY_MISMATCH),
+        (b"", b'{"id": 1}', Reason.KEY_MISMATCH),
+    ],
+)
+def test_a_declared_key_is_the_events_key_field_as_text(key: bytes | None, value: bytes, reason: Reason) -> None:
+    assert rejection(KEYED, key, value).reason is reason
+    assert KEYED.read(b"-7", b'{"id": -7, "name": "x"}') == (-7, "x")
+
+
+def test_a_null_value_deletes_the_key_of_a_compacted_topic() -> None:
+    assert PAGES.read("/ü".encode(), None) == Tombstone("/ü")
+    assert NUMBERED.read(b"-12", None) == Tombstone(-12)
+
+
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [
+        (None, Reason.NULL_KEY),
+        (b"x", Reason.BAD_KEY),
+        (b"-0", Reason.BAD_KEY),
+        (b"+1", Reason.BAD_KEY),
+        (b"1_0", Reason.BAD_KEY),
+        (b"40000", Reason.OUT_OF_RANGE),
+        (b"\xfe", Reason.KEY_NOT_UTF8),
+    ],
+)
+def test_a_tombstone_whose_key_no_event_could_have_is_rejected(key: bytes | None, reason: Reason) -> None:
+    assert rejection(NUMBERED, key, None).reason is reason
+
+
+def test_depth_is_counted_outside_of_texts() -> None:
+    assert read("t", json.dumps("[{" * 500 + '"')) == "[{" * 500 + '"'
+    assert READER.read(None, b'{"id": "a", "other": ' + b"[" * (DEEPEST - 1) + b"]" * (DEEPEST - 1) + b"}") is not None
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5) | st.sampled_from(COLUMNS), inner, max_size=6),
+    max_leaves=20,
+)
+
+
+@given(st.binary() | _JSON.map(lambda value: json.dumps(value).encode()) | _JSON.map(lambda value: json.dumps(value, ensure_ascii=False).encode(errors="surrogatepass")), st.none() | st.binary())
+def test_any_bytes_are_a_row_or_a_reject_with_a_sentence(value: bytes, key: bytes | None) -> None:
+    for reader in (READER, KEYED, PAGES):
+        try:
+            row = reader.read(key, value)
+        except Rejected as rejected:
+            assert rejected.detail.encode()
+        else:
+            assert isinstance(row, tuple)
+
+
+@given(
+    st.fixed_dictionaries(
+        {
+            "id": st.text(st.characters(exclude_categories=["Cs"])),
+            "n": st.none() | st.integers(-(2**63), 2**63 - 1),
+            "x": st.none() | st.floats(allow_nan=False, allow_infinity=False),
+            "flag": st.none() | st.booleans(),
+            "tags": st.none() | st.lists(st.none() | st.text(st.characters(exclude_categories=["Cs"]))),
+        }
+    ),
+    st.booleans(),
+)
+def test_what_was_written_is_what_is_read(event: dict[str, Any], ascii_only: bool) -> None:
+    row = READER.read(None, json.dumps(event, ensure_ascii=ascii_only).encode())
+
+    assert isinstance(row, tuple)
+    assert {name: row[COLUMNS.index(name)] for name in event} == event
+
+
+@given(st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 29)), st.integers(-23 * 60 - 59, 23 * 60 + 59), st.sampled_from("Tt "))  # noqa: DTZ001  # the zone is drawn apart
+def test_a_time_is_its_instant_whatever_its_zone(local: datetime, minutes: int, between: str) -> None:
+    zone = f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}"
+    instant = local.replace(tzinfo=UTC) - timedelta(minutes=minutes)
+
+    assert read("at", json.dumps(local.isoformat(between) + zone)) == (instant - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False), st.sampled_from(["{}", "{:f}", "{:e}"]))
+def test_a_decimal_is_exact_or_rejected(number: Decimal, spelling: str) -> None:
+    text = spelling.format(number).lower().replace("e+", "e")
+    fits = number == round(number, 2) and abs(number) < 10**8 if abs(number) < 10**9 else False
+    try:
+        found = read("price", text)
+    except Rejected as rejected:
+        assert rejected.reason in {Reason.OUT_OF_RANGE, Reason.MALFORMED}
+        assert not fits or rejected.reason is Reason.MALFORMED
+    else:
+        assert found == number
+        assert fits
+
+
+def test_a_float_is_the_nearest_one() -> None:
+    assert read("f", "3.4028234663852886e38") == 3.4028234663852886e38
+    assert math.copysign(1, read("x", "-0.0")) == -1
