@@ -1,0 +1,66 @@
+"""Input that is not valid: every record is folded or rejected with its reason, and every command says what is wrong (I6, I10)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from e2e_shop import V1, order
+from testbed import Testbed, platform
+
+from kappa.log.client import ProducedRecord
+
+pytestmark = [pytest.mark.jvm]
+TOPICS = ["orders", "items"]
+
+
+def assert_tally_adds_up(bed: Testbed) -> None:
+    """I6: per partition, what became of the offsets adds up to their number."""
+    frontier = bed.frontier(bed.live("shop"))
+    assert frontier is not None
+    for topic, partition, offset in frontier.offsets.items():
+        if offset:
+            tally = frontier.tally[topic][partition]
+            assert tally.decoded + tally.duplicate + tally.rejected + tally.tombstone + tally.absent == offset
+
+
+def test_what_is_not_valid_is_rejected_with_its_reason_and_everything_else_is_folded(tmp_path: Path) -> None:
+    wrong = {
+        "malformed_json": b'{"customer": "a"',
+        "not_an_object": b"[1, 2]",
+        "missing_field": b'{"item": "x"}',
+        "wrong_type": b'{"customer": "a", "amount": "7"}',
+        "out_of_range": b'{"customer": "a", "amount": 9223372036854775808}',
+        "repeated_field": b'{"customer": "a", "customer": "a"}',
+        "not_utf8": b'{"customer": "\xff"}',
+        "lone_surrogate": b'{"customer": "a", "item": "\\ud800"}',
+        "bad_format": b'{"customer": "a", "at": "yesterday"}',
+    }
+    with platform(tmp_path / "wröng", shop=V1) as bed:
+        empty = bed.must("deploy", "--yes")
+        assert "serves" in empty.out
+        assert bed.rows("select count(*) as n from by_customer") == [{"n": 0}]
+        log = bed.log
+        log.produce([ProducedRecord(value, key=b"a") for value in wrong.values()], "orders")
+        log.produce([ProducedRecord(b'{"customer": "a"}'), ProducedRecord(None, key=b"a"), ProducedRecord(b'{"customer": "a"}', key=b"b")], "orders")
+        same = 1_700_000_000_000
+        valid = [ProducedRecord(record.value, key=record.key, timestamp_ms=same) for record in (order(1), order(1), order(2, customer="ß\u200b漢字"))]
+        log.produce(valid, "orders")
+        bed.wait_until_folded("shop", log.end(TOPICS))
+
+        reasons = {row["reason"] for row in bed.must("rejects", "shop", "-o", "json").json()}
+        assert reasons >= {*wrong, "null_key", "null_value", "key_mismatch"}
+        assert bed.rows("select customer, orders from by_customer order by orders desc") == [{"customer": "cust-1 é✈", "orders": 2}, {"customer": "ß\u200b漢字", "orders": 1}]
+        assert_tally_adds_up(bed)
+
+        for code, said, command in [
+            (2, "nope", ["produce", "nope", "-"]),
+            (2, "nope", ["query", "select * from nope"]),
+            (2, "nope", ["deploy", "nope", "--yes"]),
+            (2, "undo", ["undo", "--yes"]),
+            (7, "--yes", ["replay", "shop"]),
+        ]:
+            told = bed.kappa(*command, given="{}\n")
+            assert told.code == code, (command, told)
+            assert said in told.err, (command, told)
+        assert bed.state().generation == 1
