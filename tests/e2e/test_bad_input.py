@@ -57,7 +57,7 @@ def test_what_is_not_valid_is_rejected_with_its_reason_and_everything_else_is_fo
             (2, "nope", ["produce", "nope", "-"]),
             (2, "nope", ["query", "select * from nope"]),
             (2, "nope", ["deploy", "nope", "--yes"]),
-            (2, "undo", ["undo", "--yes"]),
+            (2, "served before", ["undo", "--yes"]),
             (7, "--yes", ["replay", "shop"]),
         ]:
             told = bed.kappa(*command, given="{}\n")
