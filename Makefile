@@ -24,8 +24,8 @@ setup: $(STAMP)  ## own venv with pinned packages, Java found, jars fetched, Spa
 demo: setup  ## the whole story on real data, in about six minutes
 	$(BIN)/python -m demo
 
-test: setup  ## every test, with a real broker, Spark and Delta
-	$(BIN)/python -m pytest
+test: setup  ## the tests, with a real broker, Spark and Delta; long sweeps have their own target
+	$(BIN)/python -m pytest -m "not sweep"
 
 check: $(STAMP)  ## lint, format, types, and the tests that need no JVM: under a minute
 	$(BIN)/ruff check .
@@ -33,8 +33,8 @@ check: $(STAMP)  ## lint, format, types, and the tests that need no JVM: under a
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -m "not jvm and not fault and not bench"
 
-faults: setup  ## only the tests that kill processes
-	$(BIN)/python -m pytest -m fault
+faults: setup  ## the tests that kill processes, and the long sweeps
+	$(BIN)/python -m pytest -m "fault or sweep"
 
 clean:  ## removes the venv and what runs have left in this tree; the jar cache of the user stays
 	rm -rf $(VENV) .kappa .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info

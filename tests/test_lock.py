@@ -12,6 +12,7 @@ import pytest
 
 from kappa.errors import Conflict
 from kappa.lock import Lock, is_held
+from kappa.lock import holder as holder_of
 from kappa.process import born
 
 # Takes the lock, starts a child that would outlive it (as a JVM does its Python), says both pids, waits to be killed.
@@ -62,3 +63,36 @@ def test_a_lock_given_up_may_be_taken_again(tmp_path: Path) -> None:
 
     assert not is_held(tmp_path / "lock")
     assert Lock(tmp_path / "lock", what="build b").acquire() is None
+
+
+def test_a_dead_holder_that_shared_its_session_costs_nobody_else_in_it_their_life(tmp_path: Path) -> None:
+    leader = "import signal, subprocess, sys; print(subprocess.Popen([sys.executable, '-c', sys.argv[1], sys.argv[2]]).pid, flush=True); signal.pause()"
+    process = subprocess.Popen([sys.executable, "-c", leader, _HOLDER, str(tmp_path / "lock")], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert process.stdout is not None
+    with process.stdout:
+        held_by, other = int(process.stdout.readline()), int(process.stdout.readline())
+    try:
+        os.kill(held_by, signal.SIGKILL)
+        while is_held(tmp_path / "lock"):
+            pass
+
+        with Lock(tmp_path / "lock", what="build b"):
+            assert born(other) is not None
+    finally:
+        os.kill(other, signal.SIGKILL)
+        process.kill()
+        process.wait()
+
+
+def test_who_holds_a_lock_can_be_asked(tmp_path: Path) -> None:
+    assert holder_of(tmp_path / "lock") is None
+    process, child = holder(tmp_path / "lock")
+    try:
+        found = holder_of(tmp_path / "lock")
+
+        assert found is not None
+        assert found.pid == process.pid
+    finally:
+        process.kill()
+        process.wait()
+        os.kill(child, signal.SIGKILL)

@@ -29,6 +29,10 @@ _REPLAY = "mend the function and deploy it, as a new version: kappa deploy"
 # the causes of an error. (ISO 9075-2, table 38)
 _UNFIT = re.compile(r"(\[[A-Z_.]+\] [^\n]*?) SQLSTATE: (?:22|42)\w{3}")
 
+# What a Python worker says of an error: its frames, indented, and then the error itself.
+_RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t]+.*\n)+(\S.*)")
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+
 
 class Function:
     """A pipeline's function, held to the tables of one build."""
@@ -96,15 +100,11 @@ def user_line(error: BaseException, pipeline: Pipeline) -> str:
 
 def explained(error: Exception, pipeline: Pipeline) -> KappaError | None:
     """An error of an action over the user's rows in a sentence of ours; None where the rows are not to blame."""
-    if not isinstance(error, PySparkException):
-        return None
     text = str(error)
-    if "Traceback (most recent call last)" in text:
-        words = [line for line in text.splitlines() if line.strip()]
-        lines = [line.strip() for line in words if line.strip().startswith('File "') and not _is_ours(line.split('"')[1])]
-        last = next((line.strip() for line in reversed(words) if not line[0].isspace() and "Error" in line.split(":")[0]), "an error")
-        where = lines[-1].split('"')[1] + ":" + lines[-1].split("line ")[1].split(",")[0] if lines else str(pipeline.source)
-        return Broken(f"{where}: pipeline {pipeline.name} raised {last}", hint=_REPLAY)
+    raised = _RAISED.search(text)
+    lines = [(file, line) for file, line in _FRAME.findall(raised[0]) if not _is_ours(file)] if raised is not None else []
+    if raised is not None and lines:
+        return Broken(f"{':'.join(lines[-1])}: pipeline {pipeline.name} raised {raised[1]}", hint=_REPLAY)
     unfit = _UNFIT.search(text)
     if unfit is not None:
         return Broken(
@@ -114,7 +114,9 @@ def explained(error: Exception, pipeline: Pipeline) -> KappaError | None:
     return None
 
 
-def _called_at(error: PySparkException) -> str:
+def _called_at(error: Exception) -> str:
+    if not isinstance(error, PySparkException):
+        return ""
     for context in error.getQueryContext():
         site = context.callSite() if context.contextType().name == "DataFrame" else ""
         file, separator, line = str(site).strip().rpartition(":")

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from kappa.build import Birth, folder
@@ -20,7 +19,7 @@ from kappa.engine.contribution import Function
 from kappa.engine.decoded import DecodedAtSpark, DecodedHere, SeenOf
 from kappa.engine.prepared import Prepared
 from kappa.engine.publisher import Publisher
-from kappa.engine.trouble import translated
+from kappa.engine.trouble import SPARK_ERRORS, translated
 from kappa.errors import Broken
 from kappa.failpoint import failpoint
 from kappa.frontier import Frontier, Tally
@@ -108,7 +107,7 @@ class SliceFolder:
             finally:
                 same_topics.cancel()
                 decoded.close()
-        except PySparkException as error:
+        except SPARK_ERRORS as error:
             raise translated(error, self._pipeline) from error
 
     def _decoded(self, piece: Slice, spark: SparkSession, read: Read, names: list[str], last: Frontier) -> DecodedHere | DecodedAtSpark:

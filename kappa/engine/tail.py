@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -21,7 +20,7 @@ from kappa.engine.legs import Leg
 from kappa.engine.maintenance import Maintenance
 from kappa.engine.publisher import Publisher, Stopping
 from kappa.engine.source import Kafka, batch_bounds, has_begun, read_tail
-from kappa.engine.trouble import translated
+from kappa.engine.trouble import SPARK_ERRORS, translated
 from kappa.errors import KappaError
 from kappa.failpoint import failpoint
 from kappa.log.client import Log
@@ -100,7 +99,7 @@ class Tail:
             self._ended = True
         try:
             query.stop()
-        except PySparkException as error:
+        except SPARK_ERRORS as error:
             print(f"the stream did not stop: {error}", file=sys.stderr, flush=True)
 
     def _reason(self, query: StreamingQuery) -> BaseException:

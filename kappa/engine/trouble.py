@@ -5,24 +5,27 @@ The first two stop a job for good, as the same slice would fail again; after the
 
 from __future__ import annotations
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from kappa.engine.contribution import explained
 from kappa.errors import Broken, KappaError, Unreachable
 from kappa.pipeline import Pipeline
 
+# PySpark gives its own to the errors it knows, and py4j's to all others; so does Delta's Python side.
+SPARK_ERRORS = (PySparkException, Py4JError)
 # How Spark's Kafka source says that offsets it was told to read are not there (any more).
 _LOST = ("data may have been missed", "data may have been lost", "KAFKA_DATA_LOSS", "failOnDataLoss", "OffsetOutOfRange", "some partitions have been deleted", "out of range")
 _AWAY = ("TimeoutException", "DisconnectException", "BrokerNotAvailable", "Failed to construct kafka", "bootstrap", "Connection refused")
 
 
-def translated(error: PySparkException, pipeline: Pipeline) -> KappaError:
+def translated(error: PySparkException | Py4JError, pipeline: Pipeline) -> KappaError:
     """The error that a job ends with."""
     ours = explained(error, pipeline)
     if ours is not None:
         return ours
     text = str(error)
-    first = (text.strip().splitlines() or [type(error).__name__])[0][:500]
+    first = _first_line(text) or type(error).__name__
     if "kafka" in text.lower() and any(word in text for word in _LOST):
         return Broken(
             f"the log no longer has what pipeline {pipeline.name} was about to read: {first}", hint=f"see kappa topics list; kappa replay {pipeline.name} begins at what is there"
@@ -30,3 +33,9 @@ def translated(error: PySparkException, pipeline: Pipeline) -> KappaError:
     if "kafka" in text.lower() and any(word in text for word in _AWAY):
         return Unreachable(f"Spark lost the Kafka broker: {first}", hint="the job is started again by itself; see kappa logs broker")
     return KappaError(f"Spark failed: {first}", hint="the job is started again by itself; kappa logs has all of it")
+
+
+def _first_line(text: str) -> str:
+    # py4j's begin with which call failed, and the Java error comes after a colon.
+    lines = [line.removeprefix(": ") for line in text.strip().splitlines() if not line.startswith("An error occurred while calling")]
+    return lines[0][:500] if lines else ""

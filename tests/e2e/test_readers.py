@@ -102,6 +102,7 @@ def assert_right(bed: Testbed, *, version: int, build: str | None = None) -> Non
 
 
 @pytest.mark.jvm
+@pytest.mark.sweep
 @pytest.mark.timeout(1200)
 def test_readers_see_no_error_no_mix_and_nothing_backward_through_twenty_switches_under_load(tmp_path: Path) -> None:
     with platform(tmp_path / "laden é", shop=V1) as bed:

@@ -63,7 +63,11 @@ FOLDED = {
     writes=[Table("totals", keys=("k", "g"), fold=FOLDED), Table("days", keys=("day",), fold={"rows": count()}), Table("all"), Table("things", latest=LATEST)],
 )
 def everything(events: DataFrame) -> dict[str, DataFrame]:
-    return {"totals": events, "days": events.where("n is not null"), "all": events.select("k", "n", "x", "_topic", "_partition", "_offset", "_key").withColumnsRenamed({"_topic": "topic", "_partition": "p", "_offset": "o", "_key": "key"})}
+    return {
+        "totals": events,
+        "days": events.where("n is not null"),
+        "all": events.select("k", "n", "x", "_topic", "_partition", "_offset", "_key").withColumnsRenamed({"_topic": "topic", "_partition": "p", "_offset": "o", "_key": "key"}),
+    }
 
 
 OUTPUTS = {"totals": EVENT, "days": EVENT, "all": "k string, n bigint, x double, topic string, p int, o bigint, key string"}
@@ -296,7 +300,7 @@ def found(built: Built) -> dict[str, list[Any]]:
 
 def cuts(log: Raw, draw: random.Random, slices: int) -> list[Offsets]:
     """Random vectors on the way from nothing to the end of the log, each partition at its own pace."""
-    ways = {part: sorted(draw.randrange(end + 1) for _ in range(slices - 1)) + [end] for part, end in log.ends.items()}
+    ways = {part: [*sorted(draw.randrange(end + 1) for _ in range(slices - 1)), end] for part, end in log.ends.items()}
     vectors = []
     for number in range(slices):
         vector: dict[str, dict[int, int]] = {}
@@ -427,7 +431,7 @@ def _commit_only(built: Built, log: Raw, piece: Slice, *, tables: tuple[str, ...
     built.slices.writers = tuple(writer for writer in writers if writer.birth.name in tables)
     publish = built.publisher.publish
 
-    class Died(Exception):  # noqa: N818
+    class Died(Exception):
         pass
 
     def die(mark: Mark, versions: object) -> None:

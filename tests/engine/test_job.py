@@ -29,7 +29,7 @@ OUTPUTS = {"totals": "kind string, n bigint, at timestamp, who int", "all": "kin
 
 
 def source(name: str) -> str:
-    return f'''
+    return f"""
         from kappa import Table, Topic, count, max_, pipeline, sum_
 
         EVENTS = Topic("{name}.events", partitions=3, event="kind string, n bigint, at timestamp, who int")
@@ -41,7 +41,7 @@ def source(name: str) -> str:
         )
         def counted(events):
             return {{"totals": events.select("kind", "n", "at", "who"), "all": events.select("kind", "n")}}
-    '''
+    """
 
 
 class Story:
@@ -96,7 +96,7 @@ def served(project: Project, build: str, frontier: Frontier) -> dict[str, Any]:
     return {
         "totals": {kind: (count, n or 0) for kind, count, n in rows("totals", "select kind, rows, n")},
         "all": Counter((kind, n) for kind, n in rows("all", "select kind, n")),
-        "people": dict((who, name) for who, name, deleted in rows("people", "select id, name, _deleted") if not deleted),
+        "people": {who: name for who, name, deleted in rows("people", "select id, name, _deleted") if not deleted},
         "rejects": len(rows("rejects", 'select "offset"')),
     }
 
@@ -315,5 +315,3 @@ def _session(leader: int) -> list[int]:
             if int(fields[3]) == leader and fields[0] != "Z":
                 members.append(int(entry.name))
     return members
-
-

@@ -1,0 +1,76 @@
+"""Legs are written down before they begin, and planned slices are the same after a crash."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kappa.engine.commit import Due, due
+from kappa.engine.legs import Legs, catch_up, has_tail, tail
+from kappa.errors import Broken
+from kappa.mark import Mark, parse_mark
+from kappa.offsets import Offsets
+from kappa.slices import Slice
+from kappa.store import Store
+
+END = Offsets({"t": {0: 100, 1: 50}})
+
+
+def test_a_catch_up_goes_on_with_the_slice_that_a_crash_has_cut_short(tmp_path: Path) -> None:
+    legs = Legs(Store(tmp_path), "b")
+    legs.begin(catch_up(1, Offsets(), END, at_most=50))
+    leg = legs.last()
+    assert leg is not None
+    all_of_it = list(leg.slices_after(Offsets()))
+
+    assert [piece.number for piece in all_of_it] == [0, 1, 2]
+    assert all_of_it[-1].end == END
+    assert list(leg.slices_after(all_of_it[0].end)) == all_of_it[1:]
+    assert list(leg.slices_after(END)) == []
+
+
+def test_a_build_has_a_tail_as_soon_as_it_is_written_down(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    assert not has_tail(store, "b")
+    Legs(store, "b").begin(catch_up(1, Offsets(), END, at_most=50))
+    assert not has_tail(store, "b")
+    Legs(store, "b").begin(tail(2, END))
+    assert has_tail(store, "b")
+
+
+def test_two_processes_do_not_begin_the_same_leg(tmp_path: Path) -> None:
+    legs = Legs(Store(tmp_path), "b")
+    legs.begin(tail(1, END))
+
+    with pytest.raises(Broken, match="begun by another process"):
+        legs.begin(tail(1, END))
+
+
+def mark(leg: int, number: int, start: int, end: int) -> Mark:
+    return Mark("b", "t", leg, number, Offsets({"t": {0: start}}), Offsets({"t": {0: end}}))
+
+
+def piece(leg: int, number: int, start: int, end: int) -> Slice:
+    return Slice(leg, number, Offsets({"t": {0: start}}), Offsets({"t": {0: end, 1: 0}}))
+
+
+def test_a_slice_is_folded_where_it_follows_and_skipped_where_it_is_there() -> None:
+    assert due(mark(1, 4, 5, 9), piece(1, 5, 9, 12)) is Due.FOLD
+    assert due(mark(1, 4, 5, 9), piece(2, 0, 9, 12)) is Due.FOLD
+    assert due(mark(1, 4, 5, 9), piece(1, 4, 5, 9)) is Due.SKIP
+
+
+@pytest.mark.parametrize("stray", [piece(1, 5, 8, 12), piece(1, 5, 10, 12), piece(1, 4, 5, 10), piece(1, 4, 4, 9), piece(1, 3, 9, 12), piece(1, 4, 9, 12)])
+def test_any_other_slice_stops_the_job(stray: Slice) -> None:
+    with pytest.raises(Broken, match="has folded up to"):
+        due(mark(1, 4, 5, 9), stray)
+
+
+def test_a_mark_is_read_as_it_was_written() -> None:
+    made = mark(1, 4, 5, 9)
+
+    assert parse_mark(made.to_json(), where="here") == made
+    for damaged in (None, "", "{}", "[]", made.to_json()[:-5]):
+        with pytest.raises(Broken):
+            parse_mark(damaged, where="here")

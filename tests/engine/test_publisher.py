@@ -1,0 +1,160 @@
+"""What readers may see moves on only when nobody holds it, and only by the newest process of a build."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kappa.build import Birth
+from kappa.engine.publisher import Publisher, Stopping
+from kappa.errors import Broken
+from kappa.frontier import Frontier, Frontiers
+from kappa.journal import Abandoned, Held, Journal, Record, Released
+from kappa.mark import Mark
+from kappa.offsets import Offsets
+from kappa.store import Store
+
+BIRTH = Birth("b", "p", "v", {}, 1, {}, "m", (), (), {}, {}, {}, "", "")
+FIRST = Frontier(number=1, build="b", epoch=1, offsets=Offsets(), versions={"t": 0}, published_at="")
+
+
+def mark(offset: int) -> Mark:
+    return Mark("b", "t", 1, offset, Offsets({"x": {0: offset - 1}}), Offsets({"x": {0: offset}}))
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path)
+
+
+def begun(store: Store, clock: Clock | None = None) -> Publisher:
+    publisher = Publisher(store, BIRTH, hold_seconds=10, clock=clock or Clock())
+    publisher.take_over(FIRST)
+    return publisher
+
+
+def held(store: Store, number: int, build: str = "b") -> Record:
+    record = Journal(store).append(number, Held(rollout=1, build=build, attempt=1))
+    assert record is not None
+    return record
+
+
+def test_a_new_process_says_the_same_again_under_its_own_epoch(store: Store) -> None:
+    begun(store).publish(mark(5), {"t": 1})
+
+    newest = begun(store).newest
+
+    assert (newest.number, newest.epoch, newest.offsets, newest.versions) == (3, 2, Offsets({"x": {0: 5}}), {"t": 1})
+
+
+def test_a_late_word_of_a_dead_process_is_refused(store: Store) -> None:
+    dead = begun(store)
+    begun(store)
+
+    with pytest.raises(Broken, match="published by another process"):
+        dead.publish(mark(5), {"t": 1})
+
+    assert (_newest(store).epoch, _newest(store).offsets) == (2, Offsets())
+
+
+def test_a_hold_is_acknowledged_once_at_the_offsets_that_stand(store: Store) -> None:
+    publisher = begun(store)
+    publisher.publish(mark(5), {"t": 1})
+    hold = held(store, 1)
+
+    publisher.look()
+    publisher.look()
+
+    assert publisher.is_held()
+    assert _newest(store) == replace(publisher.newest, number=3, hold=hold.number, offsets=Offsets({"x": {0: 5}}))
+
+
+def test_nothing_is_published_until_the_hold_ends(store: Store) -> None:
+    publisher = begun(store)
+    held(store, 1)
+    publisher.look()
+    publishing = threading.Thread(target=publisher.publish, args=(mark(6), {"t": 2}))
+    publishing.start()
+    publishing.join(0.3)
+    assert publishing.is_alive()
+    assert _newest(store).offsets == Offsets()
+
+    Journal(store).append(2, Abandoned(rollout=1, reason="enough"))
+    publishing.join(10)
+
+    assert not publishing.is_alive()
+    assert (_newest(store).offsets, _newest(store).hold) == (Offsets({"x": {0: 6}}), None)
+
+
+def test_a_hold_that_lasts_too_long_is_released_by_a_record(store: Store) -> None:
+    clock = Clock()
+    publisher = begun(store, clock)
+    held(store, 1)
+    publisher.look()
+    clock.now = 9.9
+    publisher.look()
+    assert Journal(store).get(2) is None
+
+    clock.now = 10.0
+    publisher.look()
+
+    record = Journal(store).get(2)
+    assert record is not None
+    assert isinstance(record.event, Released)
+    assert record.event.hold == 1
+    assert not publisher.is_held()
+
+
+def test_a_release_whose_number_is_taken_looks_at_what_stands_there(store: Store) -> None:
+    clock = Clock()
+    publisher = begun(store, clock)
+    held(store, 1)
+    publisher.look()
+    Journal(store).append(2, Abandoned(rollout=1, reason="just in time"))
+
+    clock.now = 60
+    publisher.look()
+
+    assert Journal(store).get(3) is None
+    assert not publisher.is_held()
+
+
+def test_a_hold_of_another_build_is_no_hold(store: Store) -> None:
+    publisher = begun(store)
+    held(store, 1, build="another")
+
+    assert publisher.publish(mark(5), {"t": 1}).number == 2
+
+
+def test_a_process_that_begins_while_a_hold_is_open_acknowledges_it(store: Store) -> None:
+    begun(store)
+    held(store, 1)
+
+    assert begun(store).newest.hold == 1
+
+
+def test_who_is_asked_to_stop_while_held_publishes_nothing(store: Store) -> None:
+    publisher = begun(store)
+    held(store, 1)
+    publisher.stop()
+
+    with pytest.raises(Stopping):
+        publisher.publish(mark(5), {"t": 1})
+
+    assert _newest(store).offsets == Offsets()
+
+
+def _newest(store: Store) -> Frontier:
+    newest = Frontiers(store, "b").newest()
+    assert newest is not None
+    return newest

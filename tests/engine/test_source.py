@@ -1,0 +1,62 @@
+"""How Kafka is read: by exact bounds, with settings that nobody can undo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kappa.engine.source import Kafka, _options, batch_bounds, has_begun, java_options
+from kappa.errors import Damaged
+from kappa.offsets import Offsets
+
+START = Offsets({"t": {0: 3, 1: 0}})
+
+
+def planned(checkpoint: Path, batch: int, ends: str, version: str = "v1") -> None:
+    (checkpoint / "offsets").mkdir(parents=True, exist_ok=True)
+    (checkpoint / "offsets" / str(batch)).write_text(f'{version}\n{{"batchWatermarkMs":0}}\n{ends}')
+
+
+def test_a_batch_goes_from_the_end_of_the_one_before_to_its_own(tmp_path: Path) -> None:
+    planned(tmp_path, 0, '{"t":{"0":5,"1":1}}')
+    planned(tmp_path, 1, '{"t":{"0":9,"1":1,"2":4}}')
+
+    assert batch_bounds(tmp_path, 0, START) == (START, Offsets({"t": {0: 5, 1: 1}}))
+    assert batch_bounds(tmp_path, 1, START) == (Offsets({"t": {0: 5, 1: 1}}), Offsets({"t": {0: 9, 1: 1, 2: 4}}))
+
+
+def test_a_checkpoint_has_begun_with_its_first_planned_batch(tmp_path: Path) -> None:
+    assert not has_begun(tmp_path)
+    planned(tmp_path, 0, "{}")
+    assert has_begun(tmp_path)
+
+
+def test_a_checkpoint_of_another_form_stops_the_job(tmp_path: Path) -> None:
+    planned(tmp_path, 0, '{"t":{"0":5}}', version="v2")
+
+    with pytest.raises(Damaged, match="version v2"):
+        batch_bounds(tmp_path, 0, START)
+    with pytest.raises(Damaged, match="cannot be read"):
+        batch_bounds(tmp_path, 7, START)
+
+
+def test_what_makes_a_read_exact_cannot_be_set_otherwise() -> None:
+    options = _options(Kafka("real:9092", {"isolation.level": "read_uncommitted", "bootstrap.servers": "other:1", "max.poll.records": "5"}))
+
+    assert options["kafka.isolation.level"] == "read_committed"
+    assert options["kafka.bootstrap.servers"] == "real:9092"
+    assert options["kafka.max.poll.records"] == "5"
+    assert options["failOnDataLoss"] == "true"
+
+
+def test_librdkafkas_names_are_javas() -> None:
+    given = {"security.protocol": "sasl_ssl", "sasl.mechanisms": "SCRAM-SHA-512", "sasl.username": "me", "sasl.password": 'a"b\\', "ssl.ca.location": "/ca.pem"}
+
+    assert java_options(given) == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": r'org.apache.kafka.common.security.scram.ScramLoginModule required username="me" password="a\"b\\";',
+        "ssl.truststore.location": "/ca.pem",
+        "ssl.truststore.type": "PEM",
+    }
