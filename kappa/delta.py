@@ -37,6 +37,8 @@ _PROPERTIES = {
 _OURS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _PACKED = WriterProperties(compression="ZSTD")
 _LOG = "_delta_log"
+# Between two checkpoints of a table lie seconds at least, so a second look nearly always finds the log at rest.
+_LOOKS = 5
 _VERSION = re.compile(r"(\d{20})\.")
 # Delta's names for its types where they differ from Spark's simple ones.
 _SIMPLE = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
@@ -153,12 +155,12 @@ def ensure_table(path: str, columns: Iterable[tuple[str, str]], mark: Mark) -> S
 
 def files(path: str, version: int) -> tuple[str, ...]:
     """The exact data files of one version, as absolute paths. Raises Damaged where that version is not there (any more)."""
-    return tuple(sorted(_local(uri) for uri in _told(_at(path, version).file_uris, f"the files of {path} version {version} could not be listed")))
+    return _looked(lambda: tuple(sorted(_local(uri) for uri in _told(_at(path, version).file_uris, f"the files of {path} version {version} could not be listed"))))
 
 
 def schema(path: str, version: int) -> tuple[tuple[str, str], ...]:
     """The columns of one version: (name, Spark's simple type)."""
-    fields = json.loads(_at(path, version).schema().to_json())["fields"]
+    fields = json.loads(_looked(lambda: _at(path, version).schema().to_json()))["fields"]
     return tuple((str(field["name"]), _simple(field["type"])) for field in fields)
 
 
@@ -234,6 +236,20 @@ def _open(path: str) -> DeltaTable:
         raise
     except (DeltaError, OSError) as error:
         raise Damaged(f"table {path} cannot be opened: {_first_line(error)}", hint="kappa replay makes a new build of it") from error
+
+
+def _looked(look: Callable[[], _Answer]) -> _Answer:
+    """What a look at a pinned version gives, looked for again where the log moved meanwhile.
+
+    A job may delete log files that its newest checkpoint has made needless while a reader, who listed the log before that
+    checkpoint was there, is about to read them. The version itself is kept, and is read from the checkpoint then.
+    """
+    for _ in range(_LOOKS - 1):
+        try:
+            return look()
+        except KappaError:
+            continue
+    return look()
 
 
 def _at(path: str, version: int) -> DeltaTable:
