@@ -17,6 +17,7 @@ pytestmark = pytest.mark.jvm
 SHORT = ["--flights", "40000", "--rate", "300"]
 
 
+@pytest.mark.sweep
 @pytest.mark.timeout(1800)
 def test_all_of_it_holds_and_nothing_is_left(tmp_path: Path) -> None:
     told = subprocess.run(
