@@ -20,7 +20,7 @@ from replay.rollout import Phase, Rollout
 from serving.catalog import pin
 from serving.query import connect
 
-pytestmark = [pytest.mark.jvm, pytest.mark.fault, pytest.mark.sweep, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.jvm, pytest.mark.fault, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture(scope="module")
