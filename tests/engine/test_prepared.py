@@ -1,0 +1,110 @@
+"""The plan of small slices is made once and gives each slice's own rows; what would make it repeat old ones is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from kappa import Pipeline, Table, Topic, count, pipeline
+from kappa.arrow import arrow_schema
+from kappa.columns import parse_columns
+from kappa.engine.decode import event_columns
+from kappa.errors import Broken
+from kappa.shape import table_births
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kappa.engine.prepared import Prepared
+
+pytestmark = pytest.mark.jvm
+
+EVENTS = Topic("events", event="k string, n int")
+
+
+def declared(function: Callable[[DataFrame], dict[str, DataFrame]]) -> Pipeline:
+    made = pipeline(reads={"events": EVENTS}, writes=[Table("totals", keys=("k",), fold={"rows": count()}), Table("all")])(function)
+    assert isinstance(made, Pipeline)
+    return made
+
+
+def prepared(spark: SparkSession, made: Pipeline, folder: Path) -> Prepared:
+    from kappa.engine.contribution import Function
+    from kappa.engine.prepared import Prepared
+
+    columns = {column.name: column.type for column in parse_columns("k string, n int")}
+    births = {table.name: table for table in table_births(made, {"totals": columns, "all": columns})}
+    return Prepared(spark, made, Function(made, births), births, folder)
+
+
+def rows(*events: tuple[str | None, int | None]) -> dict[str, pa.Table]:
+    plain = [{"k": k, "n": n} for k, n in events]
+    return {"events": pa.Table.from_pylist(plain, schema=arrow_schema(event_columns(EVENTS)))}
+
+
+def plain(table: pa.Table) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row.values()) for row in table.to_pylist()), key=repr)
+
+
+def test_each_run_sees_the_rows_that_are_put_then(spark: SparkSession, tmp_path: Path) -> None:
+    def function(events: DataFrame) -> dict[str, DataFrame]:
+        return {"totals": events.where("n > 0").union(events.where("n = 1")).select("k", "n"), "all": events.select("k", "n")}
+
+    plan = prepared(spark, declared(function), tmp_path)
+
+    first = plan.run(rows(("a", 1), ("a", 2), (None, 3), ("b", 0)))
+    assert plain(first["totals"]) == [("a", 3), (None, 1)]
+    assert plain(first["all"]) == [("a", 1), ("a", 2), ("b", 0), (None, 3)]
+    second = plan.run(rows(("c", 5)))
+    assert (plain(second["totals"]), plain(second["all"])) == ([("c", 1)], [("c", 5)])
+    assert plain(plan.run({})["all"]) == []
+
+
+@pytest.mark.parametrize("keeps", [lambda frame: frame.cache(), lambda frame: frame.repartition(2)])
+def test_a_function_that_keeps_rows_between_runs_is_refused(spark: SparkSession, tmp_path: Path, keeps: Callable[[DataFrame], DataFrame]) -> None:
+    def function(events: DataFrame) -> dict[str, DataFrame]:
+        kept = keeps(events.select("k", "n"))
+        return {"totals": kept, "all": kept}
+
+    with pytest.raises(Broken, match="keeps or moves rows between runs"):
+        prepared(spark, declared(function), tmp_path)
+
+
+def test_an_error_on_a_row_names_the_users_line(spark: SparkSession, tmp_path: Path) -> None:
+    from pyspark.sql import functions as F
+
+    from kappa.engine.trouble import SPARK_ERRORS, translated
+
+    inverse = F.udf(lambda n: 1 // n, "int")
+
+    def by_udf(events: DataFrame) -> dict[str, DataFrame]:
+        made = events.select("k", inverse("n").alias("n"))
+        return {"totals": made, "all": made}
+
+    def by_cast(events: DataFrame) -> dict[str, DataFrame]:
+        made = events.select("k", F.col("k").cast("int").alias("n"))
+        return {"totals": made, "all": made}
+
+    for function, said in (
+        (by_udf, r"test_prepared\.py:\d+: pipeline by_udf raised ZeroDivisionError"),
+        (by_cast, r"test_prepared\.py:\d+: pipeline by_cast failed on a row: \[CAST_INVALID_INPUT\]"),
+    ):
+        made = declared(function)
+        with pytest.raises(SPARK_ERRORS) as raised:
+            prepared(spark, made, tmp_path).run(rows(("x", 0)))
+        assert isinstance(translated(raised.value, made), Broken)
+        with pytest.raises(Broken, match=said):
+            raise translated(raised.value, made)
+
+
+def test_a_function_that_returns_other_columns_than_at_birth_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    def function(events: DataFrame) -> dict[str, DataFrame]:
+        return {"totals": events, "all": events.selectExpr("k", "cast(n as bigint) as n")}
+
+    with pytest.raises(Broken, match="returns k string, n bigint for table all, which was born with k string, n int"):
+        prepared(spark, declared(function), tmp_path)
