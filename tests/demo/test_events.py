@@ -33,7 +33,7 @@ def test_a_key_is_in_one_partition_and_is_repeated_by_the_value() -> None:
         assert event.partition == partition(event.topic, event.key) < PARTITIONS[event.topic]
         if event.value is not None and event.valid:
             document = json.loads(event.value)
-            assert event.key == document[{"flights": "id", "planes": "tailnum", "airlines": "carrier"}[event.topic]]
+            assert event.key == document[{"flights": "id", "planes": "tailnum", "airlines": "carrier", "airports": "faa"}[event.topic]]
 
 
 def test_updates_tombstones_cancellations_and_rubbish_are_among_them() -> None:
@@ -42,6 +42,7 @@ def test_updates_tombstones_cancellations_and_rubbish_are_among_them() -> None:
 
     assert kinds["planes", True, True] > 0
     assert kinds["airlines", True, True] > 0
+    assert (kinds["airports", False, True], kinds["airports", True, True]) == (1_458, 1)
     assert kinds["flights", False, False] == 4
     assert sum(1 for event in events if event.topic == "airlines" and event.key == "FL") == 2
     assert any(json.loads(event.value)["dep_time"] is None for event in events if event.topic == "flights" and event.valid and event.value)
