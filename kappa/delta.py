@@ -12,17 +12,18 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote
 
-import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction, WriterProperties, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from kappa.arrow import arrow_schema
 from kappa.errors import Broken, Damaged, KappaError, UsageError
 from kappa.mark import Mark, parse_mark
 from kappa.merge import Merge
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _Answer = TypeVar("_Answer")
 
@@ -118,6 +119,8 @@ class StoredTable:
 
     def file_sizes(self) -> tuple[int, ...]:
         """The sizes of the files of this version, in bytes."""
+        import pyarrow as pa  # noqa: PLC0415  # takes 0.13 s to import, and who only reads needs none of it
+
         return tuple(int(size) for size in pa.table(self._table.get_add_actions(flatten=True)).column("size_bytes").to_pylist())
 
     def compact(self, mark: Mark, *, target_bytes: int) -> None:
@@ -145,6 +148,8 @@ def ensure_table(path: str, columns: Iterable[tuple[str, str]], mark: Mark) -> S
     try:
         return StoredTable(path, _open(path))
     except TableNotFoundError:
+        from kappa.arrow import arrow_schema  # noqa: PLC0415  # likewise
+
         schema = arrow_schema(columns)
     made = _told(
         lambda: DeltaTable.create(_url(path), schema, configuration=dict(_PROPERTIES), commit_properties=_properties(mark, None), post_commithook_properties=_OURS),
@@ -262,7 +267,7 @@ def _at(path: str, version: int) -> DeltaTable:
 def _told(act: Callable[[], _Answer], otherwise: str) -> _Answer:
     try:
         return act()
-    except (DeltaError, OSError, ValueError, pa.ArrowException) as error:
+    except (DeltaError, OSError, ValueError) as error:
         text = str(error)
         # Casts and decimals that overflow are refused by DataFusion in these words.
         if "out of range" in text or "too large to store" in text or "Overflow" in text:

@@ -9,17 +9,13 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import signal
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from kappa.errors import Broken, Conflict
-
-# A killed process is gone within milliseconds, unless the kernel waits for a disk.
-_GONE_SECONDS = 30.0
+from kappa.process import boot, ensure_session_gone, started
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +54,7 @@ class Lock:
         before = _read(handle)
         if before is not None:
             _end_session(before)
-        me = Holder(os.getpid(), os.getsid(0), _started(os.getpid()) or 0, _boot())
+        me = Holder(os.getpid(), os.getsid(0), started(os.getpid()) or 0, boot())
         os.ftruncate(handle, 0)
         os.pwrite(handle, json.dumps(asdict(me)).encode(), 0)
         self._file = handle
@@ -106,54 +102,17 @@ def holder(path: Path) -> Holder | None:
 
 
 def _end_session(holder: Holder) -> None:
-    if holder.boot != _boot() or holder.session == os.getsid(0):
+    if holder.boot != boot() or holder.session == os.getsid(0):
         return
     # One who does not lead its session shares it with others (a shell's other jobs), and they are none of ours.
     if holder.pid != holder.session:
         return
     # After a container's restart the boot is the same and ids begin anew: another leader makes it another session.
-    if _started(holder.session) not in {None, holder.started}:
+    if started(holder.session) not in {None, holder.started}:
         return
-    deadline = time.monotonic() + _GONE_SECONDS
-    while left := _members(holder):
-        for pid in left:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        if time.monotonic() > deadline:
-            raise Broken(f"process {left[0]} of the last holder cannot be killed", hint="it may wait for a disk; look at it with ps")
-        time.sleep(0.01)
-
-
-def _members(holder: Holder) -> list[int]:
-    # A session's id is not given to a new process while any member lives, so the id alone tells; members that began
-    # before the holder did are not its children, and zombies can do nothing any more.
-    members = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            fields = _stat(int(entry.name))
-            if fields is not None and fields[0] != "Z" and int(fields[3]) == holder.session and int(fields[19]) >= holder.started:
-                members.append(int(entry.name))
-    return members
-
-
-def _stat(pid: int) -> list[str] | None:
-    # proc(5): the command's name is in brackets and may hold anything, so count from the last bracket (state = 0).
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    return text[text.rindex(")") + 2 :].split()
-
-
-def _started(pid: int) -> int | None:
-    fields = _stat(pid)
-    return None if fields is None else int(fields[19])
-
-
-def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+    # Members that began before the holder did are not its children.
+    if not ensure_session_gone(holder.session, since=holder.started):
+        raise Broken(f"what process {holder.pid} has left behind cannot be killed", hint=f"it may wait for a disk; look at it with ps -s {holder.session}")
 
 
 def _read(handle: int) -> Holder | None:

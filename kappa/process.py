@@ -42,13 +42,21 @@ def process_id(pid: int) -> ProcessId | None:
 
 def born(pid: int) -> str | None:
     """When a process was born, in the kernel's words, or None where it is not there (or only its exit code is)."""
-    try:
-        # Fields are counted behind the last parenthesis: the program's name may hold anything. (proc_pid_stat(5))
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
-    except OSError:
+    found = started(pid)
+    if found is None:
         return None if Path("/proc/self/stat").exists() else _born_by_ps(pid)
-    return None if fields[0] in "ZX" else f"{boot} {fields[19]}"
+    return f"{boot()} {found}"
+
+
+def started(pid: int) -> int | None:
+    """When a process was born, in clock ticks since boot; None where it is not there (or only its exit code is)."""
+    fields = _stat(pid)
+    return None if fields is None else int(fields[19])
+
+
+def boot() -> str:
+    """The id of the machine's boot: process ids and times of birth mean something within one only."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
 
 
 def start_tied(command: Sequence[str], *, output: IO[bytes], environment: Mapping[str, str] | None = None, folder: Path | None = None) -> subprocess.Popen[bytes]:
@@ -80,14 +88,14 @@ def kill_and_see_gone(process: ProcessId, *, patience_seconds: float = 10.0) -> 
     return True
 
 
-def ensure_session_gone(session: int, *, patience_seconds: float = 30.0) -> bool:
-    """Kills every process of a session and waits until none is left; False where one will not go.
+def ensure_session_gone(session: int, *, since: int = 0, patience_seconds: float = 30.0) -> bool:
+    """Kills every process of a session born at or after `since` (clock ticks since boot), and waits until none is left.
 
-    A session's id is not given to another process while any member lives: right after its leader has ended, it names
-    what the leader has left behind (a job's JVM, Spark's Python workers), whatever process groups those have made.
+    False where one will not go. A session's id is not given to another process while any member lives: it names what its
+    leader has left behind (a job's JVM, Spark's Python workers), whatever process groups those have made.
     """
     deadline = time.monotonic() + patience_seconds
-    while members := _members(session):
+    while members := _members(session, since):
         for pid in members:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -97,16 +105,19 @@ def ensure_session_gone(session: int, *, patience_seconds: float = 30.0) -> bool
     return True
 
 
-def _members(session: int) -> list[int]:
-    members = []
-    for entry in Path("/proc").iterdir():
-        # Field 4 behind the name is the session; a zombie can do nothing any more, and may never be reaped. (proc_pid_stat(5))
-        with contextlib.suppress(OSError):
-            if entry.name.isdigit():
-                fields = (entry / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-                if fields[0] not in "ZX" and fields[3] == str(session):
-                    members.append(int(entry.name))
-    return members
+def _members(session: int, since: int) -> list[int]:
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return [pid for pid in pids if (fields := _stat(pid)) is not None and int(fields[3]) == session and int(fields[19]) >= since]
+
+
+def _stat(pid: int) -> list[str] | None:
+    # Fields are counted behind the last parenthesis, since the program's name may hold anything (proc_pid_stat(5)). A
+    # zombie can do nothing any more, and may never be reaped.
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else fields
 
 
 def _born_by_ps(pid: int) -> str | None:
