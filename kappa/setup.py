@@ -1,6 +1,6 @@
 """What has to be on the machine before the first run: Java, the jars, the class archive.
 
-Run it with `python -m kappa.setup`. Done once it takes two or three minutes, done again less than a second.
+Run it with `python -m kappa.setup` in a project: `[jars]` of its settings says where jars come from. Done once it takes two or three minutes, done again less than a second.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from kappa.engine.cds import archive_path, ensure_archive
 from kappa.errors import KappaError
 from kappa.java import find_java, locate_java
 from kappa.log.jars import Jars, ensure_jars
+from kappa.settings import JarsSettings, load_settings
 
 
-def set_up(console: Console, *, cache: Path | None = None, repository: str | None = None) -> Jars:
+def set_up(console: Console, settings: JarsSettings) -> Jars:
     """Makes sure that all of it is there. Raises KappaError where it can't be; without the archive it goes on."""
     java = find_java()
-    jars = ensure_jars(java, cache=cache, repository=repository)
+    jars = ensure_jars(java, cache=settings.cache, repository=settings.repository)
     if not archive_path(jars, locate_java()).exists():
         with console.status("recording Spark's class archive (once, a minute or two)"):
             try:
@@ -34,7 +35,7 @@ def main() -> int:
     """The command: prints to stderr, answers by its exit code."""
     console = Console(stderr=True)
     try:
-        set_up(console)
+        set_up(console, load_settings(Path.cwd()).jars)
     except KappaError as error:
         console.print(f"{error.message}\n{error.hint}".strip(), soft_wrap=True)
         return int(error.exit_code)
