@@ -56,3 +56,10 @@ def test_the_files_that_the_readme_names_in_its_tree_are_there() -> None:
     paths = [line.split()[0] for line in tree.splitlines() if line and not line.startswith(" ")]
     assert paths
     assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_the_tests_that_the_design_names_are_there() -> None:
+    named = set(re.findall(r"`(tests/[\w/]+\.py)`", (ROOT / "docs" / "design.md").read_text(encoding="utf-8")))
+
+    assert named
+    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
