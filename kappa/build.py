@@ -87,6 +87,11 @@ class Birth:
 _BIRTH = TypeAdapter(Birth)
 
 
+def comparable_topics(one: Birth, other: Birth) -> frozenset[str]:
+    """The topics that both builds read: same name and same id. Offsets of others say nothing of one another."""
+    return frozenset(name for name, topic_id in one.topic_ids.items() if other.topic_ids.get(name) == topic_id)
+
+
 def new_build_id(pipeline: str) -> str:
     """A name for a new build, never used before: the pipeline's, and random letters."""
     return f"{pipeline}-{secrets.token_hex(3)}"

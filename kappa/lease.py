@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -52,6 +52,19 @@ def ensure_lease(store: Store, lease: Lease) -> None:
 def ensure_released(store: Store, lease_id: str) -> None:
     """Gives a lease up; one that is not there is given up already."""
     store.delete(_name(lease_id))
+
+
+def ensure_renewed(store: Store, lease_id: str, *, now: float, seconds: float) -> bool:
+    """Makes a lease longer where a third of its time has passed; False where it has ended, so that what it pinned may be gone.
+
+    Only a living lease is made longer: what an ended one pinned may have been collected already.
+    """
+    lease = read_lease(store, lease_id)
+    if lease is None or now >= lease.expires_at:
+        return False
+    if lease.expires_at - now < seconds * 2 / 3:
+        ensure_lease(store, replace(lease, expires_at=now + seconds))
+    return True
 
 
 def read_lease(store: Store, lease_id: str) -> Lease | None:

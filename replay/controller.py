@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, assert_never
 
-from kappa.build import read_birth
+from kappa.build import comparable_topics, read_birth
 from kappa.engine.legs import has_tail
 from kappa.errors import Broken, Conflict, KappaError, UsageError
 from kappa.failpoint import failpoint
@@ -20,7 +20,7 @@ from kappa.offsets import Offsets
 from kappa.settings import RolloutSettings
 from kappa.stopped import Stopped
 from kappa.store import Store
-from replay.promote import comparable_topics, ensure_acknowledged, next_promote_step
+from replay.promote import ensure_acknowledged, next_promote_step
 from replay.retire import ensure_data_deleted, ensure_orphans_deleted
 from replay.rollout import Phase, Rollout, State, advance, check_may_follow, fold
 from replay.step import Acknowledge, Append, Sight, StartVerification, Step, Wait

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kappa.build import Birth, folder
+from kappa.build import folder
 from kappa.errors import Broken, Damaged
 from kappa.frontier import Frontier, Frontiers
 from kappa.journal import Failed, Held, Receipt, Served, now
@@ -50,11 +50,6 @@ def next_promote_step(sight: Sight, rules: RolloutSettings) -> Step:
     if not sight.target_reached:
         return Wait(f"build {rollout.build} to come near build {live_build}")
     return Append(Held(rollout.number, live_build, rollout.attempts + 1))
-
-
-def comparable_topics(one: Birth, other: Birth) -> frozenset[str]:
-    """The topics that both builds read: same name and same id. Offsets of others say nothing of one another."""
-    return frozenset(name for name, topic_id in one.topic_ids.items() if other.topic_ids.get(name) == topic_id)
 
 
 def reaches(candidate: Offsets, live: Offsets, topics: frozenset[str]) -> bool:

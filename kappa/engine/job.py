@@ -1,8 +1,8 @@
 """A job process: folds the log into the tables of one build, until it is asked to stop or a law does not hold.
 
-    python -m kappa.engine.job --project DIR --root ROOT --bootstrap HOST:PORT --build BUILD --leg catch-up|tail
+    python -m kappa.engine.job --project DIR --root ROOT --bootstrap HOST:PORT --build BUILD --leg catch-up|alignment|tail
 
-Exit code 0: asked to stop (SIGTERM), or the catch-up is at its end. Anything else is an error, said on stderr. One that a
+Exit code 0: asked to stop (SIGTERM), or the bounded legs are at their end. Anything else is an error, said on stderr. One that a
 restart would not help (a law, a user's mistake) is also left in the build's `stopped.json`; whoever starts jobs starts this
 one again after any other. Read next: engine/catch_up.py and engine/tail.py.
 """
@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 
 from kappa.artifact import load_snapshot
 from kappa.build import Birth, folder, read_birth
+from kappa.engine.align import Aligner
 from kappa.engine.catch_up import CatchUp
 from kappa.engine.fold_slice import SliceFolder
 from kappa.engine.legs import LegKind, Legs, tail
@@ -82,20 +83,21 @@ class Job:
             publisher.take_over(slices.first_frontier())
             maintenance = Maintenance(self._store, self._build, slices.writers, publisher, seconds=self._settings.engine.maintenance_seconds)
             match kind:
-                case LegKind.CATCH_UP:
-                    self._catch_up(birth, slices, publisher, maintenance, log)
+                case LegKind.CATCH_UP | LegKind.ALIGNMENT:
+                    self._catch_up(birth, slices, publisher, maintenance, log, again=kind is LegKind.ALIGNMENT)
                 case LegKind.TAIL:
                     self._tail(pipeline, slices, publisher, maintenance, log)
         finally:
             slices.close()
 
-    def _catch_up(self, birth: Birth, slices: SliceFolder, publisher: Publisher, maintenance: Maintenance, log: Log) -> None:
+    def _catch_up(self, birth: Birth, slices: SliceFolder, publisher: Publisher, maintenance: Maintenance, log: Log, *, again: bool) -> None:
         engine = self._settings.engine
         topics = tuple(topic.name for topic in birth.topics)
-        runner = CatchUp(Legs(self._store, self._build), slices, publisher, maintenance, log=log, kafka=self._kafka, topics=topics)
+        aligner = Aligner(self._store, birth, lease_seconds=self._settings.rollout.lease_seconds)
+        runner = CatchUp(Legs(self._store, self._build), slices, publisher, maintenance, aligner, log=log, kafka=self._kafka, topics=topics)
         with _Session(self._store, self._settings, self._build, Profile.CATCH_UP) as session:
             ensure_not_stopped(self._store, self._build)
-            runner.run(session, self._stop, slice_records=engine.slice_records, small=engine.tail_records)
+            runner.run(session, self._stop, slice_records=engine.slice_records, small=engine.tail_records, again=again)
 
     def _tail(self, pipeline: Pipeline, slices: SliceFolder, publisher: Publisher, maintenance: Maintenance, log: Log) -> None:
         legs = Legs(self._store, self._build)

@@ -1,7 +1,8 @@
 """The legs of a build: each stretch of its job is written down, put if absent, before it begins.
 
-A catch-up is bounded and its slices are planned in its record, so that they are the same after a crash; the tail is
-unbounded, and its slices are the micro-batches of its own checkpoint. Read next: engine/catch_up.py, engine/tail.py.
+Catch-ups and alignments are bounded, and their slices are planned in their record, so that they are the same after a crash;
+the tail is unbounded, and its slices are the micro-batches of its own checkpoint. Read next: engine/catch_up.py,
+engine/align.py, engine/tail.py.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from kappa.build import folder
 from kappa.errors import Broken, Damaged
-from kappa.frontier import OffsetsField
+from kappa.frontier import Frontier, OffsetsField
 from kappa.offsets import Offsets
 from kappa.slices import Slice, cut
 from kappa.store import NumberedRecords, Store
@@ -24,17 +25,28 @@ class LegKind(StrEnum):
     """What a leg reads."""
 
     CATCH_UP = "catch-up"
+    ALIGNMENT = "alignment"
     TAIL = "tail"
 
 
 @dataclass(frozen=True, slots=True)
+class Aim:
+    """What an alignment aims at: a frontier of the live build, kept by a lease, on the topics that both builds read."""
+
+    live: Frontier
+    comparable: tuple[str, ...]
+    lease: str
+
+
+@dataclass(frozen=True, slots=True)
 class Leg:
-    """One leg: where it begins and, of a catch-up, where each of its planned slices ends."""
+    """One leg: where it begins and, where it is bounded, where each of its planned slices ends; of an alignment its aim."""
 
     number: int
     kind: LegKind
     start: OffsetsField
     ends: tuple[OffsetsField, ...] = ()
+    aim: Aim | None = None
     format: int = 1
 
     @property
@@ -81,6 +93,11 @@ class Legs:
 def catch_up(number: int, start: Offsets, end: Offsets, *, at_most: int) -> Leg:
     """A bounded leg from `start` to `end`, in slices of about `at_most` offsets. Pure."""
     return Leg(number, LegKind.CATCH_UP, start, tuple(piece.end for piece in cut(number, start, end, at_most=at_most)))
+
+
+def alignment(number: int, start: Offsets, end: Offsets, aim: Aim, *, at_most: int) -> Leg:
+    """A bounded leg that ends exactly at what it aims at. Pure."""
+    return Leg(number, LegKind.ALIGNMENT, start, tuple(piece.end for piece in cut(number, start, end, at_most=at_most)), aim)
 
 
 def tail(number: int, start: Offsets) -> Leg:

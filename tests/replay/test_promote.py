@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from journals import at, frontier, held, numbered, served, staged, verified
 
-from kappa.build import Birth, TopicBirth, put_birth
+from kappa.build import Birth, TopicBirth, comparable_topics, put_birth
 from kappa.errors import Broken, Conflict, KappaError
 from kappa.frontier import Frontier, Frontiers
 from kappa.hold import open_hold
@@ -23,7 +23,7 @@ from kappa.lock import Lock
 from kappa.settings import RolloutSettings
 from kappa.store import Store
 from replay.controller import Controller, abandon, ask_undo, next_step
-from replay.promote import comparable_topics, ensure_acknowledged, next_promote_step
+from replay.promote import ensure_acknowledged, next_promote_step
 from replay.rollout import fold
 from replay.step import Acknowledge, Append, Sight, Wait
 
