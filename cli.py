@@ -184,7 +184,7 @@ def status(context: typer.Context, watch: Annotated[bool, typer.Option("-w", "--
 @app.command()
 def undo(context: typer.Context, pipeline: OnePipeline = None, yes: Yes = False, timeout: Timeout = None) -> None:
     """Let the build that served before serve again; after that, the same is a redo."""
-    from replay.controller import ask_undo
+    from replay.intents import ask_undo
 
     here = _here(context)
     here.must_run()
@@ -202,7 +202,7 @@ def undo(context: typer.Context, pipeline: OnePipeline = None, yes: Yes = False,
 def abandon(context: typer.Context, pipeline: OnePipeline = None) -> None:
     """Give up a rollout that does not serve yet; what serves goes on serving."""
     from kappa.journal import Abandoned
-    from replay.controller import abandon as give_up
+    from replay.intents import abandon as give_up
 
     record = give_up(_here(context).store, pipeline)
     if isinstance(record.event, Abandoned):

@@ -27,12 +27,16 @@ from kappa.store import NumberedRecords, Store
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A build was accepted as a candidate: a rollout begins, named by this record's number."""
+    """A build was accepted as a candidate: a rollout begins, named by this record's number.
+
+    `auto_promote`: once its verification has passed it is promoted; otherwise it then waits for a PromoteAsked.
+    """
 
     pipeline: str
     build: str
     version: str
     reasons: tuple[str, ...]
+    auto_promote: bool = True
     kind: Literal["staged"] = "staged"
 
 
@@ -48,10 +52,11 @@ class SwitchAsked:
 
 @dataclass(frozen=True, slots=True)
 class CaughtUp:
-    """The candidate has reached what the live build showed, or what the log held when its tail began."""
+    """The candidate was aligned with the live build, or has reached what the log held when its tail began (`alignment` None)."""
 
     rollout: int
     offsets: OffsetsField
+    alignment: int | None = None
     kind: Literal["caught_up"] = "caught_up"
 
 
@@ -81,6 +86,23 @@ class Verified:
     checks: tuple[Check, ...] = ()
     reason: str = ""
     kind: Literal["verified"] = "verified"
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyAsked:
+    """A candidate that is ready shall be verified once more, at a later alignment than number `alignment_after`."""
+
+    rollout: int
+    alignment_after: int
+    kind: Literal["verify_asked"] = "verify_asked"
+
+
+@dataclass(frozen=True, slots=True)
+class PromoteAsked:
+    """Somebody has seen the verification of a candidate that is ready, and wants it to serve."""
+
+    rollout: int
+    kind: Literal["promote_asked"] = "promote_asked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +180,7 @@ class Retired:
 
 
 Event = Annotated[
-    Staged | SwitchAsked | CaughtUp | Verified | Held | Released | Served | Abandoned | Failed | Retired,
+    Staged | SwitchAsked | CaughtUp | Verified | VerifyAsked | PromoteAsked | Held | Released | Served | Abandoned | Failed | Retired,
     Field(discriminator="kind"),
 ]
 

@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, assert_never
 
+from kappa.alignment import Alignment, Alignments
 from kappa.build import comparable_topics, read_birth
 from kappa.engine.legs import has_tail
 from kappa.errors import Broken, Conflict, KappaError, UsageError
 from kappa.failpoint import failpoint
 from kappa.frontier import Frontiers
-from kappa.journal import Abandoned, CaughtUp, Event, Failed, Held, Journal, Record, Retired, Served, SwitchAsked
+from kappa.journal import CaughtUp, Event, Failed, Held, Journal, Retired, Served
+from kappa.lease import ensure_released, ensure_renewed
 from kappa.offsets import Offsets
 from kappa.settings import RolloutSettings
 from kappa.stopped import Stopped
@@ -23,7 +25,7 @@ from kappa.store import Store
 from replay.promote import ensure_acknowledged, next_promote_step
 from replay.retire import ensure_data_deleted, ensure_orphans_deleted
 from replay.rollout import Phase, Rollout, State, advance, check_may_follow, fold
-from replay.step import Acknowledge, Append, Sight, StartVerification, Step, Wait
+from replay.step import Acknowledge, AlignAgain, Append, Sight, StartVerification, Step, Wait
 
 if TYPE_CHECKING:
     from kappa.log.client import TopicFacts
@@ -54,6 +56,9 @@ class Processes(Protocol):
     def job_deaths(self, build: str) -> int:
         """How often in a row the build's job has died."""
 
+    def ensure_aligned_again(self, build: str) -> None:
+        """Aligns a build that tails, and lets its tail go on then."""
+
     def ensure_verifying(self, rollout: int) -> str | None:
         """Starts a verification unless it runs; says why where it has died too often to be started again."""
 
@@ -72,6 +77,7 @@ class Controller:
         self._clock = clock
         # What a candidate has to reach, sampled once per phase and attempt. Forgotten in a crash, it is sampled again.
         self._targets: dict[tuple[int, Phase, int], Offsets] = {}
+        self._let_go_of: set[int] = set()
         self._deleted: set[str] = set()
         self._orphans_looked_for = False
 
@@ -90,6 +96,7 @@ class Controller:
                 self._append(Failed(rollout.number, error.message, error.hint))
             except KappaError as error:
                 unseen.append(error)
+        self._let_go()
         self._retire()
         if unseen:
             raise unseen[0]
@@ -105,18 +112,26 @@ class Controller:
             live=Frontiers(self._store, live_build).newest() if live_build else None,
             comparable=comparable_topics(birth, read_birth(self._store, live_build)) if live_build else frozenset(),
             tails=rollout.phase is Phase.REPLAYING and has_tail(self._store, rollout.build),
+            alignment=None if rollout.switch else self._alignment(rollout),
             live_runs=live_build is not None and self._processes.job_runs(live_build),
             stopped=self._processes.job_stopped(rollout.build),
             deaths=self._processes.job_deaths(rollout.build),
         )
         match rollout.phase:
-            case Phase.REPLAYING if seen.tails:
+            case Phase.REPLAYING if seen.tails and not seen.aligns:
                 others = frozenset(birth.topic_ids) - seen.comparable
                 return replace(seen, target=self._target(rollout, lambda: self._log.end(sorted(others)).highest(_shown(seen))))
             case Phase.READY:
                 return replace(seen, target=self._target(rollout, lambda: _shown(seen)), recreated=self._recreated(birth.topic_ids))
             case _:
                 return seen
+
+    def _alignment(self, rollout: Rollout) -> Alignment | None:
+        """The candidate's newest alignment that is new enough, kept until the rollout ends; None where it is gone."""
+        last = Alignments(self._store, rollout.build).last()
+        if last is None or last.number <= rollout.alignment_after:
+            return None
+        return last if ensure_renewed(self._store, last.lease, now=self._clock(), seconds=self._rules.lease_seconds) else None
 
     def _target(self, rollout: Rollout, sample: Callable[[], Offsets]) -> Offsets:
         key = (rollout.number, rollout.phase, rollout.attempts)
@@ -141,6 +156,8 @@ class Controller:
                 why_not = self._processes.ensure_verifying(rollout.number)
                 if why_not is not None:
                     self._append(Failed(rollout.number, why_not, f"see kappa logs {rollout.build}"))
+            case AlignAgain(build):
+                self._processes.ensure_aligned_again(build)
             case Acknowledge(build, hold):
                 ensure_acknowledged(self._store, build, hold)
             case _:
@@ -158,6 +175,15 @@ class Controller:
             failpoint("promote.after_served")
         if record is not None:
             self.state = advance(self.state, record)
+
+    def _let_go(self) -> None:
+        """Gives up the leases of alignments whose rollouts have ended; one that is forgotten here ends by itself."""
+        for rollout in self.state.rollouts:
+            if not rollout.active and rollout.number not in self._let_go_of:
+                last = Alignments(self._store, rollout.build).last()
+                if last is not None:
+                    ensure_released(self._store, last.lease)
+                self._let_go_of.add(rollout.number)
 
     def _retire(self) -> None:
         for build in sorted(self.state.to_retire()):
@@ -184,78 +210,26 @@ def next_step(sight: Sight, rules: RolloutSettings) -> Step:
     if sight.deaths >= _MOST_DEATHS:
         return Append(Failed(rollout.number, f"the job of build {rollout.build} died {sight.deaths} times in a row", f"see kappa logs {rollout.build}"))
     match rollout.phase:
+        case Phase.REPLAYING if sight.aligns and sight.alignment is not None:
+            return Append(CaughtUp(rollout.number, sight.alignment.candidate.offsets, sight.alignment.number))
+        case Phase.REPLAYING if sight.aligns:
+            return AlignAgain(rollout.build) if sight.tails else Wait(f"build {rollout.build} to come to where build {sight.live_build} is")
         case Phase.REPLAYING if sight.candidate is not None and sight.target_reached:
             return Append(CaughtUp(rollout.number, sight.candidate.offsets))
         case Phase.REPLAYING:
             return Wait(f"build {rollout.build} to catch up")
+        case Phase.VERIFYING if sight.aligns and sight.alignment is None:
+            return AlignAgain(rollout.build)
         case Phase.VERIFYING:
             return StartVerification()
+        case Phase.READY if not rollout.approved:
+            return Wait(f"a yes: kappa promote {rollout.pipeline}")
         case Phase.READY | Phase.HOLDING:
             return next_promote_step(sight, rules)
         case Phase.SERVED | Phase.FAILED | Phase.ABANDONED:
             return Wait("nothing: it has ended")
         case _:
             assert_never(rollout.phase)
-
-
-def ask_undo(store: Store, pipeline: str | None, *, reason: str = "undo") -> Record:
-    """Asks for the build that served before; gives the record, whose number names the rollout.
-
-    Without a name it is the one pipeline that has such a build. Raises UsageError where there is none, or several;
-    Conflict where a rollout of the pipeline has not ended.
-    """
-
-    def decide(state: State) -> Event:
-        name = _the_one(pipeline, tuple(state.idle), none="no build has served before the one that does", verb="undo")
-        if name not in state.idle:
-            raise UsageError(f"pipeline {name} has no build that served before", hint="kappa history shows what served; kappa replay makes a new build")
-        return SwitchAsked(name, state.idle[name], reason)
-
-    return _ask(store, decide)
-
-
-def abandon(store: Store, pipeline: str | None, *, reason: str = "abandoned by hand") -> Record:
-    """Gives up the active rollout of a pipeline, or the only one there is; gives the record.
-
-    Raises UsageError where none is active, or several.
-    """
-
-    def decide(state: State) -> Event:
-        name = _the_one(pipeline, tuple(rollout.pipeline for rollout in state.active_rollouts), none="no rollout is active", verb="abandon")
-        active = state.active(name)
-        if active is None:
-            raise UsageError(f"pipeline {name} has no active rollout", hint="kappa history shows how the last one ended")
-        return Abandoned(active.number, reason)
-
-    return _ask(store, decide)
-
-
-def _ask(store: Store, decide: Callable[[State], Event]) -> Record:
-    journal, state = Journal(store), State()
-    while True:
-        state = fold(journal.after(state.last), state)
-        event = decide(state)
-        active = state.active(event.pipeline) if isinstance(event, SwitchAsked) else None
-        if active is not None:
-            raise Conflict(
-                f"rollout {active.number} of pipeline {active.pipeline} has not ended: {active.by} began it, it is {active.phase}",
-                hint=f"kappa status -w follows it; kappa abandon {active.pipeline} gives it up",
-            )
-        check_may_follow(state, event)
-        # Refused: somebody else's record is there by now. It is read, and the same is asked of what it made.
-        record = journal.append(state.last + 1, event)
-        if record is not None:
-            return record
-
-
-def _the_one(asked: str | None, there: tuple[str, ...], *, none: str, verb: str) -> str:
-    if asked is not None:
-        return asked
-    if len(there) != 1:
-        raise UsageError(
-            f"there are several pipelines: {', '.join(sorted(there))}" if there else none, hint=f"name one: kappa {verb} PIPELINE" if there else "kappa history shows what was"
-        )
-    return there[0]
 
 
 def _shown(sight: Sight) -> Offsets:

@@ -69,6 +69,8 @@ class Processes:
         self._clock = clock
         self._bootstrap_servers = ""
         self._jobs: dict[str, _Child] = {}
+        # Builds that are to be aligned before their tail goes on.
+        self._aligning: set[str] = set()
         self._courses: dict[str, Course] = {}
         self._verifications: dict[int, _Child] = {}
         self._verification_deaths: dict[int, int] = {}
@@ -82,12 +84,16 @@ class Processes:
             code = job.process.poll()
             if code is not None:
                 self._reap_job(build, job, code)
-            elif build not in wanted or moved:
+            elif build not in wanted or moved or (build in self._aligning and job.leg is LegKind.TAIL):
                 self._end(job)
         for build in sorted(wanted - set(self._jobs)):
             course = self._courses.get(build, Course())
             if course.stopped is None and self._clock() >= course.not_before:
                 self._start_job(build)
+
+    def ensure_aligned_again(self, build: str) -> None:
+        """Ends the build's tail, if it runs, and starts it again once the build was aligned."""
+        self._aligning.add(build)
 
     def job_runs(self, build: str) -> bool:
         """True while a process of the build's job is there."""
@@ -128,8 +134,9 @@ class Processes:
 
     def _start_job(self, build: str) -> None:
         # The tail is written down by the tail's own process; between the end of the catch-up and that, only we know.
-        leg = LegKind.TAIL if self._courses.get(build, Course()).caught_up or has_tail(self._store, build) else LegKind.CATCH_UP
-        priority = ["nice", "-n", str(_NICEST)] if leg is LegKind.CATCH_UP else []
+        tails = self._courses.get(build, Course()).caught_up or has_tail(self._store, build)
+        leg = LegKind.CATCH_UP if not tails else LegKind.ALIGNMENT if build in self._aligning else LegKind.TAIL
+        priority = [] if leg is LegKind.TAIL else ["nice", "-n", str(_NICEST)]
         settings = self._settings
         job = _python(
             *("kappa.engine.job", "--project", str(settings.project), "--root", settings.root_url),
@@ -157,8 +164,9 @@ class Processes:
         match (job.killed_at is not None, code, job.leg):
             case (True, _, _):
                 course = replace(before, deaths=0, not_before=0.0)
-            case (False, 0, LegKind.CATCH_UP):
+            case (False, 0, LegKind.CATCH_UP | LegKind.ALIGNMENT):
                 course = Course(caught_up=True)
+                self._aligning.discard(build)
             case _ if news is not None:
                 course = replace(before, stopped=news)
             case _:

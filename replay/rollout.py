@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from kappa.errors import Broken
-from kappa.journal import Abandoned, CaughtUp, Event, Failed, Held, Record, Released, Retired, Served, Staged, SwitchAsked, Verified
+from kappa.journal import Abandoned, CaughtUp, Event, Failed, Held, PromoteAsked, Record, Released, Retired, Served, Staged, SwitchAsked, Verified, VerifyAsked
 from kappa.offsets import Offsets
 
 
@@ -36,6 +36,8 @@ class Move(StrEnum):
     CAUGHT_UP = "caught up"
     PASSED = "verification passed"
     NOT_PASSED = "verification not passed"
+    VERIFY_ASKED = "verify asked"
+    PROMOTE_ASKED = "promote asked"
     HELD = "held"
     RELEASED = "released"
     SERVED = "served"
@@ -51,7 +53,7 @@ TRANSITIONS: Mapping[Phase, Mapping[Move, Phase]] = {
     Phase.REPLAYING: {Move.CAUGHT_UP: Phase.VERIFYING, **_ENDS},
     Phase.VERIFYING: {Move.PASSED: Phase.READY, Move.NOT_PASSED: Phase.FAILED, **_ENDS},
     # The first build of a pipeline has nothing to hold and goes to SERVED from here; every other one must hold first.
-    Phase.READY: {Move.HELD: Phase.HOLDING, Move.SERVED: Phase.SERVED, **_ENDS},
+    Phase.READY: {Move.VERIFY_ASKED: Phase.VERIFYING, Move.PROMOTE_ASKED: Phase.READY, Move.HELD: Phase.HOLDING, Move.SERVED: Phase.SERVED, **_ENDS},
     Phase.HOLDING: {Move.RELEASED: Phase.READY, Move.SERVED: Phase.SERVED, **_ENDS},
     Phase.SERVED: {},
     Phase.FAILED: {},
@@ -68,7 +70,8 @@ class Rollout:
     """One rollout as it stands.
 
     `switch`: the build is one that is kept (undo, redo, or a deploy of its version). `caught_up` and `verified` are what
-    was recorded of it; `hold` is the number of the open Held record; `attempts` counts holds; `reason` and `hint` say why
+    was recorded of it; `approved`: it may be promoted once it is ready; it is to be verified at an alignment behind number
+    `alignment_after`; `hold` is the number of the open Held record; `attempts` counts holds; `reason` and `hint` say why
     it ended without serving; `at` and `by` are its beginning's.
     """
 
@@ -83,6 +86,8 @@ class Rollout:
     by: str
     caught_up: Offsets | None = None
     verified: Verified | None = None
+    approved: bool = False
+    alignment_after: int = 0
     hold: int | None = None
     attempts: int = 0
     reason: str = ""
@@ -173,8 +178,13 @@ def _advanced(state: State, record: Record) -> State:
         case Verified() as event:
             reason = event.reason or f"the verification of the candidate was {event.verdict}"
             return _moved(state, record, event.rollout, Move.NOT_PASSED, verified=event, reason=reason)
+        case VerifyAsked() as event:
+            return _moved(state, record, event.rollout, Move.VERIFY_ASKED, verified=None, approved=False, alignment_after=event.alignment_after)
+        case PromoteAsked() as event:
+            return _moved(state, record, event.rollout, Move.PROMOTE_ASKED, approved=True)
         case Held() as event:
             rollout = _named(state, record, event.rollout)
+            _require(record, rollout.approved, f"rollout {rollout.number} waits for a yes")
             live = state.serving.get(rollout.pipeline)
             _require(record, event.build == live, f"build {event.build} does not serve pipeline {rollout.pipeline}")
             return _moved(state, record, event.rollout, Move.HELD, hold=record.number, attempts=rollout.attempts + 1)
@@ -203,6 +213,7 @@ def _begun(state: State, record: Record, event: Staged | SwitchAsked, move: Move
         reasons=reasons,
         phase=BEGINNINGS[move],
         switch=move is Move.SWITCH_ASKED,
+        approved=isinstance(event, SwitchAsked) or event.auto_promote,
         at=record.at,
         by=record.by,
     )
@@ -232,6 +243,7 @@ def _switched(state: State, record: Record, event: Served) -> State:
     _require(record, event.generation == state.generation + 1, f"generation {event.generation} does not follow {state.generation}")
     _require(record, dict(event.serving) == {**state.serving, rollout.pipeline: rollout.build}, "its serving map is not the one before with this rollout's build")
     _require(record, live is None or rollout.phase is not Phase.READY, f"build {live} was not held")
+    _require(record, rollout.approved, f"rollout {rollout.number} waits for a yes")
     moved = _moved(state, record, event.rollout, Move.SERVED, hold=None, reason="")
     idle = dict(state.idle) if live is None else {**state.idle, rollout.pipeline: live}
     return replace(moved, generation=event.generation, serving=dict(event.serving), idle=idle, served=(*state.served, record))

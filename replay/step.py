@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kappa.alignment import Alignment
 from kappa.frontier import Frontier
 from kappa.journal import Event
 from kappa.offsets import Offsets
@@ -35,6 +36,13 @@ class StartVerification:
 
 
 @dataclass(frozen=True, slots=True)
+class AlignAgain:
+    """The candidate is to be aligned with the live build once more: what it was aligned at is gone, or is not new enough."""
+
+    build: str
+
+
+@dataclass(frozen=True, slots=True)
 class Acknowledge:
     """The live job is dead and cannot acknowledge the hold: take its lock and do it for it."""
 
@@ -42,7 +50,7 @@ class Acknowledge:
     hold: int
 
 
-Step = Wait | Append | StartVerification | Acknowledge
+Step = Wait | Append | StartVerification | AlignAgain | Acknowledge
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +59,7 @@ class Sight:
 
     `live` and `candidate` are newest frontiers; `comparable` the topics that both builds read, by topic id; `target` what
     the candidate must have reached before more is done, taken when the rollout's phase was first looked at; `tails` is
-    whether the candidate's tail has begun; `deaths` counts those of its job in a row; `recreated` names a topic that is not the one the candidate was born with.
+    whether the candidate's tail has begun; `alignment` the newest one with the live build that is kept; `deaths` counts those of its job in a row; `recreated` names a topic that is not the one the candidate was born with.
     """
 
     state: State
@@ -61,6 +69,7 @@ class Sight:
     comparable: frozenset[str] = frozenset()
     target: Offsets | None = None
     tails: bool = False
+    alignment: Alignment | None = None
     live_runs: bool = True
     stopped: Stopped | None = None
     deaths: int = 0
@@ -70,6 +79,11 @@ class Sight:
     def live_build(self) -> str | None:
         """The build that serves the rollout's pipeline now."""
         return self.state.serving.get(self.rollout.pipeline)
+
+    @property
+    def aligns(self) -> bool:
+        """True where the candidate is compared with a live build: both read a topic that is the same."""
+        return self.live_build is not None and bool(self.comparable)
 
     @property
     def target_reached(self) -> bool:

@@ -73,7 +73,6 @@ class CatchUp:
         if last is not None and last.aim is not None and (self._aligner.aligned_with(last.aim) or self._aligner.put(last.aim, self._publisher.newest)):
             return self._legs.begin(tail(number, done))
         log_end = self._log.end(self._topics).highest(done)
-        every = Offsets({topic: dict.fromkeys(parts, 0) for topic, parts in log_end.next.items()})
         if not self._wait_until_behind(stop):
             return None
         found = self._aligner.live()
@@ -82,7 +81,7 @@ class CatchUp:
             return self._legs.begin(catch_up(number, done, end, at_most=slice_records))
         aim = self._aligner.take_aim()
         if aim is None:
-            return self._legs.begin(tail(number, done.highest(every)))
+            return self._legs.begin(tail(number, done))
         end = _bounded(log_end, aim.live.offsets, frozenset(aim.comparable)).highest(done)
         return self._legs.begin(alignment(number, done, end, aim, at_most=slice_records))
 

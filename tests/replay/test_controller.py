@@ -14,20 +14,23 @@ import pytest
 from deltalake import write_deltalake
 from journals import at, staged
 
-from kappa.build import Birth, TableBirth, TopicBirth, put_birth, table_path
+from kappa.alignment import Alignments
+from kappa.build import Birth, TableBirth, TopicBirth, put_birth, read_birth, table_path
+from kappa.engine.align import Aligner
 from kappa.engine.legs import Legs, tail
 from kappa.errors import Conflict, TimedOut, Unreachable, UsageError
 from kappa.frontier import Frontier, Frontiers
 from kappa.journal import Abandoned, Journal, Served, SwitchAsked
-from kappa.lease import Lease, Pin, ensure_lease, ensure_released
+from kappa.lease import Lease, Pin, ensure_lease, ensure_released, read_lease
 from kappa.lock import Lock
 from kappa.offsets import Offsets
 from kappa.settings import RolloutSettings
 from kappa.shape import REJECTS_BIRTH
 from kappa.stopped import Stopped
 from kappa.store import Store
-from replay.controller import Controller, abandon, ask_undo
+from replay.controller import Controller
 from replay.follow import follow
+from replay.intents import abandon, ask_promote, ask_undo, ask_verify
 from replay.rollout import Phase, Rollout, State
 from replay.verify import ensure_verified
 
@@ -55,6 +58,7 @@ class Platform:
         self.running: set[str] = set()
         self.stopped: dict[str, Stopped] = {}
         self.deaths: dict[str, int] = {}
+        self.aligned: list[str] = []
         self.now = time.time()
         self.controller = self.new_controller()
 
@@ -80,11 +84,20 @@ class Platform:
     def job_deaths(self, build: str) -> int:
         return self.deaths.get(build, 0)
 
+    def ensure_aligned_again(self, build: str) -> None:
+        """As the job does it, where the candidate stands at the live build's frontier already."""
+        self.aligned.append(build)
+        candidate = Frontiers(self.store, build).newest()
+        aligner = Aligner(self.store, read_birth(self.store, build), lease_seconds=60, clock=lambda: self.now)
+        aim = aligner.take_aim()
+        if aim is not None and candidate is not None and candidate.offsets.equals(aim.live.offsets):
+            assert aligner.put(aim, candidate)
+
     def ensure_verifying(self, rollout: int) -> str | None:
         ensure_verified(self.store, rollout, lease_seconds=60)
         return None
 
-    def stage(self, build: str, *, checks: tuple[str, ...] = (), views: dict[str, str] | None = None) -> None:
+    def stage(self, build: str, *, checks: tuple[str, ...] = (), views: dict[str, str] | None = None, auto_promote: bool = True) -> None:
         table = TableBirth("delays", (("carrier", "string"), ("flights", "bigint")), keys=("carrier",), checks=checks)
         topics = (TopicBirth("flights", "id-of-flights", "retained", 1),)
         put_birth(self.store, Birth(build, "flights", "v", {}, 1, {}, "flights", topics, (table, REJECTS_BIRTH), views or {}, {"flights": {"0": 0}}, {}, "then", "ada"))
@@ -92,7 +105,7 @@ class Platform:
         write_deltalake(table_path(self.store, build, "delays"), rows)
         write_deltalake(table_path(self.store, build, "rejects"), REJECTS.empty_table())
         last = self.controller.tick().last
-        assert self.journal.append(last + 1, staged(build))
+        assert self.journal.append(last + 1, replace(staged(build), auto_promote=auto_promote))
         self.running.add(build)
 
     def fold_to(self, build: str, offset: int, *, hold: int | None = None) -> None:
@@ -207,6 +220,105 @@ def test_a_second_build_takes_over_and_the_first_is_kept(platform: Platform) -> 
     state = platform.tick()
     assert (state.serving, state.idle, state.generation) == ({"flights": "b"}, {"flights": "a"}, 2)
     assert platform.store.path("builds/a/tables").exists()
+
+
+def test_a_candidate_is_verified_at_a_frontier_of_the_live_build(platform: Platform) -> None:
+    platform.serve("a")
+    platform.stage("b")
+    platform.fold_to("b", 10)
+    assert platform.tick(2).rollouts[-1].phase is Phase.REPLAYING
+    platform.begin_tail("b")
+
+    platform.tick(2)
+
+    alignment = Alignments(platform.store, "b").last()
+    assert alignment is not None
+    assert (alignment.live.build, alignment.live.offsets, alignment.candidate.offsets) == ("a", at(10), at(10))
+    assert platform.controller.state.rollouts[-1].caught_up == at(10)
+
+
+def test_an_alignment_that_was_lost_is_made_again_before_anything_is_verified(platform: Platform) -> None:
+    platform.serve("a")
+    platform.stage("b")
+    platform.fold_to("b", 10)
+    platform.begin_tail("b")
+    platform.tick(2)
+    first = Alignments(platform.store, "b").last()
+    assert first is not None
+    assert platform.controller.state.rollouts[-1].phase is Phase.VERIFYING
+    ensure_released(platform.store, first.lease)
+
+    platform.tick(3)
+
+    second = Alignments(platform.store, "b").last()
+    assert second is not None
+    assert second.number == 2
+    assert platform.controller.state.rollouts[-1].verified is not None
+
+
+def test_an_alignment_is_kept_as_long_as_its_rollout_is_on_its_way(platform: Platform) -> None:
+    platform.serve("a")
+    platform.stage("b", auto_promote=False)
+    platform.fold_to("b", 10)
+    platform.begin_tail("b")
+    platform.tick(4)
+    alignment = Alignments(platform.store, "b").last()
+    assert alignment is not None
+    for _ in range(10):
+        platform.now += 30
+        platform.tick()
+    assert read_lease(platform.store, alignment.lease) is not None
+
+    abandon(platform.store, "flights")
+    platform.tick()
+
+    assert read_lease(platform.store, alignment.lease) is None
+    assert platform.aligned == ["b"]
+
+
+def test_without_a_yes_a_candidate_that_passed_waits(platform: Platform) -> None:
+    platform.serve("a")
+    platform.stage("b", auto_promote=False)
+    platform.fold_to("b", 10)
+    platform.begin_tail("b")
+    platform.tick(8)
+    assert (platform.last.phase, platform.controller.state.serving) == (Phase.READY, {"flights": "a"})
+
+    ask_promote(platform.store, "flights")
+    platform.switch()
+
+    assert platform.controller.state.serving == {"flights": "b"}
+
+
+def test_what_is_verified_once_more_is_aligned_once_more_and_waits_for_a_new_yes(platform: Platform) -> None:
+    platform.serve("a")
+    platform.stage("b", auto_promote=False)
+    platform.fold_to("b", 10)
+    platform.begin_tail("b")
+    platform.tick(5)
+    platform.end_of_log = 12
+    for build in ("a", "b"):
+        platform.fold_to(build, 12)
+
+    ask_verify(platform.store, "flights")
+    platform.tick(4)
+
+    assert platform.last.phase is Phase.READY
+    assert platform.last.verified is not None
+    assert platform.last.verified.offsets == at(12)
+    assert not platform.last.approved
+
+
+def test_a_yes_to_what_is_not_ready_is_refused(platform: Platform) -> None:
+    platform.serve("a")
+    with pytest.raises(UsageError, match="no rollout is active"):
+        ask_promote(platform.store, None)
+    platform.stage("b")
+
+    with pytest.raises(Conflict, match="is replaying, and not ready"):
+        ask_promote(platform.store, "flights")
+    with pytest.raises(Conflict, match="is replaying, and not ready"):
+        ask_verify(platform.store, "flights")
 
 
 def test_an_undo_and_a_redo_need_no_replay(platform: Platform) -> None:

@@ -22,7 +22,8 @@ from kappa.journal import CaughtUp, Event, Failed, Held, Journal, Released, Serv
 from kappa.lock import Lock
 from kappa.settings import RolloutSettings
 from kappa.store import Store
-from replay.controller import Controller, abandon, ask_undo, next_step
+from replay.controller import Controller, next_step
+from replay.intents import abandon, ask_undo
 from replay.promote import ensure_acknowledged, next_promote_step
 from replay.rollout import fold
 from replay.step import Acknowledge, Append, Sight, Wait
@@ -176,6 +177,9 @@ class World:
 
     def job_deaths(self, _build: str) -> int:
         return 0
+
+    def ensure_aligned_again(self, _build: str) -> None:
+        raise AssertionError("no build is replaying")
 
     def ensure_verifying(self, _rollout: int) -> str | None:
         raise AssertionError("no build is verified")

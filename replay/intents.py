@@ -1,0 +1,112 @@
+"""What an operator asks of a rollout: undo, promote, verify once more, abandon. Each is one record appended to the journal.
+
+What is asked is decided on the journal as it is, and put at exactly the next number: who was second reads what is there
+now and asks the same of that, or is told who and what it is. The controller acts on it (controller.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kappa.alignment import Alignments
+from kappa.errors import Conflict, UsageError
+from kappa.journal import Abandoned, Event, Journal, PromoteAsked, Record, SwitchAsked, VerifyAsked
+from kappa.store import Store
+from replay.rollout import Phase, Rollout, State, check_may_follow, fold
+
+
+def ask_undo(store: Store, pipeline: str | None, *, reason: str = "undo") -> Record:
+    """Asks for the build that served before; gives the record, whose number names the rollout.
+
+    Without a name it is the one pipeline that has such a build. Raises UsageError where there is none, or several;
+    Conflict where a rollout of the pipeline has not ended.
+    """
+
+    def decide(state: State) -> Event:
+        name = _the_one(pipeline, tuple(state.idle), none="no build has served before the one that does", verb="undo")
+        if name not in state.idle:
+            raise UsageError(f"pipeline {name} has no build that served before", hint="kappa history shows what served; kappa replay makes a new build")
+        return SwitchAsked(name, state.idle[name], reason)
+
+    return _ask(store, decide)
+
+
+def abandon(store: Store, pipeline: str | None, *, reason: str = "abandoned by hand") -> Record:
+    """Gives up the active rollout of a pipeline, or the only one there is; gives the record.
+
+    Raises UsageError where none is active, or several.
+    """
+
+    def decide(state: State) -> Event:
+        return Abandoned(_active(state, pipeline, "abandon").number, reason)
+
+    return _ask(store, decide)
+
+
+def ask_promote(store: Store, pipeline: str | None) -> Record:
+    """Says yes to a candidate that has passed its verification; gives the record.
+
+    Raises UsageError where no rollout is active, or several; Conflict where it is not ready for that.
+    """
+    return _ask(store, lambda state: PromoteAsked(_ready(state, pipeline, "promote").number))
+
+
+def ask_verify(store: Store, pipeline: str | None) -> Record:
+    """Asks for a verification once more, at a new alignment, of a candidate that is ready; gives the record.
+
+    Raises as `ask_promote` does.
+    """
+
+    def decide(state: State) -> Event:
+        rollout = _ready(state, pipeline, "verify")
+        last = Alignments(store, rollout.build).last()
+        return VerifyAsked(rollout.number, 0 if last is None else last.number)
+
+    return _ask(store, decide)
+
+
+def _ready(state: State, pipeline: str | None, verb: str) -> Rollout:
+    rollout = _active(state, pipeline, verb)
+    if rollout.phase is not Phase.READY or rollout.switch:
+        doing = "on its way to serve" if rollout.approved and rollout.phase in {Phase.READY, Phase.HOLDING} else f"{rollout.phase}, and not ready"
+        raise Conflict(
+            f"rollout {rollout.number} of pipeline {rollout.pipeline}, begun by {rollout.by}, is {doing}",
+            hint=f"kappa wait {rollout.pipeline} waits for it; kappa abandon {rollout.pipeline} gives it up",
+        )
+    return rollout
+
+
+def _active(state: State, pipeline: str | None, verb: str) -> Rollout:
+    name = _the_one(pipeline, tuple(rollout.pipeline for rollout in state.active_rollouts), none="no rollout is active", verb=verb)
+    active = state.active(name)
+    if active is None:
+        raise UsageError(f"pipeline {name} has no active rollout", hint="kappa history shows how the last one ended")
+    return active
+
+
+def _ask(store: Store, decide: Callable[[State], Event]) -> Record:
+    journal, state = Journal(store), State()
+    while True:
+        state = fold(journal.after(state.last), state)
+        event = decide(state)
+        active = state.active(event.pipeline) if isinstance(event, SwitchAsked) else None
+        if active is not None:
+            raise Conflict(
+                f"rollout {active.number} of pipeline {active.pipeline} has not ended: {active.by} began it, it is {active.phase}",
+                hint=f"kappa status -w follows it; kappa abandon {active.pipeline} gives it up",
+            )
+        check_may_follow(state, event)
+        # Refused: somebody else's record is there by now. It is read, and the same is asked of what it made.
+        record = journal.append(state.last + 1, event)
+        if record is not None:
+            return record
+
+
+def _the_one(asked: str | None, there: tuple[str, ...], *, none: str, verb: str) -> str:
+    if asked is not None:
+        return asked
+    if len(there) != 1:
+        raise UsageError(
+            f"there are several pipelines: {', '.join(sorted(there))}" if there else none, hint=f"name one: kappa {verb} PIPELINE" if there else "kappa history shows what was"
+        )
+    return there[0]
