@@ -15,7 +15,7 @@ import io
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from replay.plan import Plan
+    from replay.rollout import Rollout
 
 _Known = TypeVar("_Known")
 _WATCH_SECONDS = 1.0
@@ -43,6 +44,7 @@ app.add_typer(topics_app, name="topics")
 
 As = Annotated[Form, typer.Option("-o", "--output", help="what is printed")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask")]
+AutoPromote = Annotated[bool, typer.Option("--auto-promote", help="ask about the plan only: what passes its verification serves")]
 Timeout = Annotated[float | None, typer.Option("--timeout", min=0, help="stop waiting after so many seconds; the rollout goes on")]
 OnePipeline = Annotated[str | None, typer.Argument(metavar="[PIPELINE]", show_default=False, help="one pipeline")]
 
@@ -152,15 +154,72 @@ def plan(
 
 
 @app.command()
-def deploy(context: typer.Context, pipeline: OnePipeline = None, yes: Yes = False, timeout: Timeout = None) -> None:
+def deploy(context: typer.Context, pipeline: OnePipeline = None, yes: Yes = False, auto_promote: AutoPromote = False, timeout: Timeout = None) -> None:
     """Bring what the project declares to serve: replay beside what serves, verify, promote."""
-    _roll_out(_here(context), "deploy", pipeline, again=False, yes=yes, timeout=timeout)
+    _roll_out(_here(context), "deploy", pipeline, again=False, yes=yes, auto_promote=auto_promote, timeout=timeout)
 
 
 @app.command()
-def replay(context: typer.Context, pipeline: Annotated[str, typer.Argument(help="the pipeline", show_default=False)], yes: Yes = False, timeout: Timeout = None) -> None:
+def replay(
+    context: typer.Context,
+    pipeline: Annotated[str, typer.Argument(help="the pipeline", show_default=False)],
+    yes: Yes = False,
+    auto_promote: AutoPromote = False,
+    timeout: Timeout = None,
+) -> None:
     """Make a new build of the same code from the log's beginning, and promote it like any other."""
-    _roll_out(_here(context), "replay", pipeline, again=True, yes=yes, timeout=timeout)
+    _roll_out(_here(context), "replay", pipeline, again=True, yes=yes, auto_promote=auto_promote, timeout=timeout)
+
+
+@app.command()
+def stage(context: typer.Context, pipeline: OnePipeline = None, yes: Yes = False) -> None:
+    """Begin the rollouts of a deploy and return: they replay and are verified, and then wait for `kappa promote`."""
+    for number in _staged(_here(context), "stage", pipeline, again=False, yes=yes, auto_promote=False):
+        _say(f"rollout {number} has begun: kappa wait follows it")
+
+
+@app.command()
+def wait(context: typer.Context, pipeline: OnePipeline = None, timeout: Timeout = None) -> None:
+    """Wait until a rollout serves, or has passed its verification and waits for a yes."""
+    from replay.intents import active_rollout
+
+    here = _here(context)
+    ended = _follow(here, active_rollout(here.state(), pipeline, "wait").number, timeout, to_the_yes=True)
+    if ended.waits:
+        print(f"{ended.pipeline}: build {ended.build} (version {ended.version}) passed; to let it serve: kappa promote {ended.pipeline}")
+
+
+@app.command()
+def verify(context: typer.Context, pipeline: OnePipeline = None, timeout: Timeout = None) -> None:
+    """Verify a candidate that is ready once more, at a newer frontier of what serves."""
+    from kappa.journal import VerifyAsked
+    from replay.intents import ask_verify
+
+    here = _here(context)
+    here.must_run()
+    record = ask_verify(here.store, pipeline)
+    assert isinstance(record.event, VerifyAsked)
+    _follow(here, record.event.rollout, timeout, to_the_yes=True)
+
+
+@app.command()
+def promote(
+    context: typer.Context,
+    pipelines: Annotated[list[str] | None, typer.Argument(metavar="[PIPELINES]...", show_default=False, help="the one that is ready, if none is named")] = None,
+    yes: Yes = False,
+    timeout: Timeout = None,
+) -> None:
+    """Let candidates that have passed their verification serve."""
+    from replay.intents import ready_rollout
+    from replay.progress import told_verification
+
+    here = _here(context)
+    here.must_run()
+    ready = [ready_rollout(here.state(), name, "promote") for name in (pipelines or (None,))]
+    for rollout in ready:
+        sys.stdout.write(told_verification(rollout))
+    _agree(_typed("promote", " ".join(pipelines or []) or None), yes=yes)
+    _promoted(here, [rollout.pipeline for rollout in ready], timeout)
 
 
 @app.command()
@@ -399,7 +458,8 @@ def _planned(here: Here, pipeline: str | None, *, again: bool) -> Plan:
         return make_plan(observe(here.settings, here.store, log, only=pipeline), only=pipeline, again=again)
 
 
-def _roll_out(here: Here, command: str, pipeline: str | None, *, again: bool, yes: bool, timeout: float | None) -> None:
+def _staged(here: Here, command: str, pipeline: str | None, *, again: bool, yes: bool, auto_promote: bool) -> tuple[int, ...]:
+    """Shows the plan, asks, and begins its rollouts; gives their numbers."""
     from replay.listings import plan_text
     from replay.stage import stage
 
@@ -409,15 +469,43 @@ def _roll_out(here: Here, command: str, pipeline: str | None, *, again: bool, ye
     sys.stdout.flush()
     made.ensure_possible()
     if not made.has_changes:
-        return
+        return ()
     _agree(_typed(command, pipeline), yes=yes)
+    return stage(here.store, made, auto_promote=auto_promote)
+
+
+def _roll_out(here: Here, command: str, pipeline: str | None, *, again: bool, yes: bool, auto_promote: bool, timeout: float | None) -> None:
+    numbers = _staged(here, command, pipeline, again=again, yes=yes, auto_promote=yes or auto_promote)
+    waiting: list[str] = []
+
+    def bring_on(number: int) -> None:
+        ended = _follow(here, number, timeout, to_the_yes=True)
+        if ended.waits:
+            waiting.append(ended.pipeline)
+
+    _all_told(bring_on, numbers)
+    if waiting:
+        _agree(_typed("promote", " ".join(waiting)), yes=False)
+        _promoted(here, waiting, timeout)
+
+
+def _promoted(here: Here, pipelines: Iterable[str], timeout: float | None) -> None:
+    """Says yes to these candidates, and follows each until it serves."""
+    from kappa.journal import PromoteAsked
+    from replay.intents import ask_promote
+
+    asked = [ask_promote(here.store, name).event for name in pipelines]
+    _all_told(lambda number: _follow(here, number, timeout), [event.rollout for event in asked if isinstance(event, PromoteAsked)])
+
+
+def _all_told(act: Callable[[int], object], numbers: Iterable[int]) -> None:
+    """Does it for each rollout, whatever becomes of the others. All errors are told; the first decides the exit code."""
     refused = []
-    for number in stage(here.store, made):
+    for number in numbers:
         try:
-            _follow(here, number, timeout)
+            act(number)
         except KappaError as error:
             refused.append(error)
-    # All are told; the first decides the exit code.
     for other in refused[1:]:
         _failed(other)
     for first in refused[:1]:
@@ -438,8 +526,8 @@ def _agree(command: str, *, yes: bool) -> None:
         raise ConsentNeeded("nothing was changed", hint=f"to go on: kappa {command}")
 
 
-def _follow(here: Here, number: int, timeout: float | None) -> None:
-    """Tells a rollout's progress to its end. Raises what its end means where it does not serve."""
+def _follow(here: Here, number: int, timeout: float | None, *, to_the_yes: bool = False) -> Rollout:
+    """Tells a rollout's progress to its end, or until it waits for a yes. Raises what its end means where it does not serve."""
     from kappa.build import read_birth
     from replay.follow import follow
     from replay.progress import ensure_served, tell
@@ -447,12 +535,15 @@ def _follow(here: Here, number: int, timeout: float | None) -> None:
     state = here.state()
     birth = read_birth(here.store, state.rollout(number).build)
     try:
-        ended = tell(follow(here.store, number, timeout=timeout, supervised=lambda: here.running is not None), here.log().end(birth.topic_ids), _talk())
+        steps = follow(here.store, number, timeout=timeout, supervised=lambda: here.running is not None, until=lambda rollout: to_the_yes and rollout.waits)
+        ended = tell(steps, here.log().end(birth.topic_ids), _talk())
     except KeyboardInterrupt:
         _say(f"rollout {number} goes on; kappa status -w shows it, kappa abandon {birth.pipeline} gives it up")
         raise
     ensure_served(ended)
-    print(f"{ended.pipeline}: build {ended.build} (version {ended.version}) serves, generation {here.state().generation}")
+    if not ended.active:
+        print(f"{ended.pipeline}: build {ended.build} (version {ended.version}) serves, generation {here.state().generation}")
+    return ended
 
 
 def _status(here: Here, form: Form) -> str:

@@ -222,7 +222,7 @@ def next_step(sight: Sight, rules: RolloutSettings) -> Step:
             return AlignAgain(rollout.build)
         case Phase.VERIFYING:
             return StartVerification()
-        case Phase.READY if not rollout.approved:
+        case Phase.READY if rollout.waits:
             return Wait(f"a yes: kappa promote {rollout.pipeline}")
         case Phase.READY | Phase.HOLDING:
             return next_promote_step(sight, rules)

@@ -33,10 +33,12 @@ class Progress:
         return folded, max(folded, end.distance(self.origin))
 
 
-def follow(store: Store, number: int, *, timeout: float | None, supervised: Callable[[], bool]) -> Iterator[Progress]:
+def follow(
+    store: Store, number: int, *, timeout: float | None, supervised: Callable[[], bool], until: Callable[[Rollout], bool] = lambda rollout: not rollout.active
+) -> Iterator[Progress]:
     """Gives a rollout's progress whenever it changes, until it has served, failed or been abandoned: that is the last.
 
-    `timeout` is in seconds (None: no end); `supervised` says whether a supervisor is up. Raises TimedOut where it ends
+    `until` ends it earlier, at the first rollout that it is true of. `timeout` is in seconds (None: no end); `supervised` says whether a supervisor is up. Raises TimedOut where it ends
     earlier than the rollout, and Unreachable where nobody is there to bring it on. Both leave the rollout as it is.
     """
     journal, state = Journal(store), State()
@@ -53,7 +55,7 @@ def follow(store: Store, number: int, *, timeout: float | None, supervised: Call
         progress = Progress(rollout, origin, folded)
         if progress != before:
             yield progress
-        if not rollout.active:
+        if not rollout.active or until(rollout):
             return
         before, now = progress, time.monotonic()
         seen_up = now if supervised() else seen_up

@@ -38,7 +38,7 @@ def abandon(store: Store, pipeline: str | None, *, reason: str = "abandoned by h
     """
 
     def decide(state: State) -> Event:
-        return Abandoned(_active(state, pipeline, "abandon").number, reason)
+        return Abandoned(active_rollout(state, pipeline, "abandon").number, reason)
 
     return _ask(store, decide)
 
@@ -48,7 +48,7 @@ def ask_promote(store: Store, pipeline: str | None) -> Record:
 
     Raises UsageError where no rollout is active, or several; Conflict where it is not ready for that.
     """
-    return _ask(store, lambda state: PromoteAsked(_ready(state, pipeline, "promote").number))
+    return _ask(store, lambda state: PromoteAsked(ready_rollout(state, pipeline, "promote").number))
 
 
 def ask_verify(store: Store, pipeline: str | None) -> Record:
@@ -58,16 +58,17 @@ def ask_verify(store: Store, pipeline: str | None) -> Record:
     """
 
     def decide(state: State) -> Event:
-        rollout = _ready(state, pipeline, "verify")
+        rollout = ready_rollout(state, pipeline, "verify")
         last = Alignments(store, rollout.build).last()
         return VerifyAsked(rollout.number, 0 if last is None else last.number)
 
     return _ask(store, decide)
 
 
-def _ready(state: State, pipeline: str | None, verb: str) -> Rollout:
-    rollout = _active(state, pipeline, verb)
-    if rollout.phase is not Phase.READY or rollout.switch:
+def ready_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
+    """The rollout of a pipeline, or the only one, that waits for a yes. Raises UsageError, or Conflict, as `ask_promote` does."""
+    rollout = active_rollout(state, pipeline, verb)
+    if not rollout.waits:
         doing = "on its way to serve" if rollout.approved and rollout.phase in {Phase.READY, Phase.HOLDING} else f"{rollout.phase}, and not ready"
         raise Conflict(
             f"rollout {rollout.number} of pipeline {rollout.pipeline}, begun by {rollout.by}, is {doing}",
@@ -76,7 +77,8 @@ def _ready(state: State, pipeline: str | None, verb: str) -> Rollout:
     return rollout
 
 
-def _active(state: State, pipeline: str | None, verb: str) -> Rollout:
+def active_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
+    """The rollout of a pipeline, or the only one, that has not ended. Raises UsageError where there is none, or there are several."""
     name = _the_one(pipeline, tuple(rollout.pipeline for rollout in state.active_rollouts), none="no rollout is active", verb=verb)
     active = state.active(name)
     if active is None:

@@ -88,6 +88,12 @@ def _move(moving: Status, progress: Progress, end: Offsets, pace: _Pace) -> None
     moving.update(f"{progress.rollout.phase}: {share}" if progress.rollout.phase is Phase.REPLAYING else str(progress.rollout.phase))
 
 
+def told_verification(rollout: Rollout) -> str:
+    """What the verification of a candidate found, as text."""
+    lines = [f"{rollout.pipeline}: build {rollout.build} (version {rollout.version})", *(_verified(rollout.verified) if rollout.verified else ())]
+    return "".join(f"{line}\n" for line in lines)
+
+
 def _verified(verified: Verified) -> list[str]:
     lines = [f"verified at {verified.offsets}: {verified.verdict}{', ' + verified.reason if verified.reason else ''}"]
     for check in verified.checks:

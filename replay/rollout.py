@@ -94,6 +94,11 @@ class Rollout:
     hint: str = ""
 
     @property
+    def waits(self) -> bool:
+        """True where it has passed its verification and waits for a yes."""
+        return self.phase is Phase.READY and not self.approved
+
+    @property
     def active(self) -> bool:
         """True until it has served, failed or been abandoned."""
         return bool(TRANSITIONS[self.phase])

@@ -20,14 +20,16 @@ from replay.plan import Change, Declared, Plan, Step
 from replay.rollout import State, check_may_follow, fold
 
 
-def stage(store: Store, plan: Plan) -> tuple[int, ...]:
+def stage(store: Store, plan: Plan, *, auto_promote: bool = True) -> tuple[int, ...]:
     """Begins a rollout for every step that acts, and gives their numbers.
 
+    `auto_promote`: what passes its verification is promoted with no further question. A build that is kept and shall serve
+    again is promoted in any case: it was verified before.
     Raises what refuses the plan, and Conflict where another was first: rollouts begun before that one stay.
     """
     plan.ensure_possible()
     libraries = installed_libraries()
-    return tuple(_begin(store, plan, step, libraries) for step in plan.steps if step.acts)
+    return tuple(_begin(store, plan, step, libraries, auto_promote=auto_promote) for step in plan.steps if step.acts)
 
 
 def installed_libraries() -> dict[str, str]:
@@ -36,7 +38,7 @@ def installed_libraries() -> dict[str, str]:
     return {name: version for name, version in sorted(found) if name}
 
 
-def _begin(store: Store, plan: Plan, step: Step, libraries: Mapping[str, str]) -> int:
+def _begin(store: Store, plan: Plan, step: Step, libraries: Mapping[str, str], *, auto_promote: bool) -> int:
     if step.change is Change.KEPT and step.build is not None:
         asked = SwitchAsked(step.pipeline, step.build, f"version {step.version} was deployed, which this build holds")
         return _append(store, plan, step, asked).number
@@ -46,7 +48,7 @@ def _begin(store: Store, plan: Plan, step: Step, libraries: Mapping[str, str]) -
     _ensure_born(store, build, step, step.declared, libraries)
     failpoint("stage.before_staged")
     try:
-        return _append(store, plan, step, Staged(step.pipeline, build, step.version, step.reasons)).number
+        return _append(store, plan, step, Staged(step.pipeline, build, step.version, step.reasons, auto_promote=auto_promote)).number
     except Conflict:
         # No record names it, so nobody else can have begun to use it.
         for name in store.names(folder(build)):

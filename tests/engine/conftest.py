@@ -1,0 +1,25 @@
+"""What the tests of real job processes share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from builds import JobProcess, Project
+
+from kappa.log.client import Log
+
+
+@pytest.fixture
+def project(tmp_path: Path, log: Log) -> Project:
+    return Project(tmp_path / "prøject", log)
+
+
+@pytest.fixture
+def jobs() -> Iterator[list[JobProcess]]:
+    """Jobs to see gone, whatever becomes of the test."""
+    started: list[JobProcess] = []
+    yield started
+    for job in started:
+        job.kill()

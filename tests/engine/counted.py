@@ -1,0 +1,91 @@
+"""A pipeline for tests with a table of each kind, what is produced to its topics, and what its tables must hold then."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter, defaultdict
+from typing import Any
+
+import duckdb
+from builds import Project
+
+from kappa.build import table_path
+from kappa.delta import files
+from kappa.frontier import Frontier
+from kappa.log.client import Log, ProducedRecord
+
+OUTPUTS = {"totals": "kind string, n bigint, at timestamp, who int", "all": "kind string, n bigint"}
+
+
+def source(name: str) -> str:
+    return f"""
+        from kappa import Table, Topic, count, max_, pipeline, sum_
+
+        EVENTS = Topic("{name}.events", partitions=3, event="kind string, n bigint, at timestamp, who int")
+        PEOPLE = Topic("{name}.people", kind="compacted", partitions=2, key="id", event="id int not null, name string")
+
+        @pipeline(
+            reads={{"events": EVENTS, "people": PEOPLE}},
+            writes=[Table("totals", keys=("kind",), fold={{"rows": count(), "n": sum_("n"), "last": max_("at")}}), Table("all"), Table("people", latest=PEOPLE)],
+        )
+        def counted(events):
+            return {{"totals": events.select("kind", "n", "at", "who"), "all": events.select("kind", "n")}}
+    """
+
+
+class Story:
+    """What was produced to the topics of one test, and what the tables should hold for it."""
+
+    def __init__(self, log: Log, name: str, seed: int = 1) -> None:
+        self._log = log
+        self._name = name
+        self._draw = random.Random(seed)
+        self.events: list[tuple[str | None, int | None]] = []
+        self.people: dict[int, str | None] = {}
+        self.rejects = 0
+
+    def produce(self, count: int) -> None:
+        events, people = [], []
+        for _ in range(count):
+            if self._draw.random() < 0.1:
+                self.rejects += 1
+                events.append(ProducedRecord(self._draw.choice([b"{", b'{"n": "x"}', None]), key=b"r"))
+            elif self._draw.random() < 0.2:
+                # A key's records lie in one partition, in the order they were sent.
+                who, name = self._draw.randrange(20), self._draw.choice([None, "Ä", "b"])
+                self.people[who] = name
+                people.append(ProducedRecord(None if name is None else json.dumps({"id": who, "name": name}).encode(), key=str(who).encode()))
+            else:
+                kind, n = self._draw.choice([None, "a", "b", "Ü"]), self._draw.choice([None, 1, 2**40, -5])
+                self.events.append((kind, n))
+                events.append(ProducedRecord(json.dumps({"kind": kind, "n": n, "at": 1_700_000_000_000 + len(self.events)}).encode()))
+        self._log.produce(events, f"{self._name}.events")
+        self._log.produce(people, f"{self._name}.people")
+
+    def expected(self) -> dict[str, Any]:
+        totals: dict[str | None, list[int]] = defaultdict(lambda: [0, 0])
+        for kind, n in self.events:
+            totals[kind][0] += 1
+            totals[kind][1] += n or 0
+        return {
+            "totals": {kind: tuple(values) for kind, values in totals.items()},
+            "all": Counter(self.events),
+            "people": {who: name for who, name in self.people.items() if name is not None},
+            "rejects": self.rejects,
+        }
+
+
+def served(project: Project, build: str, frontier: Frontier) -> dict[str, Any]:
+    """The build's tables at a frontier, as readers see them."""
+
+    def rows(table: str, sql: str) -> list[tuple[Any, ...]]:
+        paths = files(table_path(project.store, build, table), frontier.versions[table])
+        return duckdb.sql(f"{sql} from read_parquet({list(paths)})").fetchall() if paths else []
+
+    return {
+        "totals": {kind: (count, n or 0) for kind, count, n in rows("totals", "select kind, rows, n")},
+        "all": Counter((kind, n) for kind, n in rows("all", "select kind, n")),
+        "people": {who: name for who, name, deleted in rows("people", "select id, name, _deleted") if not deleted},
+        "rejects": len(rows("rejects", 'select "offset"')),
+    }

@@ -1,0 +1,180 @@
+"""A candidate is brought to exactly a frontier of the live build, whatever happens meanwhile, and both can be compared there (law 13)."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from builds import JobProcess, Project
+from counted import OUTPUTS, Story, served, source
+
+from kappa.alignment import Alignment, Alignments
+from kappa.engine.legs import has_tail
+from kappa.journal import Journal, Receipt, Served
+from kappa.lease import ensure_released, ensure_renewed
+from kappa.log.client import Log
+from kappa.offsets import Offsets
+
+pytestmark = [pytest.mark.jvm, pytest.mark.fault]
+
+# Small slices, so that there are many; upkeep at every turn, so that what is not pinned is gone soon.
+SETTINGS = "[engine]\nslice_records = 150\ntail_records = 50\nmaintenance_seconds = 0.2\n"
+
+
+@contextmanager
+def producing(story: Story) -> Iterator[None]:
+    """Events keep arriving, until the end."""
+    ended = threading.Event()
+
+    def produce() -> None:
+        while not ended.wait(0.05):
+            story.produce(8)
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def serve(project: Project, build: str) -> None:
+    """Says in the journal that a build serves."""
+    receipt = Receipt("counted", build, "v", Offsets(), None, None, first=True)
+    assert Journal(project.store).append(1, Served(1, 1, {"counted": build}, receipt))
+
+
+def aligned(project: Project, build: str) -> Alignment:
+    last = Alignments(project.store, build).last()
+    assert last is not None
+    return last
+
+
+def assert_equal_there(project: Project, alignment: Alignment) -> None:
+    """Both stand at equal offsets, their files are kept, and they hold the same rows."""
+    assert alignment.candidate.offsets.equals(alignment.live.offsets)
+    assert served(project, alignment.candidate.build, alignment.candidate) == served(project, alignment.live.build, alignment.live)
+
+
+@pytest.fixture
+def start(project: Project, jobs: list[JobProcess]) -> Callable[..., JobProcess]:
+    def started(build: str, leg: str = "tail", **environment: str) -> JobProcess:
+        job = project.start(build, leg, **environment)
+        jobs.append(job)
+        return job
+
+    return started
+
+
+def test_while_events_arrive_and_both_jobs_are_killed_the_candidate_comes_to_a_frontier_of_the_live_build(
+    project: Project, log: Log, topic_name: str, start: Callable[..., JobProcess], broker: Any
+) -> None:
+    for build in ("old", "new"):
+        project.bear(build, source(topic_name), OUTPUTS)
+    (project.folder / "kappa.toml").write_text(SETTINGS)
+    story = Story(log, topic_name)
+    story.produce(300)
+    leave_holes(broker.bootstrap_servers, f"{topic_name}.events")
+    live = start("old")
+    first = project.wait_until_folded("old", live)
+    serve(project, "old")
+
+    with producing(story):
+        killed = start("new", "catch-up", KAPPA_FAIL="job.between_tables:kill:4")
+        assert killed.ended() == -signal.SIGKILL, killed.said()
+        live.kill()
+        live = start("old")
+        candidate = start("new", "catch-up")
+        candidate.wait_for(lambda: Alignments(project.store, "new").last())
+        alignment = aligned(project, "new")
+        # The live job goes on, and its upkeep with it, far past what is pinned.
+        live.wait_for(lambda: (now := project.frontier("old")) is not None and now.number > alignment.live.number + 8)
+        assert ensure_renewed(project.store, alignment.lease, now=time.time(), seconds=60)
+        assert_equal_there(project, alignment)
+        assert alignment.live.offsets.covers(first.offsets)
+    assert candidate.ended() == 0, candidate.said()
+    assert has_tail(project.store, "new")
+
+    tail = start("new")
+    assert served(project, "new", project.wait_until_folded("new", tail)) == story.expected()
+
+
+def test_a_candidate_that_tails_is_aligned_again_even_where_a_crash_has_cut_a_batch_in_two(project: Project, log: Log, topic_name: str, start: Callable[..., JobProcess]) -> None:
+    for build in ("old", "new"):
+        project.bear(build, source(topic_name), OUTPUTS)
+    (project.folder / "kappa.toml").write_text(SETTINGS)
+    story = Story(log, topic_name, seed=2)
+    story.produce(60)
+    live = start("old")
+    project.wait_until_folded("old", live)
+    serve(project, "old")
+    assert start("new", "catch-up").ended() == 0
+    first = aligned(project, "new")
+    assert_equal_there(project, first)
+    # It is past the live build in some partitions then, and has folded a batch into one table only.
+    assert live.stop() == 0
+    story.produce(40)
+    killed = start("new", KAPPA_FAIL="job.between_tables:kill")
+    assert killed.ended() == -signal.SIGKILL, killed.said()
+
+    again = start("new", "alignment")
+    again.wait_for(lambda: "waiting for build old to reach" in again.said())
+    assert aligned(project, "new").number == 1
+    story.produce(40)
+    live = start("old")
+    assert again.ended() == 0, again.said()
+
+    second = aligned(project, "new")
+    assert second.number == 2
+    assert second.live.number > first.live.number
+    assert_equal_there(project, second)
+    tail = start("new")
+    assert served(project, "new", project.wait_until_folded("new", tail)) == story.expected()
+
+
+def test_where_the_lease_has_ended_a_newer_frontier_is_aimed_at(project: Project, log: Log, topic_name: str, start: Callable[..., JobProcess]) -> None:
+    from kappa.engine.legs import LegKind, Legs
+
+    for build in ("old", "new"):
+        project.bear(build, source(topic_name), OUTPUTS)
+    (project.folder / "kappa.toml").write_text(SETTINGS)
+    story = Story(log, topic_name, seed=3)
+    story.produce(40)
+    live = start("old")
+    project.wait_until_folded("old", live)
+    serve(project, "old")
+    killed = start("new", "catch-up", KAPPA_FAIL="job.before_first_commit:kill")
+    assert killed.ended() == -signal.SIGKILL, killed.said()
+    leg = Legs(project.store, "new").last()
+    assert leg is not None
+    assert leg.kind is LegKind.ALIGNMENT
+    assert leg.aim is not None
+    ensure_released(project.store, leg.aim.lease)
+    story.produce(30)
+    project.wait_until_folded("old", live)
+
+    assert start("new", "catch-up").ended() == 0
+
+    alignment = aligned(project, "new")
+    assert alignment.live.number > leg.aim.live.number
+    assert_equal_there(project, alignment)
+
+
+def leave_holes(bootstrap_servers: str, topic: str) -> None:
+    """Transactions, every second one aborted: offsets that hold no record."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": topic})
+    producer.init_transactions()
+    for _ in range(4):
+        producer.begin_transaction()
+        producer.produce(topic, json.dumps({"kind": "aborted", "n": 1}).encode(), partition=1)
+        producer.flush()
+        producer.abort_transaction()
