@@ -13,8 +13,8 @@ def numbered(*events: Event, after: int = 0) -> list[Record]:
     return [Record(number=number, event=event, at="then", by="ada@test", id=str(number)) for number, event in enumerate(events, start=after + 1)]
 
 
-def staged(build: str, *, pipeline: str = "flights") -> Staged:
-    return Staged(pipeline, build, f"version-of-{build}", ("new",))
+def staged(build: str, *, pipeline: str = "flights", auto_promote: bool = True) -> Staged:
+    return Staged(pipeline, build, f"version-of-{build}", ("new",), auto_promote)
 
 
 def switch_asked(build: str, *, pipeline: str = "flights") -> SwitchAsked:

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from journals import NOWHERE, held, numbered, served, staged, switch_asked, verified
 
 from kappa.hold import open_hold
-from kappa.journal import Abandoned, CaughtUp, Event, Failed, Released, Retired, Served
+from kappa.journal import Abandoned, CaughtUp, Event, Failed, PromoteAsked, Released, Retired, Served, VerifyAsked
 from replay.rollout import BEGINNINGS, TRANSITIONS, IllegalTransition, Move, Phase, State, advance, check_may_follow, fold
 
 FIRST = (staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
 SECOND = (*FIRST, staged("b"), CaughtUp(5, NOWHERE), verified(5), held(5, "a"), served(5, 2, "b", live="a"))
+UNASKED = (*FIRST, staged("b", auto_promote=False), CaughtUp(5, NOWHERE), verified(5))
 UNDONE = (*SECOND, switch_asked("a"), held(10, "b"), served(10, 3, "a", live="b"))
 THIRD = (*SECOND, staged("c"), CaughtUp(10, NOWHERE), verified(10), held(10, "b"), served(10, 3, "c", live="b"))
 
@@ -91,6 +92,19 @@ def test_a_verdict_that_is_not_passed_ends_the_rollout_and_swaps_nothing(verdict
     assert state.serving == {"flights": "a"}
 
 
+def test_a_candidate_that_passed_waits_for_a_yes_unless_it_was_given_beforehand() -> None:
+    assert state_of(*UNASKED).rollouts[-1].waits
+    assert not state_of(*UNASKED, PromoteAsked(5)).rollouts[-1].waits
+    assert not state_of(*SECOND[:7]).rollouts[-1].waits
+    assert state_of(*UNASKED, PromoteAsked(5), held(5, "a")).rollouts[-1].phase is Phase.HOLDING
+
+
+def test_a_yes_does_not_outlive_the_verification_that_it_was_given_to() -> None:
+    again = state_of(*UNASKED, PromoteAsked(5), VerifyAsked(5, 1)).rollouts[-1]
+
+    assert (again.phase, again.verified, again.approved) == (Phase.VERIFYING, None, False)
+
+
 def test_a_release_makes_room_for_the_next_attempt() -> None:
     state = state_of(*SECOND[:8], Released(5, "a", 8, "too long"))
 
@@ -123,6 +137,11 @@ def test_pipelines_roll_out_side_by_side_in_one_serving_map() -> None:
         (SECOND[:8], Released(5, "a", 7, "which?")),
         (SECOND[:8], served(5, 3, "b", live="a")),
         (SECOND[:8], served(5, 2, "b", live="a", others={"trains": "x"})),
+        (FIRST[:2], PromoteAsked(1)),
+        ((*UNASKED, VerifyAsked(5, 1)), PromoteAsked(5)),
+        (UNASKED, held(5, "a")),
+        (SECOND[:8], VerifyAsked(5, 1)),
+        (SECOND, PromoteAsked(5)),
         (SECOND, Abandoned(5, "too late")),
         (SECOND, Retired("a")),
         (SECOND, Retired("b")),
@@ -163,10 +182,12 @@ def candidates_for_next(state: State, draw: st.DrawFn) -> Event:
     pipeline = rollout.pipeline if rollout else "a"
     live = state.serving.get(pipeline)
     events: list[Event] = [
-        staged(build, pipeline=build[0]),
+        staged(build, pipeline=build[0], auto_promote=draw(st.booleans())),
         switch_asked(state.idle.get(build[0], build), pipeline=build[0]),
         CaughtUp(number, NOWHERE),
         verified(number, verdict=draw(st.sampled_from(["passed", "passed", "failed"]))),
+        VerifyAsked(number, 1),
+        PromoteAsked(number),
         held(number, live or build),
         Released(number, build, (rollout.hold if rollout else None) or 1, "too long"),
         Abandoned(number, "no"),
@@ -206,6 +227,9 @@ def test_in_every_legal_history_the_laws_of_state_hold(events: list[Event]) -> N
         assert not after.wanted_builds() & (after.retired | after.to_retire())
         assert not set(after.serving.values()) & set(after.idle.values())
         assert after.to_retire() | after.retired | after.wanted_builds() == set(after.versions)
+        # Nothing serves that nobody said yes to, and a yes is to what was verified.
+        assert all(rollout.approved for rollout in after.rollouts if rollout.phase in {Phase.HOLDING, Phase.SERVED})
+        assert all(rollout.verified for rollout in after.rollouts if rollout.phase in {Phase.READY, Phase.HOLDING, Phase.SERVED} and not rollout.switch)
         # The hold that the job sees is the one that its rollout has.
         for name, build in after.serving.items():
             active = after.active(name)
