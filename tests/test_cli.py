@@ -138,7 +138,11 @@ def pretend_up(store: Store) -> None:
         (["deploy"], 1, "kappa is not up", "kappa up -d"),
         (["replay", "web"], 1, "kappa is not up", "kappa up -d"),
         (["undo"], 1, "kappa is not up", "kappa up -d"),
-        (["abandon"], 2, "no rollout is active", ""),
+        (["stage"], 1, "kappa is not up", "kappa up -d"),
+        (["verify", "web"], 1, "kappa is not up", "kappa up -d"),
+        (["promote", "web"], 1, "kappa is not up", "kappa up -d"),
+        (["wait"], 2, "no rollout is active", "kappa history"),
+        (["abandon"], 2, "no rollout is active", "kappa history"),
         (["logs"], 2, "supervisor has said nothing yet", "kappa up -d"),
         (["logs", "nobody"], 2, "there is no log of nobody", "supervisor, broker"),
         (["rejects", "web"], 2, "no pipeline web is served", "kappa deploy"),
@@ -176,7 +180,27 @@ def test_help_is_an_answer(kappa: Kappa) -> None:
     assert (ended.code, ended.err) == (0, "")
     assert all(
         command in ended.out
-        for command in ("up", "down", "topics", "produce", "plan", "deploy", "replay", "status", "undo", "abandon", "history", "logs", "rejects", "query", "tables")
+        for command in (
+            "up",
+            "down",
+            "topics",
+            "produce",
+            "plan",
+            "deploy",
+            "replay",
+            "status",
+            "undo",
+            "stage",
+            "wait",
+            "verify",
+            "promote",
+            "abandon",
+            "history",
+            "logs",
+            "rejects",
+            "query",
+            "tables",
+        )
     )
 
 
@@ -244,6 +268,44 @@ def test_an_undo_needs_a_yes_and_prints_what_it_will_do(kappa: Kappa, two_builds
     assert "build web-1 (version v1) will serve instead of web-2" in ended.out
     assert "kappa undo web --yes" in ended.err
     assert fold(Journal(two_builds).after(0)).active("web") is None
+
+
+@pytest.fixture
+def waiting(two_builds: Store) -> Store:
+    """Build web-3 has passed its verification, and nobody has said yes to it."""
+    here = Offsets({"web.hits": {0: 7}})
+    born(two_builds, "web-3")
+    append(two_builds, Staged("web", "web-3", "v3", ("table page_hits changed",), auto_promote=False), CaughtUp(10, here))
+    append(two_builds, Verified(10, "passed", here, (Check("page_hits", "hits > 0", 3, 0),)))
+    pretend_up(two_builds)
+    return two_builds
+
+
+def test_a_candidate_that_passed_waits_and_is_shown_before_the_yes(kappa: Kappa, waiting: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited = kappa("wait", "web")
+    assert waited.code == 0
+    assert "to let it serve: kappa promote web" in waited.out
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    shown = kappa("promote")
+    assert shown.code == 7
+    assert "page_hits: hits > 0: 3 rows pass" in shown.out
+    assert "kappa promote --yes" in shown.err
+
+    promoted = kappa("promote", "web", "--yes", "--timeout", "0")
+
+    assert promoted.code == 5
+    assert fold(Journal(waiting).after(0)).rollouts[-1].approved
+    second = kappa("promote", "web", "--yes")
+    assert second.code == 6
+    assert "is on its way to serve" in second.err
+
+
+def test_a_verification_once_more_takes_the_yes_back(kappa: Kappa, waiting: Store) -> None:
+    asked = kappa("verify", "--timeout", "0")
+
+    assert asked.code == 5
+    assert kappa("promote", "web", "--yes").code == 6
+    assert kappa("abandon").code == 0
 
 
 def test_a_rollout_that_outlives_our_patience_goes_on_and_a_second_one_is_refused(kappa: Kappa, two_builds: Store) -> None:
