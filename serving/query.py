@@ -7,6 +7,7 @@ times are UTC. Read next: catalog.py for what is pinned, kappa/delta.py for the 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,6 +27,9 @@ from kappa.table import REJECTS
 from serving.catalog import Snapshot, pin
 
 _Found = TypeVar("_Found")
+
+# What a version consists of never changes, so a reader that asks again and again reads a table's log once per version.
+_files = functools.lru_cache(maxsize=256)(files)
 
 # A lease is lost only where a reader stood still for longer than it lasts; thrice in a row is no accident.
 _ATTEMPTS = 3
@@ -174,7 +178,7 @@ def _ensure_schema(reader: Reader, pipeline: str, birth: Birth, versions: Mappin
     schema = schema_of(pipeline)
     reader.command(f"create schema {quoted(schema)}")
     for table in birth.tables:
-        paths = files(table_path(store, birth.build, table.name), versions[table.name])
+        paths = _files(table_path(store, birth.build, table.name), versions[table.name])
         reader.command(f"create view {quoted(schema)}.{quoted(table.name)} as {read_sql(table, paths)}")
     # The views' own names of tables are looked up here, and DuckDB keeps that for when they are read.
     reader.command(f"set search_path = {_text(schema)}")

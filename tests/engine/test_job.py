@@ -19,7 +19,7 @@ from kappa.journal import Held, Journal, Released
 from kappa.log.client import Log
 from kappa.stopped import read_stopped
 
-pytestmark = [pytest.mark.jvm, pytest.mark.fault, pytest.mark.sweep]
+pytestmark = [pytest.mark.jvm, pytest.mark.fault]
 
 FAILPOINTS = ["job.before_first_commit", "job.between_tables", "job.before_frontier", "job.before_checkpoint"]
 
