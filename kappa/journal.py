@@ -27,12 +27,16 @@ from kappa.store import NumberedRecords, Store
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A build was accepted as a candidate: a rollout begins, named by this record's number."""
+    """A build was accepted as a candidate: a rollout begins, named by this record's number.
+
+    `accepted` is what stood in the way and was let through, and why: kept as long as the journal is.
+    """
 
     pipeline: str
     build: str
     version: str
     reasons: tuple[str, ...]
+    accepted: tuple[str, ...] = ()
     kind: Literal["staged"] = "staged"
 
 
@@ -43,6 +47,7 @@ class SwitchAsked:
     pipeline: str
     build: str
     reason: str
+    accepted: tuple[str, ...] = ()
     kind: Literal["switch_asked"] = "switch_asked"
 
 

@@ -69,7 +69,7 @@ class Rollout:
 
     `switch`: the build is one that is kept (undo, redo, or a deploy of its version). `caught_up` and `verified` are what
     was recorded of it; `hold` is the number of the open Held record; `attempts` counts holds; `reason` and `hint` say why
-    it ended without serving; `at` and `by` are its beginning's.
+    it ended without serving; `at` and `by` are its beginning's; `accepted` is what was let through at its beginning.
     """
 
     number: int
@@ -87,6 +87,7 @@ class Rollout:
     attempts: int = 0
     reason: str = ""
     hint: str = ""
+    accepted: tuple[str, ...] = ()
 
     @property
     def active(self) -> bool:
@@ -205,6 +206,7 @@ def _begun(state: State, record: Record, event: Staged | SwitchAsked, move: Move
         switch=move is Move.SWITCH_ASKED,
         at=record.at,
         by=record.by,
+        accepted=event.accepted,
     )
     return replace(state, rollouts=(*state.rollouts, begun))
 
