@@ -19,7 +19,8 @@ from kappa.build import Birth, read_birth
 from kappa.errors import Conflict, KappaError
 from kappa.journal import CaughtUp, Event, Journal, Staged, SwitchAsked
 from kappa.store import Store
-from replay.plan import Declared, Observed, Plan, make_plan
+from replay.observed import Declared, Observed
+from replay.plan import Plan, make_plan
 from replay.rollout import Phase, State, fold
 from replay.stage import stage
 
@@ -196,7 +197,8 @@ def test_a_stage_that_is_killed_before_its_record_has_begun_nothing(store: Store
     program = """
         from plans import declared, log
         from kappa.store import Store
-        from replay.plan import Observed, make_plan
+        from replay.observed import Observed
+        from replay.plan import make_plan
         from replay.rollout import State
         from replay.stage import stage
         import sys
