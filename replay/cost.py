@@ -56,7 +56,9 @@ class Cost:
     @property
     def text(self) -> str:
         """The cost in one line."""
-        read = f"{self.records:,} records in {len(self.partitions)} partitions, {'size unknown' if self.bytes is None else size(self.bytes)}"
+        read = (
+            f"{self.records:,} records in {len(self.partitions)} partition{'' if len(self.partitions) == 1 else 's'}, {'size unknown' if self.bytes is None else size(self.bytes)}"
+        )
         free = "unknown" if self.disk_free is None else size(self.disk_free)
         disk = f"disk unknown ({free} free)" if self.disk_needed is None else f"about {size(self.disk_needed)} of disk ({free} free)"
         rate = f" at {self.rate:,.0f} records/s" if self.rate else ""

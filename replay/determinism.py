@@ -91,7 +91,7 @@ def doubtful(module: str, attribute: str, find: Find) -> tuple[Finding, ...]:
         for statement in statements:
             for line, what, kind in _in_statement(scanned, statement, find):
                 path = scanned.source.path
-                found.setdefault((path, line, what), Finding(f"{path}:{line} uses {what}, which {kind.why}", kind.hint, f"{path}:{line}"))
+                found.setdefault((path, line, what), Finding(f"{path}:{line} uses {what.removeprefix('builtins.')}, which {kind.why}", kind.hint, f"{path}:{line}"))
     return tuple(found[place] for place in sorted(found))
 
 

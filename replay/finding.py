@@ -40,7 +40,9 @@ class Accepting:
         if finding.name == BREAKING:
             return f"{BREAKING}: {finding.message}" if self.breaking else None
         reason = self.allowed.get(finding.name) if finding.name else None
-        return None if reason is None else f"{finding.name}: {finding.message}: {reason}"
+        # What was found in code begins with its name, which is its line.
+        told = finding.message if finding.message.startswith(finding.name) else f"{finding.name}: {finding.message}"
+        return None if reason is None else f"{told}: {reason}"
 
 
 def accepting(*, gap: bool, breaking: bool, allow: Iterable[str]) -> Accepting:

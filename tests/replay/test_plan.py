@@ -156,7 +156,7 @@ def test_what_is_not_deterministic_is_refused_until_a_reason_is_given() -> None:
 
     allowed = make_plan(seen, accepting=Accepting(allowed={DOUBT.name: "only logged"}))
     assert allowed.refusals == ()
-    assert allowed.steps[0].accepted == (f"{DOUBT.name}: {DOUBT.message}: only logged",)
+    assert allowed.steps[0].accepted == (f"{DOUBT.message}: only logged",)
 
 
 def test_what_serves_already_is_not_doubted_again() -> None:
