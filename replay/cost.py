@@ -14,8 +14,9 @@ from kappa.journal import CaughtUp, Record, Staged
 from kappa.offsets import Offsets
 from replay.observed import DiskFacts, LogFacts, Replayed
 
-# Less than this is mostly the start of a JVM: its rate says nothing about a large log.
-_TELLING_SECONDS = 30.0
+# Less than this is mostly the start of JVMs, which takes half a minute on a busy machine: its rate says nothing of a large log.
+_TELLING_SECONDS = 60.0
+_TELLING_RECORDS = 100_000
 # A log of up to so many times the records takes about as long as the last one, where its replay was short.
 _ALIKE = 2
 _HOUR_SECONDS = 3600.0
@@ -72,7 +73,8 @@ def cost_of(topics: Iterable[str], origin: Offsets, log: LogFacts, *, serving: s
         PartitionCost(topic, partition, end - origin.at(topic, partition), log.bytes.get(topic, {}).get(partition)) for topic, partition, end in log.end.only(names).items()
     )
     records = sum(each.records for each in partitions)
-    rate = replayed.records / replayed.seconds if replayed is not None and replayed.seconds >= _TELLING_SECONDS else None
+    telling = replayed is not None and replayed.seconds >= _TELLING_SECONDS and replayed.records >= _TELLING_RECORDS
+    rate = replayed.records / replayed.seconds if replayed is not None and telling else None
     ingest = None if log.hour_ago is None else log.end.only(names).distance(log.hour_ago.only(names).highest(origin)) / _HOUR_SECONDS
     return Cost(
         partitions=partitions,

@@ -45,27 +45,30 @@ def test_disk_is_scaled_from_the_build_that_serves() -> None:
 
 
 def test_a_long_replay_tells_a_rate_and_a_time() -> None:
-    found = cost(replayed=Replayed(records=4_000, seconds=40.0))
+    found = cost(log(end=1_000_000), replayed=Replayed(records=400_000, seconds=100.0))
 
-    assert (found.rate, found.seconds) == (100.0, 2.0)
+    assert (found.rate, found.seconds) == (4_000.0, 500.0)
+    assert found.text.endswith("about 8 min at 4,000 records/s")
 
 
 def test_what_comes_in_meanwhile_takes_time_too() -> None:
-    found = cost(log(end=720_100, hour_ago=540_100), replayed=Replayed(records=20_000, seconds=100.0))
+    found = cost(log(end=3_600_000, hour_ago=1_800_000), replayed=Replayed(records=400_000, seconds=100.0))
 
-    assert (found.rate, found.ingest) == (200.0, 100.0)
-    assert found.seconds == pytest.approx(1_440_200 / 100)
+    assert (found.rate, found.ingest) == (4_000.0, 1_000.0)
+    assert found.seconds == pytest.approx(7_200_000 / 3_000)
 
 
 def test_what_comes_in_faster_has_no_time() -> None:
-    assert cost(log(end=720_000, hour_ago=0), replayed=Replayed(records=4_000, seconds=40.0)).seconds is None
+    assert cost(log(end=7_200_000, hour_ago=0), replayed=Replayed(records=400_000, seconds=100.0)).seconds is None
 
 
-@pytest.mark.parametrize(("records", "seconds"), [(100, 12.0), (99, None)])
-def test_a_replay_that_was_over_in_a_moment_tells_nothing_of_a_larger_log(records: int, seconds: float | None) -> None:
-    found = cost(replayed=Replayed(records=records, seconds=12.0))
+@pytest.mark.parametrize(("records", "took"), [(400_000, 59.0), (99_999, 3_600.0)])
+def test_a_short_replay_and_one_of_few_records_tell_nothing_of_a_larger_log(records: int, took: float) -> None:
+    alike = cost(log(end=records), replayed=Replayed(records=records, seconds=took))
+    larger = cost(log(end=records + 1), replayed=Replayed(records=records, seconds=took))
 
-    assert (found.rate, found.seconds) == (None, seconds)
+    assert (alike.rate, alike.seconds) == (None, took)
+    assert (larger.rate, larger.seconds) == (None, None)
 
 
 def test_a_topic_that_began_within_the_hour_counts_from_its_beginning() -> None:
