@@ -78,9 +78,9 @@ def _statements(kind: str, name: str, module: Module) -> tuple[Statement, ...]:
 
 def _meanings(statements: tuple[Statement, ...], module: Module, other: Module | None) -> Iterator[str]:
     """What imported names mean, where the other side means something else by them: the code alone would look the same."""
-    for name in sorted(frozenset().union(*(each.names for each in statements))):
+    for name in sorted(frozenset().union(*(each.names for each in statements))) if other is not None else ():
         here = module.imports.get(name, ())
-        if here and (other is None or other.imports.get(name, ()) != here):
+        if here and other is not None and other.imports.get(name, ()) != here:
             yield f"# {name} is {' or '.join(map(str, here))}"
 
 

@@ -35,14 +35,13 @@ class Accepting:
 
     def lets_through(self, finding: Finding) -> str | None:
         """What is written down where a finding is let through: what it is, and why; None where it is not."""
-        if finding.name == GAP:
-            return f"{GAP}: {finding.message}" if self.gap else None
-        if finding.name == BREAKING:
-            return f"{BREAKING}: {finding.message}" if self.breaking else None
         reason = self.allowed.get(finding.name) if finding.name else None
+        flagged = (finding.name == GAP and self.gap) or (finding.name == BREAKING and self.breaking)
+        if reason is None and not flagged:
+            return None
         # What was found in code begins with its name, which is its line.
         told = finding.message if finding.message.startswith(finding.name) else f"{finding.name}: {finding.message}"
-        return None if reason is None else f"{told}: {reason}"
+        return told if reason is None else f"{told}: {reason}"
 
 
 def accepting(*, gap: bool, breaking: bool, allow: Iterable[str]) -> Accepting:

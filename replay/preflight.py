@@ -41,7 +41,7 @@ def preflight(pipeline: Pipeline, log: LogFacts, cost: Cost, serving: Birth | No
             yield from _retention(topic, config.get("cleanup.policy", ""), _number(config.get("retention.ms")), _number(config.get("delete.retention.ms")), cost.seconds)
     if gaps:
         hint = "restore the topic; retention.ms=-1 keeps a history, as kappa topics create sets it"
-        yield Finding(f"{'; '.join(gaps)}: a replay would miss what came before.", hint, GAP)
+        yield Finding(f"{'; '.join(gaps)}: a replay would miss what came before", hint, GAP)
     yield from _pace(cost)
     yield from _disk(cost)
 

@@ -13,7 +13,7 @@ from plans import log as facts_of
 from kappa import Topic
 from kappa.artifact import load_snapshot
 from kappa.build import read_birth
-from kappa.errors import Conflict, KappaError, UsageError
+from kappa.errors import Conflict, DeclarationError, KappaError, UsageError
 from kappa.fingerprint import version_of
 from kappa.journal import CaughtUp
 from kappa.log.client import Log, ProducedRecord
@@ -140,8 +140,15 @@ def test_a_lost_beginning_can_be_accepted_and_is_written_down() -> None:
     plan = make_plan(observed(V1, facts=facts_of(beginning=41)), accepting=Accepting(gap=True))
 
     assert plan.refusals == ()
-    assert plan.steps[0].accepted == ("gap: orders partition 0 begins at offset 41, partition 1 begins at offset 41: a replay would miss what came before.",)
+    assert plan.steps[0].accepted == ("gap: orders partition 0 begins at offset 41, partition 1 begins at offset 41: a replay would miss what came before",)
     assert plan.steps[0].origin.plain() == {"orders": {"0": 41, "1": 41}}
+
+
+def test_a_reason_may_be_given_for_what_has_a_flag() -> None:
+    plan = make_plan(observed(V1, facts=facts_of(beginning=41)), accepting=Accepting(allowed={"gap": "lost in the fire"}))
+
+    assert plan.refusals == ()
+    assert plan.steps[0].accepted[0].endswith("a replay would miss what came before: lost in the fire")
 
 
 DOUBT = Finding("pipelines/flights.py:7 uses time.time, which reads the clock", "take it from the record", "pipelines/flights.py:7")
@@ -237,7 +244,7 @@ def test_another_number_of_partitions_refuses_a_replay() -> None:
 def test_a_log_that_has_lost_its_beginning_refuses_a_replay() -> None:
     assert (
         refused(make_plan(observed(V1, facts=facts_of(beginning=41))))
-        == "orders partition 0 begins at offset 41, partition 1 begins at offset 41: a replay would miss what came before."
+        == "orders partition 0 begins at offset 41, partition 1 begins at offset 41: a replay would miss what came before"
     )
 
 
@@ -332,3 +339,16 @@ def test_a_project_is_observed_with_a_real_log(tmp_path: Path, log: Log, topic_n
     assert step.rollout is not None
     assert step.rollout.number == number
     assert load_snapshot(store, read_birth(store, step.rollout.build)).name == "orders"
+
+
+@pytest.mark.jvm
+def test_what_spark_refuses_is_named_with_its_line_by_the_lint(tmp_path: Path, log: Log, topic_name: str) -> None:
+    (tmp_path / "pipelines").mkdir()
+    text = f'from pyspark.sql import functions as F\nfrom kappa import Table, Topic, pipeline\n@pipeline(reads={{"o": Topic("{topic_name}", event="id string")}}, writes=[Table("t")])\ndef orders(o):\n    return {{"t": o.withColumn("at",\n        F.current_timestamp())}}\n'
+    (tmp_path / "pipelines" / "orders.py").write_text(text, encoding="utf-8")
+    settings = Settings(project=tmp_path)
+
+    with pytest.raises(DeclarationError, match="CurrentTimestamp") as error:
+        observe(settings, Store(settings.root_url), log)
+
+    assert "pipelines/orders.py:6 uses pyspark.sql.functions.current_timestamp, which reads the clock" in error.value.hint
