@@ -30,6 +30,8 @@ from serving.render import Form, Listing, rendered
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from replay.finding import Accepting
+    from replay.observed import Observed
     from replay.plan import Plan
     from replay.rollout import Rollout
 
@@ -46,6 +48,11 @@ As = Annotated[Form, typer.Option("-o", "--output", help="what is printed")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask")]
 AutoPromote = Annotated[bool, typer.Option("--auto-promote", help="ask about the plan only: what passes its verification serves")]
 Timeout = Annotated[float | None, typer.Option("--timeout", min=0, help="stop waiting after so many seconds; the rollout goes on")]
+AllowBreaking = Annotated[bool, typer.Option("--allow-breaking", help="let changes through that may break what reads the tables")]
+AcceptGap = Annotated[bool, typer.Option("--accept-gap", help="replay a topic that has lost its beginning; the history tells it for ever")]
+Allow = Annotated[
+    list[str] | None, typer.Option("--allow", metavar="NAME=REASON", show_default=False, help="let through what the plan refuses under that name; the reason is kept")
+]
 OnePipeline = Annotated[str | None, typer.Argument(metavar="[PIPELINE]", show_default=False, help="one pipeline")]
 
 
@@ -141,40 +148,79 @@ def plan(
     context: typer.Context,
     pipeline: OnePipeline = None,
     detailed_exitcode: Annotated[bool, typer.Option("--detailed-exitcode", help="exit with 3 where there are changes")] = False,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", show_default=False, help="save the plan, for: kappa deploy --plan FILE")] = None,
+    allow_breaking: AllowBreaking = False,
+    accept_gap: AcceptGap = False,
+    allow: Allow = None,
     output: As = Form.TABLE,
 ) -> None:
-    """Show what a deploy would do, and why."""
-    from replay.listings import plan_document, plan_listing, plan_text
+    """Show what a deploy would do, why, and what stands in the way."""
+    from replay.finding import accepting
+    from replay.plan_text import plan_document, plan_listing, plan_text
+    from replay.saved_plan import save_plan
 
-    made = _planned(_here(context), pipeline, again=False)
+    accepted = accepting(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
+    made, observed = _planned(_here(context), pipeline, again=False, accepting=accepted)
     sys.stdout.write(plan_text(made) if output is Form.TABLE else rendered(output, plan_listing(made), document=plan_document(made)))
     made.ensure_possible()
+    if out is not None:
+        save_plan(out, made, observed, only=pipeline, accepting=accepted)
+        _say(f"saved; to apply it: kappa deploy --plan {out}")
     if detailed_exitcode and made.has_changes:
         raise Exit(ExitCode.CHANGES_PENDING)
 
 
 @app.command()
-def deploy(context: typer.Context, pipeline: OnePipeline = None, yes: Yes = False, auto_promote: AutoPromote = False, timeout: Timeout = None) -> None:
+def deploy(
+    context: typer.Context,
+    pipeline: OnePipeline = None,
+    saved: Annotated[Path | None, typer.Option("--plan", metavar="FILE", show_default=False, help="apply a plan that was saved, with no question; refused when stale")] = None,
+    allow_breaking: AllowBreaking = False,
+    accept_gap: AcceptGap = False,
+    allow: Allow = None,
+    yes: Yes = False,
+    auto_promote: AutoPromote = False,
+    timeout: Timeout = None,
+) -> None:
     """Bring what the project declares to serve: replay beside what serves, verify, promote."""
-    _roll_out(_here(context), "deploy", pipeline, again=False, yes=yes, auto_promote=auto_promote, timeout=timeout)
+    from replay.finding import Accepting, accepting
+
+    accepted = accepting(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
+    if saved is None:
+        _roll_out(_here(context), "deploy", pipeline, again=False, accepting=accepted, yes=yes, auto_promote=auto_promote, timeout=timeout)
+    elif pipeline is not None or accepted != Accepting():
+        raise UsageError("a saved plan says itself what is deployed, and what is let through", hint=f"kappa deploy --plan {saved}; or plan again: kappa plan --out {saved}")
+    else:
+        _apply(_here(context), saved, timeout=timeout)
 
 
 @app.command()
 def replay(
     context: typer.Context,
     pipeline: Annotated[str, typer.Argument(help="the pipeline", show_default=False)],
+    allow_breaking: AllowBreaking = False,
+    accept_gap: AcceptGap = False,
+    allow: Allow = None,
     yes: Yes = False,
     auto_promote: AutoPromote = False,
     timeout: Timeout = None,
 ) -> None:
     """Make a new build of the same code from the log's beginning, and promote it like any other."""
-    _roll_out(_here(context), "replay", pipeline, again=True, yes=yes, auto_promote=auto_promote, timeout=timeout)
+    from replay.finding import accepting
+
+    accepted = accepting(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
+    _roll_out(_here(context), "replay", pipeline, again=True, accepting=accepted, yes=yes, auto_promote=auto_promote, timeout=timeout)
 
 
 @app.command()
-def stage(context: typer.Context, pipeline: OnePipeline = None, yes: Yes = False) -> None:
+def stage(
+    context: typer.Context, pipeline: OnePipeline = None, allow_breaking: AllowBreaking = False, accept_gap: AcceptGap = False, allow: Allow = None, yes: Yes = False
+) -> None:
     """Begin the rollouts of a deploy and return: they replay and are verified, and then wait for `kappa promote`."""
-    for number in _staged(_here(context), "stage", pipeline, again=False, yes=yes, auto_promote=False):
+    from replay.finding import accepting
+
+    accepted = accepting(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
+    for number in _staged(_here(context), "stage", pipeline, again=False, accepting=accepted, yes=yes, auto_promote=False):
         _say(f"rollout {number} has begun: kappa wait follows it")
 
 
@@ -218,7 +264,7 @@ def promote(
     ready = [ready_rollout(here.state(), name, "promote") for name in (pipelines or (None,))]
     for rollout in ready:
         sys.stdout.write(told_verification(rollout))
-    _agree(_typed("promote", " ".join(pipelines or []) or None), yes=yes)
+    _agree(_typed("promote", " ".join(pipelines or []) or None), yes=yes, question="promote?")
     _promoted(here, [rollout.pipeline for rollout in ready], timeout)
 
 
@@ -450,21 +496,28 @@ def _named(name: str, known: Mapping[str, _Known], what: str) -> _Known:
     return known[name]
 
 
-def _planned(here: Here, pipeline: str | None, *, again: bool) -> Plan:
-    from replay.plan import make_plan, observe
+def _planned(here: Here, pipeline: str | None, *, again: bool, accepting: Accepting) -> tuple[Plan, Observed]:
+    from replay.plan import make_plan
+
+    observed = _observed(here, pipeline)
+    return make_plan(observed, only=pipeline, again=again, accepting=accepting), observed
+
+
+def _observed(here: Here, pipeline: str | None) -> Observed:
+    from replay.observe import observe
 
     log = here.log()
     with _talk().status("planning"):
-        return make_plan(observe(here.settings, here.store, log, only=pipeline), only=pipeline, again=again)
+        return observe(here.settings, here.store, log, only=pipeline)
 
 
-def _staged(here: Here, command: str, pipeline: str | None, *, again: bool, yes: bool, auto_promote: bool) -> tuple[int, ...]:
+def _staged(here: Here, command: str, pipeline: str | None, *, again: bool, accepting: Accepting, yes: bool, auto_promote: bool) -> tuple[int, ...]:
     """Shows the plan, asks, and begins its rollouts; gives their numbers."""
-    from replay.listings import plan_text
+    from replay.plan_text import plan_text
     from replay.stage import stage
 
     here.must_run()
-    made = _planned(here, pipeline, again=again)
+    made, _ = _planned(here, pipeline, again=again, accepting=accepting)
     sys.stdout.write(plan_text(made))
     sys.stdout.flush()
     made.ensure_possible()
@@ -474,8 +527,8 @@ def _staged(here: Here, command: str, pipeline: str | None, *, again: bool, yes:
     return stage(here.store, made, auto_promote=auto_promote)
 
 
-def _roll_out(here: Here, command: str, pipeline: str | None, *, again: bool, yes: bool, auto_promote: bool, timeout: float | None) -> None:
-    numbers = _staged(here, command, pipeline, again=again, yes=yes, auto_promote=yes or auto_promote)
+def _roll_out(here: Here, command: str, pipeline: str | None, *, again: bool, accepting: Accepting, yes: bool, auto_promote: bool, timeout: float | None) -> None:
+    numbers = _staged(here, command, pipeline, again=again, accepting=accepting, yes=yes, auto_promote=yes or auto_promote)
     waiting: list[str] = []
 
     def bring_on(number: int) -> None:
@@ -485,8 +538,23 @@ def _roll_out(here: Here, command: str, pipeline: str | None, *, again: bool, ye
 
     _all_told(bring_on, numbers)
     if waiting:
-        _agree(_typed("promote", " ".join(waiting)), yes=False)
+        _agree(_typed("promote", " ".join(waiting)), yes=False, question="promote?")
         _promoted(here, waiting, timeout)
+
+
+def _apply(here: Here, file: Path, *, timeout: float | None) -> None:
+    """Walks a saved plan to its end with no question: it was agreed on when it was saved. Raises Conflict where it is stale."""
+    from replay.plan_text import plan_text
+    from replay.saved_plan import SavedPlan
+    from replay.stage import stage
+
+    here.must_run()
+    saved = SavedPlan.read(file)
+    made = saved.plan_again(file, _observed(here, saved.only))
+    sys.stdout.write(plan_text(made))
+    sys.stdout.flush()
+    made.ensure_possible()
+    _all_told(lambda number: _follow(here, number, timeout), stage(here.store, made, auto_promote=True))
 
 
 def _promoted(here: Here, pipelines: Iterable[str], timeout: float | None) -> None:
@@ -516,14 +584,14 @@ def _typed(command: str, pipeline: str | None) -> str:
     return command if pipeline is None else f"{command} {pipeline}"
 
 
-def _agree(command: str, *, yes: bool) -> None:
+def _agree(command: str, *, yes: bool, question: str = "go on?") -> None:
     """Asks once, on a terminal. Raises ConsentNeeded where the answer is no, or nobody is there to give one."""
     if yes:
         return
     if not sys.stdin.isatty():
         raise ConsentNeeded("this changes what serves, and there is no terminal to ask on", hint=f"to go on: kappa {command} --yes")
-    if not typer.confirm("go on?", err=True):
-        raise ConsentNeeded("nothing was changed", hint=f"to go on: kappa {command}")
+    if not typer.confirm(question, err=True):
+        raise ConsentNeeded("what serves was not changed", hint=f"to go on: kappa {command}")
 
 
 def _follow(here: Here, number: int, timeout: float | None, *, to_the_yes: bool = False) -> Rollout:

@@ -35,6 +35,12 @@ def ensure_snapshot(store: Store, build: str, contents: Mapping[str, bytes]) -> 
         store.put(f"{_code(build)}/{path}", content)
 
 
+def read_snapshot(store: Store, birth: Birth) -> Mapping[str, bytes]:
+    """The files of a build's snapshot as they lie there, by path; one that is missing is left out."""
+    found = ((path, store.get(f"{_code(birth.build)}/{path}")) for path in birth.sources)
+    return {path: content for path, content in found if content is not None}
+
+
 def load_snapshot(store: Store, birth: Birth) -> Pipeline:
     """The pipeline of a build, from the build's own code; from here on this process imports only that code.
 

@@ -50,7 +50,9 @@ class Birth:
     """What a build is made of.
 
     `parts` are the fingerprints that make up the version (`function pipelines/flights.py:on_time` -> hash);
-    `sources` the files of its code snapshot and their SHA-256; `origin` the offsets its first slice begins at.
+    `sources` the files of its code snapshot and their SHA-256; `origin` the offsets its first slice begins at;
+    `accepted` what stood in the way and was let through, and why; `declarations` its topics, tables and views in words
+    (`table delays` -> lines), by which a later plan shows what changed.
     """
 
     build: str
@@ -68,6 +70,8 @@ class Birth:
     born_at: str
     by: str
     format: int = 1
+    accepted: tuple[str, ...] = ()
+    declarations: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def topic_ids(self) -> dict[str, str]:

@@ -50,17 +50,33 @@ def version_of(parts: Mapping[str, str]) -> str:
     return _hash(json.dumps(parts, sort_keys=True), _VERSION_DIGITS)
 
 
+def changed_parts(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, ...]:
+    """The parts in which two versions differ: code first, then declarations, then what the platform changed."""
+    return tuple(part for part in sorted({*old, *new}, key=_rank) if old.get(part) != new.get(part))
+
+
 def differences(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, ...]:
     """Why two versions differ, a sentence for each part: `function on_time in pipelines/flights.py changed`."""
     said = []
-    for part in sorted({*old, *new}, key=_rank):
+    for part in changed_parts(old, new):
         if part not in old:
-            said.append(f"{_name(part)} is new")
+            said.append(f"{part_name(part)} is new")
         elif part not in new:
-            said.append(f"{_name(part)} is gone")
-        elif old[part] != new[part]:
-            said.append(f"{_name(part)} changed ({old[part]} to {new[part]})" if part == _SEMANTICS else f"{_name(part)} changed")
+            said.append(f"{part_name(part)} is gone")
+        else:
+            said.append(f"{part_name(part)} changed ({old[part]} to {new[part]})" if part == _SEMANTICS else f"{part_name(part)} changed")
     return tuple(said)
+
+
+def part_name(part: str) -> str:
+    """A part in words: `function on_time in pipelines/flights.py`."""
+    kind, _, rest = part.partition(" ")
+    path, colon, name = rest.rpartition(":")
+    if part == _SEMANTICS:
+        return "what Kappa means by a valid record and a fold"
+    if kind == "statements":
+        return f"what importing {rest} does"
+    return f"{kind} {name} in {path}" if colon else f"{kind} {rest}"
 
 
 def _topic(topic: Topic, pipeline: Pipeline) -> str:
@@ -75,16 +91,6 @@ def _table(table: Table) -> str:
 
 def _view(view: View) -> str:
     return json.dumps(view.sql)
-
-
-def _name(part: str) -> str:
-    kind, _, rest = part.partition(" ")
-    path, colon, name = rest.rpartition(":")
-    if part == _SEMANTICS:
-        return "what Kappa means by a valid record and a fold"
-    if kind == "statements":
-        return f"what importing {rest} does"
-    return f"{kind} {name} in {path}" if colon else f"{kind} {rest}"
 
 
 def _rank(part: str) -> tuple[int, str]:

@@ -30,12 +30,14 @@ class Staged:
     """A build was accepted as a candidate: a rollout begins, named by this record's number.
 
     `auto_promote`: once its verification has passed it is promoted; otherwise it then waits for a PromoteAsked.
+    `accepted` is what stood in the way and was let through, and why: kept as long as the journal is.
     """
 
     pipeline: str
     build: str
     version: str
     reasons: tuple[str, ...]
+    accepted: tuple[str, ...] = ()
     auto_promote: bool = True
     kind: Literal["staged"] = "staged"
 
@@ -47,6 +49,7 @@ class SwitchAsked:
     pipeline: str
     build: str
     reason: str
+    accepted: tuple[str, ...] = ()
     kind: Literal["switch_asked"] = "switch_asked"
 
 

@@ -32,6 +32,13 @@ def reach(module: str, attribute: str, find: Find) -> Mapping[str, str]:
     return walk.parts
 
 
+def reached(module: str, attribute: str, find: Find) -> tuple[tuple[Module, tuple[Statement, ...]], ...]:
+    """The statements that `attribute` of `module` reaches, with the module each stands in. Raises DeclarationError as `reach` does."""
+    walk = _Walk(find)
+    walk.name(module, attribute)
+    return tuple(walk.statements)
+
+
 def files(module: str, find: Find) -> Mapping[str, SourceFile]:
     """The files that importing a module may read, by path: whole modules, since importing runs all of each."""
     found: dict[str, SourceFile] = {}
@@ -59,6 +66,7 @@ class _Walk:
 
     def __init__(self, find: Find) -> None:
         self.parts: dict[str, str] = {}
+        self.statements: list[tuple[Module, tuple[Statement, ...]]] = []
         self._find = find
         self._scanned: dict[str, Module | None] = {}
         self._seen: set[tuple[str, str, str]] = set()
@@ -103,6 +111,7 @@ class _Walk:
                 self._imported(each)
 
     def _add(self, part: str, scanned: Module, statements: tuple[Statement, ...]) -> None:
+        self.statements.append((scanned, statements))
         meanings = sorted({meaning for statement in statements for meaning in self._follow(scanned, statement)})
         self.parts[part] = "\n".join([*(statement.text for statement in statements), *meanings])
 

@@ -1,4 +1,4 @@
-"""Plan, status and history as rows under columns, and as the documents that `-o json` promises. Pure."""
+"""Status and history as rows under columns, and as the documents that `-o json` promises. Pure."""
 
 from __future__ import annotations
 
@@ -11,39 +11,9 @@ from replay.rollout import Phase
 from serving.render import Listing
 
 if TYPE_CHECKING:
-    # Each comes with what it takes to plan, to ask a broker, to run jobs; a history is told without.
-    from replay.plan import Plan
+    # Each comes with what it takes to ask a broker, to run jobs; a history is told without.
     from replay.status import BuildStatus, Status
     from replay.supervisor import Running
-
-
-def plan_text(plan: Plan) -> str:
-    """The plan for people: a line per step, what its readers will miss, and what refuses it."""
-    lines = []
-    for step in plan.steps:
-        lines.append(step.text)
-        lines.extend(f"  readers: {missed}" for missed in step.readers)
-        lines.extend(f"  refused: {refusal.message}" for refusal in plan.refusals if refusal.pipeline == step.pipeline)
-    if not plan.has_changes:
-        lines.append("nothing to deploy")
-    return "".join(f"{line}\n" for line in lines)
-
-
-def plan_listing(plan: Plan) -> Listing:
-    """A row per step."""
-    columns = ("pipeline", "change", "version", "serving", "build", "records", "reasons", "readers", "text")
-    rows = ((step.pipeline, str(step.change), step.version, step.serving, step.build, step.records, step.reasons, step.readers, step.text) for step in plan.steps)
-    return Listing(columns, tuple(rows))
-
-
-def plan_document(plan: Plan) -> dict[str, Any]:
-    """All of it: the generation it is for, whether it would change anything, steps and refusals."""
-    return {
-        "generation": plan.generation,
-        "has_changes": plan.has_changes,
-        "steps": plan_listing(plan).objects(),
-        "refusals": [{"pipeline": each.pipeline, "message": each.message, "hint": each.hint} for each in plan.refusals],
-    }
 
 
 def status_listing(status: Status, now: datetime) -> Listing:
@@ -89,8 +59,9 @@ def history_listing(chapters: tuple[Chapter, ...]) -> Listing:
         "candidate_offsets",
         "checks",
         "hint",
+        "accepted",
     )
-    wide = frozenset({"served_at", "live_build", "live_offsets", "candidate_offsets", "checks", "hint"})
+    wide = frozenset({"served_at", "live_build", "live_offsets", "candidate_offsets", "checks", "hint", "accepted"})
     return Listing(columns, tuple(_chapter_row(chapter) for chapter in chapters), wide=wide)
 
 
@@ -134,11 +105,12 @@ def _chapter_row(chapter: Chapter) -> tuple[Any, ...]:
         rollout.version,
         "switch" if rollout.switch else "replay",
         str(rollout.phase),
-        "; ".join([*rollout.reasons, *([rollout.reason] if rollout.reason else [])]),
+        "; ".join([*rollout.reasons, *([rollout.reason] if rollout.reason else []), *(f"accepted {each}" for each in rollout.accepted)]),
         None if served is None else served.at,
         None if receipt is None else receipt.live_build,
         None if receipt is None or receipt.live_offsets is None else receipt.live_offsets.plain(),
         None if receipt is None else receipt.candidate_offsets.plain(),
         [{**asdict(check), "passed": check.passed} for check in checks],
         rollout.hint,
+        rollout.accepted,
     )

@@ -1,36 +1,31 @@
-"""The plan: what the declared pipelines are beside what serves, what has to be replayed, and what stands in the way.
+"""The plan: what the declared pipelines are beside what serves, what has to be replayed, and what stands in the way. Pure.
 
-`make_plan` is pure; `observe` gathers what it looks at and changes nothing. `kappa plan` prints the steps, and stage.py
-walks the same ones.
+observe.py gathers what it looks at; `kappa plan` prints the steps, and stage.py walks the same ones. What is looked into
+has files of its own: code_diff.py, readers.py, cost.py, preflight.py, determinism.py.
 """
 
 from __future__ import annotations
 
 import difflib
-import functools
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
-from kappa.artifact import snapshot_files
-from kappa.build import Birth, TableBirth, TopicBirth, read_birth
+from kappa.build import Birth, TopicBirth
+from kappa.declaration import declarations
 from kappa.errors import Conflict, KappaError, UsageError
-from kappa.fingerprint import differences, fingerprint
-from kappa.journal import Journal
+from kappa.fingerprint import differences
 from kappa.offsets import Offsets
-from kappa.outputs import Described, learn_outputs
 from kappa.pipeline import Pipeline
-from kappa.project import load_project
-from kappa.settings import Settings
-from kappa.shape import table_births
-from kappa.store import Store
 from kappa.table import REJECTS
-from kappa.topic import Topic, TopicKind
-from replay.rollout import Rollout, State, fold
-
-if TYPE_CHECKING:
-    from kappa.log.client import Log
+from replay.code_diff import PartDiff, Side, part_diffs
+from replay.cost import Cost, cost_of
+from replay.finding import BREAKING, Accepting, Finding, flag
+from replay.libraries import changed_libraries
+from replay.observed import Declared, Observed
+from replay.preflight import preflight
+from replay.readers import ReaderChange, reader_changes
+from replay.rollout import Rollout
 
 
 class Change(StrEnum):
@@ -48,46 +43,17 @@ _REPLAYED = frozenset({Change.NEW, Change.CHANGED, Change.AGAIN})
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
-    """A pipeline as the project declares it now: its version, the tables a build of it would have, and the files it needs."""
-
-    pipeline: Pipeline
-    module: str
-    version: str
-    parts: Mapping[str, str]
-    tables: tuple[TableBirth, ...]
-    files: Mapping[str, bytes] = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class LogFacts:
-    """What the broker knows of the topics that are declared and there."""
-
-    ids: Mapping[str, str]
-    partitions: Mapping[str, int]
-    beginning: Offsets
-    end: Offsets
-
-
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """What a plan is made of. `names` are all declared pipelines, `declared` those that are looked at."""
-
-    names: frozenset[str]
-    declared: Mapping[str, Declared]
-    state: State
-    births: Mapping[str, Birth]
-    log: LogFacts
-
-
-@dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a step cannot be walked. `conflict`: another rollout is in the way, and it will not be for ever."""
+    """Why a step cannot be walked. `conflict`: another rollout is in the way, and it will not be for ever.
+
+    `name` is what lets it through (finding.py); empty where nothing does.
+    """
 
     pipeline: str
     message: str
     hint: str
     conflict: bool = False
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +61,9 @@ class Step:
     """What a deploy does with one pipeline.
 
     `build` is the one concerned: of a kept version the build that will serve again, else the one that serves now.
-    `declared`, `topics` and `origin` are what a new build is made of; `readers` says what those of its tables will miss.
+    `declared`, `topics` and `origin` are what a new build is made of. `diffs` says what changed in the code and
+    declarations, `readers` what changes for who reads, `cost` what the replay costs; `warnings` and `notes` should be known
+    before it, `accepted` is what stood in the way and was let through.
     """
 
     pipeline: str
@@ -104,12 +72,17 @@ class Step:
     serving: str | None
     build: str | None
     reasons: tuple[str, ...] = ()
-    readers: tuple[str, ...] = ()
+    readers: tuple[ReaderChange, ...] = ()
     records: int = 0
     rollout: Rollout | None = None
     declared: Declared | None = None
     topics: tuple[TopicBirth, ...] = ()
     origin: Offsets = field(default_factory=Offsets)
+    diffs: tuple[PartDiff, ...] = ()
+    cost: Cost | None = None
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    accepted: tuple[str, ...] = ()
 
     @property
     def acts(self) -> bool:
@@ -146,12 +119,16 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The steps of a deploy, and what refuses it. It holds for the journal as it was at record `looked_at`."""
+    """The steps of a deploy, and what refuses it. It holds for the journal as it was at record `looked_at`.
+
+    `notes` are about the plan as a whole.
+    """
 
     steps: tuple[Step, ...]
     refusals: tuple[Refusal, ...]
     looked_at: int
     generation: int
+    notes: tuple[str, ...] = ()
 
     @property
     def has_changes(self) -> bool:
@@ -164,56 +141,28 @@ class Plan:
             raise (Conflict if refusal.conflict else KappaError)(refusal.message, hint=refusal.hint)
 
 
-def make_plan(observed: Observed, *, only: str | None = None, again: bool = False) -> Plan:
+def make_plan(observed: Observed, *, only: str | None = None, again: bool = False, accepting: Accepting | None = None) -> Plan:
     """The plan for all pipelines, or `only` one. `again` makes a new build whatever the version (`kappa replay PIPELINE`).
 
-    Raises UsageError where `only` names no pipeline of the project.
+    `accepting` is what the user lets through. Raises UsageError where `only` names no pipeline of the project.
     """
     if only is not None and only not in observed.names:
         near = difflib.get_close_matches(only, observed.names, n=1)
         known = f"there are {', '.join(sorted(observed.names))}" if observed.names else "there are none in pipelines/"
         raise UsageError(f"there is no pipeline {only} in this project", hint=f"did you mean {near[0]}?" if near else known)
+    accepting = accepting or Accepting()
     wanted = sorted(observed.declared) if only is None else [only]
-    steps = [_step(observed, observed.declared[name], again=again) for name in wanted]
-    refusals = [refusal for step in steps for refusal in _refusals(observed, step, again=again)]
+    steps, refusals, named = [], [], set()
+    for name in wanted:
+        step = _step(observed, observed.declared[name], again=again)
+        found = tuple(_findings(observed, step, again=again))
+        named |= {finding.name for finding in found}
+        steps.append(_judged(step, found, accepting))
+        refusals += [*_others_in_the_way(observed, step), *_refused(step, found, accepting, again=again)]
     if only is None:
-        gone = sorted(observed.state.serving.keys() - observed.names)
-        steps += [_gone(observed, name) for name in gone]
-    return Plan(tuple(steps), tuple(refusals), observed.state.last, observed.state.generation)
-
-
-def observe(settings: Settings, store: Store, log: Log, *, only: str | None = None) -> Observed:
-    """Looks at the project, the journal and the log, and changes nothing but the cache of described pipelines.
-
-    `only` leaves the other pipelines undescribed. Raises DeclarationError for what is wrong in the user's files.
-    """
-    state = fold(Journal(store).after(0))
-    project = load_project(settings.project)
-    find = functools.cache(project.sources.find)
-    wanted = {name: pipeline for name, pipeline in project.pipelines.items() if only in {None, name}}
-    prints = {name: fingerprint(pipeline, project.places[name].module, project.places[name].attribute, find) for name, pipeline in wanted.items()}
-    described = {name: Described(pipeline, project.places[name].module, prints[name].version) for name, pipeline in wanted.items()}
-    outputs = learn_outputs(settings, store, project.sources.folder, described)
-    declared = {
-        name: Declared(
-            pipeline=pipeline,
-            module=project.places[name].module,
-            version=prints[name].version,
-            parts=prints[name].parts,
-            tables=table_births(pipeline, outputs[name]),
-            files=snapshot_files(project.places[name].module, find),
-        )
-        for name, pipeline in wanted.items()
-    }
-    births = {build: read_birth(store, build) for build in state.wanted_builds()}
-    return Observed(frozenset(project.pipelines), declared, state, births, _log_facts(log, wanted))
-
-
-def _log_facts(log: Log, wanted: Mapping[str, Pipeline]) -> LogFacts:
-    there = log.topics() if wanted else {}
-    names = sorted({topic.name for pipeline in wanted.values() for topic in pipeline.topics if topic.name in there})
-    facts = [there[name] for name in names]
-    return LogFacts({each.name: each.id for each in facts}, {each.name: each.partitions for each in facts}, log.beginning(names), log.end(names))
+        steps += [_gone(observed, name) for name in sorted(observed.state.serving.keys() - observed.names)]
+    notes = tuple(f"nothing named {name} stands in the way: --allow lets nothing through" for name in sorted(accepting.allowed.keys() - named))
+    return Plan(tuple(steps), tuple(refusals), observed.state.last, observed.state.generation, notes)
 
 
 def _step(observed: Observed, declared: Declared, *, again: bool) -> Step:
@@ -223,30 +172,35 @@ def _step(observed: Observed, declared: Declared, *, again: bool) -> Step:
     if again or born is None or born.version != declared.version:
         if not again and born is not None and idle is not None and observed.births[idle].version == declared.version:
             reasons = differences(born.parts, declared.parts)
-            return Step(name, Change.KEPT, declared.version, serving, idle, reasons, _missed(born, declared), rollout=rollout)
+            diffs, notes = _diffs(observed, born, declared), _library_notes(observed, observed.births[idle])
+            return Step(name, Change.KEPT, declared.version, serving, idle, reasons, _readers(born, declared), rollout=rollout, diffs=diffs, notes=notes)
         return _replayed(observed, declared, born, rollout, again=again)
-    return Step(name, Change.SAME, declared.version, serving, serving, rollout=rollout)
+    return Step(name, Change.SAME, declared.version, serving, serving, rollout=rollout, notes=_library_notes(observed, born))
 
 
 def _replayed(observed: Observed, declared: Declared, born: Birth | None, rollout: Rollout | None, *, again: bool) -> Step:
-    topics, log = declared.pipeline.topics, observed.log
+    name, topics, log = declared.pipeline.name, declared.pipeline.topics, observed.log
     there = {topic.name for topic in topics if topic.name in log.ids}
     origin = log.beginning.only(there)
     reasons = () if born is None else differences(born.parts, declared.parts)
     change = Change.NEW if born is None else Change.AGAIN if again and not reasons else Change.CHANGED
+    serving = None if born is None else born.build
     return Step(
-        pipeline=declared.pipeline.name,
+        pipeline=name,
         change=change,
         version=declared.version,
-        serving=None if born is None else born.build,
-        build=None if born is None else born.build,
+        serving=serving,
+        build=serving,
         reasons=("a replay was asked for",) if change is Change.AGAIN else reasons,
-        readers=() if born is None else _missed(born, declared),
+        readers=() if born is None else _readers(born, declared),
         records=log.end.only(there).distance(origin),
         rollout=rollout,
         declared=declared,
         topics=tuple(TopicBirth(topic.name, log.ids[topic.name], topic.kind, log.partitions[topic.name]) for topic in topics if topic.name in there),
         origin=origin,
+        diffs=() if born is None else _diffs(observed, born, declared),
+        cost=cost_of(there, origin, log, serving=serving, disk=observed.disk, replayed=observed.replays.get(name)),
+        notes=() if born is None else _library_notes(observed, born),
     )
 
 
@@ -255,74 +209,70 @@ def _gone(observed: Observed, name: str) -> Step:
     return Step(name, Change.GONE, observed.births[build].version, build, build, rollout=observed.state.active(name))
 
 
-def _missed(born: Birth, declared: Declared) -> tuple[str, ...]:
-    """What readers of the build that serves will not find any more, or find changed."""
-    after = {table.name: table for table in declared.tables}
-    said = []
-    for table in born.tables:
-        if table.name not in after:
-            said.append(f"table {table.name} goes")
-            continue
-        types = dict(after[table.name].served)
-        for column, kind in table.served:
-            if column not in types:
-                said.append(f"column {column} of table {table.name} goes")
-            elif types[column] != kind:
-                said.append(f"column {column} of table {table.name} becomes {types[column]}, from {kind}")
-    views = {view.name for view in declared.pipeline.views}
-    said.extend(f"view {view} goes" for view in born.views if view not in views)
-    return tuple(said)
+def _readers(born: Birth, declared: Declared) -> tuple[ReaderChange, ...]:
+    return reader_changes(born, declared.tables, {view.name: view.sql for view in declared.pipeline.views})
 
 
-def _refusals(observed: Observed, step: Step, *, again: bool) -> Iterator[Refusal]:
-    name = step.pipeline
-    declared = observed.declared[name]
-    if step.acts and step.rollout is not None:
+def _diffs(observed: Observed, born: Birth, declared: Declared) -> tuple[PartDiff, ...]:
+    old = Side(born.parts, observed.snapshots.get(born.build, {}), born.declarations)
+    return part_diffs(old, Side(declared.parts, declared.files, declarations(declared.pipeline)))
+
+
+def _library_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
+    changed = changed_libraries(born.libraries, observed.libraries)
+    return (f"other libraries are installed than when build {born.build} was born: {', '.join(changed)}; that alone replays nothing",) if changed else ()
+
+
+def _judged(step: Step, found: tuple[Finding, ...], accepting: Accepting) -> Step:
+    warnings = tuple(finding.message for finding in found if not finding.refuses)
+    accepted = tuple(let for finding in found if finding.refuses and (let := accepting.lets_through(finding)) is not None)
+    return replace(step, warnings=warnings, accepted=accepted)
+
+
+def _refused(step: Step, found: tuple[Finding, ...], accepting: Accepting, *, again: bool) -> Iterator[Refusal]:
+    command = f"kappa {'replay' if again else 'deploy'} {step.pipeline}"
+    for finding in found:
+        if finding.refuses and accepting.lets_through(finding) is None:
+            allow = f"let it through: {command} {flag(finding)}" if finding.name else ""
+            yield Refusal(step.pipeline, finding.message, "; or ".join(filter(None, (finding.hint, allow))), name=finding.name)
+
+
+def _findings(observed: Observed, step: Step, *, again: bool) -> Iterator[Finding]:
+    declared = observed.declared[step.pipeline]
+    if not again:
+        yield from _made_anew(observed, step, declared.pipeline)
+    if step.replays and step.cost is not None:
+        serving = None if step.serving is None else observed.births[step.serving]
+        yield from preflight(declared.pipeline, observed.log, step.cost, serving)
+        yield from declared.doubtful
+    breaking = [change.text for change in step.readers if change.breaking]
+    if step.acts and breaking:
+        yield Finding(f"what reads the tables of {step.pipeline} may break: {'; '.join(breaking)}", name=BREAKING)
+
+
+def _made_anew(observed: Observed, step: Step, pipeline: Pipeline) -> Iterator[Finding]:
+    for build in dict.fromkeys(build for build in (step.serving, step.build) if build is not None):
+        for topic in pipeline.topics:
+            before, there = observed.births[build].topic_ids.get(topic.name), observed.log.ids.get(topic.name)
+            if before is not None and there is not None and before != there:
+                message = f"topic {topic.name} was deleted and made anew since build {build} was born: what it held then is in build {build} alone"
+                yield Finding(message, f"build from the topic that is there now: kappa replay {step.pipeline}")
+                return
+
+
+def _others_in_the_way(observed: Observed, step: Step) -> Iterator[Refusal]:
+    """Another rollout of the pipeline, and other pipelines that serve what it writes."""
+    if not step.acts:
+        return
+    name, state, declared = step.pipeline, observed.state, observed.declared[step.pipeline]
+    if step.rollout is not None:
         yield Refusal(
             name,
             f"rollout {step.rollout.number} of pipeline {name} is on its way: build {step.rollout.build}, begun by {step.rollout.by}",
             f"wait for it: kappa status -w; or end it: kappa abandon {name}",
             conflict=True,
         )
-    if not again:
-        yield from _made_anew(observed, step, declared.pipeline)
-    if step.replays:
-        for topic in declared.pipeline.topics:
-            yield from _topic_refusals(name, topic, observed.log)
-    if step.acts:
-        yield from _table_refusals(observed, declared)
-
-
-def _made_anew(observed: Observed, step: Step, pipeline: Pipeline) -> Iterator[Refusal]:
-    for build in dict.fromkeys(build for build in (step.serving, step.build) if build is not None):
-        for topic in pipeline.topics:
-            before, there = observed.births[build].topic_ids.get(topic.name), observed.log.ids.get(topic.name)
-            if before is not None and there is not None and before != there:
-                message = f"topic {topic.name} was deleted and made anew since build {build} was born: what it held then is in build {build} alone"
-                yield Refusal(step.pipeline, message, f"build from the topic that is there now: kappa replay {step.pipeline}")
-                return
-
-
-def _topic_refusals(name: str, topic: Topic, log: LogFacts) -> Iterator[Refusal]:
-    there = log.partitions.get(topic.name)
-    if there is None:
-        yield Refusal(name, f"topic {topic.name} of pipeline {name} is not on the broker", f"kappa topics create {topic.name}")
-        return
-    if there != topic.partitions:
-        message = f"topic {topic.name} has {there} partitions, and {topic.source} declares {topic.partitions}"
-        yield Refusal(name, message, f"declare partitions={there}")
-    if topic.kind is TopicKind.RETAINED:
-        for _, partition, offset in log.beginning.only({topic.name}).items():
-            if offset > 0:
-                message = f"{topic.name} partition {partition} begins at offset {offset}: a replay would miss what came before."
-                yield Refusal(name, message, f"restore the topic; retention.ms=-1 keeps a history, as kappa topics create {topic.name} sets it")
-                return
-
-
-def _table_refusals(observed: Observed, declared: Declared) -> Iterator[Refusal]:
-    name = declared.pipeline.name
     written = ({table.name for table in declared.tables} | {view.name for view in declared.pipeline.views}) - {REJECTS}
-    state = observed.state
     others = {**state.serving, **{rollout.pipeline: rollout.build for rollout in state.active_rollouts}}
     for other, build in sorted(others.items()):
         birth = observed.births[build]

@@ -72,7 +72,7 @@ class Rollout:
     `switch`: the build is one that is kept (undo, redo, or a deploy of its version). `caught_up` and `verified` are what
     was recorded of it; `approved`: it may be promoted once it is ready; it is to be verified at an alignment behind number
     `alignment_after`; `hold` is the number of the open Held record; `attempts` counts holds; `reason` and `hint` say why
-    it ended without serving; `at` and `by` are its beginning's.
+    it ended without serving; `at` and `by` are its beginning's; `accepted` is what was let through at its beginning.
     """
 
     number: int
@@ -92,6 +92,7 @@ class Rollout:
     attempts: int = 0
     reason: str = ""
     hint: str = ""
+    accepted: tuple[str, ...] = ()
 
     @property
     def waits(self) -> bool:
@@ -221,6 +222,7 @@ def _begun(state: State, record: Record, event: Staged | SwitchAsked, move: Move
         approved=isinstance(event, SwitchAsked) or event.auto_promote,
         at=record.at,
         by=record.by,
+        accepted=event.accepted,
     )
     return replace(state, rollouts=(*state.rollouts, begun))
 

@@ -7,16 +7,18 @@ Where the journal has moved in between, the step is looked at again: it still ho
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import metadata
 
 from kappa.artifact import digests, ensure_snapshot
 from kappa.build import Birth, folder, new_build_id, put_birth
+from kappa.declaration import declarations
 from kappa.errors import Conflict
 from kappa.failpoint import failpoint
 from kappa.journal import Event, Journal, Record, Served, Staged, SwitchAsked, now, whoami
 from kappa.semantics import SEMANTICS
 from kappa.store import Store
-from replay.plan import Change, Declared, Plan, Step
+from replay.libraries import installed_libraries
+from replay.observed import Declared
+from replay.plan import Change, Plan, Step
 from replay.rollout import State, check_may_follow, fold
 
 
@@ -32,15 +34,9 @@ def stage(store: Store, plan: Plan, *, auto_promote: bool = True) -> tuple[int, 
     return tuple(_begin(store, plan, step, libraries, auto_promote=auto_promote) for step in plan.steps if step.acts)
 
 
-def installed_libraries() -> dict[str, str]:
-    """The version of every package of this environment, as births record them."""
-    found = ((each.metadata["Name"], each.version) for each in metadata.distributions())
-    return {name: version for name, version in sorted(found) if name}
-
-
 def _begin(store: Store, plan: Plan, step: Step, libraries: Mapping[str, str], *, auto_promote: bool) -> int:
     if step.change is Change.KEPT and step.build is not None:
-        asked = SwitchAsked(step.pipeline, step.build, f"version {step.version} was deployed, which this build holds")
+        asked = SwitchAsked(step.pipeline, step.build, f"version {step.version} was deployed, which this build holds", step.accepted)
         return _append(store, plan, step, asked).number
     if step.declared is None:
         raise Conflict(f"the step of pipeline {step.pipeline} has nothing to build from", hint="plan again: kappa plan")
@@ -48,7 +44,7 @@ def _begin(store: Store, plan: Plan, step: Step, libraries: Mapping[str, str], *
     _ensure_born(store, build, step, step.declared, libraries)
     failpoint("stage.before_staged")
     try:
-        return _append(store, plan, step, Staged(step.pipeline, build, step.version, step.reasons, auto_promote=auto_promote)).number
+        return _append(store, plan, step, Staged(step.pipeline, build, step.version, step.reasons, step.accepted, auto_promote=auto_promote)).number
     except Conflict:
         # No record names it, so nobody else can have begun to use it.
         for name in store.names(folder(build)):
@@ -73,6 +69,8 @@ def _ensure_born(store: Store, build: str, step: Step, declared: Declared, libra
         libraries=libraries,
         born_at=now(),
         by=whoami(),
+        accepted=step.accepted,
+        declarations=declarations(declared.pipeline),
     )
     put_birth(store, birth)
 

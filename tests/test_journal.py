@@ -9,7 +9,7 @@ import pytest
 
 from kappa.errors import Broken, Damaged, SettingsError
 from kappa.frontier import Frontier, Frontiers, Tally
-from kappa.journal import Abandoned, Journal, Receipt, Served, Staged
+from kappa.journal import Abandoned, Journal, Receipt, Served, Staged, SwitchAsked
 from kappa.offsets import Offsets
 from kappa.store import Store
 
@@ -46,6 +46,14 @@ def test_every_event_reads_back_as_it_was_written(store: Store) -> None:
     written = [journal.append(1, staged()), journal.append(2, served(1, "flights-1")), journal.append(3, Abandoned(1, "grün ✈"))]
 
     assert list(journal.after(0)) == written
+
+
+def test_records_of_before_there_was_anything_to_let_through_read_back(store: Store) -> None:
+    journal = Journal(store)
+    for number, event in enumerate(({"kind": "staged", "version": "v1", "reasons": ["new"]}, {"kind": "switch_asked", "reason": "undo"}), start=1):
+        store.put_json(f"journal/{number:020d}.json", {"number": number, "at": "then", "by": "me", "id": "1", "event": {"pipeline": "flights", "build": "a", **event}})
+
+    assert [record.event for record in journal.after(0)] == [Staged("flights", "a", "v1", ("new",), ()), SwitchAsked("flights", "a", "undo", ())]
 
 
 def test_the_last_served_is_the_newest_of_them(store: Store) -> None:

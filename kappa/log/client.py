@@ -180,6 +180,13 @@ class Log:
         """Where a reader of committed records comes to its end for now: behind the last record that no open transaction holds back."""
         return self._offsets(topics, _LATEST, IsolationLevel.READ_COMMITTED)
 
+    def at_time(self, topics: Iterable[str], timestamp_ms: int) -> Offsets:
+        """Where each partition stood at a time, by the timestamps of its records: its first record since then, or its end."""
+        names = tuple(topics)
+        since, ends = self._offsets(names, OffsetSpec.for_timestamp(timestamp_ms), IsolationLevel.READ_UNCOMMITTED), self.high_watermark(names)
+        # Kafka says -1 where no record is as late.
+        return Offsets({name: {part: offset if offset >= 0 else ends.at(name, part) for part, offset in parts.items()} for name, parts in since.next.items()})
+
     def high_watermark(self, topics: Iterable[str]) -> Offsets:
         """The end of the log, records of open transactions included."""
         return self._offsets(topics, _LATEST, IsolationLevel.READ_UNCOMMITTED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 
@@ -10,6 +11,7 @@ from confluent_kafka import Producer as KafkaProducer
 
 from kappa.errors import Conflict, KappaError, Unreachable, UsageError
 from kappa.log.client import Log, ProducedRecord, Record
+from kappa.log.sizes import partition_bytes
 from kappa.offsets import Offsets
 from kappa.topic import Topic
 
@@ -91,6 +93,27 @@ def test_a_key_lies_where_javas_clients_put_it(log, topic_name):
     end = log.produce([ProducedRecord(b"{}", key=key) for key in hashes], topic_name).offsets
 
     assert {record.key: record.partition for record in log.records([topic_name], Offsets(), end)} == {key: (number & 0x7FFFFFFF) % 7 for key, number in hashes.items()}
+
+
+def test_where_a_partition_stood_at_a_time(log, topic_name):
+    log.create(a_topic(topic_name, partitions=3))
+    begun = 1_700_000_000_000
+    log.produce([ProducedRecord(b"", timestamp_ms=begun + late, partition=part) for part, late in ((0, 0), (0, 1_000), (1, 0))], topic_name)
+
+    assert log.at_time([topic_name], begun) == Offsets({topic_name: {0: 0, 1: 0, 2: 0}})
+    assert log.at_time([topic_name], begun + 500) == Offsets({topic_name: {0: 1, 1: 1, 2: 0}})
+    assert log.at_time([topic_name], begun + 2_000) == log.end([topic_name]) == Offsets({topic_name: {0: 2, 1: 1, 2: 0}})
+    assert log.at_time([], begun) == Offsets()
+
+
+def test_our_brokers_partitions_have_a_size(broker, log, topic_name):
+    log.create(a_topic(topic_name, partitions=2))
+    log.produce([ProducedRecord(os.urandom(10_000), partition=1)], topic_name)
+
+    sizes = partition_bytes(broker.log_file.parent.parent, [topic_name])[topic_name]
+
+    assert sizes[0] == 0
+    assert 10_000 < sizes[1] < 11_000
 
 
 def test_many_records_are_all_acknowledged_in_order(log, topic_name):

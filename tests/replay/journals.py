@@ -14,7 +14,7 @@ def numbered(*events: Event, after: int = 0) -> list[Record]:
 
 
 def staged(build: str, *, pipeline: str = "flights", auto_promote: bool = True) -> Staged:
-    return Staged(pipeline, build, f"version-of-{build}", ("new",), auto_promote)
+    return Staged(pipeline, build, f"version-of-{build}", ("new",), auto_promote=auto_promote)
 
 
 def switch_asked(build: str, *, pipeline: str = "flights") -> SwitchAsked:

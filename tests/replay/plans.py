@@ -13,7 +13,7 @@ from kappa.fingerprint import version_of
 from kappa.journal import Event
 from kappa.offsets import Offsets
 from kappa.shape import REJECTS_BIRTH
-from replay.plan import Declared, LogFacts, Observed
+from replay.observed import Declared, LogFacts, Observed
 from replay.rollout import fold
 
 ORDERS = Topic("orders", event="id string, n int", partitions=2, key="id")
@@ -37,13 +37,21 @@ def birth(build: str, of: Declared, *, topic_id: str = "id-of-orders") -> Birth:
     return Birth(build, of.pipeline.name, of.version, of.parts, 1, {}, of.module, topics, of.tables, {}, {}, {}, "then", "ada@test")
 
 
-def log(*, ids: Mapping[str, str] | None = None, partitions: int = 2, beginning: int = 0, end: int = 100) -> LogFacts:
+def log(
+    *, ids: Mapping[str, str] | None = None, partitions: int = 2, beginning: int = 0, end: int = 100, hour_ago: int | None = None, config: Mapping[str, str] | None = None
+) -> LogFacts:
     there = {"orders": "id-of-orders"} if ids is None else ids
+
+    def everywhere(offset: int) -> Offsets:
+        return Offsets({name: dict.fromkeys(range(partitions), offset) for name in there})
+
     return LogFacts(
         there,
         dict.fromkeys(there, partitions),
-        Offsets({name: dict.fromkeys(range(partitions), beginning) for name in there}),
-        Offsets({name: dict.fromkeys(range(partitions), end) for name in there}),
+        everywhere(beginning),
+        everywhere(end),
+        hour_ago=None if hour_ago is None else everywhere(hour_ago),
+        configs={} if config is None else dict.fromkeys(there, config),
     )
 
 

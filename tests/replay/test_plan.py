@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,17 @@ from plans import log as facts_of
 from kappa import Topic
 from kappa.artifact import load_snapshot
 from kappa.build import read_birth
-from kappa.errors import Conflict, KappaError, UsageError
+from kappa.errors import Conflict, DeclarationError, KappaError, UsageError
+from kappa.fingerprint import version_of
 from kappa.journal import CaughtUp
 from kappa.log.client import Log, ProducedRecord
 from kappa.settings import Settings
 from kappa.store import Store
-from replay.plan import Change, Observed, Plan, Step, make_plan, observe
+from replay.finding import Accepting, Finding
+from replay.observe import observe
+from replay.observed import Declared, Observed
+from replay.plan import Change, Plan, Step, make_plan
+from replay.plan_text import plan_text
 from replay.stage import stage
 
 V1 = declared()
@@ -95,11 +101,130 @@ def test_readers_are_told_what_they_will_miss() -> None:
 
     step = only_step(observed(after, journal=A_SERVES, births=(birth("a", before),)))
 
-    assert step.readers == ("column n of table delays becomes bigint, from int", "column m of table delays goes")
+    assert [change.text for change in step.readers if change.breaking] == ["column m of table delays goes"]
+    assert {change.text for change in step.readers} == {
+        "column m of table delays goes",
+        "column n of table delays becomes bigint, from int",
+        "column new of table delays is new (int)",
+    }
 
 
 def test_a_table_that_goes_is_told() -> None:
-    assert only_step(observed(declared(code="2", table="lateness"), journal=A_SERVES, births=(birth("a", V1),))).readers == ("table delays goes",)
+    readers = only_step(observed(declared(code="2", table="lateness"), journal=A_SERVES, births=(birth("a", V1),))).readers
+
+    assert [(change.text, change.breaking) for change in readers] == [("table delays goes", True), ("table lateness is new", False)]
+
+
+NARROWER = declared(code="2", columns=())
+
+
+def test_what_breaks_readers_is_refused_with_what_to_type_until_it_is_let_through() -> None:
+    seen = observed(NARROWER, journal=A_SERVES, births=(birth("a", V1),))
+
+    plan = make_plan(seen)
+    assert refused(plan) == "what reads the tables of flights may break: column n of table delays goes"
+    assert plan.refusals[0].hint == "let it through: kappa deploy flights --allow-breaking"
+
+    allowed = make_plan(seen, accepting=Accepting(breaking=True))
+    assert allowed.refusals == ()
+    assert allowed.steps[0].accepted == ("breaking: what reads the tables of flights may break: column n of table delays goes",)
+
+
+def test_a_kept_version_that_breaks_readers_is_refused_too() -> None:
+    wide = declared(code="2", columns=(("n", "int"), ("m", "int")))
+
+    assert "column m of table delays goes" in refused(make_plan(observed(V1, journal=B_SERVES, births=(birth("a", V1), birth("b", wide)))))
+
+
+def test_a_lost_beginning_can_be_accepted_and_is_written_down() -> None:
+    plan = make_plan(observed(V1, facts=facts_of(beginning=41)), accepting=Accepting(gap=True))
+
+    assert plan.refusals == ()
+    assert plan.steps[0].accepted == ("gap: orders partition 0 begins at offset 41, partition 1 begins at offset 41: a replay would miss what came before",)
+    assert plan.steps[0].origin.plain() == {"orders": {"0": 41, "1": 41}}
+
+
+def test_a_reason_may_be_given_for_what_has_a_flag() -> None:
+    plan = make_plan(observed(V1, facts=facts_of(beginning=41)), accepting=Accepting(allowed={"gap": "lost in the fire"}))
+
+    assert plan.refusals == ()
+    assert plan.steps[0].accepted[0].endswith("a replay would miss what came before: lost in the fire")
+
+
+DOUBT = Finding("pipelines/flights.py:7 uses time.time, which reads the clock", "take it from the record", "pipelines/flights.py:7")
+
+
+def test_what_is_not_deterministic_is_refused_until_a_reason_is_given() -> None:
+    seen = observed(replace(V1, doubtful=(DOUBT,)))
+
+    plan = make_plan(seen)
+    assert refused(plan) == DOUBT.message
+    assert plan.refusals[0].hint == "take it from the record; or let it through: kappa deploy flights --allow 'pipelines/flights.py:7=REASON'"
+
+    allowed = make_plan(seen, accepting=Accepting(allowed={DOUBT.name: "only logged"}))
+    assert allowed.refusals == ()
+    assert allowed.steps[0].accepted == (f"{DOUBT.message}: only logged",)
+
+
+def test_what_serves_already_is_not_doubted_again() -> None:
+    assert make_plan(observed(replace(V1, doubtful=(DOUBT,)), journal=A_SERVES, births=(birth("a", V1),))).refusals == ()
+
+
+def test_allowing_what_nobody_refuses_is_told() -> None:
+    plan = make_plan(observed(V1), accepting=Accepting(allowed={"pipelines/flights.py:8": "moved"}))
+
+    assert plan.notes == ("nothing named pipelines/flights.py:8 stands in the way: --allow lets nothing through",)
+
+
+def test_what_is_not_there_cannot_be_let_through() -> None:
+    assert refused(make_plan(observed(V1, facts=facts_of(ids={})), accepting=Accepting(gap=True, breaking=True, allowed={"": "x"}))).endswith("is not on the broker")
+
+
+def test_a_change_of_one_pipeline_leaves_the_others_alone() -> None:
+    other = declared("other", table="others")
+    journal = (*A_SERVES, staged("o", pipeline="other"), CaughtUp(5, NOWHERE), verified(5), served(5, 2, "o", pipeline="other", others={"flights": "a"}))
+
+    plan = make_plan(observed(V2, other, journal=journal, births=(birth("a", V1), birth("o", other))))
+
+    assert {step.pipeline: step.change for step in plan.steps} == {"flights": Change.CHANGED, "other": Change.SAME}
+
+
+def test_a_changed_library_is_told_and_changes_nothing() -> None:
+    born = replace(birth("a", V1), libraries={"duckdb": "1.5.4", "gone": "1", "pyspark": "4.2.0"})
+    plan = make_plan(replace(observed(V1, journal=A_SERVES, births=(born,)), libraries={"duckdb": "1.5.5", "pyspark": "4.2.0", "new": "2"}))
+
+    assert not plan.has_changes
+    assert plan.steps[0].notes == (
+        "other libraries are installed than when build a was born: duckdb 1.5.4 to 1.5.5, gone 1 to (none), new (none) to 2; that alone replays nothing",
+    )
+
+
+def test_another_meaning_of_folds_is_a_change_with_its_reason() -> None:
+    def meaning(number: str) -> Declared:
+        parts = {**V1.parts, "semantics": number}
+        return replace(V1, parts=parts, version=version_of(parts))
+
+    step = only_step(observed(meaning("2"), journal=A_SERVES, births=(birth("a", meaning("1")),)))
+
+    assert step.change is Change.CHANGED
+    assert step.reasons == ("what Kappa means by a valid record and a fold changed (1 to 2)",)
+
+
+def test_a_change_is_shown_as_a_diff_of_what_serves_and_the_tree() -> None:
+    def coded(text: str, limit: str) -> Declared:
+        parts = {"function pipelines/flights.py:flights": text, "value pipelines/flights.py:LIMIT": limit, "topic orders": "1"}
+        code = f"# {text}\nLIMIT = {limit}\ndef flights(orders):\n    return orders.where({text} > LIMIT)\n"
+        return replace(declared(), parts=parts, version=version_of(parts), files={"pipelines/flights.py": code.encode()})
+
+    old, new = coded("a", "1"), coded("b", "1")
+    seen = replace(observed(new, journal=A_SERVES, births=(birth("a", old),)), snapshots={"a": old.files})
+
+    (diff,) = only_step(seen).diffs
+
+    assert diff.what == "function flights in pipelines/flights.py"
+    assert diff.lines[1:] == (" def flights(orders):", "-    return orders.where(a > LIMIT)", "+    return orders.where(b > LIMIT)")
+    text = plan_text(make_plan(seen))
+    assert "  function flights in pipelines/flights.py:\n     def flights(orders):\n    -    return orders.where(a > LIMIT)\n" in text
 
 
 def test_a_missing_topic_refuses_a_replay_and_says_what_to_type() -> None:
@@ -117,7 +242,10 @@ def test_another_number_of_partitions_refuses_a_replay() -> None:
 
 
 def test_a_log_that_has_lost_its_beginning_refuses_a_replay() -> None:
-    assert refused(make_plan(observed(V1, facts=facts_of(beginning=41)))) == "orders partition 0 begins at offset 41: a replay would miss what came before."
+    assert (
+        refused(make_plan(observed(V1, facts=facts_of(beginning=41))))
+        == "orders partition 0 begins at offset 41, partition 1 begins at offset 41: a replay would miss what came before"
+    )
 
 
 def test_a_compacted_topic_may_begin_anywhere() -> None:
@@ -211,3 +339,16 @@ def test_a_project_is_observed_with_a_real_log(tmp_path: Path, log: Log, topic_n
     assert step.rollout is not None
     assert step.rollout.number == number
     assert load_snapshot(store, read_birth(store, step.rollout.build)).name == "orders"
+
+
+@pytest.mark.jvm
+def test_what_spark_refuses_is_named_with_its_line_by_the_lint(tmp_path: Path, log: Log, topic_name: str) -> None:
+    (tmp_path / "pipelines").mkdir()
+    text = f'from pyspark.sql import functions as F\nfrom kappa import Table, Topic, pipeline\n@pipeline(reads={{"o": Topic("{topic_name}", event="id string")}}, writes=[Table("t")])\ndef orders(o):\n    return {{"t": o.withColumn("at",\n        F.current_timestamp())}}\n'
+    (tmp_path / "pipelines" / "orders.py").write_text(text, encoding="utf-8")
+    settings = Settings(project=tmp_path)
+
+    with pytest.raises(DeclarationError, match="CurrentTimestamp") as error:
+        observe(settings, Store(settings.root_url), log)
+
+    assert "pipelines/orders.py:6 uses pyspark.sql.functions.current_timestamp, which reads the clock" in error.value.hint

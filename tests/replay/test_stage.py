@@ -15,11 +15,13 @@ from journals import NOWHERE, held, served, staged, switch_asked, verified
 from plans import birth, declared, log
 
 from kappa.artifact import load_snapshot
-from kappa.build import Birth, read_birth
+from kappa.build import Birth, TableBirth, read_birth
 from kappa.errors import Conflict, KappaError
 from kappa.journal import CaughtUp, Event, Journal, Staged, SwitchAsked
 from kappa.store import Store
-from replay.plan import Declared, Observed, Plan, make_plan
+from replay.finding import Accepting
+from replay.observed import Declared, Observed
+from replay.plan import Plan, make_plan
 from replay.rollout import Phase, State, fold
 from replay.stage import stage
 
@@ -81,6 +83,46 @@ def test_the_reasons_of_the_plan_are_kept(store: Store) -> None:
     (number,) = stage(store, planned(store, V2, births=(birth("a", V1),)))
 
     assert state(store).rollout(number).reasons == ("function flights in pipelines/flights.py changed",)
+
+
+GAP = "gap: orders partition 0 begins at offset 41, partition 1 begins at offset 41: a replay would miss what came before"
+
+
+def test_what_was_let_through_stands_in_the_build_and_in_the_journal(store: Store) -> None:
+    plan = make_plan(Observed(frozenset({"flights"}), {"flights": V1}, state(store), {}, log(beginning=41)), accepting=Accepting(gap=True))
+
+    (number,) = stage(store, plan)
+
+    rollout = state(store).rollout(number)
+    born = read_birth(store, rollout.build)
+    assert rollout.accepted == born.accepted == (GAP,)
+    assert born.origin_offsets.plain() == {"orders": {"0": 41, "1": 41}}
+
+
+def test_what_was_let_through_for_a_kept_build_stands_in_the_journal(store: Store) -> None:
+    append(store, *B_SERVES)
+    wide = replace(birth("b", V2), tables=(TableBirth("delays", (("n", "int"), ("m", "int"))), *V2.tables[1:]))
+    seen = Observed(frozenset({"flights"}), {"flights": V1}, state(store), {"a": birth("a", V1), "b": wide}, log())
+
+    (number,) = stage(store, make_plan(seen, accepting=Accepting(breaking=True)))
+
+    assert state(store).rollout(number).accepted == ("breaking: what reads the tables of flights may break: column m of table delays goes",)
+
+
+def test_a_build_keeps_what_its_topics_and_tables_were(store: Store) -> None:
+    (number,) = stage(store, planned(store, V1))
+
+    kept = read_birth(store, state(store).rollout(number).build).declarations
+    assert kept == {"topic orders": "kind retained\npartitions 2\nkey id\ncolumn id string\ncolumn n int\ngiven to the function as orders", "table delays": "rows are appended"}
+
+
+def test_a_build_of_before_these_were_kept_reads_back(store: Store) -> None:
+    (number,) = stage(store, planned(store, V1))
+    build = state(store).rollout(number).build
+    document = store.get_json(f"builds/{build}/birth.json")
+    store.put_json(f"builds/{build}/birth.json", {name: value for name, value in document.items() if name not in {"accepted", "declarations"}})
+
+    assert (read_birth(store, build).accepted, read_birth(store, build).declarations) == ((), {})
 
 
 def test_a_plan_without_changes_begins_nothing(store: Store) -> None:
@@ -196,7 +238,8 @@ def test_a_stage_that_is_killed_before_its_record_has_begun_nothing(store: Store
     program = """
         from plans import declared, log
         from kappa.store import Store
-        from replay.plan import Observed, make_plan
+        from replay.observed import Observed
+        from replay.plan import make_plan
         from replay.rollout import State
         from replay.stage import stage
         import sys

@@ -1,0 +1,44 @@
+"""What a pipeline declares beside its code, in lines that can be compared: its topics, tables and views. Pure.
+
+They say all that the fingerprint counts (fingerprint.py), under the same names, so that whatever changes a version can be
+shown as a diff. A birth certificate keeps them: values that code has made cannot be read from its source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from kappa.pipeline import Pipeline
+from kappa.table import Table
+from kappa.topic import Topic
+
+
+def declarations(pipeline: Pipeline) -> Mapping[str, str]:
+    """The lines of each declared part, by the part's name: `table delays` -> lines."""
+    topics = {f"topic {topic.name}": "\n".join(_topic(topic, pipeline)) for topic in pipeline.topics}
+    tables = {f"table {table.name}": "\n".join(_table(table)) for table in pipeline.tables}
+    views = {f"view {view.name}": view.sql for view in pipeline.views}
+    return {**topics, **tables, **views}
+
+
+def _topic(topic: Topic, pipeline: Pipeline) -> Iterator[str]:
+    yield f"kind {topic.kind}"
+    yield f"partitions {topic.partitions}"
+    yield f"key {topic.key or '(none)'}"
+    for column in topic.columns:
+        yield f"column {column}"
+    for parameter in sorted(name for name, bound in pipeline.inputs.items() if bound.name == topic.name):
+        yield f"given to the function as {parameter}"
+
+
+def _table(table: Table) -> Iterator[str]:
+    if table.latest is not None:
+        yield f"latest of topic {table.latest.name}"
+    elif table.appends:
+        yield "rows are appended"
+    if table.keys:
+        yield f"keys {', '.join(table.keys)}"
+    for column, fold in table.fold.items():
+        yield f"{column} = {fold}"
+    for check in table.checks:
+        yield f"check {check}"

@@ -1,0 +1,151 @@
+"""Looks at what a plan is made of: project, journal, log, disk. It changes nothing but the cache of described pipelines.
+
+A fact that cannot be had leaves its place empty; a broker that is away is an error, since nothing can be planned without.
+"""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kappa.artifact import read_snapshot, snapshot_files
+from kappa.build import Birth, folder, read_birth
+from kappa.errors import DeclarationError, KappaError, Unreachable
+from kappa.fingerprint import fingerprint
+from kappa.frontier import Frontiers
+from kappa.journal import Journal
+from kappa.log.sizes import partition_bytes
+from kappa.offsets import Offsets
+from kappa.outputs import Described, learn_outputs
+from kappa.pipeline import Pipeline
+from kappa.project import load_project
+from kappa.settings import Settings
+from kappa.shape import table_births
+from kappa.store import Store
+from replay.cost import last_replays
+from replay.determinism import doubtful
+from replay.libraries import installed_libraries
+from replay.observed import Declared, DiskFacts, LogFacts, Observed
+from replay.rollout import State, fold
+
+if TYPE_CHECKING:
+    from kappa.log.client import Log
+
+_HOUR_MS = 3_600_000
+
+
+def observe(settings: Settings, store: Store, log: Log, *, only: str | None = None) -> Observed:
+    """Looks at the project, the journal, the log and the disk.
+
+    `only` leaves the other pipelines undescribed. Raises DeclarationError for what is wrong in the user's files.
+    """
+    records = tuple(Journal(store).after(0))
+    state = fold(records)
+    births = {build: read_birth(store, build) for build in state.wanted_builds()}
+    names, declared = _declared(settings, store, only)
+    serving = {name: build for name, build in state.serving.items() if name in declared}
+    return Observed(
+        names=names,
+        declared=declared,
+        state=state,
+        births=births,
+        log=_log_facts(settings, store, log, {name: each.pipeline for name, each in declared.items()}),
+        snapshots={build: read_snapshot(store, births[build]) for build in serving.values()},
+        replays=last_replays(records, functools.partial(_origin, store)),
+        disk=_disk(store, state, births),
+        libraries=installed_libraries(),
+    )
+
+
+def _declared(settings: Settings, store: Store, only: str | None) -> tuple[frozenset[str], Mapping[str, Declared]]:
+    project = load_project(settings.project)
+    find = functools.cache(project.sources.find)
+    wanted = {name: pipeline for name, pipeline in project.pipelines.items() if only in {None, name}}
+    places = {name: project.places[name] for name in wanted}
+    prints = {name: fingerprint(pipeline, places[name].module, places[name].attribute, find) for name, pipeline in wanted.items()}
+    doubts = {name: doubtful(places[name].module, places[name].attribute, find) for name in wanted}
+    described = {name: Described(pipeline, places[name].module, prints[name].version) for name, pipeline in wanted.items()}
+    try:
+        outputs = learn_outputs(settings, store, project.sources.folder, described)
+    except DeclarationError as refused:
+        # Spark says what it refuses, and often not in which line.
+        seen = [finding.message for found in doubts.values() for finding in found]
+        raise DeclarationError(refused.message, hint="; ".join(filter(None, (refused.hint, *seen)))) from refused
+    declared = {
+        name: Declared(
+            pipeline=pipeline,
+            module=places[name].module,
+            version=prints[name].version,
+            parts=prints[name].parts,
+            tables=table_births(pipeline, outputs[name]),
+            files=snapshot_files(places[name].module, find),
+            doubtful=doubts[name],
+        )
+        for name, pipeline in wanted.items()
+    }
+    return frozenset(project.pipelines), declared
+
+
+def _log_facts(settings: Settings, store: Store, log: Log, wanted: Mapping[str, Pipeline]) -> LogFacts:
+    there = log.topics() if wanted else {}
+    names = sorted({topic.name for pipeline in wanted.values() for topic in pipeline.topics if topic.name in there})
+    facts = [there[name] for name in names]
+    return LogFacts(
+        ids={each.name: each.id for each in facts},
+        partitions={each.name: each.partitions for each in facts},
+        beginning=log.beginning(names),
+        end=log.end(names),
+        hour_ago=_hour_ago(log, names),
+        configs={name: config for name in names if (config := _config(log, name)) is not None},
+        # No client library tells what a partition takes on a broker's disk; our own broker's disk is ours to look at.
+        bytes=partition_bytes(store.folder, names) if settings.runs_broker else {},
+    )
+
+
+def _hour_ago(log: Log, names: list[str]) -> Offsets | None:
+    try:
+        return log.at_time(names, int(time.time() * 1000) - _HOUR_MS)
+    except Unreachable:
+        raise
+    except KappaError:
+        return None
+
+
+def _config(log: Log, name: str) -> Mapping[str, str] | None:
+    try:
+        return log.config(name)
+    except Unreachable:
+        raise
+    except KappaError:
+        # Who may read a topic need not be allowed to read its settings.
+        return None
+
+
+def _disk(store: Store, state: State, births: Mapping[str, Birth]) -> DiskFacts:
+    builds = {}
+    for build in state.serving.values():
+        frontier = Frontiers(store, build).newest()
+        if frontier is not None:
+            builds[build] = _taken(store, build), frontier.offsets.distance(births[build].origin_offsets)
+    return DiskFacts(shutil.disk_usage(store.folder).free, builds)
+
+
+def _taken(store: Store, build: str) -> int:
+    taken = 0
+    for path in store.path(f"{folder(build)}/tables").rglob("*"):
+        try:
+            taken += path.stat().st_size if path.is_file() else 0
+        except FileNotFoundError:
+            # Its job tidies up meanwhile.
+            continue
+    return taken
+
+
+def _origin(store: Store, build: str) -> Offsets | None:
+    try:
+        return read_birth(store, build).origin_offsets
+    except KappaError:
+        return None

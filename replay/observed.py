@@ -1,0 +1,84 @@
+"""What a plan is made of: the project as it is declared, the journal, and what is known of log, disk and earlier replays. Pure.
+
+Every fact that could not be had is absent, and a plan says "unknown" of it. Read next: observe.py, which gathers them;
+plan.py, which makes the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kappa.build import Birth, TableBirth
+from kappa.offsets import Offsets
+from kappa.pipeline import Pipeline
+from replay.finding import Finding
+from replay.rollout import State
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A pipeline as the project declares it now: its version, the tables a build of it would have, and the files it needs.
+
+    `doubtful` is what the lint found in its code (determinism.py).
+    """
+
+    pipeline: Pipeline
+    module: str
+    version: str
+    parts: Mapping[str, str]
+    tables: tuple[TableBirth, ...]
+    files: Mapping[str, bytes] = field(repr=False)
+    doubtful: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """What the broker knows of the topics that are declared and there.
+
+    `hour_ago` is where each partition stood an hour ago; `configs` are the settings in force; `bytes` what a partition
+    takes on the broker's disk.
+    """
+
+    ids: Mapping[str, str]
+    partitions: Mapping[str, int]
+    beginning: Offsets
+    end: Offsets
+    hour_ago: Offsets | None = None
+    configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    bytes: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """The last replay of a pipeline that caught up: how many offsets it folded, and how long that took from its staging."""
+
+    records: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class DiskFacts:
+    """What is free where the builds lie, and of each build that serves what it takes, and of how many offsets that is."""
+
+    free: int
+    builds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What a plan is made of. `names` are all declared pipelines, `declared` those that are looked at.
+
+    `snapshots` are the files of the builds that serve, `replays` the last replay of each pipeline, `libraries` the
+    packages that are installed now.
+    """
+
+    names: frozenset[str]
+    declared: Mapping[str, Declared]
+    state: State
+    births: Mapping[str, Birth]
+    log: LogFacts
+    snapshots: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict, repr=False)
+    replays: Mapping[str, Replayed] = field(default_factory=dict)
+    disk: DiskFacts | None = None
+    libraries: Mapping[str, str] = field(default_factory=dict)

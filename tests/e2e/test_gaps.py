@@ -1,0 +1,48 @@
+"""A log that has lost its beginning: refused, or replayed from what is there with that written down for ever; by a saved plan too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from e2e_shop import V1, V2, order
+from testbed import Testbed, platform
+
+pytestmark = [pytest.mark.jvm]
+
+
+def lose(bed: Testbed, topic: str, partition: int, before: int) -> None:
+    """Deletes a partition's records before an offset, as retention does."""
+    admin = AdminClient({"bootstrap.servers": bed.log.bootstrap_servers})
+    for deleted in admin.delete_records([TopicPartition(topic, partition, before)]).values():
+        deleted.result(20)
+
+
+def test_a_lost_beginning_is_refused_accepted_and_told_for_ever(tmp_path: Path) -> None:
+    with platform(tmp_path / "gaps", shop=V1) as bed:
+        end = bed.log.produce([order(number, customer="ada") for number in range(10)], "orders").offsets
+        ((_, partition, _),) = [each for each in end.items() if each[2]]
+        lose(bed, "orders", partition, 4)
+
+        refused = bed.kappa("deploy", "--yes")
+        assert refused.code == 1
+        assert f"orders partition {partition} begins at offset 4: a replay would miss what came before" in refused.err
+
+        bed.must("plan", "--out", "plan.json", "--accept-gap")
+        bed.must("deploy", "--plan", "plan.json")
+        assert bed.rows("select customer, orders from by_customer") == [{"customer": "ada", "orders": 6}]
+        assert bed.kappa("deploy", "--plan", "plan.json").code == 6
+
+        # Of what serves nobody asks; a new build needs it anew, and both are told.
+        assert bed.kappa("plan", "--detailed-exitcode").code == 0
+        bed.declare("shop", V2)
+        planned = bed.must("plan", "--accept-gap", "-o", "json").json()
+        (step,) = planned["steps"]
+        assert step["cost"]["bytes"] > 0
+        assert step["cost"]["disk_needed"] > 0
+        assert any(line.startswith("+") for diff in step["diffs"] for line in diff["diff"].splitlines())
+        bed.must("deploy", "--yes", "--accept-gap")
+        history = bed.must("history", "-o", "json").json()
+        assert [each["accepted"][0].partition(" begins")[0] for each in history] == [f"gap: orders partition {partition}"] * 2

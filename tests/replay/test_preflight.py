@@ -1,0 +1,141 @@
+"""What the log can no longer give, or not in time, is said before a replay begins; what is not known refuses nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from plans import ORDERS, birth, declared, log
+
+from kappa import Topic
+from kappa.build import Birth
+from replay.cost import Cost, cost_of
+from replay.finding import Finding
+from replay.observed import LogFacts
+from replay.preflight import preflight
+
+DAY_MS = 86_400_000
+KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+COMPACT = {"cleanup.policy": "compact", "retention.ms": "-1", "delete.retention.ms": str(DAY_MS)}
+LATEST = Topic("orders", event="id string, n int", partitions=2, kind="compacted", key="id")
+
+
+def found(facts: LogFacts | None = None, *, topic: Topic = ORDERS, serving: Birth | None = None, **cost: object) -> list[Finding]:
+    facts = facts or log()
+    pipeline = declared(topic=topic).pipeline
+    known = cost_of({topic.name}, facts.beginning, facts, serving=None, disk=None, replayed=None)
+    return list(preflight(pipeline, facts, replace(known, **cost), serving))
+
+
+def only(findings: list[Finding]) -> Finding:
+    (finding,) = findings
+    return finding
+
+
+@pytest.mark.parametrize("seconds", [None, 0.1, 1e9])
+def test_a_topic_that_keeps_everything_has_nothing_in_the_way(seconds: float | None) -> None:
+    assert found(log(config=KEPT), seconds=seconds) == []
+
+
+def test_what_is_not_known_refuses_nothing() -> None:
+    assert found() == []
+    assert found(log(config={})) == []
+    assert found(log(config={"cleanup.policy": "delete", "retention.ms": "long"})) == []
+
+
+def test_a_lost_beginning_has_a_name_and_every_partition() -> None:
+    finding = only(found(log(beginning=41)))
+
+    assert (finding.name, finding.refuses) == ("gap", True)
+    assert finding.message.startswith("orders partition 0 begins at offset 41, partition 1 begins at offset 41:")
+
+
+@pytest.mark.parametrize(
+    ("retention_s", "seconds", "refuses"),
+    [(3600, 3601.0, True), (3600, 1801.0, False), (3600, 10.0, False), (3600, None, False)],
+)
+def test_a_retention_shorter_than_the_replay_refuses_and_a_finite_one_is_told(retention_s: int, seconds: float | None, refuses: bool) -> None:
+    finding = only(found(log(config={**KEPT, "retention.ms": str(retention_s * 1000)}), seconds=seconds))
+
+    assert finding.refuses is refuses
+    assert finding.message.startswith("topic orders keeps records for 60 min (retention.ms=3600000)")
+    assert finding.name == ("retention:orders" if refuses else "")
+
+
+def test_a_retention_by_size_is_told() -> None:
+    finding = only(found(log(config={**KEPT, "retention.bytes": "1000000"})))
+
+    assert not finding.refuses
+    assert "keeps 1.0 MB a partition" in finding.message
+
+
+@pytest.mark.parametrize(("hours", "refuses"), [(25, True), (13, False)])
+def test_tombstones_that_go_before_the_replay_ends_refuse_it(hours: int, refuses: bool) -> None:
+    finding = only(found(log(config=COMPACT), topic=LATEST, seconds=hours * 3600.0))
+
+    assert finding.refuses is refuses
+    assert "keeps tombstones for 24 h 0 min (delete.retention.ms=86400000)" in finding.message
+
+
+@pytest.mark.parametrize("seconds", [None, 60.0])
+def test_tombstones_that_last_long_enough_are_not_talked_of(seconds: float | None) -> None:
+    assert found(log(config=COMPACT), topic=LATEST, seconds=seconds) == []
+
+
+@pytest.mark.parametrize(
+    ("topic", "config", "refuses", "says"),
+    [
+        (ORDERS, {"cleanup.policy": "compact"}, True, "declared as retained and has cleanup.policy=compact"),
+        (ORDERS, {"cleanup.policy": "compact,delete"}, True, "declared as retained and has cleanup.policy=compact,delete"),
+        (LATEST, {"cleanup.policy": "delete", "retention.ms": str(DAY_MS)}, True, "keys older than 24 h 0 min are deleted"),
+        (LATEST, {"cleanup.policy": "compact,delete", "retention.ms": str(DAY_MS)}, False, "keys older than 24 h 0 min are deleted"),
+        (LATEST, {"cleanup.policy": "delete", "retention.ms": "-1"}, False, "it is never compacted"),
+    ],
+)
+def test_a_policy_that_contradicts_the_kind_is_said(topic: Topic, config: dict[str, str], refuses: bool, says: str) -> None:
+    finding = only(found(log(config=config), topic=topic))
+
+    assert (finding.refuses, finding.name) == (refuses, "policy:orders" if refuses or "keys older" in says else "")
+    assert says in finding.message
+
+
+def test_a_replay_that_is_slower_than_what_comes_in_never_catches_up() -> None:
+    finding = only(found(rate=900.0, ingest=1_000.0))
+
+    assert (finding.name, finding.refuses) == ("rate", True)
+    assert "it will never catch up" in finding.message
+    assert found(rate=1_001.0, ingest=1_000.0) == []
+    assert found(rate=None, ingest=1_000.0) == []
+    assert found(rate=900.0, ingest=None) == []
+
+
+def test_a_disk_that_would_be_full_refuses() -> None:
+    assert only(found(disk_needed=2_000_000, disk_free=1_000_000)).message.startswith("the new build takes about 2.0 MB, and 1.0 MB are free")
+    assert found(disk_needed=None, disk_free=0) == []
+    assert found(disk_needed=1, disk_free=1) == []
+
+
+def test_another_number_of_partitions_than_at_birth_is_told() -> None:
+    before = birth("a", declared(topic=Topic("orders", event="id string, n int", partitions=1, key="id")))
+
+    finding = only(found(serving=before))
+
+    assert finding.message == "topic orders has 2 partitions, and had 1 when build a was born: keys may lie elsewhere now"
+    assert not finding.refuses
+
+
+def test_another_number_of_partitions_than_declared_refuses_whatever_is_allowed() -> None:
+    finding = only(found(log(partitions=3)))
+
+    assert (finding.refuses, finding.name) == (True, "")
+    assert finding.hint == "declare partitions=3"
+
+
+def test_a_topic_that_is_not_there_is_one_finding() -> None:
+    finding = only(found(log(ids={}), seconds=None))
+
+    assert finding.message == "topic orders of pipeline flights is not on the broker"
+
+
+def test_a_cost_of_nothing_is_no_reason() -> None:
+    assert list(preflight(declared().pipeline, log(), Cost(()), None)) == []

@@ -1,0 +1,313 @@
+"""Laws of plan, deploy and replay on the command line: what is refused, what lets it through, and the exit codes of both."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+import cli
+from kappa.build import read_birth
+from kappa.fingerprint import fingerprint
+from kappa.journal import CaughtUp, Event, Journal, Receipt, Served, Verified, now
+from kappa.log.client import TopicFacts
+from kappa.offsets import Offsets
+from kappa.process import process_id
+from kappa.project import load_project
+from kappa.store import Store
+from replay.here import Here
+from replay.rollout import Rollout, State, fold
+
+PIPELINE = """
+from kappa import Table, Topic, count, pipeline
+import time
+
+HITS = Topic("web.hits", key="page", event="page string not null, ms bigint")
+LIMIT = 15
+
+@pipeline(reads={"hits": HITS}, writes=[Table("page_hits", keys=("page",), fold={"hits": count()})])
+def web(hits):
+    # A remark.
+    return {"page_hits": hits.where(hits.ms > LIMIT)}
+"""
+NEVER_ENDS = ("--timeout", "0")
+
+
+@dataclass
+class Log:
+    """A broker's client that knows one topic."""
+
+    facts: TopicFacts = field(default_factory=lambda: TopicFacts("web.hits", "id-1", 1))
+    begins: int = 0
+    ends: int = 7
+    settings: dict[str, str] = field(default_factory=dict)
+
+    def topics(self) -> dict[str, TopicFacts]:
+        return {self.facts.name: self.facts}
+
+    def beginning(self, topics: Iterable[str]) -> Offsets:
+        return self._everywhere(topics, self.begins)
+
+    def end(self, topics: Iterable[str]) -> Offsets:
+        return self._everywhere(topics, self.ends)
+
+    def at_time(self, topics: Iterable[str], _timestamp_ms: int) -> Offsets:
+        return self._everywhere(topics, self.begins)
+
+    def config(self, _name: str) -> dict[str, str]:
+        return self.settings
+
+    def _everywhere(self, topics: Iterable[str], offset: int) -> Offsets:
+        return Offsets({name: dict.fromkeys(range(self.facts.partitions), offset) for name in topics})
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    out: str
+    err: str
+
+    def json(self):
+        return json.loads(self.out)
+
+
+class Project:
+    """A project whose supervisor is up and does nothing, with a broker that knows its topic."""
+
+    def __init__(self, folder: Path, type_in: Callable[..., Ended]) -> None:
+        self.folder = folder
+        self.kappa = type_in
+        self.log = Log()
+        self.store = Store(folder / ".kappa")
+        self.write(PIPELINE)
+        me = process_id(os.getpid())
+        assert me is not None
+        self.store.put_json("run/supervisor.json", {"pid": me.pid, "born": me.born, "bootstrap_servers": "127.0.0.1:1", "started": now()})
+
+    def write(self, text: str, *, columns: tuple[tuple[str, str], ...] = (("page", "string"), ("ms", "bigint"))) -> None:
+        """Writes the pipeline's file, and what describing it would find: that takes a JVM."""
+        (self.folder / "pipelines" / "web.py").write_text(text, encoding="utf-8")
+        project = load_project(self.folder)
+        place = project.places["web"]
+        version = fingerprint(project.pipelines["web"], place.module, place.attribute, project.sources.find).version
+        self.store.put_json(f"cache/describe/{version}.json", {"format": 1, "tables": {"page_hits": columns}})
+
+    def edit(self, old: str, new: str) -> None:
+        assert old in PIPELINE
+        self.write(PIPELINE.replace(old, new))
+
+    @property
+    def state(self) -> State:
+        return fold(Journal(self.store).after(0))
+
+    @property
+    def rollout(self) -> Rollout:
+        return self.state.rollouts[-1]
+
+    def serve(self) -> None:
+        """Lets the newest rollout serve, as the controller would."""
+        rollout, state, here = self.rollout, self.state, Offsets({"web.hits": {0: 7}})
+        live = state.serving.get("web")
+        assert live is None, "the first one needs no hold"
+        receipt = Receipt("web", rollout.build, rollout.version, here, None, None, first=True)
+        for event in (CaughtUp(rollout.number, here), Verified(rollout.number, "passed", here), Served(rollout.number, 1, {"web": rollout.build}, receipt)):
+            self.append(event)
+
+    def append(self, event: Event) -> None:
+        assert Journal(self.store).append(self.state.last + 1, event) is not None
+
+
+@pytest.fixture
+def web(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Project:
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "kappa.toml").touch()
+    monkeypatch.chdir(tmp_path)
+
+    def type_in(*arguments: str) -> Ended:
+        code = cli.run(list(arguments))
+        said = capsys.readouterr()
+        assert "Traceback" not in said.err
+        return Ended(code, said.out, said.err)
+
+    project = Project(tmp_path, type_in)
+    monkeypatch.setattr(Here, "log", lambda _: project.log)
+    return project
+
+
+@pytest.fixture
+def served(web: Project) -> Project:
+    """The project's first version serves."""
+    assert web.kappa("deploy", "--yes", *NEVER_ENDS).code == 5
+    web.serve()
+    return web
+
+
+def test_a_plan_tells_changes_by_its_exit_code_where_it_is_asked_to(web: Project) -> None:
+    assert web.kappa("plan").code == 0
+    assert web.kappa("plan", "--detailed-exitcode").code == 3
+
+
+def test_what_serves_is_no_change(served: Project) -> None:
+    assert served.kappa("plan", "--detailed-exitcode") == Ended(0, f"web: unchanged (version {served.rollout.version}, build {served.rollout.build})\nnothing to deploy\n", "")
+
+
+def test_prose_is_no_change(served: Project) -> None:
+    served.edit("    # A remark.", '    """Hits."""\n\n    # Another\n    # remark.')
+
+    assert served.kappa("plan", "--detailed-exitcode").code == 0
+
+
+def test_a_change_is_shown_with_its_diff_and_its_cost(served: Project) -> None:
+    served.edit("LIMIT = 15", "LIMIT = 30  # half an hour")
+    planned = served.kappa("plan")
+
+    assert "  value LIMIT in pipelines/web.py:\n    -LIMIT = 15\n    +LIMIT = 30\n" in planned.out
+    assert "  cost: 7 records in 1 partition, size unknown; disk unknown" in planned.out
+
+    document = served.kappa("plan", "-o", "json").json()
+    (step,) = document["steps"]
+    assert document["journal"] == 4
+    assert (step["change"], step["records"], step["cost"]["partitions"]) == ("changed", 7, [{"topic": "web.hits", "partition": 0, "records": 7, "bytes": None}])
+    assert step["diffs"] == [{"part": "value pipelines/web.py:LIMIT", "what": "value LIMIT in pipelines/web.py", "diff": "@@ -1 +1 @@\n-LIMIT = 15\n+LIMIT = 30\n"}]
+
+
+def test_a_changed_declaration_is_shown_from_the_birth_of_what_serves(served: Project) -> None:
+    served.edit("ms bigint", "ms bigint, who string")
+
+    assert "  topic web.hits:\n      column page string not null\n      column ms bigint\n    +column who string\n" in served.kappa("plan").out.replace(
+        "     column", "      column"
+    )
+
+
+def test_a_lost_beginning_is_refused_and_accepted_for_ever(web: Project) -> None:
+    web.log.begins = 3
+
+    refused = web.kappa("deploy", "--yes")
+    assert refused.code == 1
+    assert "web.hits partition 0 begins at offset 3: a replay would miss what came before" in refused.err
+    assert "kappa deploy web --accept-gap" in refused.err
+    assert web.state.last == 0
+
+    assert web.kappa("deploy", "--yes", "--accept-gap", *NEVER_ENDS).code == 5
+    gap = "gap: web.hits partition 0 begins at offset 3: a replay would miss what came before"
+    assert web.rollout.accepted == (gap,)
+    assert read_birth(web.store, web.rollout.build).accepted == (gap,)
+    assert web.kappa("history", "-o", "json").json()[0]["accepted"] == [gap]
+    assert f"accepted {gap}" in web.kappa("history", "-o", "csv").out
+
+
+def test_what_breaks_readers_is_refused_until_it_is_allowed(served: Project) -> None:
+    served.edit('fold={"hits": count()}', 'fold={"visits": count()}')
+
+    assert "readers: column hits of table page_hits goes (breaking)" in served.kappa("plan").out
+    refused = served.kappa("deploy", "--yes")
+    assert (refused.code, "kappa deploy web --allow-breaking" in refused.err) == (1, True)
+    assert served.kappa("deploy", "--yes", "--allow-breaking", *NEVER_ENDS).code == 5
+    assert served.rollout.accepted == ("breaking: what reads the tables of web may break: column hits of table page_hits goes",)
+
+
+def test_what_is_not_deterministic_is_refused_until_a_reason_is_given(web: Project) -> None:
+    web.edit("LIMIT = 15", "LIMIT = time.time()")
+
+    refused = web.kappa("plan")
+    assert refused.code == 1
+    assert "pipelines/web.py:6 uses time.time, which reads the clock" in refused.err
+    assert web.kappa("deploy", "--yes", "--allow", "pipelines/web.py:6=a test", *NEVER_ENDS).code == 5
+    assert web.rollout.accepted == ("pipelines/web.py:6 uses time.time, which reads the clock: a test",)
+
+
+@pytest.mark.parametrize(("allow", "says"), [("rate", "says no reason"), ("rate=", "says no reason"), ("=why", "says no name")])
+def test_an_allowance_has_a_name_and_a_reason(web: Project, allow: str, says: str) -> None:
+    ended = web.kappa("deploy", "--allow", allow)
+
+    assert (ended.code, says in ended.err) == (2, True)
+
+
+def test_a_replay_takes_the_same_flags(served: Project) -> None:
+    served.log.begins = 3
+
+    refused = served.kappa("replay", "web", "--yes")
+    assert (refused.code, "kappa replay web --accept-gap" in refused.err) == (1, True)
+    assert served.kappa("replay", "web", "--yes", "--accept-gap", *NEVER_ENDS).code == 5
+
+
+def test_a_saved_plan_is_applied_with_no_question(web: Project) -> None:
+    web.log.begins = 3
+    planned = web.kappa("plan", "--out", "plan.json", "--accept-gap", "--detailed-exitcode")
+    assert planned.code == 3
+    assert "kappa deploy --plan plan.json" in planned.err
+
+    web.log.ends = 20
+    applied = web.kappa("deploy", "--plan", "plan.json", *NEVER_ENDS)
+
+    assert applied.code == 5
+    assert len(web.rollout.accepted) == 1
+
+
+def test_a_plan_that_is_refused_is_not_saved(web: Project) -> None:
+    web.log.begins = 3
+
+    assert web.kappa("plan", "--out", "plan.json").code == 1
+    assert not (web.folder / "plan.json").exists()
+
+
+def test_a_plan_whose_code_moved_is_refused(web: Project) -> None:
+    assert web.kappa("plan", "--out", "plan.json").code == 0
+    web.edit("LIMIT = 15", "LIMIT = 30")
+
+    refused = web.kappa("deploy", "--plan", "plan.json")
+
+    assert refused.code == 6
+    assert "code: pipeline web is version" in refused.err
+    assert "(value LIMIT in pipelines/web.py changed)" in refused.err
+    assert web.state.last == 0
+
+
+def test_a_plan_whose_topic_moved_is_refused(web: Project) -> None:
+    assert web.kappa("plan", "--out", "plan.json").code == 0
+    web.log.facts = replace(web.log.facts, id="id-2")
+
+    refused = web.kappa("deploy", "--plan", "plan.json")
+
+    assert refused.code == 6
+    assert "topics: web.hits was deleted and made anew" in refused.err
+    assert web.state.last == 0
+
+
+def test_a_plan_that_was_applied_is_stale(web: Project) -> None:
+    web.kappa("plan", "--out", "plan.json")
+    assert web.kappa("deploy", "--plan", "plan.json", *NEVER_ENDS).code == 5
+
+    refused = web.kappa("deploy", "--plan", "plan.json")
+    assert refused.code == 6
+    assert "journal: rollout 1 of pipeline web is on its way (record 0 then, 1 now)" in refused.err
+
+    web.serve()
+    assert "is served by build" in web.kappa("deploy", "--plan", "plan.json").err
+    assert web.state.last == 4
+
+
+@pytest.mark.parametrize("flags", [("web",), ("--accept-gap",), ("--allow-breaking",), ("--allow", "rate=night")])
+def test_a_saved_plan_says_itself_what_is_deployed(web: Project, flags: tuple[str, ...]) -> None:
+    web.kappa("plan", "--out", "plan.json")
+
+    ended = web.kappa("deploy", "--plan", "plan.json", *flags)
+    assert (ended.code, "a saved plan says itself" in ended.err) == (2, True)
+
+
+def test_a_plan_that_is_none_is_a_slip(web: Project) -> None:
+    assert web.kappa("deploy", "--plan", "pipelines/web.py").code == 2
+    assert web.kappa("deploy", "--plan", "nowhere.json").code == 2
+    assert web.kappa("plan", "--out", "nowhere/plan.json").code == 2
+
+
+def test_a_saved_plan_needs_somebody_to_walk_it(web: Project) -> None:
+    web.kappa("plan", "--out", "plan.json")
+    web.store.delete("run/supervisor.json")
+
+    assert web.kappa("deploy", "--plan", "plan.json").code == 1
+    assert asdict(web.state)["last"] == 0
