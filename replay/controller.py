@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol, assert_never
 
 from kappa.build import read_birth
@@ -22,7 +23,7 @@ from kappa.stopped import Stopped
 from kappa.store import Store
 from replay.promote import comparable_topics, ensure_acknowledged, next_promote_step
 from replay.retire import ensure_data_deleted, ensure_orphans_deleted
-from replay.rollout import Phase, Rollout, State, advance, check_may_follow, fold
+from replay.rollout import Phase, Rollout, State, advance, check_may_follow, fold, soaked
 from replay.step import Acknowledge, Append, Sight, StartVerification, Step, Wait
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Controller:
     """Brings every active rollout on, a step a tick, and what is retired to its end."""
 
     def __init__(self, store: Store, *, log: LogView, processes: Processes, rules: RolloutSettings, clock: Callable[[], float]) -> None:
-        """`clock` gives seconds since 1970, for leases."""
+        """`clock` gives seconds since 1970, for leases and soaks."""
         self.state = State()
         self._store = store
         self._journal = Journal(store)
@@ -160,7 +161,9 @@ class Controller:
             self.state = advance(self.state, record)
 
     def _retire(self) -> None:
-        for build in sorted(self.state.to_retire()):
+        now = datetime.fromtimestamp(self._clock(), UTC)
+        for build in sorted(self.state.to_retire() | soaked(self.state, now, self._rules.soak_seconds)):
+            # Where an undo was first, its record has this number, and the next tick looks again.
             self._append(Retired(build))
         for build in sorted(self.state.retired - self._deleted):
             if self._processes.job_runs(build):
@@ -206,7 +209,17 @@ def ask_undo(store: Store, pipeline: str | None, *, reason: str = "undo") -> Rec
     """
 
     def decide(state: State) -> Event:
-        name = _the_one(pipeline, tuple(state.idle), none="no build has served before the one that does", verb="undo")
+        name = _the_one(
+            pipeline,
+            tuple(state.idle) or tuple(each for each in state.serving if state.served_before(each) in state.retired),
+            none="no build has served before the one that does",
+            verb="undo",
+        )
+        if name not in state.idle and (gone := state.served_before(name)) in state.retired:
+            raise UsageError(
+                f"build {gone}, which served pipeline {name} before, is retired: its soak is over, or a newer build took its place",
+                hint="bring the code of that version back and kappa deploy: it is replayed",
+            )
         if name not in state.idle:
             raise UsageError(f"pipeline {name} has no build that served before", hint="kappa history shows what served; kappa replay makes a new build")
         return SwitchAsked(name, state.idle[name], reason)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from kappa.build import Birth, read_birth
 from kappa.errors import Conflict, Damaged, KappaError
 from kappa.frontier import Frontier, Frontiers
-from kappa.journal import Journal, Served, whoami
+from kappa.journal import Journal, Record, Retired, Served, whoami
 from kappa.kept import kept_of, read_kept
 from kappa.lease import Lease, Pin, ensure_lease, ensure_released, floor, read_lease
 from kappa.store import Store
@@ -181,27 +181,30 @@ def _look_at(store: Store, build: str) -> _Look:
 
 
 def _look_back(store: Store, when: Moment, now: float) -> _Look:
-    served = [record for record in Journal(store).after(0) if isinstance(record.event, Served)]
-    known = generations(served)
+    journal = Journal(store)
+    records = list(journal.after(0))
+    known = generations(records)
     generation = generation_at(when, known, datetime.fromtimestamp(now, UTC))
+    builds = {build for each in known for build in each.serving.values()} - set(_retired(records))
     # The newest before what is kept: one that is published in between is kept, if at all, before the next one is.
-    newest = {build: Frontiers(store, build).newest() for build in generation.serving.values()}
-    kept = {build: kept_of(store, build) for build in generation.serving.values()}
-    frontiers = {}
-    for pipeline, build in generation.serving.items():
-        shown = frontier_shown(when, pipeline, generation, known, kept[build], newest[build])
-        if shown is None:
-            raise _no_longer(store, when, now)
-        frontiers[build] = shown
-    snapshot = Snapshot(generation.number, dict(generation.serving), frontiers, {build: read_birth(store, build) for build in frontiers})
-    return _Look(snapshot, lambda: any(frontier.number < floor(store, build) and read_kept(store, build, frontier.number) is None for build, frontier in frontiers.items()))
+    newest = {build: Frontiers(store, build).newest() for build in builds}
+    kept = {build: kept_of(store, build) for build in builds}
+    shown = {build: frontier_shown(when, pipeline, generation, known, kept.get(build, ()), newest.get(build)) for pipeline, build in generation.serving.items()}
+    frontiers = {build: frontier for build, frontier in shown.items() if frontier is not None}
+    if len(frontiers) < len(shown):
+        raise not_kept(when, generation, tuple(available(known, kept, newest)))
+
+    def overtaken() -> bool:
+        # Retired is a record first, and only then anything is deleted.
+        return any(build in frontiers for build in _retired(journal.after(len(records)))) or any(
+            frontier.number < floor(store, build) and read_kept(store, build, frontier.number) is None for build, frontier in frontiers.items()
+        )
+
+    return _Look(Snapshot(generation.number, dict(generation.serving), frontiers, {build: read_birth(store, build) for build in frontiers}), overtaken)
 
 
-def _no_longer(store: Store, when: Moment, now: float) -> KappaError:
-    known = generations([record for record in Journal(store).after(0) if isinstance(record.event, Served)])
-    builds = {build for generation in known for build in generation.serving.values()}
-    there = available(known, {build: kept_of(store, build) for build in builds}, {build: Frontiers(store, build).newest() for build in builds})
-    return not_kept(when, generation_at(when, known, datetime.fromtimestamp(now, UTC)), tuple(there))
+def _retired(records: Iterable[Record]) -> Iterator[str]:
+    return (record.event.build for record in records if isinstance(record.event, Retired))
 
 
 def _let_go(store: Store, snapshot: Snapshot) -> bool:

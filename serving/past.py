@@ -8,7 +8,7 @@ more is refused, with the times that are. Read next: catalog.py, which pins what
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -62,10 +62,10 @@ def parse_time(text: str) -> tuple[datetime, bool]:
     return (found.replace(tzinfo=UTC), False) if found.tzinfo is None else (found.astimezone(UTC), True)
 
 
-def generations(served: Sequence[Record]) -> tuple[Generation, ...]:
-    """What served and when, from the Served records of the journal, oldest first."""
-    found = [(record.event, moment(record.at)) for record in served if isinstance(record.event, Served)]
-    ends = [*(begin for _, begin in found[1:]), None]
+def generations(records: Iterable[Record]) -> tuple[Generation, ...]:
+    """What served and when, from the journal's records, oldest first."""
+    found = [(record.event, moment(record.at)) for record in records if isinstance(record.event, Served)]
+    ends = [*(begin for _, begin in found), None][1:]
     return tuple(Generation(event.generation, event.serving, begin, end) for (event, begin), end in zip(found, ends, strict=True))
 
 
