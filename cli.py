@@ -319,6 +319,19 @@ def tables(context: typer.Context, at_generation: PastGeneration = None, at: Pas
     _print(output, Listing(("table", "pipeline", "build", "rows", "columns", "version", "path"), tuple(rows), wide=frozenset({"version", "path"})))
 
 
+@app.command()
+def gc(context: typer.Context, dry_run: Annotated[bool, typer.Option("--dry-run", help="only say what would be deleted")] = False, output: As = Form.TABLE) -> None:
+    """Delete what nobody needs: retired builds, files that nothing refers to, expired leases. Running jobs keep their own builds in shape."""
+    from replay import gc as collection
+    from replay.listings import gc_listing
+
+    here = _here(context)
+    collect = collection.look if dry_run else collection.gc
+    found = collect(here.store, keep_seconds=here.settings.history.keep_seconds, now=time.time())
+    listing = gc_listing(found, done=not dry_run)
+    _print(output, listing, document={"dry_run": dry_run, "bytes": sum(each.bytes for each in found), "found": listing.objects()})
+
+
 def main() -> None:
     """The program `kappa`."""
     # What is typed is UTF-8 too: in the language C Python takes its bytes apart.

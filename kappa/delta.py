@@ -158,6 +158,14 @@ def ensure_table(path: str, columns: Iterable[tuple[str, str]], mark: Mark) -> S
     return StoredTable(path, made)
 
 
+def newest_version(path: str) -> int | None:
+    """The newest version of a table; None where there is no table."""
+    try:
+        return int(_open(path).version())
+    except TableNotFoundError:
+        return None
+
+
 def files(path: str, version: int) -> tuple[str, ...]:
     """The exact data files of one version, as absolute paths. Raises Damaged where that version is not there (any more)."""
     return _looked(lambda: tuple(sorted(_local(uri) for uri in _told(_at(path, version).file_uris, f"the files of {path} version {version} could not be listed"))))

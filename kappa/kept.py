@@ -59,18 +59,18 @@ def moment(text: str) -> datetime:
 
 def put_kept(store: Store, kept: Kept) -> None:
     """Keeps a frontier, in place of what was said of it before."""
-    store.put_json(_name(kept.frontier.build, kept.frontier.number), _KEPT.dump_python(kept, mode="json"))
+    store.put_json(kept_name(kept.frontier.build, kept.frontier.number), _KEPT.dump_python(kept, mode="json"))
 
 
 def read_kept(store: Store, build: str, number: int) -> Kept | None:
     """What is kept of a build's frontier of that number; None where it is not kept (any more)."""
-    document = store.get_json(_name(build, number))
+    document = store.get_json(kept_name(build, number))
     if document is None:
         return None
     try:
         return _KEPT.validate_python(document)
     except ValidationError as error:
-        raise Damaged(f"the kept frontier {number} of build {build} cannot be read: {error.errors()[0]['msg']}", hint=f"delete {store.path(_name(build, number))}") from error
+        raise Damaged(f"the kept frontier {number} of build {build} cannot be read: {error.errors()[0]['msg']}", hint=f"delete {store.path(kept_name(build, number))}") from error
 
 
 def kept_of(store: Store, build: str) -> tuple[Kept, ...]:
@@ -103,19 +103,14 @@ def ensure_past_gone(store: Store, build: str, now: float, keep_seconds: float) 
     for each in told:
         put_kept(store, each)
     for each in going:
-        store.delete(_name(build, each.frontier.number))
+        store.delete(kept_name(build, each.frontier.number))
     return kept_of(store, build)
 
 
-def ensure_none_kept(store: Store, build: str) -> None:
-    """Takes away all that is kept of a build: nobody can look back at it any more."""
-    for name in store.names(_folder(build)):
-        store.delete(name)
+def kept_name(build: str, number: int) -> str:
+    """Where a kept frontier lies."""
+    return f"{_folder(build)}/{number:0{_DIGITS}d}.json"
 
 
 def _folder(build: str) -> str:
     return f"{folder(build)}/kept"
-
-
-def _name(build: str, number: int) -> str:
-    return f"{_folder(build)}/{number:0{_DIGITS}d}.json"

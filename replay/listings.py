@@ -1,4 +1,4 @@
-"""Plan, status and history as rows under columns, and as the documents that `-o json` promises. Pure."""
+"""Plan, status, history and collection as rows under columns, and as the documents that `-o json` promises. Pure."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from serving.render import Listing
 
 if TYPE_CHECKING:
     # Each comes with what it takes to plan, to ask a broker, to run jobs; a history is told without.
+    from replay.gc import Find
     from replay.plan import Plan
     from replay.status import BuildStatus, Status
     from replay.supervisor import Running
@@ -92,6 +93,12 @@ def history_listing(chapters: tuple[Chapter, ...]) -> Listing:
     )
     wide = frozenset({"served_at", "live_build", "live_offsets", "candidate_offsets", "checks", "hint"})
     return Listing(columns, tuple(_chapter_row(chapter) for chapter in chapters), wide=wide)
+
+
+def gc_listing(found: tuple[Find, ...], *, done: bool) -> Listing:
+    """A row per build and kind of thing; `done`: it is deleted, and not only found."""
+    rows = ((each.build, str(each.what) if each.what else "", each.count, each.bytes, each.left or ("deleted" if done else "would be deleted")) for each in found)
+    return Listing(("build", "what", "count", "bytes", "note"), tuple(rows))
 
 
 def _build_row(build: BuildStatus, now: datetime) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ import pytest
 
 from kappa.errors import Damaged
 from kappa.frontier import Frontier
-from kappa.kept import Kept, ensure_none_kept, ensure_past_gone, kept_of, past, put_kept, read_kept
+from kappa.kept import Kept, ensure_past_gone, kept_of, past, put_kept, read_kept
 from kappa.offsets import Offsets
 from kappa.store import Store
 
@@ -50,8 +50,6 @@ def test_what_is_past_is_taken_away_and_nothing_else(tmp_path: Path) -> None:
     assert ensure_past_gone(store, "b", 1e6, 3600) == (kept(100, stays=True, until=160), kept(220))
     assert ensure_past_gone(store, "b", 1e6, 3600) == kept_of(store, "b")
     assert read_kept(store, "b", 160) is None
-    ensure_none_kept(store, "b")
-    assert kept_of(store, "b") == ()
 
 
 def test_one_that_cannot_be_read_is_named(tmp_path: Path) -> None:
