@@ -504,7 +504,9 @@ def _follow(here: Here, number: int, timeout: float | None) -> None:
     state = here.state()
     birth = read_birth(here.store, state.rollout(number).build)
     try:
-        ended = tell(follow(here.store, number, timeout=timeout, supervised=lambda: here.running is not None), here.log().end(birth.topic_ids), _talk())
+        log = here.log()
+        steps = follow(here.store, number, timeout=timeout, supervised=lambda: here.running is not None)
+        ended = tell(steps, log.end(birth.topic_ids), _talk(), end_now=lambda: log.end(birth.topic_ids))
     except KeyboardInterrupt:
         _say(f"rollout {number} goes on; kappa status -w shows it, kappa abandon {birth.pipeline} gives it up")
         raise
@@ -515,9 +517,11 @@ def _follow(here: Here, number: int, timeout: float | None) -> None:
 def _status(here: Here, form: Form) -> str:
     from replay.listings import status_document, status_heading, status_listing
     from replay.status import observe_status
+    from replay.underway import read_underway
 
     running, broker = here.running, here.bootstrap_servers
-    seen = observe_status(here.store, None if broker is None else here.log().end)
+    underway = None if running is None else read_underway(here.store)
+    seen = observe_status(here.store, None if broker is None else here.log().end, soak_seconds=here.settings.rollout.soak_seconds, underway=underway)
     now = datetime.now(UTC)
     document = status_document(seen, running, broker, now)
     return rendered(form, status_listing(seen, now), document=document, heading=status_heading(seen, running, broker))

@@ -24,7 +24,7 @@ from kappa.store import Store
 from replay.promote import comparable_topics, ensure_acknowledged, next_promote_step
 from replay.retire import ensure_data_deleted, ensure_orphans_deleted
 from replay.rollout import Phase, Rollout, State, advance, check_may_follow, fold, soaked
-from replay.step import Acknowledge, Append, Sight, StartVerification, Step, Wait
+from replay.step import Acknowledge, Append, Sight, StartVerification, Step, Wait, waits_for
 
 if TYPE_CHECKING:
     from kappa.log.client import TopicFacts
@@ -65,6 +65,8 @@ class Controller:
     def __init__(self, store: Store, *, log: LogView, processes: Processes, rules: RolloutSettings, clock: Callable[[], float]) -> None:
         """`clock` gives seconds since 1970, for leases and soaks."""
         self.state = State()
+        # What each active rollout waited for at the last tick: told to people, and nothing else.
+        self.waits: dict[int, str] = {}
         self._store = store
         self._journal = Journal(store)
         self._log = log
@@ -84,12 +86,16 @@ class Controller:
         """
         self.state = fold(self._journal.after(self.state.last), self.state)
         unseen: list[KappaError] = []
+        self.waits = {}
         for rollout in self.state.active_rollouts:
             try:
-                self._take(rollout, next_step(self._sight(rollout), self._rules))
+                step = next_step(self._sight(rollout), self._rules)
+                self.waits[rollout.number] = waits_for(step)
+                self._take(rollout, step)
             except (Broken, UsageError) as error:
                 self._append(Failed(rollout.number, error.message, error.hint))
             except KappaError as error:
+                self.waits[rollout.number] = f"what could not be looked at: {error.message}"
                 unseen.append(error)
         self._retire()
         if unseen:

@@ -49,8 +49,9 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 
 def status_listing(status: Status, now: datetime) -> Listing:
     """A row per wanted build."""
-    columns = ("pipeline", "role", "build", "version", "state", "folded", "behind", "age_seconds", "rejected", "offsets", "note")
-    return Listing(columns, tuple(_build_row(build, now) for build in status.builds), wide=frozenset({"offsets"}))
+    machines = ("offsets", "kept_until", "waits_for", "rate", "eta_seconds", "trouble", "checks")
+    columns = ("pipeline", "role", "build", "version", "state", "folded", "behind", "age_seconds", "rejected", *machines, "note")
+    return Listing(columns, tuple(_build_row(build, now) for build in status.builds), wide=frozenset(machines))
 
 
 def status_document(status: Status, running: Running | None, broker: str | None, now: datetime) -> dict[str, Any]:
@@ -114,8 +115,26 @@ def _build_row(build: BuildStatus, now: datetime) -> tuple[Any, ...]:
         None if age is None else round(age, 1),
         build.rejected,
         build.offsets.plain(),
-        build.stopped.message if build.stopped is not None else build.rollout.reason if build.rollout is not None else "",
+        build.kept_until,
+        build.waits_for,
+        build.rate,
+        None if build.eta_seconds is None else round(build.eta_seconds, 1),
+        build.trouble,
+        [] if build.rollout is None or build.rollout.verified is None else [{**asdict(check), "passed": check.passed} for check in build.rollout.verified.checks],
+        _note(build),
     )
+
+
+def _note(build: BuildStatus) -> str:
+    """What a person should know of a build, the worst first."""
+    if build.stopped is not None:
+        return build.stopped.message
+    said = [build.trouble, "" if build.rollout is None else build.rollout.reason, f"waits for {build.waits_for}" if build.waits_for else ""]
+    if build.rate and build.eta_seconds is not None and build.rollout is not None and build.rollout.phase is Phase.REPLAYING:
+        said.append(f"{build.rate:,.0f}/s, {build.eta_seconds:,.0f} s left")
+    if build.kept_until is not None and build.rollout is None:
+        said.append(f"kept until {build.kept_until.isoformat(timespec='seconds').replace('+00:00', 'Z')}")
+    return "; ".join(each for each in said if each)
 
 
 def _state(build: BuildStatus) -> str:

@@ -45,6 +45,17 @@ class Acknowledge:
 Step = Wait | Append | StartVerification | Acknowledge
 
 
+def waits_for(step: Step) -> str:
+    """What has to happen before a rollout is brought on; "" where it is brought on right now."""
+    match step:
+        case Wait(what):
+            return what
+        case StartVerification():
+            return "its verification"
+        case _:
+            return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Sight:
     """What is seen of one rollout at one tick.

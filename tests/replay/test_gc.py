@@ -78,7 +78,7 @@ class House:
         assert found is not None
         return found
 
-    def keep(self, build: str, frontier: Frontier, seconds: float, *, stays: bool = False) -> None:
+    def keep(self, frontier: Frontier, seconds: float, *, stays: bool = False) -> None:
         shown = replace(frontier, published_at=datetime.fromtimestamp(NOW - seconds, UTC).isoformat(timespec="milliseconds"))
         put_kept(self.store, Kept(shown, stays=stays))
 
@@ -117,12 +117,12 @@ def lived_in(house: House) -> dict[str, list[Frontier]]:
     """A house with one of everything; gives the frontiers of each build that are still needed, beside the newest."""
     pinned, old_news, first = house.newest("c"), house.fold("c", 3), house.newest("b")
     house.lease("c", pinned, ends_in=60)
-    house.keep("c", old_news, KEEP + 300)
+    house.keep(old_news, KEEP + 300)
     recent = house.fold("c", 3)
-    house.keep("c", recent, KEEP - 10)
+    house.keep(recent, KEEP - 10)
     house.fold("c", 3)
-    house.keep("c", house.newest("c"), 5)
-    house.keep("b", first, 10 * KEEP, stays=True)
+    house.keep(house.newest("c"), 5)
+    house.keep(first, 10 * KEEP, stays=True)
     old = house.fold("b", 3)
     house.lease("b", old, ends_in=-60)
     house.fold("b", 3)
@@ -187,9 +187,9 @@ def test_a_dry_run_says_the_same_and_changes_nothing(house: House) -> None:
 
 def test_what_is_kept_goes_when_its_time_is_over(house: House) -> None:
     shown = house.newest("c")
-    house.keep("c", shown, KEEP + 300)
+    house.keep(shown, KEEP + 300)
     house.fold("c", 3)
-    house.keep("c", house.newest("c"), KEEP + 100)
+    house.keep(house.newest("c"), KEEP + 100)
     house.fold("c", 1)
 
     said = house.look()
