@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from replay.observed import Observed
     from replay.plan import Plan
     from replay.rollout import Rollout
+    from serving.past import Moment
 
 _Known = TypeVar("_Known")
 _WATCH_SECONDS = 1.0
@@ -53,6 +54,8 @@ AcceptGap = Annotated[bool, typer.Option("--accept-gap", help="replay a topic th
 Allow = Annotated[
     list[str] | None, typer.Option("--allow", metavar="NAME=REASON", show_default=False, help="let through what the plan refuses under that name; the reason is kept")
 ]
+PastGeneration = Annotated[int | None, typer.Option("--at-generation", min=1, help="of what that generation showed last, as long as it is kept", show_default=False)]
+PastTime = Annotated[str | None, typer.Option("--at", metavar="TIME", help="of what was served then (ISO 8601; UTC without a zone), as long as it is kept", show_default=False)]
 OnePipeline = Annotated[str | None, typer.Argument(metavar="[PIPELINE]", show_default=False, help="one pipeline")]
 
 
@@ -324,6 +327,19 @@ def history(context: typer.Context, output: As = Form.TABLE) -> None:
 
 
 @app.command()
+def show(context: typer.Context, generation: Annotated[int, typer.Argument(help="its number, from kappa history", show_default=False)], output: As = Form.TABLE) -> None:
+    """Show one generation in full: who, when, why, which code, and the receipt of its promote."""
+    from kappa.build import read_birth
+    from replay.show import code_of, serving_in, show_document, show_listing, show_text, shown
+
+    here = _here(context)
+    state = here.state()
+    births = {build: read_birth(here.store, build) for build in serving_in(state, generation).values()}
+    found = shown(state, generation, births, {build: code_of(here.store, birth) for build, birth in births.items()})
+    _print(output, show_listing(found), document=show_document(found), heading=show_text(found))
+
+
+@app.command()
 def logs(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="supervisor, broker, a build, or a pipeline")] = "supervisor",
@@ -357,16 +373,28 @@ def rejects(
 
 
 @app.command()
-def query(context: typer.Context, sql: Annotated[str, typer.Argument(metavar="SQL", help="one query, in DuckDB's SQL", show_default=False)], output: As = Form.TABLE) -> None:
-    """Answer a query from the tables that serve now, all of a build at one frontier."""
+def query(
+    context: typer.Context,
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="one query, in DuckDB's SQL", show_default=False)],
+    at_generation: PastGeneration = None,
+    at: PastTime = None,
+    output: As = Form.TABLE,
+) -> None:
+    """Answer a query from the tables that serve now, or served in the past, all of a build at one frontier."""
     from serving.query import answer
 
     here = _here(context)
-    found = answer(here.store, sql, lease_seconds=here.lease_seconds)
+    when = _moment(at_generation, at)
+    found = answer(here.store, sql, when=when, lease_seconds=here.lease_seconds)
+    if when is not None:
+        _say(f"generation {found.generation}: " + "; ".join(f"{pipeline} as shown from {found.shown_at[build]} on (build {build})" for pipeline, build in found.serving.items()))
     listing = Listing(found.columns, found.rows)
     document = {
         "generation": found.generation,
-        "builds": {pipeline: {"build": build, "offsets": found.offsets[build].plain(), "versions": found.versions[build]} for pipeline, build in found.serving.items()},
+        "builds": {
+            pipeline: {"build": build, "shown_at": found.shown_at[build], "offsets": found.offsets[build].plain(), "versions": found.versions[build]}
+            for pipeline, build in found.serving.items()
+        },
         "columns": [{"name": name, "type": kind} for name, kind in zip(found.columns, found.types, strict=True)],
         "rows": listing.objects(),
     }
@@ -374,12 +402,12 @@ def query(context: typer.Context, sql: Annotated[str, typer.Argument(metavar="SQ
 
 
 @app.command()
-def tables(context: typer.Context, output: As = Form.TABLE) -> None:
-    """List what is served; with -o json also path and version, for Spark, Polars and others."""
+def tables(context: typer.Context, at_generation: PastGeneration = None, at: PastTime = None, output: As = Form.TABLE) -> None:
+    """List what is served, or was; with -o json also path and version, for Spark, Polars and others."""
     from serving.tables import served_tables
 
     here = _here(context)
-    found = served_tables(here.store, lease_seconds=here.lease_seconds)
+    found = served_tables(here.store, when=_moment(at_generation, at), lease_seconds=here.lease_seconds)
     as_text = output is Form.TABLE
     rows = (
         (
@@ -394,6 +422,19 @@ def tables(context: typer.Context, output: As = Form.TABLE) -> None:
         for table in found
     )
     _print(output, Listing(("table", "pipeline", "build", "rows", "columns", "version", "path"), tuple(rows), wide=frozenset({"version", "path"})))
+
+
+@app.command()
+def gc(context: typer.Context, dry_run: Annotated[bool, typer.Option("--dry-run", help="only say what would be deleted")] = False, output: As = Form.TABLE) -> None:
+    """Delete what nobody needs: retired builds, files that nothing refers to, expired leases. Running jobs keep their own builds in shape."""
+    from replay import gc as collection
+    from replay.listings import gc_listing
+
+    here = _here(context)
+    collect = collection.look if dry_run else collection.gc
+    found = collect(here.store, keep_seconds=here.settings.history.keep_seconds, now=time.time())
+    listing = gc_listing(found, done=not dry_run)
+    _print(output, listing, document={"dry_run": dry_run, "bytes": sum(each.bytes for each in found), "found": listing.objects()})
 
 
 def main() -> None:
@@ -494,6 +535,22 @@ def _named(name: str, known: Mapping[str, _Known], what: str) -> _Known:
         near = difflib.get_close_matches(name, known, n=1)
         raise UsageError(f"the project declares no {what} {name}", hint=f"did you mean {near[0]}?" if near else f"it declares {', '.join(known) or 'none'}")
     return known[name]
+
+
+def _moment(at_generation: int | None, at: str | None) -> Moment | None:
+    """The moment of the past that was asked for, if one was."""
+    from serving.past import AtGeneration, AtTime, parse_time
+
+    if at_generation is not None and at is not None:
+        raise UsageError("both a generation and a time were asked for", hint="leave --at or --at-generation out")
+    if at_generation is not None:
+        return AtGeneration(at_generation)
+    if at is None:
+        return None
+    time, with_zone = parse_time(at)
+    if not with_zone:
+        _say(f"{at} is taken as UTC")
+    return AtTime(time)
 
 
 def _planned(here: Here, pipeline: str | None, *, again: bool, accepting: Accepting) -> tuple[Plan, Observed]:
@@ -603,8 +660,9 @@ def _follow(here: Here, number: int, timeout: float | None, *, to_the_yes: bool 
     state = here.state()
     birth = read_birth(here.store, state.rollout(number).build)
     try:
+        log = here.log()
         steps = follow(here.store, number, timeout=timeout, supervised=lambda: here.running is not None, until=lambda rollout: to_the_yes and rollout.waits)
-        ended = tell(steps, here.log().end(birth.topic_ids), _talk())
+        ended = tell(steps, log.end(birth.topic_ids), _talk(), end_now=lambda: log.end(birth.topic_ids))
     except KeyboardInterrupt:
         _say(f"rollout {number} goes on; kappa status -w shows it, kappa abandon {birth.pipeline} gives it up")
         raise
@@ -617,9 +675,11 @@ def _follow(here: Here, number: int, timeout: float | None, *, to_the_yes: bool 
 def _status(here: Here, form: Form) -> str:
     from replay.listings import status_document, status_heading, status_listing
     from replay.status import observe_status
+    from replay.underway import read_underway
 
     running, broker = here.running, here.bootstrap_servers
-    seen = observe_status(here.store, None if broker is None else here.log().end)
+    underway = None if running is None else read_underway(here.store)
+    seen = observe_status(here.store, None if broker is None else here.log().end, soak_seconds=here.settings.rollout.soak_seconds, underway=underway)
     now = datetime.now(UTC)
     document = status_document(seen, running, broker, now)
     return rendered(form, status_listing(seen, now), document=document, heading=status_heading(seen, running, broker))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -158,6 +158,14 @@ def ensure_table(path: str, columns: Iterable[tuple[str, str]], mark: Mark) -> S
     return StoredTable(path, made)
 
 
+def newest_version(path: str) -> int | None:
+    """The newest version of a table; None where there is no table."""
+    try:
+        return int(_open(path).version())
+    except TableNotFoundError:
+        return None
+
+
 def files(path: str, version: int) -> tuple[str, ...]:
     """The exact data files of one version, as absolute paths. Raises Damaged where that version is not there (any more)."""
     return _looked(lambda: tuple(sorted(_local(uri) for uri in _told(_at(path, version).file_uris, f"the files of {path} version {version} could not be listed"))))
@@ -180,49 +188,67 @@ def mark_of(path: str, version: int) -> Mark:
     return parse_mark(next((info.get("userMetadata") for info in infos if info), None), where=where)
 
 
-def delete_unneeded(path: str, newest: int, pinned: Iterable[int]) -> int:
+def delete_unneeded(path: str, newest: int, pinned: Iterable[int], *, listed: dict[int, tuple[str, ...]] | None = None) -> int:
     """Deletes every file that neither the newest version nor a pinned one needs, and answers how many data files those were.
 
-    Nobody may be committing. A pinned version that is not whole any more was let go before it was pinned, and is passed
-    over: its reader finds that out, and starts over. Log files go up to the newest checkpoint that the oldest version kept
-    can be read from.
+    Nobody may be committing; see `unneeded` for the rest.
     """
-    kept = {newest: files(path, newest)} | {version: found for version in pinned if (found := _whole(path, version)) is not None}
+    deleted = 0
+    for file in unneeded(path, newest, pinned, listed=listed):
+        file.unlink(missing_ok=True)
+        deleted += file.parent.name != _LOG and not file.name.startswith(".")
+    return deleted
+
+
+def unneeded(path: str, newest: int, pinned: Iterable[int], *, listed: dict[int, tuple[str, ...]] | None = None) -> tuple[Path, ...]:
+    """The files that neither the newest version nor a pinned one needs.
+
+    A pinned version that is not whole any more was let go before it was pinned, and is passed over: its reader finds that
+    out, and starts over. A version needs its data files, and its log from the newest checkpoint before it. `listed` keeps
+    the files of pinned versions from one call to the next: they never change, and each costs some milliseconds to list.
+    Raises Damaged where the newest version itself is not whole.
+    """
+    known = {} if listed is None else listed
+    kept = {newest: files(path, newest)} | {version: found for version in sorted(set(pinned)) if (found := _whole(path, version, known)) is not None}
+    for version in known.keys() - kept.keys():
+        del known[version]
     lost = next((name for name in kept[newest] if not Path(name).exists()), None)
     if lost is not None:
         raise Damaged(f"file {lost} is gone, and the newest version of its table needs it", hint="kappa replay makes a new build of it")
     needed = {name for names in kept.values() for name in names}
-    deleted = 0
-    for file in Path(path).iterdir():
-        if file.is_dir():
-            continue
-        # Spark writes `.NAME.crc` beside NAME.
-        subject = file.with_name(file.name[1:].removesuffix(".crc")) if file.name.startswith(".") else file
-        if str(subject) not in needed:
-            file.unlink(missing_ok=True)
-            deleted += subject == file
-    _delete_old_log(Path(path) / _LOG, min(kept))
-    return deleted
+    data = [file for file in sorted(Path(path).iterdir()) if not file.is_dir() and str(_subject(file)) not in needed]
+    return (*data, *_unneeded_log(Path(path) / _LOG, kept))
 
 
-def _whole(path: str, version: int) -> tuple[str, ...] | None:
+def ensure_checkpointed(path: str, version: int) -> None:
+    """Sees that a version which is kept for long can be read from a checkpoint of its own, so that the log before it may go."""
+    if not (Path(path) / _LOG / f"{version:020d}.checkpoint.parquet").exists():
+        _told(_at(path, version).create_checkpoint, f"the log of {path} could not be checkpointed")
+
+
+def _whole(path: str, version: int, known: dict[int, tuple[str, ...]]) -> tuple[str, ...] | None:
     try:
-        found = files(path, version)
+        found = known[version] if version in known else files(path, version)
     except Damaged:
         return None
-    return found if all(Path(name).exists() for name in found) else None
+    if not all(Path(name).exists() for name in found):
+        return None
+    known[version] = found
+    return found
 
 
-def _delete_old_log(log: Path, oldest: int) -> None:
-    written = tuple(log.iterdir())
-    checkpoints = [int(file.name[:20]) for file in written if re.fullmatch(r"\d{20}\.checkpoint\.parquet", file.name) and int(file.name[:20]) <= oldest]
-    if not checkpoints:
-        return
-    base = max(checkpoints)
-    for file in written:
-        version = _VERSION.match(file.name.removeprefix("."))
-        if version is not None and int(version[1]) < base:
-            file.unlink(missing_ok=True)
+def _subject(file: Path) -> Path:
+    # Spark writes `.NAME.crc` beside NAME.
+    return file.with_name(file.name[1:].removesuffix(".crc")) if file.name.startswith(".") else file
+
+
+def _unneeded_log(log: Path, versions: Collection[int]) -> list[Path]:
+    numbered = [(int(found[1]), file) for file in sorted(log.iterdir()) if (found := _VERSION.match(_subject(file).name)) is not None]
+    checkpoints = sorted({number for number, file in numbered if _subject(file).name.endswith(".checkpoint.parquet")})
+    # Each version is read from the newest checkpoint that is not after it, or from the first commit.
+    spans = {(max((number for number in checkpoints if number <= version), default=0), version) for version in versions}
+    newest = max(versions)
+    return [file for number, file in numbered if number < newest and not any(begin <= number <= end for begin, end in spans)]
 
 
 def _properties(mark: Mark, guard: Guard | None) -> CommitProperties:

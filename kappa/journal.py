@@ -16,7 +16,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -238,6 +238,12 @@ class Journal:
             if record is not None and isinstance(record.event, Served):
                 return last, record
         return last, None
+
+
+def as_document(record: Record) -> dict[str, Any]:
+    """A record as the journal holds it."""
+    document: dict[str, Any] = _RECORD.dump_python(record, mode="json")
+    return document
 
 
 def now() -> str:

@@ -46,12 +46,12 @@ _LEASE = TypeAdapter(Lease)
 
 def ensure_lease(store: Store, lease: Lease) -> None:
     """Puts a lease, or renews it by putting it again with a later end."""
-    store.put_json(_name(lease.id), _LEASE.dump_python(lease, mode="json"))
+    store.put_json(lease_name(lease.id), _LEASE.dump_python(lease, mode="json"))
 
 
 def ensure_released(store: Store, lease_id: str) -> None:
     """Gives a lease up; one that is not there is given up already."""
-    store.delete(_name(lease_id))
+    store.delete(lease_name(lease_id))
 
 
 def ensure_renewed(store: Store, lease_id: str, *, now: float, seconds: float) -> bool:
@@ -69,13 +69,13 @@ def ensure_renewed(store: Store, lease_id: str, *, now: float, seconds: float) -
 
 def read_lease(store: Store, lease_id: str) -> Lease | None:
     """A lease, or None where it is not there (any more). Raises Damaged where it cannot be read."""
-    document = store.get_json(_name(lease_id))
+    document = store.get_json(lease_name(lease_id))
     if document is None:
         return None
     try:
         return _LEASE.validate_python(document)
     except ValidationError as error:
-        raise Damaged(f"lease {lease_id} cannot be read: {error.errors()[0]['msg']}", hint=f"no reader needs it if none runs: delete {store.path(_name(lease_id))}") from error
+        raise Damaged(f"lease {lease_id} cannot be read: {error.errors()[0]['msg']}", hint=f"no reader needs it if none runs: delete {store.path(lease_name(lease_id))}") from error
 
 
 def live_leases(store: Store, now: float) -> tuple[Lease, ...]:
@@ -83,14 +83,23 @@ def live_leases(store: Store, now: float) -> tuple[Lease, ...]:
 
     Those whose end has passed are taken away: their readers see that before they give an answer out, and start over.
     """
-    live = []
-    for name in store.names("leases"):
-        lease = read_lease(store, name.rsplit("/", 1)[-1].removesuffix(".json"))
-        if lease is not None and now < lease.expires_at + GRACE_SECONDS:
-            live.append(lease)
-        elif lease is not None:
-            ensure_released(store, lease.id)
-    return tuple(live)
+    live, ended = sorted_leases(store, now)
+    for lease in ended:
+        ensure_released(store, lease.id)
+    return live
+
+
+def sorted_leases(store: Store, now: float) -> tuple[tuple[Lease, ...], tuple[Lease, ...]]:
+    """The leases that collection must respect at the time `now`, and those whose end has passed."""
+    found = (read_lease(store, name.rsplit("/", 1)[-1].removesuffix(".json")) for name in store.names("leases"))
+    there = [lease for lease in found if lease is not None]
+    live = tuple(lease for lease in there if now < lease.expires_at + GRACE_SECONDS)
+    return live, tuple(lease for lease in there if lease not in live)
+
+
+def lease_name(lease_id: str) -> str:
+    """Where a lease lies."""
+    return f"leases/{lease_id}.json"
 
 
 def floor(store: Store, build: str) -> int:
@@ -125,7 +134,3 @@ def _floor_of(build: str, document: object) -> int:
             return frontier
         case _:
             raise Damaged(f"the floor of build {build} cannot be read: {str(document)[:200]}")
-
-
-def _name(lease_id: str) -> str:
-    return f"leases/{lease_id}.json"

@@ -54,6 +54,14 @@ class RolloutSettings(_Section):
     hold_seconds: float = Field(default=10.0, gt=0, description="how long the live job keeps its frontier still for a promote")
     hold_attempts: int = Field(default=3, ge=1, description="how often a promote tries to get there")
     lease_seconds: float = Field(default=60.0, gt=0, description="how long a reader's pinned versions are kept if it does not renew")
+    soak_seconds: float = Field(default=3600.0, ge=0, description="how long the build that served before is kept consuming after a promote, so that it can be undone")
+
+
+class HistorySettings(_Section):
+    """`[history]`: how far back a query can look."""
+
+    every_seconds: float = Field(default=60.0, gt=0, description="how often the live job keeps what readers see, for kappa query --at")
+    keep_seconds: float = Field(default=3600.0, ge=0, description="how long that is kept; what was seen at a switch stays as long as its build")
 
 
 class Settings(BaseSettings):
@@ -67,6 +75,7 @@ class Settings(BaseSettings):
     jars: JarsSettings = JarsSettings()
     engine: EngineSettings = EngineSettings()
     rollout: RolloutSettings = RolloutSettings()
+    history: HistorySettings = HistorySettings()
 
     @classmethod
     def settings_customise_sources(

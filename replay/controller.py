@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol, assert_never
 
 from kappa.alignment import Alignment, Alignments
@@ -24,8 +25,8 @@ from kappa.stopped import Stopped
 from kappa.store import Store
 from replay.promote import ensure_acknowledged, next_promote_step
 from replay.retire import ensure_data_deleted, ensure_orphans_deleted
-from replay.rollout import Phase, Rollout, State, advance, check_may_follow, fold
-from replay.step import Acknowledge, AlignAgain, Append, Sight, StartVerification, Step, Wait
+from replay.rollout import Phase, Rollout, State, advance, check_may_follow, fold, soaked
+from replay.step import Acknowledge, AlignAgain, Append, Sight, StartVerification, Step, Wait, waits_for
 
 if TYPE_CHECKING:
     from kappa.log.client import TopicFacts
@@ -67,8 +68,10 @@ class Controller:
     """Brings every active rollout on, a step a tick, and what is retired to its end."""
 
     def __init__(self, store: Store, *, log: LogView, processes: Processes, rules: RolloutSettings, clock: Callable[[], float]) -> None:
-        """`clock` gives seconds since 1970, for leases."""
+        """`clock` gives seconds since 1970, for leases and soaks."""
         self.state = State()
+        # What each active rollout waited for at the last tick: told to people, and nothing else.
+        self.waits: dict[int, str] = {}
         self._store = store
         self._journal = Journal(store)
         self._log = log
@@ -89,12 +92,16 @@ class Controller:
         """
         self.state = fold(self._journal.after(self.state.last), self.state)
         unseen: list[KappaError] = []
+        self.waits = {}
         for rollout in self.state.active_rollouts:
             try:
-                self._take(rollout, next_step(self._sight(rollout), self._rules))
+                step = next_step(self._sight(rollout), self._rules)
+                self.waits[rollout.number] = waits_for(step)
+                self._take(rollout, step)
             except (Broken, UsageError) as error:
                 self._append(Failed(rollout.number, error.message, error.hint))
             except KappaError as error:
+                self.waits[rollout.number] = f"what could not be looked at: {error.message}"
                 unseen.append(error)
         self._let_go()
         self._retire()
@@ -186,7 +193,9 @@ class Controller:
                 self._let_go_of.add(rollout.number)
 
     def _retire(self) -> None:
-        for build in sorted(self.state.to_retire()):
+        now = datetime.fromtimestamp(self._clock(), UTC)
+        for build in sorted(self.state.to_retire() | soaked(self.state, now, self._rules.soak_seconds)):
+            # Where an undo was first, its record has this number, and the next tick looks again.
             self._append(Retired(build))
         for build in sorted(self.state.retired - self._deleted):
             if self._processes.job_runs(build):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kappa.build import read_birth
 from kappa.errors import TimedOut, Unreachable
@@ -13,6 +13,7 @@ from kappa.journal import Journal
 from kappa.offsets import Offsets
 from kappa.store import Store
 from replay.rollout import Rollout, State, fold
+from replay.underway import Waiting, read_underway
 
 _LOOK_SECONDS = 0.2
 # Between the supervisor's death and its next `kappa up`, and while it starts, nobody is there for a moment.
@@ -21,11 +22,18 @@ _PATIENCE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a rollout is: `origin` is where its build began to read, `folded` what its frontier shows (None: nothing yet)."""
+    """How far a rollout is: `origin` is where its build began to read, `folded` what its frontier shows (None: nothing yet).
+
+    `waiting` and `trouble` are the supervisor's words; `live` is the build that serves, `shown` what readers see of it.
+    """
 
     rollout: Rollout
     origin: Offsets
     folded: Offsets | None
+    waiting: Waiting = field(default_factory=Waiting)
+    trouble: str = ""
+    live: str | None = None
+    shown: Offsets | None = None
 
     def done(self, end: Offsets) -> tuple[int, int]:
         """How many offsets are folded, and how many lie between the origin and `end`: never more of the one than of the other."""
@@ -36,10 +44,10 @@ class Progress:
 def follow(
     store: Store, number: int, *, timeout: float | None, supervised: Callable[[], bool], until: Callable[[Rollout], bool] = lambda rollout: not rollout.active
 ) -> Iterator[Progress]:
-    """Gives a rollout's progress whenever it changes, until it has served, failed or been abandoned: that is the last.
+    """Gives a rollout's progress at every look, some a second, until it has served, failed or been abandoned: that is the last.
 
-    `until` ends it earlier, at the first rollout that it is true of. `timeout` is in seconds (None: no end); `supervised` says whether a supervisor is up. Raises TimedOut where it ends
-    earlier than the rollout, and Unreachable where nobody is there to bring it on. Both leave the rollout as it is.
+    `until` ends it earlier, at the first rollout that it is true of. `timeout` is in seconds (None: no end); `supervised`
+    says whether a supervisor is up. Raises TimedOut where it ends earlier than the rollout, and Unreachable where nobody is there to bring it on. Both leave the rollout as it is.
     """
     journal, state = Journal(store), State()
     begun = seen_up = time.monotonic()
@@ -52,13 +60,22 @@ def follow(
         origin = read_birth(store, rollout.build).origin_offsets if origin is None else origin
         newest = Frontiers(store, rollout.build).newest() if rollout.active else None
         folded = newest.offsets if newest is not None else before.folded if before is not None else None
-        progress = Progress(rollout, origin, folded)
-        if progress != before:
-            yield progress
+        up, underway, live = supervised(), read_underway(store), state.serving.get(rollout.pipeline)
+        shown = None if live is None or live == rollout.build else Frontiers(store, live).newest()
+        before = Progress(
+            rollout,
+            origin,
+            folded,
+            underway.rollouts.get(number, Waiting()) if up else Waiting(),
+            underway.trouble(rollout.build) if up else "",
+            None if shown is None else live,
+            None if shown is None else shown.offsets,
+        )
+        yield before
         if not rollout.active or until(rollout):
             return
-        before, now = progress, time.monotonic()
-        seen_up = now if supervised() else seen_up
+        now = time.monotonic()
+        seen_up = now if up else seen_up
         if now - seen_up > _PATIENCE_SECONDS:
             raise Unreachable(f"rollout {number} is {rollout.phase}, and nobody is there to bring it on", hint="kappa up -d goes on with it; kappa status shows it")
         if timeout is not None and now - begun > timeout:

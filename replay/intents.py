@@ -23,7 +23,17 @@ def ask_undo(store: Store, pipeline: str | None, *, reason: str = "undo") -> Rec
     """
 
     def decide(state: State) -> Event:
-        name = _the_one(pipeline, tuple(state.idle), none="no build has served before the one that does", verb="undo")
+        name = _the_one(
+            pipeline,
+            tuple(state.idle) or tuple(each for each in state.serving if state.served_before(each) in state.retired),
+            none="no build has served before the one that does",
+            verb="undo",
+        )
+        if name not in state.idle and (gone := state.served_before(name)) in state.retired:
+            raise UsageError(
+                f"build {gone}, which served pipeline {name} before, is retired: its soak is over, or a newer build took its place",
+                hint="bring the code of that version back and kappa deploy: it is replayed",
+            )
         if name not in state.idle:
             raise UsageError(f"pipeline {name} has no build that served before", hint="kappa history shows what served; kappa replay makes a new build")
         return SwitchAsked(name, state.idle[name], reason)

@@ -1,4 +1,4 @@
-"""Status and history as rows under columns, and as the documents that `-o json` promises. Pure."""
+"""Status, history and collection as rows under columns, and as the documents that `-o json` promises. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from serving.render import Listing
 
 if TYPE_CHECKING:
     # Each comes with what it takes to ask a broker, to run jobs; a history is told without.
+    from replay.gc import Find
     from replay.status import BuildStatus, Status
     from replay.supervisor import Running
 
 
 def status_listing(status: Status, now: datetime) -> Listing:
     """A row per wanted build."""
-    columns = ("pipeline", "role", "build", "version", "state", "folded", "behind", "age_seconds", "rejected", "offsets", "note")
-    return Listing(columns, tuple(_build_row(build, now) for build in status.builds), wide=frozenset({"offsets"}))
+    machines = ("offsets", "kept_until", "waits_for", "rate", "eta_seconds", "trouble", "checks")
+    columns = ("pipeline", "role", "build", "version", "state", "folded", "behind", "age_seconds", "rejected", *machines, "note")
+    return Listing(columns, tuple(_build_row(build, now) for build in status.builds), wide=frozenset(machines))
 
 
 def status_document(status: Status, running: Running | None, broker: str | None, now: datetime) -> dict[str, Any]:
@@ -65,6 +67,12 @@ def history_listing(chapters: tuple[Chapter, ...]) -> Listing:
     return Listing(columns, tuple(_chapter_row(chapter) for chapter in chapters), wide=wide)
 
 
+def gc_listing(found: tuple[Find, ...], *, done: bool) -> Listing:
+    """A row per build and kind of thing; `done`: it is deleted, and not only found."""
+    rows = ((each.build, str(each.what) if each.what else "", each.count, each.bytes, each.left or ("deleted" if done else "would be deleted")) for each in found)
+    return Listing(("build", "what", "count", "bytes", "note"), tuple(rows))
+
+
 def _build_row(build: BuildStatus, now: datetime) -> tuple[Any, ...]:
     age = build.age_seconds(now)
     return (
@@ -78,8 +86,26 @@ def _build_row(build: BuildStatus, now: datetime) -> tuple[Any, ...]:
         None if age is None else round(age, 1),
         build.rejected,
         build.offsets.plain(),
-        build.stopped.message if build.stopped is not None else build.rollout.reason if build.rollout is not None else "",
+        build.kept_until,
+        build.waits_for,
+        build.rate,
+        None if build.eta_seconds is None else round(build.eta_seconds, 1),
+        build.trouble,
+        [] if build.rollout is None or build.rollout.verified is None else [{**asdict(check), "passed": check.passed} for check in build.rollout.verified.checks],
+        _note(build),
     )
+
+
+def _note(build: BuildStatus) -> str:
+    """What a person should know of a build, the worst first."""
+    if build.stopped is not None:
+        return build.stopped.message
+    said = [build.trouble, "" if build.rollout is None else build.rollout.reason, f"waits for {build.waits_for}" if build.waits_for else ""]
+    if build.rate and build.eta_seconds is not None and build.rollout is not None and build.rollout.phase is Phase.REPLAYING:
+        said.append(f"{build.rate:,.0f}/s, {build.eta_seconds:,.0f} s left")
+    if build.kept_until is not None and build.rollout is None:
+        said.append(f"kept until {build.kept_until.isoformat(timespec='seconds').replace('+00:00', 'Z')}")
+    return "; ".join(each for each in said if each)
 
 
 def _state(build: BuildStatus) -> str:

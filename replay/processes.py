@@ -23,6 +23,7 @@ from kappa.process import ensure_session_gone, start_tied
 from kappa.settings import Settings
 from kappa.stopped import Stopped, read_stopped
 from kappa.store import Store
+from replay.underway import Deaths
 
 _BACK_OFF_SECONDS = 0.5
 _LONGEST_BACK_OFF_SECONDS = 30.0
@@ -38,9 +39,10 @@ _NAP_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """How it has gone with one build's job so far: `deaths` in a row, `caught_up` once a catch-up has come to its end."""
+    """How it has gone with one build's job so far: `deaths` in a row, the last of `died_of`; `caught_up` once a catch-up has come to its end."""
 
     deaths: int = 0
+    died_of: str = ""
     not_before: float = 0.0
     stopped: Stopped | None = None
     caught_up: bool = False
@@ -107,6 +109,12 @@ class Processes:
         """How often in a row the build's job has died."""
         return self._courses.get(build, Course()).deaths
 
+    def deaths(self, build: str) -> Deaths | None:
+        """How often in a row the build's job has died and of what, for people; None where it has not."""
+        course, job = self._courses.get(build, Course()), self._jobs.get(build)
+        well = job is not None and self._clock() - job.begun_at >= _WELL_SECONDS
+        return Deaths(course.deaths, course.died_of) if course.deaths and not well else None
+
     def ensure_verifying(self, rollout: int) -> str | None:
         """Starts the verification of a rollout unless it runs; says why where it has died too often to be started again."""
         # One that has just ended is reaped before the journal is read again, where its verdict is.
@@ -170,7 +178,7 @@ class Processes:
             case _ if news is not None:
                 course = replace(before, stopped=news)
             case _:
-                course = after_death(before, ran_seconds=now - job.begun_at, now=now)
+                course = replace(after_death(before, ran_seconds=now - job.begun_at, now=now), died_of=signal.Signals(-code).name if code < 0 else f"exit code {code}")
         self._courses[build] = course
         again = f"; it is started again in {course.not_before - now:.1f} s" if course.not_before > now else ""
         self._say(f"{job.what} {f'stopped: {course.stopped.message}' if course.stopped else _ended(code) + again}")

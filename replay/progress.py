@@ -1,13 +1,14 @@
-"""How a rollout's progress is told while somebody follows it: a line that moves on a terminal, a line per event elsewhere."""
+"""How a rollout's progress is told while somebody follows it: lines that move on a terminal, and a plain one now and then elsewhere."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from rich.console import Console
-from rich.status import Status
+from rich.live import Live
+from rich.text import Text
 
 from kappa.errors import Conflict, KappaError, VerificationFailed
 from kappa.journal import Verified
@@ -15,26 +16,59 @@ from kappa.offsets import Offsets
 from replay.follow import Progress
 from replay.rollout import Phase, Rollout
 
-# A rate over less than this says more about the moment than about the replay.
-_RATE_SECONDS = 1.0
+# Without a terminal: often enough to see that it lives, seldom enough for a CI's log.
+_PLAIN_SECONDS = 10.0
+# How far the live build is behind is asked of the broker, so not at every look.
+_LOG_END_SECONDS = 2.0
 
 
-def tell(steps: Iterable[Progress], end: Offsets, console: Console) -> Rollout:
+def tell(steps: Iterable[Progress], end: Offsets, console: Console, *, end_now: Callable[[], Offsets] | None = None, clock: Callable[[], float] = time.monotonic) -> Rollout:
     """Tells a rollout's progress to its end, and gives the rollout as it ended.
 
-    `end` is the log's end when the rollout was begun: what the share that is folded is of.
+    `end` is the log's end when the rollout was begun: what the share that is folded is of. `end_now` asks for the one of
+    now, for how far behind the live build is. On a terminal a few lines move; elsewhere there is one line every ten
+    seconds, beside the news.
     """
     last: Progress | None = None
-    pace = _Pace()
-    with console.status("") as moving:
+    log_end = _LogEnd(end_now, clock)
+    with _moving(console) as moving:
+        due = clock() + _PLAIN_SECONDS
         for progress in steps:
-            for line in news(None if last is None else last.rollout, progress.rollout):
+            for line in (said := news(None if last is None else last.rollout, progress.rollout)):
                 console.print(line, markup=False, highlight=False, soft_wrap=True)
-            _move(moving, progress, end, pace)
+            lines = standing(progress, end, log_end.look() if progress.rollout.active else None)
+            if moving is not None:
+                moving.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True)
+            elif said:
+                due = clock() + _PLAIN_SECONDS
+            elif progress.rollout.active and clock() >= due:
+                console.print("; ".join(lines), markup=False, highlight=False, soft_wrap=True)
+                due = clock() + _PLAIN_SECONDS
             last = progress
     if last is None:
         raise AssertionError("following gives at least what there is")
     return last.rollout
+
+
+def standing(progress: Progress, end: Offsets, log_end: Offsets | None) -> tuple[str, ...]:
+    """How it stands with a rollout, a line each: phase and share, rate and time left, what is waited for, trouble, the live build. Pure."""
+    rollout, waiting = progress.rollout, progress.waiting
+    folded, total = progress.done(end)
+    share = f"{folded:,} of {total:,} records" + (f" ({100 * folded // total} %)" if total else "")
+    if waiting.rate and total > folded:
+        share += f", {waiting.rate:,.0f}/s, {(total - folded) / waiting.rate:,.0f} s left"
+    lines = [f"rollout {rollout.number} of pipeline {rollout.pipeline}: {rollout.phase}" + (f", {share}" if rollout.phase is Phase.REPLAYING else "")]
+    if waiting.waits_for:
+        lines.append(f"waits for {waiting.waits_for}")
+    if progress.trouble:
+        lines.append(f"build {rollout.build}: {progress.trouble}")
+    if progress.live is not None and progress.shown is not None and log_end is not None:
+        behind = log_end.only(set(progress.shown.next)).distance(progress.shown)
+        lines.append(f"live build {progress.live} is {f'{behind:,} records behind the log' if behind > 0 else 'at the end of the log'}")
+    if rollout.verified is not None:
+        checks = rollout.verified.checks
+        lines.append(f"verification {rollout.verified.verdict}" + (f", {sum(check.passed for check in checks)} of {len(checks)} checks" if checks else ""))
+    return tuple(lines)
 
 
 def ensure_served(rollout: Rollout) -> None:
@@ -67,25 +101,34 @@ def news(before: Rollout | None, now: Rollout) -> tuple[str, ...]:
     return tuple(lines)
 
 
-@dataclass(slots=True)
-class _Pace:
-    """When and where the folding began to be watched."""
+class _LogEnd:
+    """The log's end, asked for now and then; None where nobody answers."""
 
-    since: float = 0.0
-    folded: int = -1
+    def __init__(self, ask: Callable[[], Offsets] | None, clock: Callable[[], float]) -> None:
+        self._ask = ask
+        self._clock = clock
+        self._due = clock()
+        self._last: Offsets | None = None
 
-    def rate(self, folded: int, at: float) -> float | None:
-        """Offsets per second since the first look; None where that was but a moment ago."""
-        if self.folded < 0:
-            self.since, self.folded = at, folded
-        return (folded - self.folded) / (at - self.since) if at - self.since >= _RATE_SECONDS else None
+    def look(self) -> Offsets | None:
+        if self._ask is not None and self._clock() >= self._due:
+            self._due = self._clock() + _LOG_END_SECONDS
+            try:
+                self._last = self._ask()
+            except KappaError:
+                # A broker that is away for a moment takes a number from the view, and stops nobody from watching.
+                self._last = None
+        return self._last
 
 
-def _move(moving: Status, progress: Progress, end: Offsets, pace: _Pace) -> None:
-    folded, total = progress.done(end)
-    rate = pace.rate(folded, time.monotonic())
-    share = f"{folded:,} of {total:,} records" + (f", {rate:,.0f}/s" if rate else "") + (f", {(total - folded) / rate:,.0f} s left" if rate and total > folded else "")
-    moving.update(f"{progress.rollout.phase}: {share}" if progress.rollout.phase is Phase.REPLAYING else str(progress.rollout.phase))
+@contextmanager
+def _moving(console: Console) -> Iterator[Live | None]:
+    """Lines that are written again in place, where there is a terminal for it."""
+    if not console.is_terminal:
+        yield None
+        return
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        yield live
 
 
 def told_verification(rollout: Rollout) -> str:

@@ -27,25 +27,31 @@ def ensure_data_deleted(store: Store, build: str, *, now: float) -> bool:
 
     Raises Conflict where its job is alive after all.
     """
-    if not any(_data(store, build)):
+    if not any(data_of(store, build)):
         return True
     if any(build in lease.pins for lease in live_leases(store, now)):
         return False
     with Lock(store.path(f"{folder(build)}/lock"), what=f"build {build}"):
-        for path in _data(store, build):
+        for path in data_of(store, build):
             _delete(path)
     return True
 
 
 def ensure_orphans_deleted(store: Store, staged: frozenset[str], *, now: float) -> tuple[str, ...]:
     """Deletes the folders of builds that were never staged, where nothing in them is younger than an hour; gives their names."""
-    orphans = [path for path in _entries(store.path("builds")) if path.is_dir() and path.name not in staged and now - _newest(path) > _ORPHAN_SECONDS]
-    for path in orphans:
+    found = orphans(store, staged, now=now)
+    for path in found:
         _delete(path)
-    return tuple(path.name for path in orphans)
+    return tuple(path.name for path in found)
 
 
-def _data(store: Store, build: str) -> Iterator[Path]:
+def orphans(store: Store, staged: frozenset[str], *, now: float) -> tuple[Path, ...]:
+    """The folders of builds that were never staged, where nothing in them is younger than an hour."""
+    return tuple(path for path in _entries(store.path("builds")) if path.is_dir() and path.name not in staged and now - _newest(path) > _ORPHAN_SECONDS)
+
+
+def data_of(store: Store, build: str) -> Iterator[Path]:
+    """What of a build goes when it is retired."""
     return (path for path in _entries(store.path(folder(build))) if path.name not in _KEPT)
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from itertools import pairwise
 
 from kappa.errors import Broken
 from kappa.journal import Abandoned, CaughtUp, Event, Failed, Held, PromoteAsked, Record, Released, Retired, Served, Staged, SwitchAsked, Verified, VerifyAsked
@@ -147,6 +149,35 @@ class State:
         """The builds that nobody needs any more and that are not retired yet."""
         return frozenset(self.versions) - self.wanted_builds() - self.retired
 
+    def may_retire(self) -> frozenset[str]:
+        """Those, and the idle builds that no rollout is about to let serve again."""
+        return self.to_retire() | (frozenset(self.idle.values()) - {rollout.build for rollout in self.active_rollouts})
+
+    def idle_since(self, pipeline: str) -> datetime | None:
+        """When the pipeline's idle build served last; None where it has none."""
+        idle = self.idle.get(pipeline)
+        for before, record in reversed(tuple(pairwise(self.served))):
+            if idle is not None and _build_in(before, pipeline) == idle != _build_in(record, pipeline):
+                return datetime.fromisoformat(record.at).astimezone(UTC)
+        return None
+
+    def served_before(self, pipeline: str) -> str | None:
+        """The build that served a pipeline before the one that does, kept or not; None where there was none."""
+        builds = [_build_in(record, pipeline) for record in self.served]
+        return next((build for build in reversed(builds) if build is not None and build != self.serving.get(pipeline)), None)
+
+
+def soak_end(state: State, pipeline: str, soak_seconds: float) -> datetime | None:
+    """Until when the pipeline's idle build is kept, so that it can be undone; None where there is none. Pure."""
+    since = state.idle_since(pipeline)
+    return None if since is None else since + timedelta(seconds=soak_seconds)
+
+
+def soaked(state: State, now: datetime, soak_seconds: float) -> frozenset[str]:
+    """The idle builds whose soak is over, but for those that a rollout is about to let serve again. Pure."""
+    over = (build for pipeline, build in state.idle.items() if (end := soak_end(state, pipeline, soak_seconds)) is not None and end <= now)
+    return frozenset(over) & state.may_retire()
+
 
 def fold(records: Iterable[Record], state: State | None = None) -> State:
     """The state after these records, in order. Raises IllegalTransition."""
@@ -205,8 +236,9 @@ def _advanced(state: State, record: Record) -> State:
         case Failed() as event:
             return _moved(state, record, event.rollout, Move.FAILED, hold=None, reason=event.reason, hint=event.hint)
         case Retired() as event:
-            _require(record, event.build in state.to_retire(), f"build {event.build} is not one to retire")
-            return replace(state, retired=state.retired | {event.build})
+            _require(record, event.build in state.may_retire(), f"build {event.build} is not one to retire")
+            idle = {pipeline: build for pipeline, build in state.idle.items() if build != event.build}
+            return replace(state, idle=idle, retired=state.retired | {event.build})
 
 
 def _begun(state: State, record: Record, event: Staged | SwitchAsked, move: Move, reasons: tuple[str, ...]) -> State:
@@ -254,6 +286,10 @@ def _switched(state: State, record: Record, event: Served) -> State:
     moved = _moved(state, record, event.rollout, Move.SERVED, hold=None, reason="")
     idle = dict(state.idle) if live is None else {**state.idle, rollout.pipeline: live}
     return replace(moved, generation=event.generation, serving=dict(event.serving), idle=idle, served=(*state.served, record))
+
+
+def _build_in(record: Record, pipeline: str) -> str | None:
+    return record.event.serving.get(pipeline) if isinstance(record.event, Served) else None
 
 
 def _require(record: Record, holds: bool, otherwise: str) -> None:

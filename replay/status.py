@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from kappa.build import Birth, read_birth
@@ -13,7 +13,8 @@ from kappa.journal import Journal
 from kappa.offsets import Offsets
 from kappa.stopped import Stopped, read_stopped
 from kappa.store import Store
-from replay.rollout import Rollout, State, fold
+from replay.rollout import Rollout, State, fold, soak_end
+from replay.underway import Underway, Waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,8 @@ class BuildStatus:
     """One build that is wanted. `role` is live, idle or candidate, and then `rollout` is its rollout.
 
     `lag` counts offsets up to the log's end (None: the broker was not asked); `fresh_at` is when its frontier was
-    published; `folded` and `rejected` count records since its origin.
+    published; `folded` and `rejected` count records since its origin. `kept_until` is when the soak of an idle build ends;
+    `waits_for`, `rate` (offsets a second) and `trouble` are the supervisor's words.
     """
 
     pipeline: str
@@ -35,6 +37,15 @@ class BuildStatus:
     rejected: int
     rollout: Rollout | None = None
     stopped: Stopped | None = None
+    kept_until: datetime | None = None
+    waits_for: str = ""
+    rate: float | None = None
+    trouble: str = ""
+
+    @property
+    def eta_seconds(self) -> float | None:
+        """How long a candidate still needs to the log's end, at its rate; None where that cannot be said."""
+        return self.lag / self.rate if self.rollout is not None and self.lag is not None and self.rate else None
 
     def age_seconds(self, now: datetime) -> float | None:
         """How long ago its frontier was published; None where it has none."""
@@ -53,10 +64,10 @@ class Status:
     broker_error: str = ""
 
 
-def observe_status(store: Store, end_of: Callable[[frozenset[str]], Offsets] | None) -> Status:
+def observe_status(store: Store, end_of: Callable[[frozenset[str]], Offsets] | None, *, soak_seconds: float = 3600.0, underway: Underway | None = None) -> Status:
     """Looks at journal, frontiers and the log's end; `end_of` asks the broker, None where there is none to ask.
 
-    A broker that does not answer leaves the lags open.
+    A broker that does not answer leaves the lags open. `underway` is what the supervisor says (None: there is none).
     """
     state = fold(Journal(store).after(0))
     births = {build: read_birth(store, build) for build in state.wanted_builds()}
@@ -67,7 +78,15 @@ def observe_status(store: Store, end_of: Callable[[frozenset[str]], Offsets] | N
     except KappaError as error:
         broker_error = error.message
     seen = (_seen(store, *each, births[each[2]], end) for each in _roles(state))
-    return Status(state.generation, tuple(sorted(seen, key=lambda build: build.pipeline)), broker_error)
+    told = (_told(each, state, underway or Underway(), soak_seconds) for each in seen)
+    return Status(state.generation, tuple(sorted(told, key=lambda build: build.pipeline)), broker_error)
+
+
+def _told(build: BuildStatus, state: State, underway: Underway, soak_seconds: float) -> BuildStatus:
+    """The same, with what the supervisor says of it and until when it is kept."""
+    waiting = Waiting() if build.rollout is None else underway.rollouts.get(build.rollout.number, Waiting())
+    kept_until = soak_end(state, build.pipeline, soak_seconds) if build.role == "idle" else None
+    return replace(build, kept_until=kept_until, waits_for=waiting.waits_for, rate=waiting.rate, trouble=underway.trouble(build.build))
 
 
 def _roles(state: State) -> Iterator[tuple[str, str, str, Rollout | None]]:

@@ -53,13 +53,27 @@ class Acknowledge:
 Step = Wait | Append | StartVerification | AlignAgain | Acknowledge
 
 
+def waits_for(step: Step) -> str:
+    """What has to happen before a rollout is brought on; "" where it is brought on right now."""
+    match step:
+        case Wait(what):
+            return what
+        case StartVerification():
+            return "its verification"
+        case AlignAgain(build):
+            return f"build {build} to come to exactly where the live build is"
+        case _:
+            return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Sight:
     """What is seen of one rollout at one tick.
 
     `live` and `candidate` are newest frontiers; `comparable` the topics that both builds read, by topic id; `target` what
     the candidate must have reached before more is done, taken when the rollout's phase was first looked at; `tails` is
-    whether the candidate's tail has begun; `alignment` the newest one with the live build that is kept; `deaths` counts those of its job in a row; `recreated` names a topic that is not the one the candidate was born with.
+    whether the candidate's tail has begun; `alignment` the newest one with the live build that is kept; `deaths` counts
+    those of its job in a row; `recreated` names a topic that is not the one the candidate was born with.
     """
 
     state: State

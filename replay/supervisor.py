@@ -8,6 +8,7 @@ Read next: processes.py (what runs), controller.py (what is decided).
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import subprocess
@@ -28,6 +29,7 @@ from replay.kafka import Kafka
 from replay.processes import Processes, open_log
 from replay.rollout import State
 from replay.told import Told, ToldToEnd
+from replay.underway import Reporter, ensure_nothing_said
 
 _RUNNING = "run/supervisor.json"
 _LOCK = "run/supervisor.lock"
@@ -144,13 +146,15 @@ def _run(settings: Settings, say: Callable[[str], None]) -> None:
         other = holder(store.path(_LOCK))
         raise Conflict(f"kappa is up already (process {other.pid if other else '?'})", hint="kappa status shows it; kappa down ends it") from error
     store.delete(_RUNNING)
+    ensure_nothing_said(store)
     told = Told()
     kafka = Kafka(settings, store, say, told)
     processes = Processes(store, settings, say=say)
+    reporter = Reporter(store, processes.deaths, clock=time.monotonic)
     try:
         with told:
             kafka.ensure_running()
-            _loop(store, kafka, Controller(store, log=kafka, processes=processes, rules=settings.rollout, clock=time.time), processes, say, told)
+            _loop(store, kafka, Controller(store, log=kafka, processes=processes, rules=settings.rollout, clock=time.time), processes, reporter, say, told)
     except ToldToEnd:
         # While it waited for the broker; what it has started so far ends below, as ever.
         pass
@@ -162,7 +166,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> None:
         lock.release()
 
 
-def _loop(store: Store, kafka: Kafka, controller: Controller, processes: Processes, say: Callable[[str], None], told: Told) -> None:
+def _loop(store: Store, kafka: Kafka, controller: Controller, processes: Processes, reporter: Reporter, say: Callable[[str], None], told: Told) -> None:
     said, ready_at = "", ""
     while not told.to_end:
         try:
@@ -179,6 +183,9 @@ def _loop(store: Store, kafka: Kafka, controller: Controller, processes: Process
             if str(error) != said:
                 said = str(error)
                 say(said)
+        # For people to read, and nothing else: a disk that is full was said above.
+        with contextlib.suppress(KappaError):
+            reporter.report(controller.state, controller.waits)
         if kafka.bootstrap_servers != ready_at:
             ready_at = kafka.bootstrap_servers
             me = process_id(os.getpid())

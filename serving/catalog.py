@@ -3,7 +3,8 @@
 Pinning reads the journal's last Served, then the frontiers; puts a lease on them; then reads the floors and the journal
 again. A newer Served or a frontier below its floor means: start over. With the hold of a promote this makes that no
 reader ever goes back (the model beside docs/design.md checks all interleavings); without the second look, one does.
-It never reads a table's data. Read next: kappa/lease.py, query.py.
+What was served in the past is pinned likewise, and its second look is at whether it is kept still.
+It never reads a table's data. Read next: kappa/lease.py, past.py, query.py.
 """
 
 from __future__ import annotations
@@ -11,16 +12,19 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from kappa.build import Birth, read_birth
 from kappa.errors import Conflict, Damaged, KappaError
 from kappa.frontier import Frontier, Frontiers
-from kappa.journal import Journal, Served, whoami
+from kappa.journal import Journal, Record, Retired, Served, whoami
+from kappa.kept import kept_of, read_kept
 from kappa.lease import Lease, Pin, ensure_lease, ensure_released, floor, read_lease
 from kappa.store import Store
+from serving.past import Moment, available, frontier_shown, generation_at, generations, not_kept
 
 # Each start-over needs another promote, or a collection that overtakes the reader: seconds lie between two of either.
 _ATTEMPTS = 100
@@ -111,6 +115,19 @@ def pin_build(store: Store, build: str, *, lease_seconds: float, clock: Callable
         pinned.close()
 
 
+@contextmanager
+def pin_at(store: Store, when: Moment, *, lease_seconds: float, clock: Callable[[], float] = time.time) -> Iterator[PinnedSnapshot]:
+    """Pins what was served at a time, or what a generation showed last.
+
+    Raises UsageError where nothing ever was, and KappaError, which names the times that are there, where it is not kept any more.
+    """
+    pinned = _pinned(store, lambda: _look_back(store, when, clock()), lease_seconds=lease_seconds, clock=clock)
+    try:
+        yield pinned
+    finally:
+        pinned.close()
+
+
 @dataclass(frozen=True, slots=True)
 class _Look:
     """What was seen, and how to see whether it still holds for a reader who leases it now."""
@@ -126,8 +143,7 @@ def _pinned(store: Store, look: Callable[[], _Look], *, lease_seconds: float, cl
         lease = Lease(pid=os.getpid(), by=whoami(), expires_at=clock() + lease_seconds, pins=pins)
         ensure_lease(store, lease)
         try:
-            kept = all(pin.frontier >= floor(store, build) for build, pin in pins.items())
-            if kept and not seen.overtaken():
+            if not seen.overtaken():
                 return PinnedSnapshot(store, seen.snapshot, lease, lease_seconds=lease_seconds, clock=clock)
         except BaseException:
             ensure_released(store, lease.id)
@@ -143,7 +159,7 @@ def _look(store: Store) -> _Look:
     served = record.event if record is not None and isinstance(record.event, Served) else None
     serving = {} if served is None else dict(served.serving)
 
-    def overtaken() -> bool:
+    def switched() -> bool:
         return any(isinstance(each.event, Served) for each in journal.after(last))
 
     try:
@@ -151,15 +167,48 @@ def _look(store: Store) -> _Look:
         births = {build: read_birth(store, build) for build in serving.values()}
     except Damaged:
         # A build that no longer serves may be gone by now; only of one that still does is it damage.
-        if not overtaken():
+        if not switched():
             raise
         return _look(store)
-    return _Look(Snapshot(0 if served is None else served.generation, serving, frontiers, births), overtaken)
+    snapshot = Snapshot(0 if served is None else served.generation, serving, frontiers, births)
+    return _Look(snapshot, lambda: _let_go(store, snapshot) or switched())
 
 
 def _look_at(store: Store, build: str) -> _Look:
     birth = read_birth(store, build)
-    return _Look(Snapshot(0, {birth.pipeline: build}, {build: _newest(store, build)}, {build: birth}), lambda: False)
+    snapshot = Snapshot(0, {birth.pipeline: build}, {build: _newest(store, build)}, {build: birth})
+    return _Look(snapshot, lambda: _let_go(store, snapshot))
+
+
+def _look_back(store: Store, when: Moment, now: float) -> _Look:
+    journal = Journal(store)
+    records = list(journal.after(0))
+    known = generations(records)
+    generation = generation_at(when, known, datetime.fromtimestamp(now, UTC))
+    builds = {build for each in known for build in each.serving.values()} - set(_retired(records))
+    # The newest before what is kept: one that is published in between is kept, if at all, before the next one is.
+    newest = {build: Frontiers(store, build).newest() for build in builds}
+    kept = {build: kept_of(store, build) for build in builds}
+    shown = {build: frontier_shown(when, pipeline, generation, known, kept.get(build, ()), newest.get(build)) for pipeline, build in generation.serving.items()}
+    frontiers = {build: frontier for build, frontier in shown.items() if frontier is not None}
+    if len(frontiers) < len(shown):
+        raise not_kept(when, generation, tuple(available(known, kept, newest)))
+
+    def overtaken() -> bool:
+        # Retired is a record first, and only then anything is deleted.
+        return any(build in frontiers for build in _retired(journal.after(len(records)))) or any(
+            frontier.number < floor(store, build) and read_kept(store, build, frontier.number) is None for build, frontier in frontiers.items()
+        )
+
+    return _Look(Snapshot(generation.number, dict(generation.serving), frontiers, {build: read_birth(store, build) for build in frontiers}), overtaken)
+
+
+def _retired(records: Iterable[Record]) -> Iterator[str]:
+    return (record.event.build for record in records if isinstance(record.event, Retired))
+
+
+def _let_go(store: Store, snapshot: Snapshot) -> bool:
+    return any(frontier.number < floor(store, build) for build, frontier in snapshot.frontiers.items())
 
 
 def _newest(store: Store, build: str) -> Frontier:

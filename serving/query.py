@@ -24,7 +24,8 @@ from kappa.errors import DeclarationError, KappaError, UsageError
 from kappa.offsets import Offsets
 from kappa.store import Store
 from kappa.table import REJECTS
-from serving.catalog import Snapshot, pin
+from serving.catalog import Snapshot, pin, pin_at
+from serving.past import Moment
 
 _Found = TypeVar("_Found")
 
@@ -52,7 +53,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A query's rows, and the snapshot that they are true of: every table of a build at one frontier."""
+    """A query's rows, and the snapshot that they are true of: every table of a build at one frontier, `shown_at` since when."""
 
     columns: tuple[str, ...]
     types: tuple[str, ...]
@@ -61,31 +62,32 @@ class Answer:
     serving: Mapping[str, str]
     offsets: Mapping[str, Offsets]
     versions: Mapping[str, Mapping[str, int]]
+    shown_at: Mapping[str, str]
 
 
-def answer(store: Store, sql: str, *, lease_seconds: float = 60.0) -> Answer:
-    """Answers one query from what is served now.
+def answer(store: Store, sql: str, *, when: Moment | None = None, lease_seconds: float = 60.0) -> Answer:
+    """Answers one query from what is served now, or was served at a moment of the past.
 
     Raises UsageError, with DuckDB's own candidates as a hint, where the query cannot be meant; Conflict where its
-    snapshot could not be kept long enough, again and again.
+    snapshot could not be kept long enough, again and again; and what `pin_at` raises.
     """
-    return read(store, lambda reader: reader.rows(sql), lease_seconds=lease_seconds)
+    return read(store, lambda reader: reader.rows(sql), when=when, lease_seconds=lease_seconds)
 
 
-def read(store: Store, queries: Callable[[Reader], Rows], *, lease_seconds: float = 60.0) -> Answer:
+def read(store: Store, queries: Callable[[Reader], Rows], *, when: Moment | None = None, lease_seconds: float = 60.0) -> Answer:
     """The rows that `queries` makes of one pinned snapshot, by as many queries as it likes; see `ask`."""
-    return ask(store, lambda reader, snapshot: _true_of(snapshot, queries(reader)), lease_seconds=lease_seconds)
+    return ask(store, lambda reader, snapshot: _true_of(snapshot, queries(reader)), when=when, lease_seconds=lease_seconds)
 
 
-def ask(store: Store, question: Callable[[Reader, Snapshot], _Found], *, lease_seconds: float = 60.0) -> _Found:
-    """What `question` finds in one pinned snapshot.
+def ask(store: Store, question: Callable[[Reader, Snapshot], _Found], *, when: Moment | None = None, lease_seconds: float = 60.0) -> _Found:
+    """What `question` finds in one pinned snapshot: of what is served now, or was at a moment of the past.
 
     It is asked again on a newer snapshot, where the first was not kept until the end.
     """
     attempt = 0
     while True:
         attempt += 1
-        with pin(store, lease_seconds=lease_seconds) as pinned:
+        with pin(store, lease_seconds=lease_seconds) if when is None else pin_at(store, when, lease_seconds=lease_seconds) as pinned:
             try:
                 with connect(pinned.snapshot, store) as reader:
                     found = question(reader, pinned.snapshot)
@@ -226,6 +228,7 @@ def _true_of(snapshot: Snapshot, found: Rows) -> Answer:
         snapshot.serving,
         {build: frontier.offsets for build, frontier in snapshot.frontiers.items()},
         {build: frontier.versions for build, frontier in snapshot.frontiers.items()},
+        {build: frontier.published_at for build, frontier in snapshot.frontiers.items()},
     )
 
 

@@ -1,4 +1,4 @@
-"""The tables and views that are served now: whose they are, what is in them, and where other tools find the same rows.
+"""The tables and views that are served, or were: whose they are, what is in them, and where other tools find the same rows.
 
 A version of a Delta table does not change, so path and version (in Spark: `spark.read.format("delta")` with the option
 `versionAsOf`) name what `kappa query` sees, with hidden columns and deleted rows on top. Read next: query.py.
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from kappa.build import table_path
 from kappa.store import Store
 from serving.catalog import Snapshot
+from serving.past import Moment
 from serving.query import Reader, ask, quoted, schema_of
 
 
@@ -28,9 +29,9 @@ class ServedTable:
     path: str | None = None
 
 
-def served_tables(store: Store, *, lease_seconds: float = 60.0) -> tuple[ServedTable, ...]:
-    """All that is served, of one snapshot, by pipeline and in the order of its declaration, views last."""
-    return ask(store, lambda reader, snapshot: tuple(_found(reader, snapshot, store)), lease_seconds=lease_seconds)
+def served_tables(store: Store, *, when: Moment | None = None, lease_seconds: float = 60.0) -> tuple[ServedTable, ...]:
+    """All that is served, or was at a moment of the past, of one snapshot, by pipeline and in the order of its declaration, views last."""
+    return ask(store, lambda reader, snapshot: tuple(_found(reader, snapshot, store)), when=when, lease_seconds=lease_seconds)
 
 
 def _found(reader: Reader, snapshot: Snapshot, store: Store) -> Iterator[ServedTable]:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -145,6 +146,12 @@ def pretend_up(store: Store) -> None:
         (["abandon"], 2, "no rollout is active", "kappa history"),
         (["logs"], 2, "supervisor has said nothing yet", "kappa up -d"),
         (["logs", "nobody"], 2, "there is no log of nobody", "supervisor, broker"),
+        (["show", "1"], 2, "there is no generation 1", "kappa deploy"),
+        (["show", "last"], 2, "Invalid value for 'generation'", "kappa show --help"),
+        (["query", "select 1", "--at", "yesterday"], 2, "'yesterday' is no time", "2026-01-31T14:05:00Z"),
+        (["query", "select 1", "--at", "2020-01-01T00:00Z"], 2, "nothing was served yet at 2020-01-01", "kappa deploy"),
+        (["query", "select 1", "--at-generation", "3"], 2, "there is no generation 3", "kappa deploy"),
+        (["query", "select 1", "--at-generation", "3", "--at", "2020-01-01T00:00Z"], 2, "both a generation and a time", "leave --at"),
         (["rejects", "web"], 2, "no pipeline web is served", "kappa deploy"),
     ],
 )
@@ -181,25 +188,8 @@ def test_help_is_an_answer(kappa: Kappa) -> None:
     assert all(
         command in ended.out
         for command in (
-            "up",
-            "down",
-            "topics",
-            "produce",
-            "plan",
-            "deploy",
-            "replay",
-            "status",
-            "undo",
-            "stage",
-            "wait",
-            "verify",
-            "promote",
-            "abandon",
-            "history",
-            "logs",
-            "rejects",
-            "query",
-            "tables",
+            *("up", "down", "topics", "produce", "plan", "deploy", "replay", "status", "undo", "stage", "wait", "verify", "promote"),
+            *("abandon", "history", "show", "logs", "rejects", "query", "tables", "gc"),
         )
     )
 
@@ -257,6 +247,65 @@ def test_history_tells_every_rollout_with_its_receipt(kappa: Kappa, two_builds: 
     assert second["checks"] == [{"table": "page_hits", "condition": "hits > 0", "rows": 3, "failing": 0, "error": "", "passed": True}]
     assert second["live_offsets"] == {"web.hits": {"0": 7}}
     assert "function web changed" in kappa("history").out
+
+
+def test_a_generation_is_shown_in_full(kappa: Kappa, two_builds: Store) -> None:
+    found = kappa("show", "2", "-o", "json").json()
+
+    assert (found["generation"], found["previous_generation"], found["pipeline"], found["build"], found["version"]) == (2, 1, "web", "web-2", "v2")
+    assert (found["rollout"], found["first"], found["asked_by"]) == (5, False, found["served_by"])
+    assert found["offsets"] == [{"topic": "web.hits", "partition": 0, "origin": 0, "before": 7, "after": 7}]
+    assert found["builds"]["web"]["previous_build"] == "web-1"
+    assert found["builds"]["web"]["code"]["folder"].endswith(".kappa/builds/web-2/code")
+    assert len(found["builds"]["web"]["code"]["sha256"]) == 64
+    assert found["record"]["event"]["kind"] == "served"
+    assert found["record"]["event"]["receipt"]["live_offsets"] == {"web.hits": {"0": 7}}
+    text = kappa("show", "1").out
+    assert "web: build web-1 (version v1), its first" in text
+    assert "there are 1 to 2" in kappa("show", "3").err
+
+
+def test_what_is_kept_no_longer_is_said_with_what_is(kappa: Kappa, two_builds: Store) -> None:
+    Frontiers(two_builds, "web-1").publish(Frontier(2, "web-1", 1, Offsets({"web.hits": {0: 9}}), {"page_hits": 1}, now()))
+
+    ended = kappa("query", "select 1", "--at-generation", "1")
+
+    assert ended.code == 1
+    assert "what generation 1 showed last is not kept any more" in ended.err
+    assert "hint: there is: generation 2 from " in ended.err
+
+
+def test_a_time_without_a_zone_is_said_to_be_utc(kappa: Kappa) -> None:
+    assert "2020-01-01 00:00 is taken as UTC" in kappa("query", "select 1", "--at", "2020-01-01 00:00").err
+
+
+def test_gc_says_what_it_would_delete_and_then_deletes_it(kappa: Kappa, two_builds: Store) -> None:
+    two_builds.put("builds/web-1/spark/left", b"12345")
+    would = kappa("gc", "--dry-run", "-o", "json").json()
+    assert (would["dry_run"], would["bytes"]) == (True, 5)
+    assert two_builds.get("builds/web-1/spark/left") == b"12345"
+
+    done = kappa("gc", "-o", "json").json()
+
+    assert [(each["build"], each["what"], each["count"], each["note"]) for each in done["found"]] == [("web-1", "scratch of a job", 1, "deleted")]
+    assert kappa("gc", "-o", "json").json()["found"] == []
+
+
+def test_status_tells_until_when_the_idle_build_is_kept_and_what_a_rollout_waits_for(kappa: Kappa, two_builds: Store) -> None:
+    append(two_builds, Staged("web", "web-3", "v3", ("new",)))
+    born(two_builds, "web-3")
+    two_builds.put_json("run/underway.json", {"rollouts": {"10": {"waits_for": "build web-3 to catch up", "rate": 5.0}}, "deaths": {"web-3": {"count": 3, "last": "exit code 1"}}})
+    _, idle, candidate = kappa("status", "-o", "json").json()["builds"]
+    assert datetime.fromisoformat(idle["kept_until"]) - timedelta(seconds=3600) <= datetime.now(UTC)
+    assert idle["note"].startswith("kept until 20")
+    # Nobody is there to keep it true.
+    assert (candidate["waits_for"], candidate["rate"], candidate["trouble"]) == ("", None, "")
+
+    pretend_up(two_builds)
+    *_, candidate = kappa("status", "-o", "json").json()["builds"]
+
+    assert (candidate["waits_for"], candidate["rate"]) == ("build web-3 to catch up", 5.0)
+    assert candidate["note"] == "its job died 3 times, last: exit code 1; see kappa logs web-3; waits for build web-3 to catch up"
 
 
 def test_an_undo_needs_a_yes_and_prints_what_it_will_do(kappa: Kappa, two_builds: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,10 +78,11 @@ class Job:
         slices = SliceFolder(self._store, birth, pipeline, log, driver_rows=self._settings.engine.driver_rows)
         try:
             slices.check_topics()
-            publisher = Publisher(self._store, birth, hold_seconds=self._settings.rollout.hold_seconds)
+            history = self._settings.history
+            publisher = Publisher(self._store, birth, hold_seconds=self._settings.rollout.hold_seconds, keep_every_seconds=history.every_seconds)
             self._publisher = publisher
             publisher.take_over(slices.first_frontier())
-            maintenance = Maintenance(self._store, self._build, slices.writers, publisher, seconds=self._settings.engine.maintenance_seconds)
+            maintenance = Maintenance(self._store, self._build, slices.writers, publisher, seconds=self._settings.engine.maintenance_seconds, keep_seconds=history.keep_seconds)
             match kind:
                 case LegKind.CATCH_UP | LegKind.ALIGNMENT:
                     self._catch_up(birth, slices, publisher, maintenance, log, again=kind is LegKind.ALIGNMENT)

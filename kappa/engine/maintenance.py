@@ -2,7 +2,8 @@
 
 Small files are joined and the log is checkpointed; the frontier is published again at the new versions; the floor is put,
 and only then the leases are listed and what nobody needs is deleted: by file list, never by age. What is kept afterwards is
-the newest version of each table and those that a lease pins. Read next: kappa/lease.py for the reader's half.
+the newest version of each table, those that a lease pins, and those of kept frontiers; one whose time is over is taken away
+before the leases are listed. Read next: kappa/lease.py for the reader's half, kappa/kept.py for looking back.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from kappa.delta import delete_unneeded
+from kappa.delta import delete_unneeded, ensure_checkpointed
 from kappa.engine.commit import TableWriter
 from kappa.engine.publisher import Publisher
 from kappa.frontier import Frontiers
+from kappa.kept import Kept, ensure_past_gone, kept_of, past
 from kappa.lease import Lease, live_leases, put_floor
 from kappa.store import Store
 
@@ -37,17 +39,20 @@ class Maintenance:
         publisher: Publisher,
         *,
         seconds: float,
+        keep_seconds: float = 3600.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`seconds` lie at least between two runs; `clock` gives seconds since 1970, as leases have them."""
+        """`seconds` lie at least between two runs; `keep_seconds`: see kappa/kept.py; `clock` gives seconds since 1970, as leases have them."""
         self._store = store
         self._build = build
         self._writers = writers
         self._publisher = publisher
         self._seconds = seconds
+        self._keep_seconds = keep_seconds
         self._clock = clock
         self._last = clock()
         self._checkpoints = {writer.birth.name: 0 for writer in writers}
+        self._listed: dict[str, dict[int, tuple[str, ...]]] = {writer.birth.name: {} for writer in writers}
         # What was there after the last run: nothing new and no lease then means nothing to do now.
         self._settled = (0, 0)
 
@@ -56,7 +61,7 @@ class Maintenance:
         if self._clock() - self._last < self._seconds or self._publisher.is_held():
             return False
         leases = len(self._store.names("leases"))
-        if self._settled == (self._publisher.newest.number, 0) and leases == 0:
+        if self._settled == (self._publisher.newest.number, 0) and leases == 0 and not self._has_past():
             return False
         self.run()
         self._settled = (self._publisher.newest.number, leases)
@@ -71,13 +76,23 @@ class Maintenance:
         if dict(newest.versions) != versions:
             newest = self._publisher.republish(versions)
         put_floor(self._store, self._build, newest.number)
+        kept = ensure_past_gone(self._store, self._build, self._clock(), self._keep_seconds)
         leases = live_leases(self._store, self._clock())
         for writer in self._writers:
-            delete_unneeded(writer.path, writer.version, pinned_versions(leases, self._build, writer.birth.name))
+            name = writer.birth.name
+            in_history, listed = kept_versions(kept, name), self._listed[name]
+            delete_unneeded(writer.path, writer.version, pinned_versions(leases, self._build, name) | in_history, listed=listed)
+            # What it was listed from goes with the next run.
+            for version in sorted(in_history & listed.keys()):
+                ensure_checkpointed(writer.path, version)
             # What the handle has read of the log may be gone now.
             writer.stored.reopen()
         Frontiers(self._store, self._build).delete_below(newest.number)
         self._last = self._clock()
+
+    def _has_past(self) -> bool:
+        going, told = past(kept_of(self._store, self._build), self._clock(), self._keep_seconds)
+        return bool(going or told)
 
     def _ensure_compact(self, writer: TableWriter) -> None:
         if wants_joining(writer.stored.file_sizes()):
@@ -95,3 +110,8 @@ def wants_joining(sizes: Iterable[int]) -> bool:
 def pinned_versions(leases: Iterable[Lease], build: str, table: str) -> frozenset[int]:
     """The versions of one table that leases pin. Pure."""
     return frozenset(lease.pins[build].versions[table] for lease in leases if build in lease.pins and table in lease.pins[build].versions)
+
+
+def kept_versions(kept: Iterable[Kept], table: str) -> frozenset[int]:
+    """The versions of one table that kept frontiers pin. Pure."""
+    return frozenset(each.frontier.versions[table] for each in kept if table in each.frontier.versions)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from kappa.build import Birth
+from kappa.engine.keeper import Keeper
 from kappa.errors import Broken
 from kappa.frontier import Frontier, Frontiers
 from kappa.hold import hold_after
@@ -31,11 +32,12 @@ class Stopping(Exception):
 class Publisher:
     """The one voice of a build's job."""
 
-    def __init__(self, store: Store, birth: Birth, *, hold_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """`hold_seconds` is how long a hold is respected, counted from when this job saw it."""
+    def __init__(self, store: Store, birth: Birth, *, hold_seconds: float, keep_every_seconds: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
+        """`hold_seconds` is how long a hold is respected, counted from when this job saw it; `keep_every_seconds`: see Keeper."""
         self._build = birth.build
         self._journal = Journal(store)
         self._frontiers = Frontiers(store, birth.build)
+        self._keeper = Keeper(store, birth.build, pipeline=birth.pipeline, every_seconds=keep_every_seconds, clock=clock)
         self._hold_seconds = hold_seconds
         self._clock = clock
         self._turn = threading.RLock()
@@ -55,7 +57,7 @@ class Publisher:
         """Begins this process's epoch: publishes what is published already, or `first` for a build that is new."""
         with self._turn:
             found = self._frontiers.newest()
-            self._read_journal()
+            self._read_journal(found)
             begun = first if found is None else replace(found, number=found.number + 1, epoch=found.epoch + 1)
             self._put(replace(begun, hold=self._hold_number(), published_at=now()))
         return self.newest
@@ -81,7 +83,9 @@ class Publisher:
     def look(self) -> None:
         """Reads on in the journal: acknowledges a hold that was opened, and releases one that has lasted too long."""
         with self._turn:
-            self._read_journal()
+            self._read_journal(self._newest)
+            if self._newest is not None:
+                self._keeper.look(self._newest)
             if self._hold is None:
                 return
             if self.newest.hold != self._hold.number:
@@ -115,8 +119,9 @@ class Publisher:
         self._frontiers.publish(frontier)
         self._newest = frontier
 
-    def _read_journal(self) -> None:
+    def _read_journal(self, shown: Frontier | None) -> None:
         for record in self._journal.after(self._seen):
+            self._keeper.hear(record, shown)
             self._seen = record.number
             before, self._hold = self._hold, hold_after(self._hold, record, self._build)
             if self._hold is not None and self._hold is not before:
@@ -127,7 +132,7 @@ class Publisher:
         reason = f"the job of build {self._build} has waited {self._hold_seconds:g} seconds"
         self._journal.append(self._seen + 1, Released(hold.event.rollout, self._build, hold.number, reason))
         # Taken or not: what stands there now decides.
-        self._read_journal()
+        self._read_journal(self._newest)
 
     def _hold_number(self) -> int | None:
         return None if self._hold is None else self._hold.number

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kappa.arrow import arrow_schema
 from kappa.build import Birth, TableBirth
@@ -16,6 +20,8 @@ from kappa.engine.publisher import Publisher
 from kappa.errors import Damaged
 from kappa.frontier import Frontier, Frontiers
 from kappa.journal import Held, Journal
+from kappa.kept import Kept as KeptFrontier
+from kappa.kept import kept_of, put_kept
 from kappa.lease import Lease, Pin, ensure_lease, ensure_released, floor
 from kappa.mark import Mark
 from kappa.offsets import Offsets
@@ -39,6 +45,10 @@ class Kept:
         self.maintenance = Maintenance(self.store, "b", self.writers, self.publisher, seconds=30, clock=lambda: self.now)
         self.slices = 0
 
+    def run_with(self, *, keep_seconds: float) -> None:
+        self.maintenance._keep_seconds = keep_seconds
+        self.maintenance.run()
+
     def fold(self, count: int) -> None:
         for _ in range(count):
             rows = pa.table({"k": [f"k{self.slices % 5}"], "n": [1]}, schema=arrow_schema(PLAIN.columns))
@@ -56,7 +66,7 @@ class Kept:
 
     def pin(self, lease: str) -> dict[str, set[str]]:
         newest = self.publisher.newest
-        ensure_lease(self.store, Lease(pid=1, by="me", expires_at=self.now + 60, pins={"b": Pin(newest.number, newest.versions)}, id=lease))
+        ensure_lease(self.store, Lease(pid=1, by="me", expires_at=self.now + 10_000, pins={"b": Pin(newest.number, newest.versions)}, id=lease))
         return {writer.birth.name: set(files(writer.path, newest.versions[writer.birth.name])) for writer in self.writers}
 
 
@@ -147,6 +157,92 @@ def test_only_pins_of_this_build_and_table_count() -> None:
     leases = [Lease(1, "x", 0, {"b": Pin(3, {"t": 7}), "c": Pin(1, {"t": 8})}), Lease(1, "x", 0, {"b": Pin(3, {"other": 9})})]
 
     assert pinned_versions(leases, "b", "t") == {7}
+
+
+def test_what_readers_saw_in_the_past_is_kept_and_its_log_short(kept: Kept) -> None:
+    kept.fold(30)
+    shown = kept.publisher.newest
+    put_kept(kept.store, KeptFrontier(shown))
+    seen = {writer.birth.name: set(files(writer.path, shown.versions[writer.birth.name])) for writer in kept.writers}
+    kept.fold(30)
+
+    for _ in range(2):
+        kept.maintenance.run()
+        kept.fold(1)
+
+    for writer in kept.writers:
+        assert set(files(writer.path, shown.versions[writer.birth.name])) == seen[writer.birth.name]
+        assert seen[writer.birth.name] <= kept.on_disk(writer.birth.name)
+        log = [file.name for file in (Path(writer.path) / "_delta_log").iterdir()]
+        assert len(log) < 12, "the log from the kept version on"
+
+
+def test_a_kept_frontier_whose_time_is_over_goes_though_nothing_else_is_to_do(kept: Kept) -> None:
+    kept.fold(3)
+    first = kept.publisher.newest
+    put_kept(kept.store, KeptFrontier(replace(first, published_at=told(1_000))))
+    kept.fold(3)
+    put_kept(kept.store, KeptFrontier(replace(kept.publisher.newest, published_at=told(1_060))))
+    kept.fold(1)
+    kept.now = 1_030
+    assert kept.maintenance.run_if_due()
+    kept.now = 1_060 + 3_599
+    assert not kept.maintenance.run_if_due()
+    assert first.number in {each.frontier.number for each in kept_of(kept.store, "b")}
+
+    kept.now += 1
+
+    assert kept.maintenance.run_if_due()
+    assert first.number not in {each.frontier.number for each in kept_of(kept.store, "b")}
+    with pytest.raises(Damaged):
+        files(kept.writer("all").path, first.versions["all"])
+
+
+@settings(max_examples=12)
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("fold"), st.integers(1, 9)),
+            st.tuples(st.sampled_from(["keep", "keep for good", "pin", "release", "run", "wait"]), st.just(1)),
+        ),
+        min_size=4,
+        max_size=16,
+    )
+)
+def test_whatever_is_kept_pinned_and_let_go_files_on_disk_are_files_referenced(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]) -> None:
+    kept = Kept(tmp_path_factory.mktemp("any"))
+    kept.fold(1)
+    pinned: list[tuple[str, Frontier]] = []
+    for number, (what, count) in enumerate(steps):
+        shown = kept.publisher.newest
+        match what:
+            case "fold":
+                kept.fold(count)
+            case "keep" | "keep for good":
+                put_kept(kept.store, KeptFrontier(replace(shown, published_at=told(kept.now)), stays=what == "keep for good"))
+            case "pin":
+                kept.pin(str(number))
+                pinned.append((str(number), shown))
+            case "release" if pinned:
+                ensure_released(kept.store, pinned.pop()[0])
+            case "wait":
+                kept.now += 50
+            case _:
+                kept.run_with(keep_seconds=100)
+                check_files(kept, [frontier for _, frontier in pinned])
+
+
+def check_files(kept: Kept, pinned: list[Frontier]) -> None:
+    in_history = [each.frontier for each in kept_of(kept.store, "b")]
+    for writer in kept.writers:
+        name = writer.birth.name
+        versions = {writer.version, *(frontier.versions[name] for frontier in (*pinned, *in_history))}
+        referenced = {file for version in versions for file in files(writer.path, version)}
+        assert kept.on_disk(name) == referenced
+
+
+def told(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
 def rows(kept: Kept) -> dict[str, list[tuple[str, int]]]:

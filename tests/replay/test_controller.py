@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -52,6 +52,7 @@ class Platform:
     end_of_log: int = 10
     topic_id: str = "id-of-flights"
     broker_is_away: bool = False
+    rules: RolloutSettings = field(default_factory=RolloutSettings)
 
     def __post_init__(self) -> None:
         self.journal = Journal(self.store)
@@ -63,7 +64,7 @@ class Platform:
         self.controller = self.new_controller()
 
     def new_controller(self) -> Controller:
-        return Controller(self.store, log=self, processes=self, rules=RolloutSettings(), clock=lambda: self.now)
+        return Controller(self.store, log=self, processes=self, rules=self.rules, clock=lambda: self.now)
 
     def end(self, topics: Iterable[str]) -> Offsets:
         if self.broker_is_away:
@@ -531,6 +532,46 @@ def test_who_follows_is_told_when_nobody_is_there(platform: Platform, monkeypatc
 
     with pytest.raises(Unreachable, match="nobody is there to bring it on"):
         list(follow(platform.store, 1, timeout=60, supervised=lambda: False))
+
+
+def test_after_the_soak_the_idle_build_is_retired_and_an_undo_says_so(platform: Platform) -> None:
+    platform.serve("a")
+    platform.serve("b")
+    platform.running.discard("a")
+    platform.now += HOUR - 60
+    assert platform.tick().idle == {"flights": "a"}
+
+    platform.now += 120
+    platform.tick(2)
+
+    assert (platform.controller.state.idle, platform.controller.state.retired) == ({}, {"a"})
+    assert sorted(path.name for path in platform.store.path("builds/a").iterdir()) == ["birth.json", "lock"]
+    for name in (None, "flights"):
+        with pytest.raises(UsageError, match="build a, which served pipeline flights before, is retired"):
+            ask_undo(platform.store, name)
+
+
+def test_an_undo_under_way_outlives_the_soak(platform: Platform) -> None:
+    platform.serve("a")
+    platform.serve("b")
+    ask_undo(platform.store, None)
+    platform.now += 2 * HOUR
+    platform.tick()
+    assert platform.controller.state.retired == frozenset()
+
+    platform.switch()
+
+    assert platform.controller.state.serving == {"flights": "a"}
+
+
+def test_a_soak_of_no_seconds_retires_at_once(platform: Platform) -> None:
+    platform.rules = RolloutSettings(soak_seconds=0)
+    platform.controller = platform.new_controller()
+    platform.serve("a")
+    platform.now += 60
+    platform.serve("b")
+
+    assert platform.tick().retired == {"a"}
 
 
 def test_a_deploy_of_the_kept_version_is_a_switch(platform: Platform) -> None:

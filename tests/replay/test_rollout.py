@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
@@ -11,7 +13,7 @@ from journals import NOWHERE, held, numbered, served, staged, switch_asked, veri
 
 from kappa.hold import open_hold
 from kappa.journal import Abandoned, CaughtUp, Event, Failed, PromoteAsked, Released, Retired, Served, VerifyAsked
-from replay.rollout import BEGINNINGS, TRANSITIONS, IllegalTransition, Move, Phase, State, advance, check_may_follow, fold
+from replay.rollout import BEGINNINGS, TRANSITIONS, IllegalTransition, Move, Phase, State, advance, check_may_follow, fold, soak_end, soaked
 
 FIRST = (staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
 SECOND = (*FIRST, staged("b"), CaughtUp(5, NOWHERE), verified(5), held(5, "a"), served(5, 2, "b", live="a"))
@@ -60,6 +62,49 @@ def test_a_redo_is_the_undo_of_an_undo() -> None:
 def test_a_promote_of_a_new_build_leaves_the_idle_one_of_the_pair_before_to_retire() -> None:
     assert state_of(*THIRD).to_retire() == {"a"}
     assert state_of(*THIRD, Retired("a")).to_retire() == frozenset()
+
+
+def test_an_idle_build_may_be_retired_and_then_there_is_none_to_go_back_to() -> None:
+    state = state_of(*SECOND, Retired("a"))
+
+    assert (state.serving, state.idle, state.retired) == ({"flights": "b"}, {}, {"a"})
+    assert state.served_before("flights") == "a"
+    assert state.to_retire() == frozenset()
+
+
+def timed(*events: Event) -> State:
+    """Served records at noon of the first, second, third... of January."""
+    records = numbered(*events)
+    days = iter(range(1, 32))
+    return fold(replace(each, at=f"2026-01-{next(days):02}T12:00:00.000+00:00") if isinstance(each.event, Served) else each for each in records)
+
+
+@pytest.mark.parametrize(("hours", "over"), [(0, False), (0.99, False), (1, True), (30, True)])
+def test_a_build_is_kept_through_its_soak_from_when_it_served_last(hours: float, over: bool) -> None:
+    state = timed(*SECOND)
+
+    assert soak_end(state, "flights", 3600) == datetime(2026, 1, 2, 13, tzinfo=UTC)
+    assert soaked(state, datetime(2026, 1, 2, 12, tzinfo=UTC) + timedelta(hours=hours), 3600) == ({"a"} if over else set())
+
+
+def test_an_undo_begins_the_soak_of_the_other_one() -> None:
+    assert soak_end(timed(*UNDONE), "flights", 3600) == datetime(2026, 1, 3, 13, tzinfo=UTC)
+    assert soaked(timed(*UNDONE), datetime(2026, 1, 4, tzinfo=UTC), 3600) == {"b"}
+
+
+def test_a_switch_of_another_pipeline_begins_no_soak() -> None:
+    others = (staged("x", pipeline="trains"), CaughtUp(10, NOWHERE), verified(10), served(10, 3, "x", pipeline="trains", others={"flights": "b"}))
+
+    assert soak_end(timed(*SECOND, *others), "flights", 3600) == datetime(2026, 1, 2, 13, tzinfo=UTC)
+    assert soak_end(timed(*SECOND, *others), "trains", 3600) is None
+
+
+def test_a_build_on_its_way_back_is_not_retired_however_long_its_soak_is_over() -> None:
+    year = datetime(2027, 1, 1, tzinfo=UTC)
+
+    assert soaked(timed(*SECOND, switch_asked("a")), year, 3600) == frozenset()
+    assert soaked(timed(*SECOND, switch_asked("a"), Failed(10, "no")), year, 3600) == {"a"}
+    assert soaked(timed(*SECOND, staged("c")), year, 3600) == {"a"}
 
 
 def test_while_a_new_build_is_on_its_way_the_idle_one_is_kept() -> None:
@@ -143,8 +188,10 @@ def test_pipelines_roll_out_side_by_side_in_one_serving_map() -> None:
         (SECOND[:8], VerifyAsked(5, 1)),
         (SECOND, PromoteAsked(5)),
         (SECOND, Abandoned(5, "too late")),
-        (SECOND, Retired("a")),
         (SECOND, Retired("b")),
+        ((*SECOND, switch_asked("a")), Retired("a")),
+        ((*SECOND, Retired("a")), switch_asked("a")),
+        ((*SECOND, Retired("a")), Retired("a")),
         (SECOND, Retired("never heard of")),
         ((*THIRD, Retired("a")), Retired("a")),
     ],

@@ -15,11 +15,13 @@ from deltalake import write_deltalake
 from kappa.build import Birth, TableBirth, put_birth, table_path
 from kappa.errors import KappaError, UsageError
 from kappa.frontier import Frontier, Frontiers
-from kappa.journal import Journal, Receipt, Served
+from kappa.journal import Journal, Receipt, Served, now
+from kappa.kept import Kept, put_kept
 from kappa.offsets import Offsets
 from kappa.shape import LATEST_COLUMNS, REJECTS_BIRTH
 from kappa.store import Store
 from serving.catalog import Snapshot, pin_build
+from serving.past import AtGeneration, AtTime
 from serving.query import Answer, answer, connect, read
 
 DELAYS = TableBirth("delays", (("carrier", "string"), ("flights", "bigint"), ("_state", "binary")), keys=("carrier",))
@@ -60,7 +62,7 @@ class Platform:
         for table in births:
             self._write(build, table, tables.get(table))
         versions = dict.fromkeys((table.name for table in births), 0)
-        Frontiers(self.store, build).publish(Frontier(1, build, 1, Offsets({"flights": {0: 12}}), versions, ""))
+        Frontiers(self.store, build).publish(Frontier(1, build, 1, Offsets({"flights": {0: 12}}), versions, now()))
         event = Served(1, generation + 1, {**serving, pipeline: build}, Receipt(pipeline, build, "v1", Offsets(), None, None))
         assert journal.append(last + 1, event) is not None
 
@@ -71,7 +73,7 @@ class Platform:
         last = frontiers.newest()
         assert last is not None
         versions = {**last.versions, table.name: last.versions[table.name] + 1}
-        frontiers.publish(Frontier(last.number + 1, build, 1, Offsets({"flights": {0: 24}}), versions, ""))
+        frontiers.publish(Frontier(last.number + 1, build, 1, Offsets({"flights": {0: 24}}), versions, now()))
 
     def ask(self, sql: str) -> Answer:
         return answer(self.store, sql)
@@ -100,6 +102,25 @@ TableBirth.__hash__ = lambda self: hash(self.name)  # type: ignore[method-assign
 @pytest.fixture
 def platform(store: Store) -> Platform:
     return Platform(store)
+
+
+def test_the_past_is_answered_from_the_versions_that_were_shown_then(platform: Platform, store: Store) -> None:
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
+    first = Frontiers(store, "flights-1").newest()
+    assert first is not None
+    put_kept(store, Kept(first, (1,), stays=True))
+    then = datetime.now(UTC)
+    platform.advance("flights-1", DELAYS, ROWS_OF_DELAYS.slice(0, 1))
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS.slice(0, 2)})
+
+    counts = [
+        (found.generation, found.rows[0][0], found.shown_at)
+        for when in (AtTime(then), AtGeneration(1), AtGeneration(2), None)
+        for found in [answer(store, "select count(*) from delays", when=when)]
+    ]
+
+    assert [(generation, rows) for generation, rows, _ in counts] == [(1, 3), (1, 4), (2, 2), (2, 2)]
+    assert counts[0][2] == {"flights-1": first.published_at}
 
 
 def test_a_query_sees_the_served_columns_of_the_pinned_version(platform: Platform) -> None:

@@ -1,0 +1,139 @@
+"""One generation in full: who made it serve, when and why, from which code, and the receipt that proves it. Pure but for `code_of`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kappa.build import Birth, folder
+from kappa.errors import UsageError
+from kappa.journal import Check, Receipt, Record, Served, as_document
+from kappa.offsets import Offsets
+from kappa.store import Store
+from replay.rollout import Rollout, State
+from serving.render import Listing
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """The code that a build was made of: its snapshot's folder, one hash of all its files, and whether it is there still."""
+
+    folder: str
+    sha256: str
+    there: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One generation: the record that made it, the rollout that led to it, and each pipeline's build then."""
+
+    record: Record
+    served: Served
+    rollout: Rollout
+    births: Mapping[str, Birth]
+    codes: Mapping[str, Code]
+    previous: Mapping[str, str]
+
+    @property
+    def receipt(self) -> Receipt:
+        """What proves the switch."""
+        return self.served.receipt
+
+
+def serving_in(state: State, generation: int) -> Mapping[str, str]:
+    """The serving map of a generation (pipeline -> build). Raises UsageError where there is none of that number."""
+    return _served(state, generation)[1].serving
+
+
+def _served(state: State, generation: int) -> tuple[Record, Served]:
+    for record in state.served:
+        if isinstance(record.event, Served) and record.event.generation == generation:
+            return record, record.event
+    raise UsageError(
+        f"there is no generation {generation}", hint=f"there are 1 to {state.generation}: kappa history" if state.generation else "nothing is served yet: kappa deploy"
+    )
+
+
+def shown(state: State, generation: int, births: Mapping[str, Birth], codes: Mapping[str, Code]) -> Shown:
+    """All there is to say of a generation; `births` and `codes` are those of the builds in its serving map."""
+    record, served = _served(state, generation)
+    before = next((each.event.serving for each in state.served if isinstance(each.event, Served) and each.event.generation == generation - 1), {})
+    return Shown(record, served, state.rollout(served.rollout), births, codes, before)
+
+
+def code_of(store: Store, birth: Birth) -> Code:
+    """Where a build's code lies; the hash is of the names and hashes of its files, so equal code is equal text."""
+    path = store.path(f"{folder(birth.build)}/code")
+    listed = "".join(f"{digest}  {name}\n" for name, digest in sorted(birth.sources.items()))
+    return Code(str(path), hashlib.sha256(listed.encode()).hexdigest(), path.is_dir())
+
+
+def show_listing(found: Shown) -> Listing:
+    """A row per partition: where the build began, what readers saw before the switch, and what after."""
+    receipt = found.receipt
+    origin, live = found.births[receipt.build].origin_offsets, receipt.live_offsets
+    every = origin.highest(receipt.candidate_offsets).highest(live or Offsets())
+    rows = (
+        (topic, partition, origin.at(topic, partition), None if live is None else live.at(topic, partition), receipt.candidate_offsets.at(topic, partition))
+        for topic, partition, _ in every.items()
+    )
+    return Listing(("topic", "partition", "origin", "before", "after"), tuple(rows))
+
+
+def show_text(found: Shown) -> str:
+    """All but the offsets, for people, a fact a line."""
+    rollout, receipt = found.rollout, found.receipt
+    lines = [
+        f"generation {found.served.generation}, served {found.record.at} by {found.record.by}",
+        f"rollout {rollout.number}, asked for {rollout.at} by {rollout.by}: {'; '.join(receipt.reasons) or 'no reason was given'}",
+        f"{receipt.pipeline}: build {receipt.build} (version {receipt.version})"
+        + (", its first" if receipt.first else f" instead of {receipt.live_build}, which generation {found.served.generation - 1} served"),
+        *(f"check of {check.table}: {check.condition}: {_found(check)}" for check in receipt.checks),
+        *(_build_line(found, pipeline, build) for pipeline, build in sorted(found.served.serving.items())),
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def show_document(found: Shown) -> dict[str, Any]:
+    """All of it; `record` is the journal's record as it stands there."""
+    rollout, receipt = found.rollout, found.receipt
+    return {
+        "generation": found.served.generation,
+        "previous_generation": found.served.generation - 1 or None,
+        "served_at": found.record.at,
+        "served_by": found.record.by,
+        "rollout": rollout.number,
+        "asked_at": rollout.at,
+        "asked_by": rollout.by,
+        "pipeline": receipt.pipeline,
+        "build": receipt.build,
+        "version": receipt.version,
+        "reasons": receipt.reasons,
+        "first": receipt.first,
+        "offsets": show_listing(found).objects(),
+        "checks": [{"table": check.table, "condition": check.condition, "rows": check.rows, "failing": check.failing, "passed": check.passed} for check in receipt.checks],
+        "builds": {
+            pipeline: {
+                "build": build,
+                "version": found.births[build].version,
+                "born_at": found.births[build].born_at,
+                "born_by": found.births[build].by,
+                "previous_build": found.previous.get(pipeline),
+                "code": {"folder": found.codes[build].folder, "sha256": found.codes[build].sha256, "there": found.codes[build].there},
+            }
+            for pipeline, build in found.served.serving.items()
+        },
+        "record": as_document(found.record),
+    }
+
+
+def _build_line(found: Shown, pipeline: str, build: str) -> str:
+    birth, code = found.births[build], found.codes[build]
+    where = code.folder if code.there else "its code is not kept any more"
+    return f"{pipeline} was served by build {build} (version {birth.version}, born {birth.born_at}): {where}, sha256 {code.sha256[:16]}"
+
+
+def _found(check: Check) -> str:
+    return f"could not be run: {check.error}" if check.failing is None else f"{check.failing:,} of {check.rows:,} rows fail" if check.failing else f"{check.rows:,} rows pass"

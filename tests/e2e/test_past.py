@@ -1,0 +1,125 @@
+"""Looking back, soak and collection end to end: what a dashboard read is read again, across a promote, an undo and a restart."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e_shop import V1, V2, item, order
+from testbed import Testbed, platform
+
+from kappa.build import read_birth, table_path
+from kappa.delta import files, newest_version
+from kappa.kept import kept_of
+
+pytestmark = [pytest.mark.jvm, pytest.mark.timeout(1200)]
+
+SETTINGS = "[history]\nevery_seconds = 1.0\n"
+SQL = "select (select count(*) from order_log) as orders, (select sum(orders) from by_customer) as counted"
+
+
+@pytest.fixture(scope="module")
+def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
+    with platform(tmp_path_factory.mktemp("past") / "shop", SETTINGS, shop=V1) as bed:
+        bed.log.produce((order(number) for number in range(500)), "orders")
+        bed.log.produce((item(number, f"title {number}") for number in range(9)), "items")
+        bed.must("deploy", "--yes")
+        yield bed
+
+
+def read(bed: Testbed, *when: str) -> dict[str, Any]:
+    """What one query sees: the rows, generation and offsets."""
+    answer = bed.must("query", SQL, "-o", "json", *when).json()
+    return {"generation": answer["generation"], "rows": answer["rows"], "offsets": answer["builds"]["shop"]["offsets"]}
+
+
+def read_and_note(bed: Testbed) -> tuple[str, dict[str, Any]]:
+    """What is served when all that was produced is; and a time at which nothing else was."""
+    bed.wait_until_folded("shop", bed.log.end(["orders", "items"]))
+    shown = bed.frontier(bed.live("shop"))
+    assert shown is not None
+    # What readers see is kept a second later at most, for as long as nothing newer is shown.
+    bed.wait(lambda: any(each.frontier.offsets.equals(shown.offsets) for each in kept_of(bed.store, shown.build)), "what is kept")
+    return datetime.now(UTC).isoformat(), read(bed)
+
+
+def produce(bed: Testbed) -> None:
+    bed.log.produce((order(number) for number in range(100)), "orders")
+
+
+def test_what_was_read_is_read_again_across_a_promote_an_undo_and_a_restart(bed: Testbed) -> None:
+    noted = [read_and_note(bed)]
+    produce(bed)
+    noted.append(read_and_note(bed))
+    bed.declare("shop", V2)
+    bed.must("deploy", "--yes")
+    produce(bed)
+    noted.append(read_and_note(bed))
+    bed.must("undo", "--yes")
+    produce(bed)
+    noted.append(read_and_note(bed))
+    assert [seen["generation"] for _, seen in noted] == [1, 1, 2, 3]
+
+    def same() -> None:
+        for when, seen in noted:
+            assert read(bed, "--at", when) == seen
+        assert read(bed, "--at-generation", "1") == noted[1][1]
+        assert read(bed, "--at-generation", "2") == noted[2][1]
+        assert read(bed, "--at-generation", "3") == noted[3][1]
+
+    same()
+    said = bed.must("gc", "-o", "json").json()["found"]
+    assert {each["build"]: each["note"] for each in said if each["build"]} == dict.fromkeys(bed.state().versions, "its job runs, and keeps it in shape")
+    bed.must("down")
+    # With nobody there, nothing runs to keep it.
+    assert bed.must("gc", "--dry-run", "-o", "json").json()["found"] == [{**each, "note": "would be deleted"} for each in bed.must("gc", "-o", "json").json()["found"]]
+    same()
+    assert_files_are_those_referenced(bed)
+    bed.must("up", "-d")
+    same()
+    shown = bed.must("show", "2", "-o", "json").json()
+    assert (shown["previous_generation"], Path(shown["builds"]["shop"]["code"]["folder"]).is_dir()) == (1, True)
+
+
+def test_after_the_soak_the_idle_build_goes_and_an_undo_and_a_look_back_say_so(bed: Testbed) -> None:
+    idle = bed.state().idle["shop"]
+    assert bed.kappa("query", SQL, "--at-generation", "2").code == 0
+    bed.must("down")
+    (bed.folder / "kappa.toml").write_text(SETTINGS + "[rollout]\nsoak_seconds = 0.0\n", encoding="utf-8")
+    bed.must("up", "-d")
+    bed.wait(lambda: idle in bed.state().retired and not bed.store.path(f"builds/{idle}/tables").exists(), "the end of the idle build")
+
+    undone, looked = bed.kappa("undo", "--yes"), bed.kappa("query", SQL, "--at-generation", "2")
+
+    assert undone.code == 2
+    assert f"build {idle}, which served pipeline shop before, is retired" in undone.err
+    assert looked.code == 1
+    assert "what generation 2 showed last is not kept any more" in looked.err
+    assert bed.kappa("query", SQL, "--at-generation", "1").code == 0
+    assert not bed.pids(idle)
+
+
+def assert_files_are_those_referenced(bed: Testbed) -> None:
+    for build in bed.state().wanted_builds():
+        newest = bed.frontier(build)
+        assert newest is not None
+        shown = [newest, *(each.frontier for each in kept_of(bed.store, build))]
+        for table in read_birth(bed.store, build).tables:
+            path = table_path(bed.store, build, table.name)
+            last = newest_version(path)
+            assert last is not None
+            referenced = {file for version in {last, *(frontier.versions[table.name] for frontier in shown)} for file in files(path, version)}
+            # Spark writes a `.NAME.crc` beside each.
+            there = {str(file) for file in Path(path).iterdir() if file.is_file() and not file.name.startswith(".")}
+            assert there == referenced
+
+
+def test_a_time_to_come_is_a_slip(bed: Testbed) -> None:
+    said = bed.kappa("query", SQL, "--at", datetime.fromtimestamp(time.time() + 3600, UTC).isoformat())
+
+    assert said.code == 2
+    assert "is yet to come" in said.err

@@ -1,0 +1,148 @@
+"""Laws of keeping: at each switch what readers saw at it, and in between, while a build serves, one every so often."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kappa.build import Birth
+from kappa.engine.publisher import Publisher
+from kappa.frontier import Frontier
+from kappa.journal import Event, Held, Journal, Receipt, Served
+from kappa.kept import kept_of
+from kappa.mark import Mark
+from kappa.offsets import Offsets
+from kappa.store import Store
+
+FIRST = Frontier(number=1, build="b", epoch=1, offsets=Offsets(), versions={"t": 0}, published_at="")
+
+
+@dataclass
+class Clock:
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Job:
+    """A build's job, as far as it publishes."""
+
+    def __init__(self, store: Store, build: str, clock: Clock) -> None:
+        birth = Birth(build, "p", "v", {}, 1, {}, "m", (), (), {}, {}, {}, "", "")
+        self.publisher = Publisher(store, birth, hold_seconds=10, keep_every_seconds=60, clock=clock)
+        self.publisher.take_over(FIRST)
+
+    def fold_to(self, offset: int) -> int:
+        mark = Mark("b", "t", 1, offset, Offsets({"x": {0: offset - 1}}), Offsets({"x": {0: offset}}))
+        return self.publisher.publish(mark, {"t": offset}).number
+
+
+def append(store: Store, *events: Event) -> None:
+    journal = Journal(store)
+    last = sum(1 for _ in journal.after(0))
+    for number, event in enumerate(events, start=last + 1):
+        assert journal.append(number, event)
+
+
+def served(generation: int, **serving: str) -> Served:
+    return Served(1, generation, serving, Receipt("p", "", "", Offsets(), None, None))
+
+
+def told(store: Store, build: str) -> list[tuple[int, tuple[int, ...], bool]]:
+    return [(kept.frontier.number, kept.generations, kept.stays) for kept in kept_of(store, build)]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path)
+
+
+def test_a_build_that_does_not_serve_keeps_nothing(store: Store) -> None:
+    clock = Clock()
+    job = Job(store, "b", clock)
+    append(store, served(1, p="another"))
+    for clock.now in range(0, 600, 60):
+        job.fold_to(int(clock.now) + 1)
+
+    assert told(store, "b") == []
+
+
+def test_what_readers_see_first_is_kept_before_anything_else_is_published(store: Store) -> None:
+    job = Job(store, "b", Clock())
+    shown = job.fold_to(5)
+    append(store, served(1, p="b"))
+
+    job.fold_to(6)
+
+    assert told(store, "b") == [(shown, (1,), True)]
+
+
+def test_what_readers_saw_last_is_what_acknowledged_the_hold(store: Store) -> None:
+    clock = Clock()
+    job = Job(store, "b", clock)
+    append(store, served(1, p="b"), Held(1, "b", 1))
+    job.publisher.look()
+    acknowledged = job.publisher.newest
+    append(store, served(2, p="another"))
+
+    job.fold_to(6)
+
+    assert acknowledged.hold == 2
+    assert told(store, "b")[-1] == (acknowledged.number, (2,), True)
+
+
+def test_while_it_serves_one_is_kept_every_so_often_and_none_twice(store: Store) -> None:
+    clock = Clock()
+    append(store, served(1, p="b"))
+    job = Job(store, "b", clock)
+    numbers = {}
+    for clock.now in range(0, 301, 10):
+        job.publisher.look()
+        # Nothing new in the middle of it.
+        if not 100 < clock.now < 200:
+            numbers[clock.now] = job.fold_to(int(clock.now) + 1)
+    clock.now = 10_000
+    job.publisher.look()
+    job.publisher.look()
+
+    assert [number for number, _, _ in told(store, "b")] == [1, numbers[50], numbers[100], numbers[200], numbers[260], numbers[300]]
+
+
+def test_what_was_last_published_is_kept_though_nothing_follows(store: Store) -> None:
+    clock = Clock()
+    append(store, served(1, p="b"))
+    job = Job(store, "b", clock)
+    job.publisher.look()
+    clock.now = 30
+    last = job.fold_to(1)
+    clock.now = 60
+    job.publisher.look()
+
+    assert told(store, "b")[-1][0] == last
+
+
+def test_a_switch_of_another_pipeline_is_kept_for_a_while_only(store: Store) -> None:
+    append(store, served(1, p="b"))
+    job = Job(store, "b", Clock())
+    shown = job.fold_to(3)
+    append(store, served(2, p="b", q="c"))
+    job.publisher.look()
+
+    assert told(store, "b")[-1] == (shown, (2,), False)
+
+
+def test_a_job_that_was_away_at_a_switch_keeps_it_when_it_begins_again(store: Store) -> None:
+    first = Job(store, "b", Clock())
+    shown = first.fold_to(3)
+    append(store, served(1, p="b"), served(2, p="b", q="c"))
+
+    again = Job(store, "b", Clock())
+    again.fold_to(4)
+    once_more = Job(store, "b", Clock())
+
+    assert told(store, "b")[0] == (shown, (1, 2), True)
+    assert all(not generations for number, generations, _ in told(store, "b") if number != shown)
+    assert once_more.publisher.newest.number > shown

@@ -1,0 +1,243 @@
+"""Laws of collection by hand: afterwards files on disk are files referenced (I5); a dry run says the same and changes nothing."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from journals import NOWHERE, held, served, staged, verified
+
+from kappa.arrow import arrow_schema
+from kappa.build import Birth, TableBirth, put_birth, table_path
+from kappa.delta import files
+from kappa.engine.commit import TableWriter
+from kappa.engine.publisher import Publisher
+from kappa.frontier import Frontier, Frontiers
+from kappa.journal import CaughtUp, Event, Journal, Retired
+from kappa.kept import Kept, kept_of, put_kept
+from kappa.lease import Lease, Pin, ensure_lease
+from kappa.lock import Lock
+from kappa.mark import Mark
+from kappa.offsets import Offsets
+from kappa.shape import REJECTS_BIRTH
+from kappa.store import Store
+from replay.gc import Find, What, gc, look
+from replay.rollout import fold
+
+NOW = 1_000_000.0
+KEEP = 600.0
+DELAYS = TableBirth("delays", (("k", "string"), ("n", "bigint")), keys=("k",), fold={"n": ("count", None)})
+ALL = TableBirth("all", (("k", "string"), ("n", "bigint")))
+
+
+class House:
+    """Builds a (retired), b (idle) and c (serving), whose jobs have folded slices and do not run."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.slices: dict[str, int] = {}
+        for build in "abc":
+            put_birth(store, Birth(build, "flights", f"version-of-{build}", {}, 1, {}, "", (), (DELAYS, ALL, REJECTS_BIRTH), {}, {}, {}, "then", "ada"))
+            self.fold(build, 6)
+        self.append(staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
+        self.append(staged("b"), CaughtUp(5, NOWHERE), verified(5), held(5, "a"), served(5, 2, "b", live="a"))
+        self.append(staged("c"), CaughtUp(10, NOWHERE), verified(10), held(10, "b"), served(10, 3, "c", live="b"), Retired("a"))
+
+    def append(self, *events: Event) -> None:
+        journal = Journal(self.store)
+        for number, event in enumerate(events, start=fold(journal.after(0)).last + 1):
+            assert journal.append(number, event)
+
+    def fold(self, build: str, count: int) -> Frontier:
+        origin, kept = Mark(build, "", -1, -1, Offsets(), Offsets()), kept_of(self.store, build)
+        births = (DELAYS, ALL, REJECTS_BIRTH)
+        writers = [TableWriter(self.store, build, table, origin=origin, driver_rows=100) for table in births]
+        publisher = Publisher(self.store, Birth(build, "flights", "", {}, 1, {}, "", (), births, {}, {}, {}, "", ""), hold_seconds=10)
+        publisher.take_over(Frontier(1, build, 1, Offsets(), dict.fromkeys((table.name for table in births), 0), ""))
+        for _ in range(count):
+            number = self.slices.get(build, 0)
+            self.slices[build] = number + 1
+            mark = Mark(build, "", 1, number, Offsets({"x": {0: number}}), Offsets({"x": {0: number + 1}}))
+            for writer in writers:
+                rows = pa.table({"k": [f"k{number % 3}"], "n": [1]}, schema=arrow_schema(ALL.columns))
+                writer.commit(None if writer.birth.name == "rejects" else rows, mark)
+            publisher.publish(mark, {writer.birth.name: writer.version for writer in writers})
+        # What is kept here is for the tests to say.
+        for name in self.store.names(f"builds/{build}/kept"):
+            self.store.delete(name)
+        for each in kept:
+            put_kept(self.store, each)
+        return publisher.newest
+
+    def newest(self, build: str) -> Frontier:
+        found = Frontiers(self.store, build).newest()
+        assert found is not None
+        return found
+
+    def keep(self, frontier: Frontier, seconds: float, *, stays: bool = False) -> None:
+        shown = replace(frontier, published_at=datetime.fromtimestamp(NOW - seconds, UTC).isoformat(timespec="milliseconds"))
+        put_kept(self.store, Kept(shown, stays=stays))
+
+    def lease(self, build: str, frontier: Frontier, *, ends_in: float) -> None:
+        ensure_lease(self.store, Lease(os.getpid(), "ada", NOW + ends_in, {build: Pin(frontier.number, frontier.versions)}))
+
+    def crumbs(self, build: str) -> None:
+        """What a killed job leaves behind."""
+        for name in ("tables/delays/part-cut-short.parquet", "spark/blockmgr/x", "slice/flights.arrow"):
+            self.store.put(f"builds/{build}/{name}", b"half a file")
+        self.store.path(f"builds/{build}/checkpoint/1/offsets").mkdir(parents=True)
+
+    def everything(self) -> dict[str, int]:
+        return {str(path.relative_to(self.store.folder)): path.lstat().st_mtime_ns if path.is_file() else 0 for path in sorted(self.store.folder.rglob("*"))}
+
+    def gc(self) -> tuple[Find, ...]:
+        return gc(self.store, keep_seconds=KEEP, now=NOW)
+
+    def look(self) -> tuple[Find, ...]:
+        return look(self.store, keep_seconds=KEEP, now=NOW)
+
+    def on_disk(self, build: str, table: str) -> set[str]:
+        return {str(file) for file in Path(table_path(self.store, build, table)).iterdir() if file.is_file()}
+
+    def referenced(self, build: str, table: str, *frontiers: Frontier) -> set[str]:
+        path = table_path(self.store, build, table)
+        return {file for frontier in (self.newest(build), *frontiers) for file in files(path, frontier.versions[table])}
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(Store(tmp_path / "a root"))
+
+
+def lived_in(house: House) -> dict[str, list[Frontier]]:
+    """A house with one of everything; gives the frontiers of each build that are still needed, beside the newest."""
+    pinned, old_news, first = house.newest("c"), house.fold("c", 3), house.newest("b")
+    house.lease("c", pinned, ends_in=60)
+    house.keep(old_news, KEEP + 300)
+    recent = house.fold("c", 3)
+    house.keep(recent, KEEP - 10)
+    house.fold("c", 3)
+    house.keep(house.newest("c"), 5)
+    house.keep(first, 10 * KEEP, stays=True)
+    old = house.fold("b", 3)
+    house.lease("b", old, ends_in=-60)
+    house.fold("b", 3)
+    for build in "bc":
+        house.crumbs(build)
+    house.store.put("builds/never-staged/birth.json", b"{}")
+    for path in (house.store.path("builds/never-staged"), house.store.path("builds/never-staged/birth.json")):
+        os.utime(path, (NOW - 7200, NOW - 7200))
+    for name, age in (("version-of-c", 7200), ("gone", 7200), ("new", 60)):
+        house.store.put(f"cache/describe/{name}.json", b"{}")
+        os.utime(house.store.path(f"cache/describe/{name}.json"), (NOW - age, NOW - age))
+    # Until the next one is past too, it is the answer for the time in between.
+    return {"b": [first], "c": [pinned, old_news, recent]}
+
+
+def test_afterwards_files_on_disk_are_files_referenced(house: House) -> None:
+    needed = lived_in(house)
+
+    house.gc()
+
+    for build, frontiers in needed.items():
+        for table in ("delays", "all", "rejects"):
+            assert house.on_disk(build, table) == house.referenced(build, table, *frontiers)
+    assert sorted(path.name for path in house.store.path("builds").iterdir()) == ["a", "b", "c"]
+    assert sorted(path.name for path in house.store.path("builds/a").iterdir()) == ["birth.json", "lock"]
+    assert [len(house.store.names(f"builds/{build}/frontier")) for build in "bc"] == [1, 1]
+    assert len(house.store.names("leases")) == 1
+    assert [name.rsplit("/", 1)[-1] for name in house.store.names("cache/describe")] == ["new.json", "version-of-c.json"]
+    assert not [path for path in house.store.path("builds").rglob("*") if path.is_dir() and not any(path.iterdir())]
+
+
+def test_of_each_build_it_says_what_and_how_much(house: House) -> None:
+    lived_in(house)
+    before = sum(path.stat().st_size for path in house.store.folder.rglob("*") if path.is_file())
+
+    found = {(each.build, each.what): each for each in house.gc()}
+
+    assert set(found) == {
+        ("never-staged", What.ORPHAN),
+        ("a", What.RETIRED),
+        *((build, what) for build in "bc" for what in (What.FRONTIERS, What.FILES, What.SCRATCH, What.FOLDERS)),
+        (None, What.LEASES),
+        (None, What.DESCRIBED),
+    }
+    assert found["c", What.SCRATCH].count == 2
+    assert found["c", What.SCRATCH].bytes == 2 * len(b"half a file")
+    after = sum(path.stat().st_size for path in house.store.folder.rglob("*") if path.is_file())
+    # Locks and floors are put on the way.
+    assert 0 <= sum(each.bytes for each in found.values()) - (before - after) < 1000
+
+
+def test_a_dry_run_says_the_same_and_changes_nothing(house: House) -> None:
+    lived_in(house)
+    before = house.everything()
+
+    said = house.look()
+
+    assert house.everything() == before
+    assert said == house.gc()
+    assert house.look() == house.gc() == ()
+
+
+def test_what_is_kept_goes_when_its_time_is_over(house: House) -> None:
+    shown = house.newest("c")
+    house.keep(shown, KEEP + 300)
+    house.fold("c", 3)
+    house.keep(house.newest("c"), KEEP + 100)
+    house.fold("c", 1)
+
+    said = house.look()
+
+    assert [(each.build, each.count) for each in said if each.what is What.KEPT] == [("c", 1)]
+    assert said == house.gc()
+    assert [each.frontier.number for each in kept_of(house.store, "c")] != [shown.number]
+    assert house.on_disk("c", "delays") == house.referenced("c", "delays", kept_of(house.store, "c")[0].frontier)
+
+
+def test_a_build_whose_job_runs_is_left_to_it(house: House) -> None:
+    lived_in(house)
+    with Lock(house.store.path("builds/c/lock"), what="build c"):
+        before = house.on_disk("c", "delays")
+        said = house.look()
+        assert said == house.gc()
+        assert house.on_disk("c", "delays") == before
+
+    assert [each.left for each in said if each.build == "c"] == ["its job runs, and keeps it in shape"]
+
+
+def test_a_retired_build_that_a_reader_has_pinned_is_left(house: House) -> None:
+    house.lease("a", house.newest("a"), ends_in=60)
+
+    assert [each.left for each in house.look() if each.build == "a"] == ["it is retired, and a reader has it pinned"]
+    house.gc()
+    assert house.on_disk("a", "delays") >= house.referenced("a", "delays")
+
+
+def test_a_table_that_is_ahead_of_its_frontier_keeps_both(house: House) -> None:
+    """A job that died between a commit and the frontier goes on from the one, and readers read the other."""
+    shown = house.newest("c")
+    writer = TableWriter(house.store, "c", ALL, origin=Mark("c", "", -1, -1, Offsets(), Offsets()), driver_rows=100)
+    mark = Mark("c", "", 1, 6, Offsets({"x": {0: 6}}), Offsets({"x": {0: 7}}))
+    writer.commit(pa.table({"k": ["x"], "n": [1]}, schema=arrow_schema(ALL.columns)), mark)
+
+    house.gc()
+
+    assert files(writer.path, shown.versions["all"])
+    assert house.on_disk("c", "all") == set(files(writer.path, writer.version)) | set(files(writer.path, shown.versions["all"]))
+    assert house.fold("c", 0).versions["all"] == shown.versions["all"]
+    assert writer.version == shown.versions["all"] + 1
+
+
+def test_a_build_that_is_being_staged_is_nobodys_rubbish(house: House) -> None:
+    house.store.put("builds/new/code/pipelines/p.py", b"")
+    os.utime(house.store.path("builds/new"), (NOW - 60, NOW - 60))
+
+    house.gc()
+
+    assert house.store.get("builds/new/code/pipelines/p.py") == b""

@@ -1,0 +1,115 @@
+"""Laws of how progress is told: all there is to know in a few lines, and without a terminal one plain line every ten seconds."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import replace
+
+from journals import NOWHERE, at, numbered, staged, verified
+from rich.console import Console
+
+from kappa.errors import Unreachable
+from kappa.journal import CaughtUp, Check, Event
+from kappa.offsets import Offsets
+from replay.follow import Progress
+from replay.progress import standing, tell
+from replay.rollout import Rollout, fold
+from replay.underway import Waiting
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def rollout(*after: Event) -> Rollout:
+    return fold(numbered(staged("b"), *after)).rollout(1)
+
+
+def replaying(folded: int, *, waits_for: str = "build b to catch up", rate: float | None = 50.0) -> Progress:
+    return Progress(rollout(), at(0), at(folded), Waiting(waits_for, rate), live="a", shown=at(90))
+
+
+def told(steps: Iterator[Progress], clock: Clock, *, terminal: bool) -> str:
+    said = io.StringIO()
+    console = Console(file=said, force_terminal=terminal, width=200, color_system=None)
+    tell(steps, at(1_000), console, end_now=lambda: at(100), clock=clock)
+    return said.getvalue()
+
+
+def test_it_tells_phase_share_rate_time_left_reason_and_the_live_build() -> None:
+    assert standing(replaying(250), at(1_000), at(100)) == (
+        "rollout 1 of pipeline flights: replaying, 250 of 1,000 records (25 %), 50/s, 15 s left",
+        "waits for build b to catch up",
+        "live build a is 10 records behind the log",
+    )
+
+
+def test_trouble_and_checks_are_told() -> None:
+    checked = replace(verified(1), checks=(Check("delays", "n > 0", 3, 0), Check("delays", "n < 9", 3, 0)))
+    progress = Progress(rollout(CaughtUp(1, NOWHERE), checked), at(0), at(10), Waiting("build a to acknowledge the hold"), trouble="its job died 3 times", live="a", shown=at(100))
+
+    assert standing(progress, at(10), at(100)) == (
+        "rollout 1 of pipeline flights: ready",
+        "waits for build a to acknowledge the hold",
+        "build b: its job died 3 times",
+        "live build a is at the end of the log",
+        "verification passed, 2 of 2 checks",
+    )
+
+
+def test_what_is_not_known_is_not_told() -> None:
+    assert standing(Progress(rollout(), at(0), None), at(0), None) == ("rollout 1 of pipeline flights: replaying, 0 of 0 records",)
+
+
+def test_topics_that_the_live_build_does_not_read_are_none_of_its_lag() -> None:
+    log_end = Offsets({"flights": {0: 100}, "airlines": {0: 7_000}})
+
+    assert standing(replaying(1), at(1), log_end)[-1] == "live build a is 10 records behind the log"
+
+
+def test_without_a_terminal_there_is_one_line_every_ten_seconds_beside_the_news() -> None:
+    clock = Clock()
+
+    def steps() -> Iterator[Progress]:
+        for tenths in range(350):
+            clock.now = tenths / 10
+            yield replaying(tenths)
+        yield Progress(rollout(CaughtUp(1, at(350))), at(0), at(350))
+
+    assert told(steps(), clock, terminal=False).splitlines() == [
+        "rollout 1: build b of pipeline flights replays from the beginning",
+        *(
+            f"rollout 1 of pipeline flights: replaying, {n} of 1,000 records ({n // 10} %), 50/s, {(1_000 - n) / 50:.0f} s left; waits for build b to catch up; live build a is 10 records behind the log"
+            for n in (100, 200, 300)
+        ),
+        "caught up at flights:0=350",
+    ]
+
+
+def test_on_a_terminal_the_lines_move_and_leave_nothing_behind() -> None:
+    said = told(iter([replaying(1), replaying(2)]), Clock(), terminal=True)
+
+    assert "waits for build b to catch up" in said
+    assert "2 of 1,000 records" in said
+    # Cursor up and erase: what stood there is taken away in the end.
+    assert said.rstrip().endswith("\x1b[2K") or "\x1b[1A" in said.rpartition("waits")[2]
+
+
+def test_a_broker_that_is_away_stops_nobody_from_watching() -> None:
+    said, clock = io.StringIO(), Clock()
+
+    def away() -> Offsets:
+        raise Unreachable("no broker")
+
+    def steps() -> Iterator[Progress]:
+        for clock.now in (0.0, 11.0):
+            yield replaying(5)
+
+    tell(steps(), at(10), Console(file=said, width=200), end_now=away, clock=clock)
+
+    assert "5 of 10 records" in said.getvalue()
+    assert "live build" not in said.getvalue()

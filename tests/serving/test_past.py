@@ -1,0 +1,422 @@
+"""Laws of looking back: a time gets what readers saw then or a little before, a generation what it showed last, and what is gone is refused."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kappa.build import Birth, TableBirth, put_birth
+from kappa.engine.keeper import Keeper
+from kappa.errors import KappaError, UsageError
+from kappa.frontier import Frontier, Frontiers
+from kappa.journal import Journal, Receipt, Record, Retired, Served, as_document
+from kappa.kept import ensure_past_gone, kept_of
+from kappa.lease import live_leases, put_floor
+from kappa.offsets import Offsets
+from kappa.store import Store
+from replay.retire import ensure_data_deleted
+from serving.catalog import Snapshot, pin_at
+from serving.past import AtGeneration, AtTime, parse_time
+
+EVERY, KEEP = 60.0, 600.0
+PIPELINES = {"a": "flights", "b": "flights", "c": "trains"}
+
+
+def moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def text(seconds: float) -> str:
+    return moment(seconds).isoformat(timespec="milliseconds")
+
+
+@dataclass
+class Past:
+    """Builds a and b of flights and c of trains, whose jobs keep what they should, under a clock that tests turn; and what readers saw."""
+
+    store: Store
+    now: float = 1_000.0
+    serving: dict[str, str] = field(default_factory=dict)
+    generation: int = 0
+    records: int = 0
+    seen: list[tuple[float, int, dict[str, int]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.keepers = {build: Keeper(self.store, build, pipeline=PIPELINES[build], every_seconds=EVERY, clock=lambda: self.now) for build in PIPELINES}
+        self.shown: dict[str, Frontier] = {}
+        for build, pipeline in PIPELINES.items():
+            put_birth(self.store, Birth(build, pipeline, "v", {}, 1, {}, "", (), (TableBirth("t", (("x", "string"),)),), {}, {}, {}, "", "me"))
+            self.publish(build)
+
+    def publish(self, build: str) -> int:
+        last = self.shown.get(build)
+        number = 1 if last is None else last.number + 1
+        self.shown[build] = Frontier(number, build, 1, Offsets({"x": {0: number}}), {"t": number}, text(self.now))
+        self.store.put(f"builds/{build}/data/{number}", b"rows")
+        Frontiers(self.store, build).publish(self.shown[build])
+        self.note()
+        return number
+
+    def switch(self, pipeline: str, build: str, *, heard: bool = True) -> int:
+        self.generation += 1
+        self.serving[pipeline] = build
+        record = self.record(Served(1, self.generation, dict(self.serving), Receipt(pipeline, build, "v", Offsets(), None, None)))
+        if heard:
+            for each, keeper in self.keepers.items():
+                keeper.hear(record, self.shown[each])
+        self.note()
+        return self.generation
+
+    def record(self, event: Served | Retired) -> Record:
+        self.records += 1
+        record = Record(self.records, event, text(self.now), "me", id=str(self.records))
+        assert self.store.put_new_json(f"journal/{self.records:020d}.json", as_document(record))
+        return record
+
+    def retire(self, build: str) -> bool:
+        """As the controller does it: a record first."""
+        self.record(Retired(build))
+        return ensure_data_deleted(self.store, build, now=self.now)
+
+    def wait(self, seconds: float) -> None:
+        """Time goes by, and the jobs look around, as they do all the time."""
+        for _ in range(int(seconds)):
+            self.now += 1
+            for build, keeper in self.keepers.items():
+                keeper.look(self.shown[build])
+            self.note()
+
+    def note(self) -> None:
+        self.seen.append((self.now, self.generation, {build: self.shown[build].number for build in self.serving.values()}))
+
+    def collect(self, build: str) -> None:
+        """Maintenance of one build, with its order of puts and looks (law 11)."""
+        newest = self.shown[build].number
+        put_floor(self.store, build, newest)
+        needed = {kept.frontier.number for kept in ensure_past_gone(self.store, build, self.now, KEEP)}
+        leased = {lease.pins[build].frontier for lease in live_leases(self.store, self.now) if build in lease.pins}
+        for name in self.store.names(f"builds/{build}/data"):
+            if int(name.rsplit("/", 1)[-1]) not in {newest, *needed, *leased}:
+                self.store.delete(name)
+        Frontiers(self.store, build).delete_below(newest)
+
+    def collect_later(self, build: str) -> None:
+        """As if what is kept now were past."""
+        self.now += KEEP
+        self.collect(build)
+        self.now -= KEEP
+
+    def read(self, when: AtTime | AtGeneration, store: Store | None = None) -> Snapshot:
+        """What a reader gets, whose data must all be there while it reads."""
+        with pin_at(store or self.store, when, lease_seconds=2 * KEEP, clock=lambda: self.now) as pinned:
+            for build, frontier in pinned.snapshot.frontiers.items():
+                assert self.store.get(f"builds/{build}/data/{frontier.number}") is not None, "a pinned version was collected"
+            pinned.confirm()
+            return pinned.snapshot
+
+    def numbers(self, when: AtTime | AtGeneration) -> dict[str, int]:
+        return {build: frontier.number for build, frontier in self.read(when).frontiers.items()}
+
+
+@pytest.fixture
+def past(tmp_path: Path) -> Past:
+    return Past(Store(tmp_path))
+
+
+def at(seconds: float) -> AtTime:
+    return AtTime(moment(seconds))
+
+
+def test_across_a_promote_and_an_undo_each_generation_shows_what_it_showed_last(past: Past) -> None:
+    past.switch("flights", "a")
+    past.publish("a")
+    past.wait(30)
+    last_of_a = past.publish("a")
+    past.wait(5)
+    first_of_b = past.publish("b")
+    past.switch("flights", "b")
+    past.publish("a")
+    past.wait(100)
+    last_of_b = past.publish("b")
+    past.wait(5)
+    back_to_a = past.publish("a")
+    past.switch("flights", "a")
+    past.publish("b")
+    past.wait(10)
+    now_of_a = past.publish("a")
+    for build in PIPELINES:
+        past.collect(build)
+
+    assert past.numbers(AtGeneration(1)) == {"a": last_of_a}
+    assert past.numbers(AtGeneration(2)) == {"b": last_of_b}
+    assert past.numbers(AtGeneration(3)) == {"a": now_of_a}
+    assert past.numbers(at(1_029)) == {"a": 1}
+    assert past.numbers(at(1_034)) == {"a": last_of_a}
+    assert past.numbers(at(1_035)) == {"b": first_of_b}
+    assert past.numbers(at(1_134)) == {"b": first_of_b}
+    assert past.numbers(at(1_139)) == {"b": last_of_b}
+    assert past.numbers(at(1_140)) == {"a": back_to_a}
+    assert past.numbers(at(past.now)) == {"a": now_of_a}
+
+
+def test_a_job_that_has_not_heard_of_the_switch_yet_is_looked_back_at_all_the_same(past: Past) -> None:
+    past.switch("flights", "a")
+    past.wait(3)
+    last_of_a = past.publish("a")
+    past.wait(3)
+    past.switch("flights", "b", heard=False)
+
+    assert past.numbers(AtGeneration(1)) == {"a": last_of_a}
+
+
+def test_a_generation_tells_of_all_its_pipelines_at_one_moment(past: Past) -> None:
+    past.switch("flights", "a")
+    past.switch("trains", "c")
+    past.wait(100)
+    of_c = past.publish("c")
+    past.wait(1)
+    past.switch("flights", "b")
+    past.wait(100)
+    past.publish("c")
+    past.collect("c")
+
+    assert past.numbers(AtGeneration(2)) == {"a": 1, "c": of_c}
+
+
+def test_what_is_kept_no_longer_is_refused_with_the_times_that_are(past: Past) -> None:
+    past.switch("flights", "a")
+    for _ in range(30):
+        past.wait(61)
+        past.publish("a")
+    past.collect("a")
+
+    with pytest.raises(KappaError, match=r"1970-01-01T00:20:00.000Z \(generation 1\) is not kept any more") as refused:
+        past.read(at(1_200))
+    assert refused.value.exit_code == 1
+    _, _, there = refused.value.hint.partition("; generation 1 from ")
+    assert refused.value.hint.startswith("there is: generation 1 from 1970-01-01T00:16:40.000Z to ")
+    since = parse_time(there.partition(" to ")[0])[0]
+    assert moment(past.now - KEEP - 2 * 61) <= since <= moment(past.now - KEEP)
+    assert there.endswith("to now")
+    assert past.read(AtTime(since)).generation == 1
+    assert past.numbers(at(1_000)) == {"a": 1}
+
+
+def test_what_a_retired_build_showed_is_refused(past: Past) -> None:
+    past.switch("flights", "a")
+    past.wait(10)
+    past.switch("flights", "b")
+    assert past.retire("a")
+
+    with pytest.raises(KappaError, match="what generation 1 showed last is not kept any more") as refused:
+        past.read(AtGeneration(1))
+    assert refused.value.hint == "there is: generation 2 from 1970-01-01T00:16:50.000Z to now"
+
+
+@pytest.mark.parametrize(
+    ("when", "message", "hint"),
+    [
+        (AtGeneration(3), "there is no generation 3", "there are 1 to 2"),
+        (at(999), "nothing was served yet at 1970-01-01T00:16:39.000Z", "the first since 1970-01-01T00:16:40.000Z"),
+        (at(2_000), "is yet to come", "UTC"),
+    ],
+)
+def test_what_never_was_is_a_slip(past: Past, when: AtTime | AtGeneration, message: str, hint: str) -> None:
+    past.switch("flights", "a")
+    past.switch("flights", "b")
+
+    with pytest.raises(UsageError, match=message) as refused:
+        past.read(when)
+    assert hint in refused.value.hint
+
+
+def test_where_nothing_serves_there_is_no_past(past: Past) -> None:
+    with pytest.raises(UsageError, match="there is no generation 1") as refused:
+        past.read(AtGeneration(1))
+    assert refused.value.hint == "nothing is served yet: kappa deploy"
+
+
+@pytest.mark.parametrize(
+    ("written", "time", "with_zone"),
+    [
+        ("2026-01-31T14:05:00Z", datetime(2026, 1, 31, 14, 5, tzinfo=UTC), True),
+        ("2026-01-31 15:05+01:00", datetime(2026, 1, 31, 14, 5, tzinfo=UTC), True),
+        ("2026-01-31T14:05:00.250", datetime(2026, 1, 31, 14, 5, 0, 250_000, tzinfo=UTC), False),
+    ],
+)
+def test_a_time_without_a_zone_is_utc(written: str, time: datetime, with_zone: bool) -> None:
+    assert parse_time(written) == (time, with_zone)
+
+
+@pytest.mark.parametrize("written", ["14:05", "2026-01-31", "yesterday", "2026-13-31T14:05", ""])
+def test_what_is_no_time_is_a_slip(written: str) -> None:
+    with pytest.raises(UsageError, match="is no time"):
+        parse_time(written)
+
+
+class Meddled(Store):
+    """A store in which something happens at the moment that the first lease is put: before it, or right after."""
+
+    def __init__(self, root: Path, meanwhile: Callable[[], object], *, after: bool) -> None:
+        super().__init__(root)
+        self._meanwhile: Callable[[], object] | None = meanwhile
+        self._after = after
+
+    def put_json(self, name: str, document: object) -> None:
+        meanwhile = self._meanwhile if name.startswith("leases/") else None
+        if meanwhile is not None:
+            self._meanwhile = None
+        if meanwhile is not None and not self._after:
+            meanwhile()
+        super().put_json(name, document)
+        if meanwhile is not None and self._after:
+            meanwhile()
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_what_goes_between_look_and_second_look_is_refused(past: Past, tmp_path: Path, after: bool) -> None:
+    with_history(past)
+
+    with pytest.raises(KappaError, match="is not kept any more"):
+        past.read(at(1_100), Meddled(tmp_path, lambda: past.collect_later("a"), after=after))
+    assert live_leases(past.store, past.now) == ()
+
+
+def test_what_is_pinned_is_kept_though_its_time_is_over(past: Past) -> None:
+    with_history(past)
+
+    with pin_at(past.store, at(1_100), lease_seconds=2 * KEEP, clock=lambda: past.now) as pinned:
+        (frontier,) = pinned.snapshot.frontiers.values()
+        past.collect_later("a")
+        pinned.confirm()
+        assert past.store.get(f"builds/a/data/{frontier.number}") is not None
+        with pytest.raises(KappaError):
+            past.read(at(1_100))
+    past.collect_later("a")
+
+    assert past.store.get(f"builds/a/data/{frontier.number}") is None
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_build_that_is_retired_while_it_is_looked_at_is_refused(past: Past, tmp_path: Path, after: bool) -> None:
+    past.switch("flights", "a")
+    past.wait(10)
+    past.switch("flights", "b")
+    deleted: list[bool] = []
+
+    with pytest.raises(KappaError):
+        past.read(AtGeneration(1), Meddled(tmp_path, lambda: deleted.append(past.retire("a")), after=after))
+
+    assert deleted == [not after]
+    assert ensure_data_deleted(past.store, "a", now=past.now)
+
+
+def test_a_build_that_is_retired_while_it_is_pinned_is_waited_for(past: Past) -> None:
+    past.switch("flights", "a")
+    past.wait(10)
+    past.switch("flights", "b")
+
+    with pin_at(past.store, AtGeneration(1), lease_seconds=60, clock=lambda: past.now) as pinned:
+        assert not past.retire("a")
+        assert past.store.get("builds/a/data/1") is not None
+        pinned.confirm()
+
+    assert ensure_data_deleted(past.store, "a", now=past.now)
+
+
+def with_history(past: Past) -> None:
+    past.switch("flights", "a")
+    for _ in range(4):
+        past.wait(61)
+        past.publish("a")
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("wait"), st.integers(1, 150)),
+        st.tuples(st.just("publish"), st.sampled_from(list(PIPELINES))),
+        st.tuples(st.just("switch"), st.sampled_from(["flights", "trains"])),
+        st.tuples(st.just("collect"), st.sampled_from(list(PIPELINES))),
+    ),
+    min_size=3,
+    max_size=40,
+)
+
+
+@settings(max_examples=30)
+@given(steps=STEPS)
+def test_whatever_happens_a_time_gets_what_was_seen_then_or_a_little_before_or_a_refusal(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, object]]) -> None:
+    past = Past(Store(tmp_path_factory.mktemp("past")))
+    past.switch("flights", "a")
+    for what, which in steps:
+        match what:
+            case "wait":
+                past.wait(int(str(which)))
+            case "publish":
+                past.publish(str(which))
+            case "switch" if which == "trains":
+                past.switch("trains", "c")
+            case "switch":
+                past.switch("flights", "b" if past.serving["flights"] == "a" else "a")
+            case _:
+                past.collect(str(which))
+    check(past)
+
+
+def check(past: Past) -> None:
+    """Every past second gets an answer that readers saw then, or at most a little before; what is young enough gets one for sure."""
+    last = {time: (generation, numbers) for time, generation, numbers in past.seen}
+    for time in sorted(last)[:: max(1, len(last) // 25)]:
+        generation, seen = last[time]
+        try:
+            found = past.read(at(time))
+        except KappaError:
+            assert time < past.now - KEEP, f"second {time} is young and was refused"
+            continue
+        assert found.generation == generation
+        for build, frontier in found.frontiers.items():
+            lately = {numbers[build] for when, _, numbers in past.seen if build in numbers and time - EVERY - 1 <= when <= time}
+            assert frontier.number in lately, f"{build} showed {lately} around second {time}, and not {frontier.number}"
+            assert frontier.number <= seen[build]
+
+
+def test_readers_of_the_past_and_collections_in_many_threads_never_miss_a_file(past: Past) -> None:
+    past.switch("flights", "a")
+    for _ in range(20):
+        past.wait(61)
+        past.publish("a")
+    errors: list[BaseException] = []
+    done = threading.Event()
+
+    def reading(seconds: float) -> None:
+        while not done.is_set():
+            try:
+                past.read(at(past.now - seconds))
+            except KappaError:
+                continue
+            except BaseException as error:  # noqa: BLE001  # told below, by the thread that may fail the test
+                errors.append(error)
+                return
+
+    readers = [threading.Thread(target=reading, args=(KEEP + 30 * n,)) for n in range(-2, 3)]
+    for reader in readers:
+        reader.start()
+    for _ in range(40):
+        past.wait(31)
+        past.publish("a")
+        past.collect("a")
+    done.set()
+    for reader in readers:
+        reader.join()
+
+    assert errors == []
+    assert live_leases(past.store, past.now) == ()
+    assert len(kept_of(past.store, "a")) <= KEEP / EVERY + 4
+    assert sum(1 for _ in Journal(past.store).after(0)) == 1

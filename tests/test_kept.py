@@ -1,0 +1,60 @@
+"""Laws of kept frontiers: how long one is the answer, and that those of a switch stay as long as their build."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from kappa.errors import Damaged
+from kappa.frontier import Frontier
+from kappa.kept import Kept, ensure_past_gone, kept_of, past, put_kept, read_kept
+from kappa.offsets import Offsets
+from kappa.store import Store
+
+
+def at(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def kept(number: int, *, stays: bool = False, until: float | None = None) -> Kept:
+    """The frontier of that number, published at that second."""
+    frontier = Frontier(number, "b", 1, Offsets({"x": {0: number}}), {"t": number}, at(number))
+    return Kept(frontier, (7,) if stays else (), stays, None if until is None else at(until))
+
+
+def test_one_goes_when_even_its_successor_is_older_than_what_is_kept() -> None:
+    every = (kept(100), kept(160), kept(220))
+
+    assert past(every, 160 + 3600 - 1, 3600) == ((), ())
+    assert past(every, 160 + 3600, 3600) == ((kept(100),), ())
+    assert past(every, 1e6, 3600) == ((kept(100), kept(160)), ())
+
+
+def test_one_of_a_switch_stays_and_says_until_when_it_was_the_answer() -> None:
+    every = (kept(100, stays=True), kept(160), kept(220, stays=True), kept(280))
+
+    assert past(every, 1e6, 3600) == ((kept(160),), (kept(100, stays=True, until=160),))
+
+
+def test_until_is_said_once() -> None:
+    assert past((kept(100, stays=True, until=130), kept(160), kept(220)), 1e6, 3600)[1] == ()
+
+
+def test_what_is_past_is_taken_away_and_nothing_else(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for each in (kept(100, stays=True), kept(160), kept(220)):
+        put_kept(store, each)
+
+    assert ensure_past_gone(store, "b", 1e6, 3600) == (kept(100, stays=True, until=160), kept(220))
+    assert ensure_past_gone(store, "b", 1e6, 3600) == kept_of(store, "b")
+    assert read_kept(store, "b", 160) is None
+
+
+def test_one_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.put("builds/b/kept/00000000000000000003.json", b'{"frontier": 1}')
+
+    with pytest.raises(Damaged, match="kept frontier 3 of build b"):
+        kept_of(store, "b")
