@@ -56,6 +56,15 @@ class RolloutSettings(_Section):
     lease_seconds: float = Field(default=60.0, gt=0, description="how long a reader's pinned versions are kept if it does not renew")
 
 
+class VerifySettings(_Section):
+    """`[verify]`: what a verification and a diff may take."""
+
+    memory: str = Field(default="1g", description="memory for checks and for the diff of two builds; what does not fit is spilled", pattern=r"^\d+[mg]$")
+    threads: int = Field(default=0, ge=0, description="threads for them; 0: one a core")
+    temp: str = Field(default="tmp", description="folder for what is spilled; relative to the root")
+    temp_size: str = Field(default="20g", description="most that may be spilled", pattern=r"^\d+[mg]$")
+
+
 class Settings(BaseSettings):
     """All settings of one project; `project` is the folder that holds kappa.toml."""
 
@@ -67,6 +76,7 @@ class Settings(BaseSettings):
     jars: JarsSettings = JarsSettings()
     engine: EngineSettings = EngineSettings()
     rollout: RolloutSettings = RolloutSettings()
+    verify: VerifySettings = VerifySettings()
 
     @classmethod
     def settings_customise_sources(

@@ -29,7 +29,7 @@ from kappa.store import Store
 from replay.controller import Controller, abandon, ask_undo
 from replay.follow import follow
 from replay.rollout import Phase, Rollout, State
-from replay.verify import ensure_verified
+from replay.verify import Means, ensure_verified
 
 HOUR = 3600.0
 SCHEMA = pa.schema([("carrier", pa.string()), ("flights", pa.int64())])
@@ -81,7 +81,7 @@ class Platform:
         return self.deaths.get(build, 0)
 
     def ensure_verifying(self, rollout: int) -> str | None:
-        ensure_verified(self.store, rollout, lease_seconds=60)
+        ensure_verified(self.store, rollout, Means(lease_seconds=60))
         return None
 
     def stage(self, build: str, *, checks: tuple[str, ...] = (), views: dict[str, str] | None = None) -> None:
