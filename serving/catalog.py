@@ -137,7 +137,10 @@ def pin_pair(
         raise
     if not kept:
         ensure_released(store, lease.id)
-        raise Conflict(f"what build {after.build} and build {before.build} held at {after.offsets} is not kept any more", hint="align and compare them again: kappa verify")
+        raise Conflict(
+            f"what build {after.build} and build {before.build} held at {after.offsets} is not kept any more",
+            hint=f"to have them aligned and compared again: kappa verify {births[after.build].pipeline}",
+        )
     pinned = PinnedSnapshot(store, snapshot, lease, lease_seconds=lease_seconds, clock=clock)
     try:
         yield pinned

@@ -141,6 +141,8 @@ def pretend_up(store: Store) -> None:
         (["abandon"], 2, "no rollout is active", ""),
         (["logs"], 2, "supervisor has said nothing yet", "kappa up -d"),
         (["logs", "nobody"], 2, "there is no log of nobody", "supervisor, broker"),
+        (["diff", "web"], 2, "no pipeline web is served", "kappa deploy"),
+        (["diff", "web", "web-1", "web-2", "--sample", "-1"], 2, "--sample", "kappa diff --help"),
         (["rejects", "web"], 2, "no pipeline web is served", "kappa deploy"),
     ],
 )
@@ -176,7 +178,7 @@ def test_help_is_an_answer(kappa: Kappa) -> None:
     assert (ended.code, ended.err) == (0, "")
     assert all(
         command in ended.out
-        for command in ("up", "down", "topics", "produce", "plan", "deploy", "replay", "status", "undo", "abandon", "history", "logs", "rejects", "query", "tables")
+        for command in ("up", "down", "topics", "produce", "plan", "deploy", "replay", "status", "undo", "abandon", "history", "diff", "logs", "rejects", "query", "tables")
     )
 
 

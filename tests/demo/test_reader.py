@@ -35,7 +35,16 @@ OUTPUTS = {
     "delays": {"carrier": "string", "day": "date", "dep_time": "int", "on_time": "int", "dep_delay": "int"},
     "departures": {"origin": "string", "hour": "timestamp", "dep_time": "int", "distance": "int"},
 }
-ARROW = {"string": pa.string(), "bigint": pa.int64(), "int": pa.int32(), "double": pa.float64(), "boolean": pa.bool_(), "binary": pa.binary(), "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC")}
+ARROW = {
+    "string": pa.string(),
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+}
 
 
 def serve(store: Store, tallies: dict[int, Tally]) -> None:

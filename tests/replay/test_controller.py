@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from journals import at, staged
+from twins import align
 
 from kappa.build import Birth, TableBirth, TopicBirth, put_birth, table_path
 from kappa.engine.legs import Legs, tail
@@ -81,7 +82,12 @@ class Platform:
         return self.deaths.get(build, 0)
 
     def ensure_verifying(self, rollout: int) -> str | None:
+        live, candidate = self.controller.state.serving.get("flights"), self.controller.state.rollout(rollout).build
+        # The candidate's job has aligned it by now, and keeps it so until the verdict.
+        kept = None if live is None else align(self.store, candidate, live, topics=["flights"])
         ensure_verified(self.store, rollout, Means(lease_seconds=60))
+        if kept is not None:
+            ensure_released(self.store, kept.id)
         return None
 
     def stage(self, build: str, *, checks: tuple[str, ...] = (), views: dict[str, str] | None = None) -> None:

@@ -329,7 +329,7 @@ def same(one: object, other: object) -> bool:
     return one == other and (one is None) == (other is None)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(KEYED, KEYED)
 def test_a_diff_by_key_is_that_of_plain_python(folders: Path, before: dict[Any, Any], after: dict[Any, Any]) -> None:
     store = Store(folders / str(len(list(folders.iterdir()))))
@@ -357,7 +357,7 @@ def test_a_diff_by_key_is_that_of_plain_python(folders: Path, before: dict[Any, 
     assert difference.largest_relative_change.get("n") == (pytest.approx(max(relative)) if relative else None)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(LATEST, LATEST, st.lists(NAMES))
 def test_a_diff_with_keys_set_aside_is_that_of_what_is_left(folders: Path, before: dict[str, int], after: dict[str, int], aside: list[str]) -> None:
     store = Store(folders / str(len(list(folders.iterdir()))))
@@ -373,7 +373,7 @@ def test_a_diff_with_keys_set_aside_is_that_of_what_is_left(folders: Path, befor
     assert difference.unsettled == len((before.keys() | after.keys()) & set(aside))
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(APPENDED, APPENDED)
 def test_a_diff_of_appended_rows_is_that_of_plain_python(folders: Path, before: list[Any], after: list[Any]) -> None:
     store = Store(folders / str(len(list(folders.iterdir()))))
