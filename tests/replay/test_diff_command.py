@@ -87,7 +87,7 @@ def test_people_read_a_heading_and_samples_per_table(kappa: Kappa, two: Store) -
         "  added:",
         "    carrier      flights  on_time  mean  note",
         "    ───────────  ───────  ───────  ────  ────",
-        "    new\\x1b[31m          9        1   0.5  null",
+        "    new\\x1b[31m        9        1   0.5  null",
         "  removed:",
         "    carrier  flights  on_time  mean  note",
         "    ───────  ───────  ───────  ────  ────",
