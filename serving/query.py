@@ -210,6 +210,12 @@ class Reader:
             return question()
         except duckdb.Error as error:
             raise _explained(error, served=self._served) from error
+        except RuntimeError as error:
+            # How DuckDB tells of a Ctrl-C that came while it was at work; its threads go on until they are told to end.
+            if str(error) != "Query interrupted":
+                raise
+            self._connection.interrupt()
+            raise KeyboardInterrupt from error
 
 
 def _ensure_schema(reader: Reader, pipeline: str, birth: Birth, versions: Mapping[str, int], store: Store) -> None:
