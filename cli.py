@@ -340,6 +340,32 @@ def show(context: typer.Context, generation: Annotated[int, typer.Argument(help=
 
 
 @app.command()
+def diff(
+    context: typer.Context,
+    pipeline: Annotated[str, typer.Argument(help="the pipeline", show_default=False)],
+    before: Annotated[str | None, typer.Argument(metavar="[A]", help="a build; default: the one that serves", show_default=False)] = None,
+    after: Annotated[str | None, typer.Argument(metavar="[B]", help="another build; default: the candidate, else the one that served before", show_default=False)] = None,
+    table: Annotated[list[str] | None, typer.Option("--table", "-t", help="only this table; again for more", show_default=False)] = None,
+    sample: Annotated[int, typer.Option("--sample", min=0, max=10_000, help="so many rows of each kind are shown")] = 5,
+    output: As = Form.TABLE,
+) -> None:
+    """Compare the rows of two builds of a pipeline at equal offsets: added, removed, changed by column."""
+    from replay.diff_listing import diff_document, diff_listing, diff_text
+    from replay.pairs import builds_to_compare, compare_pair, pin_equal
+    from serving.query import Limits
+
+    here = _here(context)
+    builds = builds_to_compare(here.state(), pipeline, before, after)
+    with _talk().status("comparing"), pin_equal(here.store, *builds, lease_seconds=here.lease_seconds) as (pair, pinned):
+        log = None if here.bootstrap_servers is None else here.log()
+        found = compare_pair(here.store, pair, pinned, log=log, limits=Limits.of(here.settings.verify, here.store), samples=sample, only=table)
+    if output is not Form.TABLE:
+        _print(output, diff_listing(found), document=diff_document(pair, found))
+        return
+    sys.stdout.write(diff_text(pair, found, {each.name: each.keys for each in pinned.snapshot.births[pair.after.build].tables}))
+
+
+@app.command()
 def logs(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="supervisor, broker, a build, or a pipeline")] = "supervisor",

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from kappa.errors import Damaged
 from kappa.offsets import Offsets
 from kappa.store import Store
+from kappa.table import Thresholds
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class TableBirth:
     fold: Mapping[str, tuple[str, str | None]] = field(default_factory=dict)
     latest: str | None = None
     checks: tuple[str, ...] = ()
+    thresholds: Thresholds = field(default_factory=Thresholds)
 
     @property
     def served(self) -> tuple[tuple[str, str], ...]:

@@ -86,6 +86,8 @@ def _topic(topic: Topic, pipeline: Pipeline) -> str:
 
 
 def _table(table: Table) -> str:
+    # Checks are in it, for they say what may stand in the rows for as long as the version serves. Thresholds are not: they
+    # compare a candidate with its predecessor once, and another one is no reason to replay a version that serves.
     return json.dumps([table.keys, [(column, str(fold)) for column, fold in table.fold.items()], table.latest.name if table.latest else None, table.checks])
 
 

@@ -80,14 +80,72 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
+class Difference:
+    """How a table's served rows differ between two builds at equal offsets.
+
+    `rows_before` and `rows_after` are what was compared, so they leave out the `unsettled` rows, whose keys a compacted
+    topic has written again since (law 5); None where that side has no such table. Appended rows have no keys: each is added
+    or removed, as often as it stands there more or less often. `changed_by_column` names the columns in which any row
+    changed; `largest_relative_change` is |after - before| / max(|before|, |after|) at most, so 1 is from or to nothing.
+    Columns of one side only, and retyped ones (old and new type), are no changed rows. `incomparable` says why no rows were
+    compared, though both sides have the table.
+    """
+
+    table: str
+    rows_before: int | None
+    rows_after: int | None
+    added: int = 0
+    removed: int = 0
+    changed: int = 0
+    changed_by_column: Mapping[str, int] = field(default_factory=dict)
+    largest_relative_change: Mapping[str, float] = field(default_factory=dict)
+    unsettled: int = 0
+    columns_gone: tuple[str, ...] = ()
+    columns_new: tuple[str, ...] = ()
+    columns_retyped: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    incomparable: str = ""
+
+    @property
+    def compared(self) -> bool:
+        """True where both sides have the table and its rows were compared."""
+        return self.rows_before is not None and self.rows_after is not None and not self.incomparable
+
+    @property
+    def equal(self) -> bool:
+        """True where the rows were compared and no difference was found, in rows or in columns."""
+        return self.compared and not (self.added or self.removed or self.changed or self.columns_gone or self.columns_new or self.columns_retyped)
+
+    def share(self, rows: int) -> float:
+        """So many rows as a share of the old ones; of an empty table any row is all of it."""
+        return rows / self.rows_before if self.rows_before else float(rows > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """What became of a topic's records on both sides: `what` is duplicate, rejected, or rejected as one reason."""
+
+    topic: str
+    what: str
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
 class Verified:
-    """The candidate was checked at one of its frontiers."""
+    """The candidate was checked at one of its frontiers, and compared with the live build where there was one.
+
+    `live_build` is what it was compared with, at equal offsets of all topics but `incomparable_topics`.
+    """
 
     rollout: int
     verdict: Literal["passed", "failed", "inconclusive"]
     offsets: OffsetsField
     checks: tuple[Check, ...] = ()
     reason: str = ""
+    live_build: str | None = None
+    differences: tuple[Difference, ...] = ()
+    counts: tuple[Count, ...] = ()
+    incomparable_topics: tuple[str, ...] = ()
     kind: Literal["verified"] = "verified"
 
 
@@ -142,6 +200,9 @@ class Receipt:
     checks: tuple[Check, ...] = ()
     reasons: tuple[str, ...] = ()
     first: bool = False
+    differences: tuple[Difference, ...] = ()
+    counts: tuple[Count, ...] = ()
+    incomparable_topics: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

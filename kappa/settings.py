@@ -64,6 +64,15 @@ class HistorySettings(_Section):
     keep_seconds: float = Field(default=3600.0, ge=0, description="how long that is kept; what was seen at a switch stays as long as its build")
 
 
+class VerifySettings(_Section):
+    """`[verify]`: what a verification and a diff may take."""
+
+    memory: str = Field(default="1g", description="memory for checks and for the diff of two builds; what does not fit is spilled", pattern=r"^\d+[mg]$")
+    threads: int = Field(default=0, ge=0, description="threads for them; 0: one a core")
+    temp: str = Field(default="tmp", description="folder for what is spilled; relative to the root")
+    temp_size: str = Field(default="20g", description="most that may be spilled", pattern=r"^\d+[mg]$")
+
+
 class Settings(BaseSettings):
     """All settings of one project; `project` is the folder that holds kappa.toml."""
 
@@ -76,6 +85,7 @@ class Settings(BaseSettings):
     engine: EngineSettings = EngineSettings()
     rollout: RolloutSettings = RolloutSettings()
     history: HistorySettings = HistorySettings()
+    verify: VerifySettings = VerifySettings()
 
     @classmethod
     def settings_customise_sources(

@@ -49,16 +49,16 @@ def _latest(table: Table) -> TableBirth:
     if topic is None or topic.key is None:
         raise DeclarationError(f"{table.source}: table {table.name} is the latest of a topic without a key")
     columns = tuple((column.name, str(column.type)) for column in topic.columns)
-    return TableBirth(table.name, (*columns, *LATEST_COLUMNS), keys=(topic.key,), latest=topic.name, checks=table.checks)
+    return TableBirth(table.name, (*columns, *LATEST_COLUMNS), keys=(topic.key,), latest=topic.name, checks=table.checks, thresholds=table.thresholds)
 
 
 def _filled(table: Table, output: Mapping[str, Type]) -> TableBirth:
     if table.appends:
-        return TableBirth(table.name, tuple((name, str(kind)) for name, kind in output.items()), checks=table.checks)
+        return TableBirth(table.name, tuple((name, str(kind)) for name, kind in output.items()), checks=table.checks, thresholds=table.thresholds)
     keys = tuple((key, str(_key_type(table, key, output))) for key in table.keys)
     folded = tuple((column, str(_folded_type(table, column, fold, output))) for column, fold in table.fold.items())
     fold = {column: (str(how.kind), how.column) for column, how in table.fold.items()}
-    return TableBirth(table.name, (*keys, *folded), keys=table.keys, fold=fold, checks=table.checks)
+    return TableBirth(table.name, (*keys, *folded), keys=table.keys, fold=fold, checks=table.checks, thresholds=table.thresholds)
 
 
 def _key_type(table: Table, key: str, output: Mapping[str, Type]) -> Type:

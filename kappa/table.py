@@ -59,6 +59,15 @@ def max_(column: str) -> Fold:
     return Fold(FoldKind.MAX, column)
 
 
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """How much of a table may differ between the build that serves and a candidate, as shares of the old rows; None is no limit."""
+
+    max_added: float | None = None
+    max_removed: float | None = None
+    max_changed: float | None = None
+
+
 @dataclass(frozen=True, slots=True, init=False)
 class Table:
     """A serving table.
@@ -66,7 +75,8 @@ class Table:
     `keys` and `fold` belong together: one row per key, each other column folded. With neither, rows are appended as the
     function returns them. `latest=TOPIC` keeps the newest value per Kafka key of that topic (a tombstone deletes) and
     takes nothing from the function. `checks` are SQL conditions that must be true of every row before a candidate is
-    promoted; null counts as false.
+    promoted; null counts as false. `max_added`, `max_removed` and `max_changed` are the largest shares (0 to 1) of the rows
+    that serve which a candidate may add, remove and change at equal offsets, and still be promoted.
     """
 
     name: str
@@ -74,9 +84,21 @@ class Table:
     fold: Mapping[str, Fold]
     latest: Topic | None
     checks: tuple[str, ...]
+    thresholds: Thresholds
     source: Source = field(compare=False)
 
-    def __init__(self, name: str, *, keys: Sequence[str] = (), fold: Mapping[str, Fold] | None = None, latest: Topic | None = None, checks: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        keys: Sequence[str] = (),
+        fold: Mapping[str, Fold] | None = None,
+        latest: Topic | None = None,
+        checks: Sequence[str] = (),
+        max_added: float | None = None,
+        max_removed: float | None = None,
+        max_changed: float | None = None,
+    ) -> None:
         source = Source.of_caller()
         _check_name(source, "table", name)
         keys = _words(source, name, "keys", keys)
@@ -101,12 +123,17 @@ class Table:
         twice = sorted({c for c in (*keys, *fold) if [*keys, *fold].count(c) > 1})
         if twice:
             raise DeclarationError(f"{source}: table {name} has column {twice[0]} twice")
+        for threshold, share in (("max_added", max_added), ("max_removed", max_removed), ("max_changed", max_changed)):
+            _check_share(source, name, threshold, share)
+        if max_changed is not None and not keys and latest is None:
+            raise DeclarationError(f"{source}: table {name} has max_changed and no keys, so no row of it is ever the changed one of another", hint="use max_added and max_removed")
         set_field = object.__setattr__
         set_field(self, "name", name)
         set_field(self, "keys", keys)
         set_field(self, "fold", fold)
         set_field(self, "latest", latest)
         set_field(self, "checks", checks)
+        set_field(self, "thresholds", Thresholds(max_added, max_removed, max_changed))
         set_field(self, "source", source)
 
     @property
@@ -139,6 +166,14 @@ def _check_name(source: Source, what: str, name: object) -> None:
         raise DeclarationError(f"{source}: {name!r} is no name of a {what}", hint="use lower case letters, digits and underscores, a letter first")
     if name == REJECTS:
         raise DeclarationError(f"{source}: the name {REJECTS} belongs to the platform", hint=f"choose another name for the {what}")
+
+
+def _check_share(source: Source, table: str, threshold: str, share: object) -> None:
+    if share is None:
+        return
+    # True is a number to Python; NaN is between no two numbers, and would never be exceeded.
+    if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
+        raise DeclarationError(f"{source}: table {table} has {threshold}={share!r}, which is no share of its rows", hint=f"give a number from 0 to 1: {threshold}=0.05 is 5 %")
 
 
 def _words(source: Source, table: str, what: str, words: Sequence[str]) -> tuple[str, ...]:

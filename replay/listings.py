@@ -60,10 +60,11 @@ def history_listing(chapters: tuple[Chapter, ...]) -> Listing:
         "live_offsets",
         "candidate_offsets",
         "checks",
+        "differences",
         "hint",
         "accepted",
     )
-    wide = frozenset({"served_at", "live_build", "live_offsets", "candidate_offsets", "checks", "hint", "accepted"})
+    wide = frozenset({"served_at", "live_build", "live_offsets", "candidate_offsets", "checks", "differences", "hint", "accepted"})
     return Listing(columns, tuple(_chapter_row(chapter) for chapter in chapters), wide=wide)
 
 
@@ -121,6 +122,7 @@ def _state(build: BuildStatus) -> str:
 def _chapter_row(chapter: Chapter) -> tuple[Any, ...]:
     rollout, receipt, served = chapter.rollout, chapter.receipt, chapter.served
     checks = () if rollout.verified is None else rollout.verified.checks
+    differences = () if rollout.verified is None else rollout.verified.differences
     return (
         rollout.number,
         chapter.generation,
@@ -137,6 +139,7 @@ def _chapter_row(chapter: Chapter) -> tuple[Any, ...]:
         None if receipt is None or receipt.live_offsets is None else receipt.live_offsets.plain(),
         None if receipt is None else receipt.candidate_offsets.plain(),
         [{**asdict(check), "passed": check.passed} for check in checks],
+        [asdict(difference) for difference in differences],
         rollout.hint,
         rollout.accepted,
     )

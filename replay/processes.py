@@ -122,7 +122,9 @@ class Processes:
             return None
         if self._verification_deaths.get(rollout, 0) >= _VERIFICATION_DEATHS:
             return f"the verification died {_VERIFICATION_DEATHS} times"
-        command = _python("replay.verify", "--root", self._settings.root_url, "--rollout", str(rollout), "--lease-seconds", str(self._settings.rollout.lease_seconds))
+        settings = self._settings
+        where = ("--project", str(settings.project), "--root", settings.root_url, "--bootstrap", self._bootstrap_servers)
+        command = _python("replay.verify", *where, "--rollout", str(rollout))
         self._verifications[rollout] = self._start(command, "verification", f"the verification of rollout {rollout}")
         return None
 

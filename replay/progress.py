@@ -13,6 +13,7 @@ from rich.text import Text
 from kappa.errors import Conflict, KappaError, VerificationFailed
 from kappa.journal import Verified
 from kappa.offsets import Offsets
+from replay.diff_listing import count_line, difference_line, differing
 from replay.follow import Progress
 from replay.rollout import Phase, Rollout
 
@@ -142,4 +143,7 @@ def _verified(verified: Verified) -> list[str]:
     for check in verified.checks:
         found = f"could not be run: {check.error}" if check.failing is None else f"{check.failing:,} of {check.rows:,} rows fail" if check.failing else f"{check.rows:,} rows pass"
         lines.append(f"  {check.table}: {check.condition}: {found}")
+    lines.extend(f"  {difference_line(difference)}" for difference in verified.differences)
+    lines.extend(f"  {count_line(count)}" for count in differing(verified.counts))
+    lines.extend(f"  topic {topic} is not the same for both builds: what comes from it is not comparable" for topic in verified.incomparable_topics)
     return lines

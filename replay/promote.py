@@ -84,6 +84,7 @@ def _served(sight: Sight, candidate: Frontier, live: Frontier | None) -> Served:
     # The promise to readers, checked where it is written whatever was decided before (a partition not named counts as 0).
     if live is not None and not reaches(candidate.offsets, live.offsets, sight.comparable):
         raise Broken(f"build {rollout.build} at {candidate.offsets} may not follow build {live.build} at {live.offsets}: readers would go back")
+    verified = rollout.verified
     receipt = Receipt(
         pipeline=rollout.pipeline,
         build=rollout.build,
@@ -91,8 +92,11 @@ def _served(sight: Sight, candidate: Frontier, live: Frontier | None) -> Served:
         candidate_offsets=candidate.offsets,
         live_build=None if live is None else live.build,
         live_offsets=None if live is None else live.offsets,
-        checks=() if rollout.verified is None else rollout.verified.checks,
+        checks=() if verified is None else verified.checks,
         reasons=rollout.reasons,
         first=live is None,
+        differences=() if verified is None else verified.differences,
+        counts=() if verified is None else verified.counts,
+        incomparable_topics=() if verified is None else verified.incomparable_topics,
     )
     return Served(rollout.number, state.generation + 1, {**state.serving, rollout.pipeline: rollout.build}, receipt)

@@ -1,8 +1,10 @@
-"""Verification: the declared checks of a candidate, run by DuckDB on exactly what one of its frontiers shows.
+"""Verification: a candidate's declared checks, and how its rows differ from those of the live build at equal offsets.
 
-As a program (`python -m replay.verify --root ROOT --rollout N`) it verifies one rollout and appends the verdict; the
-supervisor runs it in a process of its own, so that a check which takes all memory takes nobody else's. It changes
-nothing but the journal. Alignment with the live build and the diff of rows are not part of it yet.
+Where a build serves already, both run at the newest alignment of the candidate with it, and the thresholds of the tables
+judge the differences; the first build of a pipeline is checked at its newest frontier. As a program (`python -m
+replay.verify --rollout N ...`) it verifies one rollout and appends the verdict; the supervisor runs it in a process of
+its own, so that what it takes is bounded. It changes nothing but the journal. Only a verdict that was reached passes.
+Read next: diff.py, thresholds.py.
 """
 
 from __future__ import annotations
@@ -10,38 +12,97 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from kappa.build import Birth
-from kappa.errors import ExitCode, KappaError, UsageError
+from kappa.build import Birth, TableBirth
+from kappa.errors import Conflict, ExitCode, KappaError, Unreachable, UsageError
+from kappa.frontier import Frontiers
 from kappa.journal import Check, Failed, Journal, Verified
+from kappa.log.client import Log
+from kappa.offsets import Offsets
+from kappa.settings import load_settings
 from kappa.store import Store
+from replay.pairs import aligned_pair, compare_pair
 from replay.rollout import Phase, Rollout, fold
-from serving.catalog import pin_build
-from serving.query import Reader, connect
+from replay.thresholds import exceeded, unmeasured
+from replay.unsettled import KeyLog
+from serving.catalog import PinnedSnapshot, pin_build, pin_pair
+from serving.query import Limits, Reader, connect
 
 
-def verify(store: Store, rollout: Rollout, *, lease_seconds: float) -> Verified:
-    """The verdict on a candidate at its newest frontier, which is kept pinned meanwhile.
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What a verification stands on: leases, limits of its queries, and the log (None: no broker is asked)."""
 
-    Raises Conflict where the lease did not hold until the end.
+    lease_seconds: float
+    limits: Limits | None = None
+    log: KeyLog | None = None
+
+
+def verify(store: Store, rollout: Rollout, live: str | None, means: Means) -> Verified:
+    """The verdict on a candidate, beside the build that serves its pipeline now, if one does.
+
+    What is looked at is kept pinned meanwhile; raises Conflict where it was not until the end.
     """
-    with pin_build(store, rollout.build, lease_seconds=lease_seconds) as pinned:
-        snapshot = pinned.snapshot
-        offsets = snapshot.frontiers[rollout.build].offsets
+    if live is None:
+        with pin_build(store, rollout.build, lease_seconds=means.lease_seconds) as pinned:
+            checked = _checked(store, pinned, rollout, means)
+            pinned.confirm()
+        return _judged(checked, ())
+    pair = aligned_pair(store, live, rollout.build)
+    if pair is None:
+        return _never_compared(store, rollout, live, f"build {rollout.build} was not aligned with build {live}, which serves")
+    with ExitStack() as kept:
         try:
-            with connect(snapshot, store) as reader:
-                checks = tuple(_run_checks(reader, snapshot.births[rollout.build]))
-        except UsageError as error:
-            # A view of the pipeline that its own tables do not bear: readers would see that error.
-            return Verified(rollout.number, "inconclusive", offsets, reason=error.message)
-        pinned.confirm()
-    failed = next((check for check in checks if check.failing), None)
-    if failed is not None:
-        return Verified(rollout.number, "failed", offsets, checks, f"{failed.failing} of {failed.rows} rows of table {failed.table} do not satisfy: {failed.condition}")
-    not_run = next((check for check in checks if check.failing is None), None)
-    if not_run is not None:
-        return Verified(rollout.number, "inconclusive", offsets, checks, f"a check of table {not_run.table} could not be run: {not_run.condition}: {not_run.error}")
-    return Verified(rollout.number, "passed", offsets, checks)
+            pinned = kept.enter_context(pin_pair(store, pair.before, pair.after, alignment_lease=pair.lease, lease_seconds=means.lease_seconds))
+        except Conflict as error:
+            return _never_compared(store, rollout, live, error.message)
+        checked = _checked(store, pinned, rollout, means)
+        try:
+            found = compare_pair(store, pair, pinned, log=means.log, limits=means.limits)
+        except Unreachable:
+            # Nothing is known of the rows; a broker that comes back tells, to the next process.
+            raise
+        except KappaError as error:
+            return replace(checked, verdict="inconclusive", reason=f"it could not be compared with build {live}: {error.message}", live_build=live)
+    seen = replace(checked, live_build=live, differences=found.differences, counts=found.counts, incomparable_topics=found.incomparable_topics)
+    return _judged(seen, pinned.snapshot.births[rollout.build].tables)
+
+
+def _checked(store: Store, pinned: PinnedSnapshot, rollout: Rollout, means: Means) -> Verified:
+    """What the checks find. No verdict yet, but where they could not be run at all."""
+    snapshot = pinned.snapshot
+    offsets = snapshot.frontiers[rollout.build].offsets
+    try:
+        with connect(snapshot, store, limits=means.limits) as reader:
+            return Verified(rollout.number, "passed", offsets, tuple(_run_checks(reader, snapshot.births[rollout.build])))
+    except UsageError as error:
+        # A view of the pipeline that its own tables do not bear: readers would see that error.
+        return Verified(rollout.number, "inconclusive", offsets, reason=error.message)
+
+
+def _judged(seen: Verified, tables: Iterable[TableBirth]) -> Verified:
+    """The verdict: a check that fails or a threshold that is exceeded beats what could not be told, and that beats a pass. Pure."""
+    tables = tuple(tables)
+    failed = [
+        *(f"{check.failing} of {check.rows} rows of table {check.table} do not satisfy: {check.condition}" for check in seen.checks if check.failing),
+        *exceeded(seen.differences, tables),
+    ]
+    if failed:
+        return replace(seen, verdict="failed", reason="; ".join(failed))
+    untold = [
+        *([seen.reason] if seen.reason else []),
+        *(f"a check of table {check.table} could not be run: {check.condition}: {check.error}" for check in seen.checks if check.failing is None),
+        *unmeasured(seen.differences, tables),
+    ]
+    return replace(seen, verdict="inconclusive", reason="; ".join(untold)) if untold else seen
+
+
+def _never_compared(store: Store, rollout: Rollout, live: str, reason: str) -> Verified:
+    newest = Frontiers(store, rollout.build).newest()
+    return Verified(rollout.number, "inconclusive", Offsets() if newest is None else newest.offsets, reason=reason, live_build=live)
 
 
 def _run_checks(reader: Reader, birth: Birth) -> Iterable[Check]:
@@ -57,8 +118,8 @@ def _run_checks(reader: Reader, birth: Birth) -> Iterable[Check]:
                 yield Check(table.name, condition, int(rows), int(failing))
 
 
-def ensure_verified(store: Store, number: int, *, lease_seconds: float) -> None:
-    """Verifies a rollout and appends the verdict, unless it has one or has ended meanwhile."""
+def ensure_verified(store: Store, number: int, means: Means) -> None:
+    """Verifies a rollout and appends the verdict, unless it has one or has ended meanwhile. Raises Unreachable where the broker is."""
     journal = Journal(store)
     verdict: Verified | Failed | None = None
     while True:
@@ -68,7 +129,9 @@ def ensure_verified(store: Store, number: int, *, lease_seconds: float) -> None:
             return
         if verdict is None:
             try:
-                verdict = verify(store, rollout, lease_seconds=lease_seconds)
+                verdict = verify(store, rollout, state.serving.get(rollout.pipeline), means)
+            except Unreachable:
+                raise
             except KappaError as error:
                 verdict = Failed(number, f"build {rollout.build} could not be verified: {error.message}", error.hint)
         # Refused where anything was appended meanwhile: then it may be that nobody waits for this verdict any more.
@@ -79,11 +142,18 @@ def ensure_verified(store: Store, number: int, *, lease_seconds: float) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="replay.verify", description="verifies the candidate of one rollout and appends the verdict")
-    parser.add_argument("--root", required=True)
+    for name in ("project", "root", "bootstrap"):
+        parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--rollout", type=int, required=True)
-    parser.add_argument("--lease-seconds", type=float, required=True)
     given = parser.parse_args(arguments)
-    ensure_verified(Store(given.root), given.rollout, lease_seconds=given.lease_seconds)
+    try:
+        settings = load_settings(Path(given.project), root=given.root)
+        store = Store(settings.root_url)
+        log = Log(given.bootstrap, settings.kafka.options)
+        ensure_verified(store, given.rollout, Means(settings.rollout.lease_seconds, Limits.of(settings.verify, store), log))
+    except KappaError as error:
+        print(f"{error.message}\n{error.hint}".strip(), file=sys.stderr, flush=True)
+        return int(error.exit_code)
     return ExitCode.OK
 
 

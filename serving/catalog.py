@@ -48,7 +48,7 @@ class PinnedSnapshot:
     """A snapshot whose versions are kept until it is closed, by a lease that renews itself."""
 
     def __init__(self, store: Store, snapshot: Snapshot, lease: Lease, *, lease_seconds: float, clock: Callable[[], float]) -> None:
-        """Made by `pin` and `pin_build`, which put the lease."""
+        """Made by `pin`, `pin_build` and `pin_pair`, which put the lease."""
         self.snapshot = snapshot
         self._store = store
         self._lease = lease
@@ -128,6 +128,43 @@ def pin_at(store: Store, when: Moment, *, lease_seconds: float, clock: Callable[
         pinned.close()
 
 
+@contextmanager
+def pin_pair(
+    store: Store, before: Frontier, after: Frontier, *, alignment_lease: str | None, lease_seconds: float, clock: Callable[[], float] = time.time
+) -> Iterator[PinnedSnapshot]:
+    """Pins a frontier each of two builds of one pipeline, to compare them; the snapshot serves `after`, as if it served alone.
+
+    They are kept already by the lease of an alignment, or, where that is None, by the floors: a lease of its own is put
+    first, and only then it is looked whether they still are (law 11). Raises Conflict where they are not.
+    """
+    frontiers = {each.build: each for each in (before, after)}
+    births = {build: read_birth(store, build) for build in frontiers}
+    snapshot = Snapshot(0, {births[after.build].pipeline: after.build}, frontiers, births)
+    lease = _lease(snapshot, clock() + lease_seconds)
+    ensure_lease(store, lease)
+    try:
+        if alignment_lease is not None:
+            theirs = read_lease(store, alignment_lease)
+            # One that is alive now was so when any collection listed the leases before ours was there.
+            kept = theirs is not None and clock() < theirs.expires_at
+        else:
+            kept = not _let_go(store, snapshot)
+    except BaseException:
+        ensure_released(store, lease.id)
+        raise
+    if not kept:
+        ensure_released(store, lease.id)
+        raise Conflict(
+            f"what build {after.build} and build {before.build} held at {after.offsets} is not kept any more",
+            hint=f"to have them aligned and compared again: kappa verify {births[after.build].pipeline}",
+        )
+    pinned = PinnedSnapshot(store, snapshot, lease, lease_seconds=lease_seconds, clock=clock)
+    try:
+        yield pinned
+    finally:
+        pinned.close()
+
+
 @dataclass(frozen=True, slots=True)
 class _Look:
     """What was seen, and how to see whether it still holds for a reader who leases it now."""
@@ -139,8 +176,7 @@ class _Look:
 def _pinned(store: Store, look: Callable[[], _Look], *, lease_seconds: float, clock: Callable[[], float]) -> PinnedSnapshot:
     for _ in range(_ATTEMPTS):
         seen = look()
-        pins = {build: Pin(frontier.number, frontier.versions) for build, frontier in seen.snapshot.frontiers.items()}
-        lease = Lease(pid=os.getpid(), by=whoami(), expires_at=clock() + lease_seconds, pins=pins)
+        lease = _lease(seen.snapshot, clock() + lease_seconds)
         ensure_lease(store, lease)
         try:
             if not seen.overtaken():
@@ -150,6 +186,11 @@ def _pinned(store: Store, look: Callable[[], _Look], *, lease_seconds: float, cl
             raise
         ensure_released(store, lease.id)
     raise Conflict(f"what is served changed {_ATTEMPTS} times while it was being looked at", hint="see kappa history for who keeps switching it; then ask again")
+
+
+def _lease(snapshot: Snapshot, expires_at: float) -> Lease:
+    pins = {build: Pin(frontier.number, frontier.versions) for build, frontier in snapshot.frontiers.items()}
+    return Lease(pid=os.getpid(), by=whoami(), expires_at=expires_at, pins=pins)
 
 
 def _look(store: Store) -> _Look:

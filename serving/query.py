@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import functools
 import re
+import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import duckdb
 
@@ -26,6 +28,10 @@ from kappa.store import Store
 from kappa.table import REJECTS
 from serving.catalog import Snapshot, pin, pin_at
 from serving.past import Moment
+from serving.spill import make_spill_folder
+
+if TYPE_CHECKING:
+    from kappa.settings import VerifySettings
 
 _Found = TypeVar("_Found")
 
@@ -40,6 +46,21 @@ _SPELLINGS = {"string": "varchar", "binary": "blob", "timestamp": "timestamptz",
 # What is not the query's fault; everything else that DuckDB says about a query is.
 _NOT_THE_USERS = (duckdb.IOException, duckdb.InternalException, duckdb.FatalException, duckdb.OutOfMemoryException, duckdb.ConnectionException)
 _ONE_SELECT = "give one query that reads, such as: select * from page_hits limit 10"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a reader may take. `memory` and `size` as in settings (`1g`); what does not fit in memory is spilled below `folder`."""
+
+    memory: str
+    threads: int
+    folder: Path
+    size: str
+
+    @classmethod
+    def of(cls, settings: VerifySettings, store: Store) -> Self:
+        """The limits that the settings of a project set."""
+        return cls(settings.memory, settings.threads, store.path(settings.temp), settings.temp_size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +121,13 @@ def ask(store: Store, question: Callable[[Reader, Snapshot], _Found], *, when: M
             return found
 
 
-def connect(snapshot: Snapshot, store: Store) -> Reader:
+def connect(snapshot: Snapshot, store: Store, *, limits: Limits | None = None) -> Reader:
     """A reader of one snapshot, which is to be kept pinned meanwhile.
 
     Raises UsageError where a pipeline's view cannot be bound to its tables, naming it.
     """
-    reader = Reader(duckdb.connect(":memory:"), served=bool(snapshot.serving))
+    reader = open_reader(limits, served=bool(snapshot.serving))
     try:
-        reader.command("set TimeZone = 'UTC'")
         for pipeline, build in sorted(snapshot.serving.items()):
             _ensure_schema(reader, pipeline, snapshot.births[build], snapshot.frontiers[build].versions, store)
         _ensure_public_names(reader, {pipeline: snapshot.births[build] for pipeline, build in sorted(snapshot.serving.items())})
@@ -117,21 +137,42 @@ def connect(snapshot: Snapshot, store: Store) -> Reader:
     return reader
 
 
-class Reader:
-    """A DuckDB in memory that holds nothing but views; one thread at a time."""
+def open_reader(limits: Limits | None, *, served: bool) -> Reader:
+    """A reader of nothing yet; its queries take no more than the limits. `served`: something is there to be read."""
+    folder = None if limits is None else make_spill_folder(limits.folder)
+    reader = Reader(duckdb.connect(":memory:"), served=served, folder=folder)
+    try:
+        reader.command("set TimeZone = 'UTC'")
+        if limits is not None and folder is not None:
+            reader.command(f"set memory_limit = {_text(limits.memory)}")
+            reader.command(f"set temp_directory = {_text(str(folder))}")
+            reader.command(f"set max_temp_directory_size = {_text(limits.size)}")
+            # Rows in no order take far less memory; what needs an order says so.
+            reader.command("set preserve_insertion_order = false")
+            if limits.threads:
+                reader.command(f"set threads = {limits.threads}")
+    except BaseException:
+        reader.close()
+        raise
+    return reader
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, *, served: bool) -> None:
-        """Made by `connect`."""
+
+class Reader:
+    """A DuckDB in memory that holds views over files, and what a comparison puts beside them; one thread at a time."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, *, served: bool, folder: Path | None = None) -> None:
+        """Made by `open_reader`; `folder` is its own, for what it spills."""
         self._connection = connection
         self._served = served
+        self._folder = folder
 
     def rows(self, sql: str) -> Rows:
         """The rows of one query. Raises UsageError where it is not one that reads, or cannot be meant."""
         return self._asked(lambda: self._rows(sql))
 
-    def command(self, sql: str) -> None:
-        """Runs what `connect` needs to make the views."""
-        self._asked(lambda: self._connection.execute(sql))
+    def command(self, sql: str, values: Sequence[object] = ()) -> None:
+        """Runs what it takes to make the views; `values` are those of its question marks."""
+        self._asked(lambda: self._connection.execute(sql, list(values)))
 
     def only_select(self, sql: str) -> str:
         """The text of the one query in `sql`. Raises UsageError where it is none, several, or one that writes."""
@@ -154,6 +195,8 @@ class Reader:
     def close(self) -> None:
         """Gives memory and files back."""
         self._connection.close()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def __enter__(self) -> Self:
         """Itself."""
@@ -173,6 +216,12 @@ class Reader:
             return question()
         except duckdb.Error as error:
             raise _explained(error, served=self._served) from error
+        except RuntimeError as error:
+            # How DuckDB tells of a Ctrl-C that came while it was at work; its threads go on until they are told to end.
+            if str(error) != "Query interrupted":
+                raise
+            self._connection.interrupt()
+            raise KeyboardInterrupt from error
 
 
 def _ensure_schema(reader: Reader, pipeline: str, birth: Birth, versions: Mapping[str, int], store: Store) -> None:

@@ -152,6 +152,8 @@ def pretend_up(store: Store) -> None:
         (["query", "select 1", "--at", "2020-01-01T00:00Z"], 2, "nothing was served yet at 2020-01-01", "kappa deploy"),
         (["query", "select 1", "--at-generation", "3"], 2, "there is no generation 3", "kappa deploy"),
         (["query", "select 1", "--at-generation", "3", "--at", "2020-01-01T00:00Z"], 2, "both a generation and a time", "leave --at"),
+        (["diff", "web"], 2, "no pipeline web is served", "kappa deploy"),
+        (["diff", "web", "web-1", "web-2", "--sample", "-1"], 2, "--sample", "kappa diff --help"),
         (["rejects", "web"], 2, "no pipeline web is served", "kappa deploy"),
     ],
 )
@@ -189,7 +191,7 @@ def test_help_is_an_answer(kappa: Kappa) -> None:
         command in ended.out
         for command in (
             *("up", "down", "topics", "produce", "plan", "deploy", "replay", "status", "undo", "stage", "wait", "verify", "promote"),
-            *("abandon", "history", "show", "logs", "rejects", "query", "tables", "gc"),
+            *("abandon", "history", "show", "diff", "logs", "rejects", "query", "tables", "gc"),
         )
     )
 

@@ -11,6 +11,7 @@ from kappa import Fold, Table, Topic, View, count, max_, min_, pipeline, sum_
 from kappa.columns import parse_columns, parse_type
 from kappa.errors import DeclarationError
 from kappa.shape import table_births
+from kappa.table import Thresholds
 
 HITS = Topic("web.hits", partitions=4, key="visitor", event="id string not null, visitor string, n int, price decimal(20,2), x double, tags array<string>")
 PAGES = Topic("web.pages", kind="compacted", key="page", event="page string not null, title string")
@@ -45,6 +46,12 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     ("no fold", lambda: Table("t", keys=("id",), fold={"n": "count"}), "no fold"),  # type: ignore[dict-item]  # the mistake under test
     ("latest and keys", lambda: Table("t", keys=("id",), latest=PAGES), "both latest and keys"),
     ("latest of no key", lambda: Table("t", latest=Topic("a", event="x int")), "has no key"),
+    ("a share beyond 1", lambda: Table("t", keys=("id",), fold={"n": count()}, max_changed=5), "max_changed=5, which is no share"),
+    ("a share below 0", lambda: Table("t", max_removed=-0.1), "max_removed=-0.1, which is no share"),
+    ("a share that is no number", lambda: Table("t", max_added="5%"), "max_added='5%', which is no share"),  # type: ignore[arg-type]  # the mistake under test
+    ("a share that is not a number", lambda: Table("t", max_added=float("nan")), "max_added=nan, which is no share"),
+    ("a share that is true", lambda: Table("t", max_added=True), "max_added=True, which is no share"),
+    ("changed rows without keys", lambda: Table("t", max_changed=0.1), "max_changed and no keys"),
     ("view", lambda: View("v", " "), "no query"),
     ("no topic", lambda: declared(reads={}), "reads no topic"),
     ("no table", lambda: declared(writes=[]), "writes no table"),
@@ -115,3 +122,12 @@ def test_a_latest_table_hides_its_order_and_its_tombstones() -> None:
 
     assert [name for name, _ in latest.columns if name.startswith("_")] == ["_log_time", "_partition", "_offset", "_deleted"]
     assert [name for name, _ in latest.served] == [column.name for column in HITS.columns]
+
+
+def test_thresholds_are_part_of_the_birth_of_every_kind_of_table() -> None:
+    tables = [Table("t", max_added=0), Table("k", keys=("id",), fold={"rows": count()}, max_changed=0.05), Table("p", latest=PAGES, max_removed=1)]
+    made = declared(reads={"hits": HITS, "pages": PAGES}, writes=tables)
+
+    births = table_births(made, {"t": OUTPUT, "k": OUTPUT})
+
+    assert [birth.thresholds for birth in births] == [Thresholds(max_added=0), Thresholds(max_changed=0.05), Thresholds(max_removed=1), Thresholds()]

@@ -279,6 +279,10 @@ def test_how_kafka_keeps_a_topic_is_not() -> None:
     assert declared(topic=Topic("hits", event="id string, n int", config={"retention.ms": "-1"})) == declared()
 
 
+def test_thresholds_are_not_for_they_are_no_reason_to_replay_what_serves() -> None:
+    assert declared(tables=[Table("t", keys=("id",), fold={"n": count()}, max_changed=0.05, max_added=0, max_removed=1)]) == declared()
+
+
 NAMES = tuple("abcdef")
 
 

@@ -239,6 +239,12 @@ class Log:
         finally:
             consumer.close()
 
+    def keys(self, topic: str, start: Offsets) -> Iterator[bytes]:
+        """The keys of a topic's committed records from `start` to the end that it has now, one for each record."""
+        # Where the log begins later by now, a consumer that is sent to a place before it would go to the end instead.
+        start = start.only({topic}).highest(self.beginning([topic]))
+        return (record.key for record in self.records([topic], start, self.end([topic])) if record.key is not None)
+
     def wait_until_ready(self, patience_seconds: float) -> bool:
         """True as soon as the cluster answers a question; False where it does not within the time."""
         try:

@@ -8,6 +8,7 @@ import time
 
 import pytest
 from confluent_kafka import Producer as KafkaProducer
+from confluent_kafka import TopicPartition
 
 from kappa.errors import Conflict, KappaError, Unreachable, UsageError
 from kappa.log.client import Log, ProducedRecord, Record
@@ -189,6 +190,27 @@ def test_reading_takes_the_start_and_leaves_the_end(log, topic_name, start, end,
     log.produce((ProducedRecord(b"%d" % n) for n in range(4)), topic_name)
 
     assert values(log, topic_name, Offsets({topic_name: {0: start}}), Offsets({topic_name: {0: end}})) == expected
+
+
+def test_keys_are_read_from_an_offset_to_the_end_tombstones_too(log, topic_name):
+    log.create(a_topic(topic_name, partitions=2, kind="compacted", key="id"))
+    log.produce([ProducedRecord(b"%d" % n, key=b"k%d" % n, partition=n % 2) for n in range(4)], topic_name)
+    log.produce([ProducedRecord(None, key=b"k0", partition=0), ProducedRecord(b"9", key=b"\xff", partition=1)], topic_name)
+
+    assert sorted(log.keys(topic_name, Offsets({topic_name: {0: 1, 1: 2}}))) == [b"k0", b"k2", b"\xff"]
+    # A partition that is not named counts as 0.
+    assert sorted(log.keys(topic_name, Offsets({topic_name: {0: 3}}))) == [b"k1", b"k3", b"\xff"]
+    assert list(log.keys(topic_name, log.end([topic_name]))) == []
+
+
+def test_keys_are_read_from_where_the_log_begins_where_that_is_later(log, topic_name):
+    log.create(a_topic(topic_name, config={"retention.ms": "-1"}))
+    log.produce([ProducedRecord(b"%d" % n, key=b"k%d" % n) for n in range(4)], topic_name)
+    deleted = log._admin.delete_records([TopicPartition(topic_name, 0, 2)])
+    for future in deleted.values():
+        future.result(20)
+
+    assert list(log.keys(topic_name, Offsets())) == [b"k2", b"k3"]
 
 
 def test_a_topic_that_is_not_there_is_named(log, topic_name):

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from journals import at, staged
+from twins import align
 
 from kappa.alignment import Alignments
 from kappa.build import Birth, TableBirth, TopicBirth, put_birth, read_birth, table_path
@@ -32,7 +33,7 @@ from replay.controller import Controller
 from replay.follow import follow
 from replay.intents import abandon, ask_promote, ask_undo, ask_verify
 from replay.rollout import Phase, Rollout, State
-from replay.verify import ensure_verified
+from replay.verify import Means, ensure_verified
 
 HOUR = 3600.0
 SCHEMA = pa.schema([("carrier", pa.string()), ("flights", pa.int64())])
@@ -95,7 +96,12 @@ class Platform:
             assert aligner.put(aim, candidate)
 
     def ensure_verifying(self, rollout: int) -> str | None:
-        ensure_verified(self.store, rollout, lease_seconds=60)
+        live, candidate = self.controller.state.serving.get("flights"), self.controller.state.rollout(rollout).build
+        # The candidate's job has aligned it by now, and keeps it so until the verdict.
+        kept = None if live is None else align(self.store, candidate, live, topics=["flights"])
+        ensure_verified(self.store, rollout, Means(lease_seconds=60))
+        if kept is not None:
+            ensure_released(self.store, kept.id)
         return None
 
     def stage(self, build: str, *, checks: tuple[str, ...] = (), views: dict[str, str] | None = None, auto_promote: bool = True) -> None:

@@ -10,11 +10,17 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
+from journals import served, staged, verified
+from twins import align, folded, make_build
 
-from kappa.journal import now
+from kappa.journal import CaughtUp, Journal, now
+from kappa.offsets import Offsets
 from kappa.process import ensure_session_gone, process_id
+from kappa.settings import load_settings
 from kappa.stopped import Stopped
-from replay.processes import Course, after_death, open_log
+from kappa.store import Store
+from replay.processes import Course, Processes, after_death, open_log
+from replay.rollout import fold
 
 
 @given(st.lists(st.floats(0, 59), min_size=2, max_size=30))
@@ -41,6 +47,31 @@ def test_a_death_forgets_neither_the_leg_nor_why_it_stopped() -> None:
     after = after_death(course, ran_seconds=1.0, now=0.0)
 
     assert (after.caught_up, after.stopped) == (course.caught_up, course.stopped)
+
+
+def test_a_verification_runs_in_a_process_of_its_own_with_the_projects_settings(tmp_path: Path) -> None:
+    (tmp_path / "kappa.toml").write_text('[verify]\nmemory = "200m"\ntemp = "spilled"\n')
+    settings = load_settings(tmp_path)
+    store = Store(settings.root_url)
+    for build, count in (("a", 1), ("b", 2)):
+        make_build(store, build, {folded(): [{"carrier": "UA", "on_time": count}]})
+    align(store, "b", "a")
+    journal = Journal(store)
+    for number, event in enumerate((staged("a"), CaughtUp(1, Offsets()), verified(1), served(1, 1, "a"), staged("b"), CaughtUp(5, Offsets())), start=1):
+        assert journal.append(number, event)
+    said: list[str] = []
+    processes = Processes(store, settings, say=said.append)
+
+    processes.ensure_jobs(frozenset(), "127.0.0.1:1")
+    assert processes.ensure_verifying(5) is None
+    while len(said) < 2:
+        processes.ensure_jobs(frozenset(), "127.0.0.1:1")
+
+    assert said[1].endswith("ended with exit code 0")
+    verdict = fold(journal.after(0)).rollout(5).verified
+    assert verdict is not None
+    assert (verdict.verdict, [difference.changed for difference in verdict.differences]) == ("passed", [1])
+    assert store.path("spilled").is_dir()
 
 
 def test_a_large_log_is_moved_aside_and_one_older_is_kept(tmp_path: Path) -> None:

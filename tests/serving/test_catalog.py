@@ -17,7 +17,7 @@ from kappa.journal import Held, Journal, Receipt, Served
 from kappa.lease import GRACE_SECONDS, Lease, Pin, ensure_lease, ensure_released, floor, live_leases, put_floor
 from kappa.offsets import Offsets
 from kappa.store import Store
-from serving.catalog import pin, pin_build
+from serving.catalog import pin, pin_build, pin_pair
 
 
 @pytest.fixture
@@ -215,6 +215,65 @@ def test_a_serving_build_without_a_frontier_is_damage(store: Store) -> None:
     with pytest.raises(Damaged, match="flights-1 has no frontier"), pin(store, lease_seconds=60):
         pass
     assert store.names("leases") == ()
+
+
+def two_published(store: Store) -> tuple[Frontier, Frontier]:
+    for build in ("flights-1", "flights-2"):
+        put_birth(store, born(build))
+    return publish(store, "flights-1", 5), publish(store, "flights-2", 5)
+
+
+def test_a_pair_is_pinned_by_one_lease_and_the_second_answers(store: Store) -> None:
+    before, after = two_published(store)
+
+    with pin_pair(store, before, after, alignment_lease=None, lease_seconds=60) as pinned:
+        assert pinned.snapshot.serving == {"flights": "flights-2"}
+        assert pinned.snapshot.frontiers == {"flights-1": before, "flights-2": after}
+        (lease,) = live_leases(store, 0.0)
+        assert lease.pins == {"flights-1": Pin(1, {"delays": 1}), "flights-2": Pin(1, {"delays": 1})}
+    assert live_leases(store, 0.0) == ()
+
+
+def test_a_pair_below_a_floor_is_kept_by_its_alignment_alone(store: Store) -> None:
+    before, after = two_published(store)
+    theirs = Lease(1, "the job", 100.0, {"flights-1": Pin(1, {"delays": 1})})
+    ensure_lease(store, theirs)
+    publish(store, "flights-1", 6)
+    collect(store, "flights-1", 50.0)
+
+    with pin_pair(store, before, after, alignment_lease=theirs.id, lease_seconds=60, clock=lambda: 50.0):
+        ensure_released(store, theirs.id)
+        collect(store, "flights-1", 50.0)
+        assert store.get("builds/flights-1/data/1") == b"5"
+    with pytest.raises(Conflict, match="not kept any more"), pin_pair(store, before, after, alignment_lease=None, lease_seconds=60, clock=lambda: 50.0):
+        pass
+
+
+@pytest.mark.parametrize("clock", [100.0, 105.0])
+def test_a_pair_is_not_pinned_by_an_alignment_that_has_ended_though_collection_still_keeps_it(store: Store, clock: float) -> None:
+    before, after = two_published(store)
+    ensure_lease(store, Lease(1, "the job", 100.0, {}, id="theirs"))
+
+    with pytest.raises(Conflict, match="kappa verify flights"), pin_pair(store, before, after, alignment_lease="theirs", lease_seconds=60, clock=lambda: clock):
+        pass
+
+    assert [lease.id for lease in live_leases(store, clock)] == ["theirs"]
+
+
+def test_an_alignment_that_ends_between_look_and_lease_pins_nothing(tmp_path: Path, store: Store) -> None:
+    before, after = two_published(store)
+    ensure_lease(store, Lease(1, "the job", 100.0, {"flights-1": Pin(1, {"delays": 1})}, id="theirs"))
+
+    def ends() -> None:
+        ensure_released(store, "theirs")
+        publish(store, "flights-1", 6)
+        collect(store, "flights-1", 0.0)
+
+    with pytest.raises(Conflict), pin_pair(Meddled(tmp_path / "röot", ends), before, after, alignment_lease="theirs", lease_seconds=60, clock=lambda: 0.0):
+        pass
+
+    assert store.get("builds/flights-1/data/1") is None
+    assert live_leases(store, 0.0) == ()
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

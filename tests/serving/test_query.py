@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import threading
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -22,7 +25,7 @@ from kappa.shape import LATEST_COLUMNS, REJECTS_BIRTH
 from kappa.store import Store
 from serving.catalog import Snapshot, pin_build
 from serving.past import AtGeneration, AtTime
-from serving.query import Answer, answer, connect, read
+from serving.query import Answer, Reader, answer, connect, read
 
 DELAYS = TableBirth("delays", (("carrier", "string"), ("flights", "bigint"), ("_state", "binary")), keys=("carrier",))
 PLANES = TableBirth("planes", (("tailnum", "string"), ("seats", "int"), *LATEST_COLUMNS), keys=("tailnum",), latest="planes")
@@ -299,6 +302,15 @@ def test_a_file_that_is_gone_while_the_lease_holds_is_an_error(platform: Platfor
         file.unlink()
     with pytest.raises(KappaError, match="could not be run"):
         platform.ask("from delays")
+
+
+def test_an_interrupt_ends_a_long_query_as_it_ends_anything_else(store: Store) -> None:
+    def interrupted(reader: Reader) -> None:
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        reader.rows("select count(*) from (select distinct hash(range) from range(40000000))")
+
+    with connect(Snapshot(0, {}, {}, {}), store) as reader, pytest.raises(KeyboardInterrupt):
+        interrupted(reader)
 
 
 def test_a_candidate_is_read_by_itself(platform: Platform) -> None:

@@ -1,0 +1,49 @@
+"""Two builds side by side: a reader with the tables of one as schema `before`, and of the other as schema `after`.
+
+Exactly the served rows of both, at the versions of two pinned frontiers; views are not there. Keys that are to be set aside
+are put beside them (law 5). Read next: replay/diff.py, which compares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+
+from kappa.build import Birth, table_path
+from kappa.delta import files
+from kappa.frontier import Frontier
+from kappa.store import Store
+from serving.query import Limits, Reader, open_reader, quoted, read_sql
+
+BEFORE = "before"
+AFTER = "after"
+# What one statement takes; the rest of a topic's keys lies in DuckDB, which spills.
+_BATCH = 20_000
+
+
+def connect_pair(store: Store, before: tuple[Birth, Frontier], after: tuple[Birth, Frontier], *, limits: Limits | None) -> Reader:
+    """A reader of two builds, both of which are to be kept pinned meanwhile."""
+    reader = open_reader(limits, served=True)
+    try:
+        for schema, (birth, frontier) in ((BEFORE, before), (AFTER, after)):
+            reader.command(f"create schema {quoted(schema)}")
+            for table in birth.tables:
+                paths = files(table_path(store, birth.build, table.name), frontier.versions[table.name])
+                reader.command(f"create view {quoted(schema)}.{quoted(table.name)} as {read_sql(table, paths)}")
+    except BaseException:
+        reader.close()
+        raise
+    return reader
+
+
+def put_keys(reader: Reader, name: str, keys: Iterable[str]) -> int:
+    """Makes a table of that name, in place of any before, with one column, `key`; gives how many distinct keys it has."""
+    staged = quoted(f"{name}_all")
+    reader.command(f"create or replace temp table {staged} (key varchar)")
+    keys = iter(keys)
+    # A key that is written all the time comes again and again; most of that ends here.
+    while batch := set(islice(keys, _BATCH)):
+        reader.command(f"insert into {staged} select unnest(?::varchar[])", [sorted(batch)])
+    reader.command(f"create or replace temp table {quoted(name)} as select distinct key from {staged}")
+    reader.command(f"drop table {staged}")
+    return int(reader.rows(f"select count(*) from {quoted(name)}").rows[0][0])

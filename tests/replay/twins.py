@@ -1,0 +1,106 @@
+"""Two builds of one pipeline on disk, made by hand: births, Delta tables and frontiers, with defaults for all but the point of a test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from kappa.alignment import Alignment, Alignments
+from kappa.arrow import arrow_schema
+from kappa.build import Birth, TableBirth, TopicBirth, put_birth, table_path
+from kappa.frontier import Frontier, Frontiers, Tally
+from kappa.lease import Lease, Pin, ensure_lease
+from kappa.offsets import Offsets
+from kappa.shape import LATEST_COLUMNS, REJECTS_BIRTH
+from kappa.store import Store
+from kappa.table import Thresholds
+from replay.diff import Comparison, Side, compare
+from serving.pair import connect_pair
+from serving.query import Limits
+
+Rows = Iterable[Mapping[str, Any]]
+FLIGHTS = TopicBirth("flights", "id-of-flights", "retained", 1)
+PLANES = TopicBirth("planes", "id-of-planes", "compacted", 1)
+BOTH = frozenset({"flights", "planes"})
+
+
+def folded(name: str = "delays", columns: str = "carrier string, on_time bigint", *, keys: tuple[str, ...] = ("carrier",), **thresholds: float) -> TableBirth:
+    return TableBirth(
+        name, _columns(columns), keys=keys, fold={column: ("sum", column) for column, _ in _columns(columns) if column not in keys}, thresholds=Thresholds(**thresholds)
+    )
+
+
+def appended(name: str = "departures", columns: str = "carrier string, delay int", **thresholds: float) -> TableBirth:
+    return TableBirth(name, _columns(columns), thresholds=Thresholds(**thresholds))
+
+
+def latest(name: str = "planes", columns: str = "tailnum string, seats int", *, topic: str = "planes", **thresholds: float) -> TableBirth:
+    (key, _), *_ = _columns(columns)
+    return TableBirth(name, (*_columns(columns), *LATEST_COLUMNS), keys=(key,), latest=topic, thresholds=Thresholds(**thresholds))
+
+
+def make_build(
+    store: Store,
+    build: str,
+    tables: Mapping[TableBirth, Rows],
+    *,
+    at: int = 10,
+    topics: tuple[TopicBirth, ...] = (FLIGHTS, PLANES),
+    tally: Tally | None = None,
+    rejects: Rows = (),
+) -> Side:
+    """Makes a build whose only frontier stands at one offset in every topic."""
+    contents = {**tables, REJECTS_BIRTH: rejects}
+    birth = Birth(build, "flights", f"version-of-{build}", {}, 1, {}, "flights", topics, tuple(contents), {}, {}, {}, "then", "ada")
+    put_birth(store, birth)
+    for table, rows in contents.items():
+        write_deltalake(table_path(store, build, table.name), pa.Table.from_pylist([dict(row) for row in rows], arrow_schema(table.columns)))
+    versions = {table.name: 0 for table in contents}
+    offsets = Offsets({topic.name: {0: at} for topic in topics})
+    frontier = Frontier(1, build, 1, offsets, versions, "then", tally={} if tally is None else {"flights": {0: tally}})
+    Frontiers(store, build).publish(frontier)
+    return Side(birth, frontier)
+
+
+def align(store: Store, candidate: str, live: str, *, number: int = 1, expires_at: float = 1e12, lease: str = "of-the-alignment", topics: Iterable[str] = BOTH) -> Lease:
+    """An alignment of two builds at their newest frontiers, as the candidate's job puts it, with its lease."""
+    here, there = (Frontiers(store, build).newest() for build in (candidate, live))
+    assert here is not None
+    assert there is not None
+    kept = Lease(1, "the job", expires_at, {each.build: Pin(each.number, each.versions) for each in (here, there)}, id=lease)
+    ensure_lease(store, kept)
+    Alignments(store, candidate).put(Alignment(number, here, there, tuple(sorted(topics)), lease))
+    return kept
+
+
+def compared(
+    store: Store,
+    before: Side,
+    after: Side,
+    *,
+    comparable: frozenset[str] = BOTH,
+    unsettled: Iterable[str] | None = None,
+    samples: int = 0,
+    limits: Limits | None = None,
+    **only: Any,
+) -> Comparison:
+    with connect_pair(store, (before.birth, before.frontier), (after.birth, after.frontier), limits=limits) as reader:
+        return compare(reader, before, after, comparable=comparable, unsettled=lambda table: unsettled if table.latest else None, samples=samples, **only)
+
+
+def _columns(ddl: str) -> tuple[tuple[str, str], ...]:
+    # At a comma that is not inside a type.
+    parts, depth = [""], 0
+    for letter in ddl:
+        depth += (letter in "<(") - (letter in ">)")
+        if letter == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return tuple((name, kind) for name, _, kind in (part.strip().partition(" ") for part in parts))
+
+
+TableBirth.__hash__ = lambda self: hash(self.name)  # type: ignore[method-assign]
