@@ -12,13 +12,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from kappa.alignment import Alignments
-from kappa.build import read_birth
+from kappa.build import comparable_topics, read_birth
 from kappa.errors import Conflict, Damaged, UsageError
 from kappa.frontier import Frontier, Frontiers
 from kappa.offsets import Offsets
 from kappa.store import Store
 from replay.diff import Comparison, Side, compare
-from replay.promote import comparable_topics
 from replay.rollout import State
 from replay.unsettled import KeyLog, unsettled_keys
 from serving.catalog import PinnedSnapshot, pin_pair
