@@ -8,6 +8,7 @@ Protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md. Read next: 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -209,15 +210,18 @@ def unneeded(path: str, newest: int, pinned: Iterable[int], *, listed: dict[int,
     Raises Damaged where the newest version itself is not whole.
     """
     known = {} if listed is None else listed
-    kept = {newest: files(path, newest)} | {version: found for version in sorted(set(pinned)) if (found := _whole(path, version, known)) is not None}
+    # Names and not paths: in an hour of history there are thousands, and a slice waits meanwhile.
+    with os.scandir(path) as entries:
+        there = {entry.path for entry in entries if not entry.is_dir()}
+    kept = {newest: files(path, newest)} | {version: found for version in sorted(set(pinned)) if (found := _whole(path, version, there, known)) is not None}
     for version in known.keys() - kept.keys():
         del known[version]
-    lost = next((name for name in kept[newest] if not Path(name).exists()), None)
+    lost = next((name for name in kept[newest] if name not in there), None)
     if lost is not None:
         raise Damaged(f"file {lost} is gone, and the newest version of its table needs it", hint="kappa replay makes a new build of it")
     needed = {name for names in kept.values() for name in names}
-    data = [file for file in sorted(Path(path).iterdir()) if not file.is_dir() and str(_subject(file)) not in needed]
-    return (*data, *_unneeded_log(Path(path) / _LOG, kept))
+    data = [Path(name) for name in sorted(there) if name not in needed]
+    return (*(file for file in data if str(_subject(file)) not in needed), *_unneeded_log(Path(path) / _LOG, kept))
 
 
 def ensure_checkpointed(path: str, version: int) -> None:
@@ -226,12 +230,12 @@ def ensure_checkpointed(path: str, version: int) -> None:
         _told(_at(path, version).create_checkpoint, f"the log of {path} could not be checkpointed")
 
 
-def _whole(path: str, version: int, known: dict[int, tuple[str, ...]]) -> tuple[str, ...] | None:
+def _whole(path: str, version: int, there: set[str], known: dict[int, tuple[str, ...]]) -> tuple[str, ...] | None:
     try:
         found = known[version] if version in known else files(path, version)
     except Damaged:
         return None
-    if not all(Path(name).exists() for name in found):
+    if not there.issuperset(found):
         return None
     known[version] = found
     return found
@@ -243,12 +247,13 @@ def _subject(file: Path) -> Path:
 
 
 def _unneeded_log(log: Path, versions: Collection[int]) -> list[Path]:
-    numbered = [(int(found[1]), file) for file in sorted(log.iterdir()) if (found := _VERSION.match(_subject(file).name)) is not None]
-    checkpoints = sorted({number for number, file in numbered if _subject(file).name.endswith(".checkpoint.parquet")})
+    names = sorted(file.name for file in os.scandir(log))
+    numbered = [(int(found[1]), name) for name in names if (found := _VERSION.match(name.removeprefix("."))) is not None]
+    checkpoints = sorted({number for number, name in numbered if name.endswith(".checkpoint.parquet")})
     # Each version is read from the newest checkpoint that is not after it, or from the first commit.
-    spans = {(max((number for number in checkpoints if number <= version), default=0), version) for version in versions}
+    needed = {each for version in versions for each in range(max((number for number in checkpoints if number <= version), default=0), version + 1)}
     newest = max(versions)
-    return [file for number, file in numbered if number < newest and not any(begin <= number <= end for begin, end in spans)]
+    return [log / name for number, name in numbered if number < newest and number not in needed]
 
 
 def _properties(mark: Mark, guard: Guard | None) -> CommitProperties:

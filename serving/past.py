@@ -93,15 +93,12 @@ def frontier_shown(when: Moment, pipeline: str, generation: Generation, known: S
     """
     build = generation.serving[pipeline]
     shown = [*kept] if newest is None or (kept and kept[-1].frontier.number >= newest.number) else [*kept, Kept(newest)]
-    first, after = _stretch(pipeline, build, generation, known)
-    at_first, at_end = _at_generation(shown, first), None if after is None else _at_generation(shown, after)
-    # What the build showed before it began to serve, and since it no longer does, is none of this stretch.
-    of_stretch = [
-        each for each in shown if (at_first is None or each.frontier.number >= at_first.frontier.number) and (at_end is None or each.frontier.number <= at_end.frontier.number)
-    ]
+    at_first = _at_generation(shown, _began_to_serve(pipeline, build, generation, known))
+    # What the build showed before it began to serve this time is not meant, however late its job heard of the switch.
+    meant = [each for each in shown if at_first is None or each.frontier.number >= at_first.frontier.number]
     match when:
         case AtGeneration(number):
-            exact = _at_generation(of_stretch, number + 1)
+            exact = _at_generation(meant, number + 1)
             if exact is not None:
                 return exact.frontier
             if generation.end is None:
@@ -109,7 +106,7 @@ def frontier_shown(when: Moment, pipeline: str, generation: Generation, known: S
             time = generation.end
         case AtTime(time):
             pass
-    before = [each for each in of_stretch if each.since <= time]
+    before = [each for each in meant if each.since <= time]
     if not before:
         # Published in the moment between the switch and the job's hearing of it.
         return None if at_first is None else at_first.frontier
@@ -156,13 +153,11 @@ def _overlap(one: tuple[datetime, datetime | None], other: tuple[datetime, datet
     return (begin, end) if end is None or begin < end else None
 
 
-def _stretch(pipeline: str, build: str, generation: Generation, known: Sequence[Generation]) -> tuple[int, int | None]:
-    """The generation in which this build began to serve, before or at this one, and the one that replaced it (None: none yet)."""
-    others = [each.number for each in known if each.serving.get(pipeline) != build]
-    before = [number for number in others if number < generation.number]
-    after = [number for number in others if number > generation.number]
+def _began_to_serve(pipeline: str, build: str, generation: Generation, known: Sequence[Generation]) -> int:
+    """The generation from which on the build has served the pipeline, up to this one."""
+    before = [each.number for each in known if each.number < generation.number and each.serving.get(pipeline) != build]
     # Generations are numbered without gaps, from 1.
-    return (before[-1] + 1 if before else 1), (after[0] if after else None)
+    return before[-1] + 1 if before else 1
 
 
 def _at_generation(kept: Sequence[Kept], number: int) -> Kept | None:

@@ -46,6 +46,7 @@ class Past:
     serving: dict[str, str] = field(default_factory=dict)
     generation: int = 0
     records: int = 0
+    unheard: Record | None = None
     seen: list[tuple[float, int, dict[str, int]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -68,11 +69,18 @@ class Past:
         self.generation += 1
         self.serving[pipeline] = build
         record = self.record(Served(1, self.generation, dict(self.serving), Receipt(pipeline, build, "v", Offsets(), None, None)))
+        self.unheard = record
         if heard:
-            for each, keeper in self.keepers.items():
-                keeper.hear(record, self.shown[each])
+            self.hear_last()
         self.note()
         return self.generation
+
+    def hear_last(self) -> None:
+        for each, keeper in self.keepers.items():
+            assert self.unheard is not None
+            # A job that runs has looked around before.
+            keeper._begun = True
+            keeper.hear(self.unheard, self.shown[each])
 
     def record(self, event: Served | Retired) -> Record:
         self.records += 1
@@ -174,6 +182,24 @@ def test_a_job_that_has_not_heard_of_the_switch_yet_is_looked_back_at_all_the_sa
     past.switch("flights", "b", heard=False)
 
     assert past.numbers(AtGeneration(1)) == {"a": last_of_a}
+
+
+def test_what_a_build_showed_when_it_served_an_earlier_time_is_never_the_answer_for_a_later_one(past: Past) -> None:
+    """Its job may hear of the switch only after it has published once more."""
+    past.switch("flights", "a")
+    past.wait(10)
+    past.switch("flights", "b")
+    past.wait(10)
+    before = past.publish("a")
+    past.switch("flights", "a", heard=False)
+    past.now += 0.1
+    first = past.publish("a")
+    past.hear_last()
+    past.now += 10
+
+    assert first > before
+    assert past.numbers(at(1_020)) == {"a": first}
+    assert past.numbers(at(1_005)) == {"a": 1}
 
 
 def test_a_generation_tells_of_all_its_pipelines_at_one_moment(past: Past) -> None:
