@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kappa.build import Birth, TableBirth
+from kappa.build import Birth, TableBirth, comparable_topics, read_birth
 from kappa.errors import Conflict, ExitCode, KappaError, Unreachable, UsageError
 from kappa.frontier import Frontiers
 from kappa.journal import Check, Failed, Journal, Verified
@@ -46,11 +46,13 @@ def verify(store: Store, rollout: Rollout, live: str | None, means: Means) -> Ve
 
     What is looked at is kept pinned meanwhile; raises Conflict where it was not until the end.
     """
-    if live is None:
+    birth = read_birth(store, rollout.build)
+    # A live build that reads none of the same topics (they were made anew) has nothing to be compared at.
+    if live is None or not comparable_topics(birth, read_birth(store, live)):
         with pin_build(store, rollout.build, lease_seconds=means.lease_seconds) as pinned:
             checked = _checked(store, pinned, rollout, means)
             pinned.confirm()
-        return _judged(checked, ())
+        return _judged(checked if live is None else replace(checked, live_build=live, incomparable_topics=tuple(sorted(birth.topic_ids))), ())
     pair = aligned_pair(store, live, rollout.build)
     if pair is None:
         return _never_compared(store, rollout, live, f"build {rollout.build} was not aligned with build {live}, which serves")

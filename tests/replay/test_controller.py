@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from journals import at, staged
-from twins import align
 
 from kappa.alignment import Alignments
 from kappa.build import Birth, TableBirth, TopicBirth, put_birth, read_birth, table_path
@@ -96,17 +95,12 @@ class Platform:
             assert aligner.put(aim, candidate)
 
     def ensure_verifying(self, rollout: int) -> str | None:
-        live, candidate = self.controller.state.serving.get("flights"), self.controller.state.rollout(rollout).build
-        # The candidate's job has aligned it by now, and keeps it so until the verdict.
-        kept = None if live is None else align(self.store, candidate, live, topics=["flights"])
         ensure_verified(self.store, rollout, Means(lease_seconds=60))
-        if kept is not None:
-            ensure_released(self.store, kept.id)
         return None
 
     def stage(self, build: str, *, checks: tuple[str, ...] = (), views: dict[str, str] | None = None, auto_promote: bool = True) -> None:
         table = TableBirth("delays", (("carrier", "string"), ("flights", "bigint")), keys=("carrier",), checks=checks)
-        topics = (TopicBirth("flights", "id-of-flights", "retained", 1),)
+        topics = (TopicBirth("flights", self.topic_id, "retained", 1),)
         put_birth(self.store, Birth(build, "flights", "v", {}, 1, {}, "flights", topics, (table, REJECTS_BIRTH), views or {}, {"flights": {"0": 0}}, {}, "then", "ada"))
         rows = pa.table({"carrier": ["UA", "AA", None], "flights": [3, 0, None]}, schema=SCHEMA)
         write_deltalake(table_path(self.store, build, "delays"), rows)
@@ -242,6 +236,17 @@ def test_a_candidate_is_verified_at_a_frontier_of_the_live_build(platform: Platf
     assert alignment is not None
     assert (alignment.live.build, alignment.live.offsets, alignment.candidate.offsets) == ("a", at(10), at(10))
     assert platform.controller.state.rollouts[-1].caught_up == at(10)
+
+
+def test_a_candidate_that_shares_no_topic_with_the_live_build_is_checked_and_serves(platform: Platform) -> None:
+    platform.serve("a")
+    platform.topic_id = "id-of-the-new-one"
+    platform.serve("b")
+
+    assert platform.aligned == []
+    verified = platform.controller.state.rollouts[-1].verified
+    assert verified is not None
+    assert (verified.verdict, verified.live_build, verified.incomparable_topics) == ("passed", "a", ("flights",))
 
 
 def test_an_alignment_that_was_lost_is_made_again_before_anything_is_verified(platform: Platform) -> None:
