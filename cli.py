@@ -646,7 +646,8 @@ def _promoted(here: Here, pipelines: Iterable[str], timeout: float | None) -> No
     from replay.intents import ask_promote
 
     asked = [ask_promote(here.store, name).event for name in pipelines]
-    _all_told(lambda number: _follow(here, number, timeout), [event.rollout for event in asked if isinstance(event, PromoteAsked)])
+    # What happened up to the yes was told before it was asked for.
+    _all_told(lambda number: _follow(here, number, timeout, known=here.state().rollout(number)), [event.rollout for event in asked if isinstance(event, PromoteAsked)])
 
 
 def _all_told(act: Callable[[int], object], numbers: Iterable[int]) -> None:
@@ -677,7 +678,7 @@ def _agree(command: str, *, yes: bool, question: str = "go on?") -> None:
         raise ConsentNeeded("what serves was not changed", hint=f"to go on: kappa {command}")
 
 
-def _follow(here: Here, number: int, timeout: float | None, *, to_the_yes: bool = False) -> Rollout:
+def _follow(here: Here, number: int, timeout: float | None, *, to_the_yes: bool = False, known: Rollout | None = None) -> Rollout:
     """Tells a rollout's progress to its end, or until it waits for a yes. Raises what its end means where it does not serve."""
     from kappa.build import read_birth
     from replay.follow import follow
@@ -688,7 +689,7 @@ def _follow(here: Here, number: int, timeout: float | None, *, to_the_yes: bool 
     try:
         log = here.log()
         steps = follow(here.store, number, timeout=timeout, supervised=lambda: here.running is not None, until=lambda rollout: to_the_yes and rollout.waits)
-        ended = tell(steps, log.end(birth.topic_ids), _talk(), end_now=lambda: log.end(birth.topic_ids))
+        ended = tell(steps, log.end(birth.topic_ids), _talk(), known=known, end_now=lambda: log.end(birth.topic_ids))
     except KeyboardInterrupt:
         _say(f"rollout {number} goes on; kappa status -w shows it, kappa abandon {birth.pipeline} gives it up")
         raise

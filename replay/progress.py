@@ -23,19 +23,27 @@ _PLAIN_SECONDS = 10.0
 _LOG_END_SECONDS = 2.0
 
 
-def tell(steps: Iterable[Progress], end: Offsets, console: Console, *, end_now: Callable[[], Offsets] | None = None, clock: Callable[[], float] = time.monotonic) -> Rollout:
+def tell(
+    steps: Iterable[Progress],
+    end: Offsets,
+    console: Console,
+    *,
+    known: Rollout | None = None,
+    end_now: Callable[[], Offsets] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Rollout:
     """Tells a rollout's progress to its end, and gives the rollout as it ended.
 
     `end` is the log's end when the rollout was begun: what the share that is folded is of. `end_now` asks for the one of
-    now, for how far behind the live build is. On a terminal a few lines move; elsewhere there is one line every ten
+    now, for how far behind the live build is. What has happened to `known` was told before. On a terminal a few lines move; elsewhere there is one line every ten
     seconds, beside the news.
     """
-    last: Progress | None = None
+    last = known
     log_end = _LogEnd(end_now, clock)
     with _moving(console) as moving:
         due = clock() + _PLAIN_SECONDS
         for progress in steps:
-            for line in (said := news(None if last is None else last.rollout, progress.rollout)):
+            for line in (said := news(last, progress.rollout)):
                 console.print(line, markup=False, highlight=False, soft_wrap=True)
             lines = standing(progress, end, log_end.look() if progress.rollout.active else None)
             if moving is not None:
@@ -45,10 +53,10 @@ def tell(steps: Iterable[Progress], end: Offsets, console: Console, *, end_now: 
             elif progress.rollout.active and clock() >= due:
                 console.print("; ".join(lines), markup=False, highlight=False, soft_wrap=True)
                 due = clock() + _PLAIN_SECONDS
-            last = progress
+            last = progress.rollout
     if last is None:
         raise AssertionError("following gives at least what there is")
-    return last.rollout
+    return last
 
 
 def standing(progress: Progress, end: Offsets, log_end: Offsets | None) -> tuple[str, ...]:
