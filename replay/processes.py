@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kappa.alignment import Alignment, Alignments
 from kappa.build import folder
 from kappa.engine.legs import LegKind, has_tail
 from kappa.lock import is_held
@@ -50,13 +51,14 @@ class Course:
 
 @dataclass(slots=True)
 class _Child:
-    """A running process; `killed_at` is when patience with it ends."""
+    """A running process; `killed_at` is when patience with it ends. Of a job also what was there when it began."""
 
     process: subprocess.Popen[bytes]
     what: str
     begun_at: float
     leg: LegKind | None = None
     stopped_before: Stopped | None = None
+    last_alignment: Alignment | None = None
     killed_at: float | None = None
 
 
@@ -86,7 +88,7 @@ class Processes:
             code = job.process.poll()
             if code is not None:
                 self._reap_job(build, job, code)
-            elif build not in wanted or moved or (build in self._aligning and job.leg is LegKind.TAIL):
+            elif build not in wanted or moved or build in self._aligning:
                 self._end(job)
         for build in sorted(wanted - set(self._jobs)):
             course = self._courses.get(build, Course())
@@ -94,8 +96,11 @@ class Processes:
                 self._start_job(build)
 
     def ensure_aligned_again(self, build: str) -> None:
-        """Ends the build's tail, if it runs, and starts it again once the build was aligned."""
-        self._aligning.add(build)
+        """Ends the build's tail, if it runs, and starts it again by way of an alignment, unless one is on its way already."""
+        job = self._jobs.get(build)
+        last = Alignments(self._store, build).last()
+        if job is None or job.leg is not LegKind.ALIGNMENT or job.last_alignment != last:
+            self._aligning.add(build)
 
     def job_runs(self, build: str) -> bool:
         """True while a process of the build's job is there."""
@@ -146,15 +151,16 @@ class Processes:
         # The tail is written down by the tail's own process; between the end of the catch-up and that, only we know.
         tails = self._courses.get(build, Course()).caught_up or has_tail(self._store, build)
         leg = LegKind.CATCH_UP if not tails else LegKind.ALIGNMENT if build in self._aligning else LegKind.TAIL
-        priority = [] if leg is LegKind.TAIL else ["nice", "-n", str(_NICEST)]
+        priority = ["nice", "-n", str(_NICEST)] if leg is LegKind.CATCH_UP else []
         settings = self._settings
         job = _python(
             *("kappa.engine.job", "--project", str(settings.project), "--root", settings.root_url),
             *("--bootstrap", self._bootstrap_servers, "--build", build, "--leg", leg),
         )
-        stopped_before = read_stopped(self._store, build)
+        stopped_before, last_alignment = read_stopped(self._store, build), Alignments(self._store, build).last()
         self._jobs[build] = self._start([*priority, *job], build, f"the job of build {build} ({leg})")
-        self._jobs[build].leg, self._jobs[build].stopped_before = leg, stopped_before
+        self._jobs[build].leg, self._jobs[build].stopped_before, self._jobs[build].last_alignment = leg, stopped_before, last_alignment
+        self._aligning.discard(build)
 
     def _reap_verifications(self) -> None:
         for rollout, child in tuple(self._verifications.items()):
@@ -174,9 +180,8 @@ class Processes:
         match (job.killed_at is not None, code, job.leg):
             case (True, _, _):
                 course = replace(before, deaths=0, not_before=0.0)
-            case (False, 0, LegKind.CATCH_UP | LegKind.ALIGNMENT):
+            case (False, 0, LegKind.CATCH_UP):
                 course = Course(caught_up=True)
-                self._aligning.discard(build)
             case _ if news is not None:
                 course = replace(before, stopped=news)
             case _:

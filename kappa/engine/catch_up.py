@@ -1,9 +1,9 @@
 """The catch-up: bounded legs of large slices, planned before they begin, until what is left fits one batch of the tail.
 
-The last of them is the alignment, where the pipeline has a live build: no slice goes past what that one has published, and
-the last ends exactly there. Then the tail is written down; it is a process of its own, as this one has the lowest priority
-and cannot take a higher one. Where little is left from the start, no JVM is started at all. A candidate that tails already
-is aligned again by the same legs. Read next: engine/legs.py, engine/align.py, engine/tail.py.
+Where the pipeline has a live build, no slice goes past what that one has published. The rest is for the tail's process: this
+one has the lowest priority and cannot take a higher one. That process first takes the alignment, which ends exactly at a
+frontier of the live build, and then writes the tail down. A candidate that tails already is aligned again by the same legs.
+Where little is left from the start, no JVM is started here at all. Read next: engine/legs.py, engine/align.py, engine/tail.py.
 """
 
 from __future__ import annotations
@@ -43,47 +43,83 @@ class CatchUp:
         self._kafka = kafka
         self._topics = topics
 
-    def run(self, session: Callable[[], SparkSession], stop: Event, *, slice_records: int, small: int, again: bool) -> None:
-        """Folds until at most `small` offsets are left and the tail is written down, or until asked to stop.
+    def run(self, session: Callable[[], SparkSession], stop: Event, *, slice_records: int, small: int) -> None:
+        """Folds until at most `small` offsets are left, or until asked to stop."""
+        while not stop.is_set():
+            leg = self._begun()
+            if leg is None and self._left() > small:
+                leg = self._catch_up_leg(slice_records)
+            if leg is None or leg.kind is not LegKind.CATCH_UP:
+                return
+            self._take(leg, session, stop)
+
+    def align(self, session: Callable[[], SparkSession], stop: Event, *, slice_records: int, small: int, again: bool) -> Leg | None:
+        """Aligns the build where there is something to align it with, and gives its tail, written down; None where it was asked to stop.
 
         `again`: the tail is written down already, and the build is to be aligned once more before it goes on.
         """
         if again:
             self._fold_cut_short(session)
         while not stop.is_set():
-            leg = self._next_leg(stop, slice_records=slice_records, small=small, again=again)
+            leg = None if again and self._tails() else self._begun()
+            if leg is None:
+                leg = self._next_leg(stop, slice_records=slice_records, small=small)
             if leg is None or leg.kind is LegKind.TAIL:
-                return
-            again = False
-            for piece in leg.slices_after(self._publisher.newest.offsets):
-                if stop.is_set():
-                    return
-                self._fold(piece, len(leg.ends), session())
-                if leg.aim is not None:
-                    self._aligner.keep(leg.aim)
-                self._maintenance.run_if_due()
+                return leg
+            self._take(leg, session, stop)
+        return None
 
-    def _next_leg(self, stop: Event, *, slice_records: int, small: int, again: bool) -> Leg | None:
-        """The leg that is not at its end yet, or the next one, written down. None where it was asked to stop meanwhile."""
+    def _take(self, leg: Leg, session: Callable[[], SparkSession], stop: Event) -> None:
+        for piece in leg.slices_after(self._publisher.newest.offsets):
+            if stop.is_set():
+                return
+            self._fold(piece, len(leg.ends), session())
+            if leg.aim is not None:
+                self._aligner.keep(leg.aim)
+            self._maintenance.run_if_due()
+
+    def _tails(self) -> bool:
+        last = self._legs.last()
+        return last is not None and last.kind is LegKind.TAIL
+
+    def _begun(self) -> Leg | None:
+        """The last leg, where it is not at its end yet; a tail never is."""
         last = self._legs.last()
         done = self._publisher.newest.offsets
-        if last is not None and ((last.kind is LegKind.TAIL and not again) or (last.kind is not LegKind.TAIL and not done.covers(last.end))):
-            return last
-        number = 1 if last is None else last.number + 1
-        if last is not None and last.aim is not None and (self._aligner.aligned_with(last.aim) or self._aligner.put(last.aim, self._publisher.newest)):
-            return self._legs.begin(tail(number, done))
+        return last if last is not None and (last.kind is LegKind.TAIL or not done.covers(last.end)) else None
+
+    def _end(self) -> Offsets:
+        """Where bounded slices may go to now: the log's end, but not past what the live build has published."""
+        done = self._publisher.newest.offsets
         log_end = self._log.end(self._topics).highest(done)
+        found = self._aligner.live()
+        return log_end if found is None else _bounded(log_end, found[0].offsets, found[1]).highest(done)
+
+    def _left(self) -> int:
+        return self._end().distance(self._publisher.newest.offsets)
+
+    def _number(self) -> int:
+        last = self._legs.last()
+        return 1 if last is None else last.number + 1
+
+    def _catch_up_leg(self, slice_records: int) -> Leg:
+        return self._legs.begin(catch_up(self._number(), self._publisher.newest.offsets, self._end(), at_most=slice_records))
+
+    def _next_leg(self, stop: Event, *, slice_records: int, small: int) -> Leg | None:
+        """The next leg, written down. None where it was asked to stop meanwhile."""
+        last = self._legs.last()
+        if last is not None and last.aim is not None and (self._aligner.aligned_with(last.aim) or self._aligner.put(last.aim, self._publisher.newest)):
+            return self._legs.begin(tail(self._number(), self._publisher.newest.offsets))
         if not self._wait_until_behind(stop):
             return None
-        found = self._aligner.live()
-        end = log_end if found is None else _bounded(log_end, found[0].offsets, found[1]).highest(done)
-        if end.distance(done) > small:
-            return self._legs.begin(catch_up(number, done, end, at_most=slice_records))
+        if self._left() > small:
+            return self._catch_up_leg(slice_records)
+        done = self._publisher.newest.offsets
         aim = self._aligner.take_aim()
         if aim is None:
-            return self._legs.begin(tail(number, done))
-        end = _bounded(log_end, aim.live.offsets, frozenset(aim.comparable)).highest(done)
-        return self._legs.begin(alignment(number, done, end, aim, at_most=slice_records))
+            return self._legs.begin(tail(self._number(), done))
+        end = _bounded(self._log.end(self._topics).highest(done), aim.live.offsets, frozenset(aim.comparable)).highest(done)
+        return self._legs.begin(alignment(self._number(), done, end, aim, at_most=slice_records))
 
     def _wait_until_behind(self, stop: Event) -> bool:
         """Waits while the build is past the live one in any partition; False where it was asked to stop meanwhile."""

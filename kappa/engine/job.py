@@ -2,7 +2,7 @@
 
     python -m kappa.engine.job --project DIR --root ROOT --bootstrap HOST:PORT --build BUILD --leg catch-up|alignment|tail
 
-Exit code 0: asked to stop (SIGTERM), or the bounded legs are at their end. Anything else is an error, said on stderr. One that a
+Exit code 0: asked to stop (SIGTERM), or the catch-up is at its end. An `alignment` goes on with the tail, in the same process. Anything else is an error, said on stderr. One that a
 restart would not help (a law, a user's mistake) is also left in the build's `stopped.json`; whoever starts jobs starts this
 one again after any other. Read next: engine/catch_up.py and engine/tail.py.
 """
@@ -25,7 +25,7 @@ from kappa.build import Birth, folder, read_birth
 from kappa.engine.align import Aligner
 from kappa.engine.catch_up import CatchUp
 from kappa.engine.fold_slice import SliceFolder
-from kappa.engine.legs import LegKind, Legs, tail
+from kappa.engine.legs import LegKind, Legs
 from kappa.engine.maintenance import Maintenance
 from kappa.engine.publisher import Publisher, Stopping
 from kappa.engine.session import Profile, start_session
@@ -83,38 +83,35 @@ class Job:
             self._publisher = publisher
             publisher.take_over(slices.first_frontier())
             maintenance = Maintenance(self._store, self._build, slices.writers, publisher, seconds=self._settings.engine.maintenance_seconds, keep_seconds=history.keep_seconds)
+            runner = self._bounded_legs(birth, slices, publisher, maintenance, log)
             match kind:
-                case LegKind.CATCH_UP | LegKind.ALIGNMENT:
-                    self._catch_up(birth, slices, publisher, maintenance, log, again=kind is LegKind.ALIGNMENT)
-                case LegKind.TAIL:
-                    self._tail(pipeline, slices, publisher, maintenance, log)
+                case LegKind.CATCH_UP:
+                    self._catch_up(runner)
+                case LegKind.ALIGNMENT | LegKind.TAIL:
+                    self._tail(runner, pipeline, slices, publisher, maintenance, log, again=kind is LegKind.ALIGNMENT)
         finally:
             slices.close()
 
-    def _catch_up(self, birth: Birth, slices: SliceFolder, publisher: Publisher, maintenance: Maintenance, log: Log, *, again: bool) -> None:
-        engine = self._settings.engine
+    def _bounded_legs(self, birth: Birth, slices: SliceFolder, publisher: Publisher, maintenance: Maintenance, log: Log) -> CatchUp:
         topics = tuple(topic.name for topic in birth.topics)
         aligner = Aligner(self._store, birth, lease_seconds=self._settings.rollout.lease_seconds)
-        runner = CatchUp(Legs(self._store, self._build), slices, publisher, maintenance, aligner, log=log, kafka=self._kafka, topics=topics)
+        return CatchUp(Legs(self._store, self._build), slices, publisher, maintenance, aligner, log=log, kafka=self._kafka, topics=topics)
+
+    def _catch_up(self, runner: CatchUp) -> None:
+        engine = self._settings.engine
         with _Session(self._store, self._settings, self._build, Profile.CATCH_UP) as session:
             ensure_not_stopped(self._store, self._build)
-            runner.run(session, self._stop, slice_records=engine.slice_records, small=engine.tail_records, again=again)
+            runner.run(session, self._stop, slice_records=engine.slice_records, small=engine.tail_records)
 
-    def _tail(self, pipeline: Pipeline, slices: SliceFolder, publisher: Publisher, maintenance: Maintenance, log: Log) -> None:
-        legs = Legs(self._store, self._build)
-        last = legs.last()
-        leg = last if last is not None and last.kind is LegKind.TAIL else legs.begin(tail(1 if last is None else last.number + 1, publisher.newest.offsets))
-        checkpoint = self._store.path(f"{folder(self._build)}/checkpoint/{leg.number}")
-        runner = Tail(leg, checkpoint, pipeline, slices, publisher, maintenance)
+    def _tail(self, bounded: CatchUp, pipeline: Pipeline, slices: SliceFolder, publisher: Publisher, maintenance: Maintenance, log: Log, *, again: bool) -> None:
+        engine = self._settings.engine
         with _Session(self._store, self._settings, self._build, Profile.TAIL) as session:
-            runner.run(
-                session(),
-                self._kafka,
-                log,
-                self._stop,
-                at_most=self._settings.engine.tail_records,
-                on_started=lambda: ensure_not_stopped(self._store, self._build),
-            )
+            leg = bounded.align(session, self._stop, slice_records=engine.slice_records, small=engine.tail_records, again=again)
+            if leg is None:
+                return
+            checkpoint = self._store.path(f"{folder(self._build)}/checkpoint/{leg.number}")
+            runner = Tail(leg, checkpoint, pipeline, slices, publisher, maintenance)
+            runner.run(session(), self._kafka, log, self._stop, at_most=engine.tail_records, on_started=lambda: ensure_not_stopped(self._store, self._build))
 
 
 class _Session:
