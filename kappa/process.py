@@ -1,6 +1,6 @@
 """Processes that this one starts and must see gone: tied to their parent's life, known by pid and time of birth.
 
-Run as a program (`python process.py PARENT COMMAND...`) this file is the tie: it asks the kernel to kill it when PARENT
+Run as a program (`python process.py PARENT NICE COMMAND...`) this file is the tie: it asks the kernel to kill it when PARENT
 dies, and becomes COMMAND. It therefore imports nothing but the standard library.
 """
 
@@ -59,14 +59,14 @@ def boot() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
 
 
-def start_tied(command: Sequence[str], *, output: IO[bytes], environment: Mapping[str, str] | None = None, folder: Path | None = None) -> subprocess.Popen[bytes]:
+def start_tied(command: Sequence[str], *, output: IO[bytes], nice: int = 0, environment: Mapping[str, str] | None = None, folder: Path | None = None) -> subprocess.Popen[bytes]:
     """Starts a command in a session of its own that is killed (SIGKILL) as soon as this process dies, however it dies.
 
     On Linux the kernel sees to it, and by its rule the tie is to the THREAD that starts the command: call it from the
     main thread, or from one that lives as long as the process. Elsewhere there is no such tie, and a command left over
-    from a crash is killed by the next start (`kill_and_see_gone`).
+    from a crash is killed by the next start (`kill_and_see_gone`). `nice` is by how much others go before it, 0 to 19.
     """
-    tied = [sys.executable, "-I", "-S", __file__, str(os.getpid()), *command]
+    tied = [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(nice), *command]
     return subprocess.Popen(tied, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment, cwd=folder, start_new_session=True)
 
 
@@ -127,7 +127,13 @@ def _born_by_ps(pid: int) -> str | None:
     return started.strip() if asked.returncode == 0 and not state.startswith("Z") else None
 
 
-def _become(parent: int, command: list[str]) -> None:
+def _become(parent: int, nice: int, command: list[str]) -> None:
+    if nice:
+        os.nice(nice)
+        # Where the kernel groups processes by session, niceness counts within a session only, and this one is alone in
+        # its own: the group has a niceness of its own. (sched(7), "The autogroup feature")
+        with contextlib.suppress(OSError):
+            Path("/proc/self/autogroup").write_text(str(nice), encoding="utf-8")
     if sys.platform == "linux":
         import ctypes  # noqa: PLC0415  # only the tie needs it, and every start waits for the tie
 
@@ -139,4 +145,4 @@ def _become(parent: int, command: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    _become(int(sys.argv[1]), sys.argv[2:])
+    _become(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

@@ -1,8 +1,8 @@
 """The supervisor's child processes: a job per wanted build, a verification per rollout that needs one.
 
 It decides when a process is started, ended and started again, and never what is in the journal. Each runs in a session of
-its own that dies with the supervisor (kappa/process.py), a catch-up at the lowest priority, so that the live job keeps
-its freshness. Must be used from the main thread alone: the kernel ties a child to the thread that made it.
+its own that dies with the supervisor (kappa/process.py), a catch-up and a verification at a low priority, so that the
+live job keeps its freshness. Must be used from the main thread alone: the kernel ties a child to the thread that made it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _LONGEST_BACK_OFF_SECONDS = 30.0
 _WELL_SECONDS = 60.0
 # A slice that is being committed may be large.
 _PATIENCE_SECONDS = 30.0
-_NICEST = 19
+# A tenth of what the live job may take, where both want all of the machine: enough not to starve, too little to be felt.
+_NICE = 10
 _VERIFICATION_DEATHS = 3
 _LOG_BYTES = 10_000_000
 _NAP_SECONDS = 0.02
@@ -130,7 +131,7 @@ class Processes:
         settings = self._settings
         where = ("--project", str(settings.project), "--root", settings.root_url, "--bootstrap", self._bootstrap_servers)
         command = _python("replay.verify", *where, "--rollout", str(rollout))
-        self._verifications[rollout] = self._start(command, "verification", f"the verification of rollout {rollout}")
+        self._verifications[rollout] = self._start(command, "verification", f"the verification of rollout {rollout}", nice=_NICE)
         return None
 
     def end_all(self) -> None:
@@ -151,14 +152,13 @@ class Processes:
         # The tail is written down by the tail's own process; between the end of the catch-up and that, only we know.
         tails = self._courses.get(build, Course()).caught_up or has_tail(self._store, build)
         leg = LegKind.CATCH_UP if not tails else LegKind.ALIGNMENT if build in self._aligning else LegKind.TAIL
-        priority = ["nice", "-n", str(_NICEST)] if leg is LegKind.CATCH_UP else []
         settings = self._settings
         job = _python(
             *("kappa.engine.job", "--project", str(settings.project), "--root", settings.root_url),
             *("--bootstrap", self._bootstrap_servers, "--build", build, "--leg", leg),
         )
         stopped_before, last_alignment = read_stopped(self._store, build), Alignments(self._store, build).last()
-        self._jobs[build] = self._start([*priority, *job], build, f"the job of build {build} ({leg})")
+        self._jobs[build] = self._start(job, build, f"the job of build {build} ({leg})", nice=_NICE if leg is LegKind.CATCH_UP else 0)
         self._jobs[build].leg, self._jobs[build].stopped_before, self._jobs[build].last_alignment = leg, stopped_before, last_alignment
         self._aligning.discard(build)
 
@@ -190,10 +190,10 @@ class Processes:
         again = f"; it is started again in {course.not_before - now:.1f} s" if course.not_before > now else ""
         self._say(f"{job.what} {f'stopped: {course.stopped.message}' if course.stopped else _ended(code) + again}")
 
-    def _start(self, command: list[str], log: str, what: str) -> _Child:
+    def _start(self, command: list[str], log: str, what: str, *, nice: int) -> _Child:
         path = self._store.path(f"logs/{log}.log")
         with open_log(path).open("ab") as output:
-            process = start_tied(command, output=output)
+            process = start_tied(command, output=output, nice=nice)
         self._say(f"{what} begins, process {process.pid}")
         return _Child(process, what, self._clock())
 

@@ -1,7 +1,7 @@
 """The catch-up: bounded legs of large slices, planned before they begin, until what is left fits one batch of the tail.
 
 Where the pipeline has a live build, no slice goes past what that one has published. The rest is for the tail's process: this
-one has the lowest priority and cannot take a higher one. That process first takes the alignment, which ends exactly at a
+one has a low priority and cannot take a higher one. That process first takes the alignment, which ends exactly at a
 frontier of the live build, and then writes the tail down. A candidate that tails already is aligned again by the same legs.
 Where little is left from the start, no JVM is started here at all. Read next: engine/legs.py, engine/align.py, engine/tail.py.
 """

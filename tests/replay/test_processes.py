@@ -15,7 +15,7 @@ from twins import align, folded, make_build
 
 from kappa.journal import CaughtUp, Journal, now
 from kappa.offsets import Offsets
-from kappa.process import ensure_session_gone, process_id
+from kappa.process import ensure_session_gone, process_id, start_tied
 from kappa.settings import load_settings
 from kappa.stopped import Stopped
 from kappa.store import Store
@@ -98,3 +98,14 @@ def test_what_a_session_has_left_behind_is_gone_whatever_groups_it_made() -> Non
     assert ensure_session_gone(leader.pid)
 
     assert not left.alive()
+
+
+def test_a_nice_process_gives_way_to_other_sessions_too(tmp_path: Path) -> None:
+    with (tmp_path / "said").open("wb") as output:
+        script = "import os; print(os.nice(0)); print(open('/proc/self/autogroup').read() if os.path.exists('/proc/self/autogroup') else 'nice 7')"
+        process = start_tied([sys.executable, "-c", script], output=output, nice=7)
+        process.wait()
+
+    niceness, group = (tmp_path / "said").read_text().split("\n", 1)
+    assert int(niceness) == os.nice(0) + 7
+    assert group.rstrip().endswith("nice 7")
