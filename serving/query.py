@@ -143,6 +143,8 @@ def open_reader(limits: Limits | None, *, served: bool) -> Reader:
     reader = Reader(duckdb.connect(":memory:"), served=served, folder=folder)
     try:
         reader.command("set TimeZone = 'UTC'")
+        # Where Python was given its program by `-c`, DuckDB takes that for a person at work and draws on stdout.
+        reader.command("set enable_progress_bar = false")
         if limits is not None and folder is not None:
             reader.command(f"set memory_limit = {_text(limits.memory)}")
             reader.command(f"set temp_directory = {_text(str(folder))}")
