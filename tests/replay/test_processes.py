@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from kappa.journal import now
 from kappa.process import ensure_session_gone, process_id
 from kappa.stopped import Stopped
-from replay.processes import Course, after_death, open_log
+from replay.processes import Course, after_death, deaths_of, open_log
+from replay.underway import Deaths
 
 
 @given(st.lists(st.floats(0, 59), min_size=2, max_size=30))
@@ -41,6 +42,14 @@ def test_a_death_forgets_neither_the_leg_nor_why_it_stopped() -> None:
     after = after_death(course, ran_seconds=1.0, now=0.0)
 
     assert (after.caught_up, after.stopped) == (course.caught_up, course.stopped)
+
+
+def test_deaths_are_told_until_the_job_runs_well_again() -> None:
+    course = Course(deaths=3, died_of="exit code 1")
+
+    assert deaths_of(course, runs_seconds=59.9) == Deaths(3, "exit code 1")
+    assert deaths_of(course, runs_seconds=60.0) is None
+    assert deaths_of(Course(), runs_seconds=0.0) is None
 
 
 def test_a_large_log_is_moved_aside_and_one_older_is_kept(tmp_path: Path) -> None:
