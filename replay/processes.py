@@ -117,9 +117,8 @@ class Processes:
 
     def deaths(self, build: str) -> Deaths | None:
         """How often in a row the build's job has died and of what, for people; None where it has not."""
-        course, job = self._courses.get(build, Course()), self._jobs.get(build)
-        well = job is not None and self._clock() - job.begun_at >= _WELL_SECONDS
-        return Deaths(course.deaths, course.died_of) if course.deaths and not well else None
+        job = self._jobs.get(build)
+        return deaths_of(self._courses.get(build, Course()), runs_seconds=0.0 if job is None else self._clock() - job.begun_at)
 
     def ensure_verifying(self, rollout: int) -> str | None:
         """Starts the verification of a rollout unless it runs; says why where it has died too often to be started again."""
@@ -214,6 +213,11 @@ def after_death(course: Course, *, ran_seconds: float, now: float) -> Course:
     """The course of a job after an end that nobody asked for: it is started again, later each time. Pure."""
     deaths = 1 if ran_seconds >= _WELL_SECONDS else course.deaths + 1
     return replace(course, deaths=deaths, not_before=now + min(_LONGEST_BACK_OFF_SECONDS, _BACK_OFF_SECONDS * 2 ** (deaths - 1)))
+
+
+def deaths_of(course: Course, *, runs_seconds: float) -> Deaths | None:
+    """What there is to tell of a job's deaths; nothing of one that has run well since. Pure."""
+    return Deaths(course.deaths, course.died_of) if course.deaths and runs_seconds < _WELL_SECONDS else None
 
 
 def open_log(path: Path) -> Path:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from kappa.build import Birth, read_birth
 from kappa.errors import Conflict, Damaged, KappaError
 from kappa.frontier import Frontier, Frontiers
-from kappa.journal import Journal, Record, Retired, Served, whoami
+from kappa.journal import Journal, Retired, Served, whoami
 from kappa.kept import kept_of, read_kept
 from kappa.lease import Lease, Pin, ensure_lease, ensure_released, floor, read_lease
 from kappa.store import Store
@@ -226,7 +226,7 @@ def _look_back(store: Store, when: Moment, now: float) -> _Look:
     records = list(journal.after(0))
     known = generations(records)
     generation = generation_at(when, known, datetime.fromtimestamp(now, UTC))
-    builds = {build for each in known for build in each.serving.values()} - set(_retired(records))
+    builds = {build for each in known for build in each.serving.values()} - {record.event.build for record in records if isinstance(record.event, Retired)}
     # The newest before what is kept: one that is published in between is kept, if at all, before the next one is.
     newest = {build: Frontiers(store, build).newest() for build in builds}
     kept = {build: kept_of(store, build) for build in builds}
@@ -236,16 +236,11 @@ def _look_back(store: Store, when: Moment, now: float) -> _Look:
         raise not_kept(when, generation, tuple(available(known, kept, newest)))
 
     def overtaken() -> bool:
-        # Retired is a record first, and only then anything is deleted.
-        return any(build in frontiers for build in _retired(journal.after(len(records)))) or any(
-            frontier.number < floor(store, build) and read_kept(store, build, frontier.number) is None for build, frontier in frontiers.items()
-        )
+        # What is newest may be past its switch by now; and a build is retired by a record first, before anything is deleted.
+        moved = any(isinstance(each.event, Served | Retired) for each in journal.after(len(records)))
+        return moved or any(frontier.number < floor(store, build) and read_kept(store, build, frontier.number) is None for build, frontier in frontiers.items())
 
     return _Look(Snapshot(generation.number, dict(generation.serving), frontiers, {build: read_birth(store, build) for build in frontiers}), overtaken)
-
-
-def _retired(records: Iterable[Record]) -> Iterator[str]:
-    return (record.event.build for record in records if isinstance(record.event, Retired))
 
 
 def _let_go(store: Store, snapshot: Snapshot) -> bool:

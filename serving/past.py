@@ -136,7 +136,7 @@ def _spans(pipeline: str, generation: Generation, known: Sequence[Generation], k
     edges |= set() if newest is None else {moment(newest.published_at)}
     inside = sorted(edge for edge in edges if generation.begin <= edge and (generation.end is None or edge < generation.end))
     spans: list[tuple[datetime, datetime | None]] = []
-    for begin, end in zip(inside, [*inside[1:], generation.end], strict=True):
+    for begin, end in zip(inside, [*inside, generation.end][1:], strict=True):
         if frontier_shown(AtTime(begin), pipeline, generation, known, kept, newest) is None:
             continue
         if spans and spans[-1][1] == begin:

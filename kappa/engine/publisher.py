@@ -58,6 +58,9 @@ class Publisher:
         with self._turn:
             found = self._frontiers.newest()
             self._read_journal(found)
+            if found is not None:
+                # What readers saw all the while that no job was there.
+                self._keeper.look(found)
             begun = first if found is None else replace(found, number=found.number + 1, epoch=found.epoch + 1)
             self._put(replace(begun, hold=self._hold_number(), published_at=now()))
         return self.newest

@@ -124,6 +124,19 @@ def test_what_was_last_published_is_kept_though_nothing_follows(store: Store) ->
     assert told(store, "b")[-1][0] == last
 
 
+def test_what_readers_saw_while_no_job_was_there_is_kept_when_one_is_again(store: Store) -> None:
+    append(store, served(1, p="b"))
+    clock = Clock()
+    Job(store, "b", clock).publisher.look()
+    job = Job(store, "b", clock)
+    clock.now = 5
+    shown = job.fold_to(3)
+
+    Job(store, "b", clock)
+
+    assert shown in [number for number, _, _ in told(store, "b")]
+
+
 def test_a_switch_of_another_pipeline_is_kept_for_a_while_only(store: Store) -> None:
     append(store, served(1, p="b"))
     job = Job(store, "b", Clock())

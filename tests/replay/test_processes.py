@@ -19,8 +19,9 @@ from kappa.process import ensure_session_gone, process_id, start_tied
 from kappa.settings import load_settings
 from kappa.stopped import Stopped
 from kappa.store import Store
-from replay.processes import Course, Processes, after_death, open_log
+from replay.processes import Course, Processes, after_death, deaths_of, open_log
 from replay.rollout import fold
+from replay.underway import Deaths
 
 
 @given(st.lists(st.floats(0, 59), min_size=2, max_size=30))
@@ -72,6 +73,14 @@ def test_a_verification_runs_in_a_process_of_its_own_with_the_projects_settings(
     assert verdict is not None
     assert (verdict.verdict, [difference.changed for difference in verdict.differences]) == ("passed", [1])
     assert store.path("spilled").is_dir()
+
+
+def test_deaths_are_told_until_the_job_runs_well_again() -> None:
+    course = Course(deaths=3, died_of="exit code 1")
+
+    assert deaths_of(course, runs_seconds=59.9) == Deaths(3, "exit code 1")
+    assert deaths_of(course, runs_seconds=60.0) is None
+    assert deaths_of(Course(), runs_seconds=0.0) is None
 
 
 def test_a_large_log_is_moved_aside_and_one_older_is_kept(tmp_path: Path) -> None:

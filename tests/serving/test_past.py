@@ -101,6 +101,16 @@ class Past:
                 keeper.look(self.shown[build])
             self.note()
 
+    def be_away(self, seconds: int) -> None:
+        """All jobs are killed, and begin again after so long: each hears the journal from its beginning, and publishes the same once more."""
+        self.now += seconds
+        for build, pipeline in PIPELINES.items():
+            self.keepers[build] = keeper = Keeper(self.store, build, pipeline=pipeline, every_seconds=EVERY, clock=lambda: self.now)
+            for record in Journal(self.store).after(0):
+                keeper.hear(record, self.shown[build])
+            keeper.look(self.shown[build])
+            self.publish(build)
+
     def note(self) -> None:
         self.seen.append((self.now, self.generation, {build: self.shown[build].number for build in self.serving.values()}))
 
@@ -369,6 +379,7 @@ STEPS = st.lists(
         st.tuples(st.just("wait"), st.integers(1, 150)),
         st.tuples(st.just("publish"), st.sampled_from(list(PIPELINES))),
         st.tuples(st.just("switch"), st.sampled_from(["flights", "trains"])),
+        st.tuples(st.just("be away"), st.integers(1, 300)),
         st.tuples(st.just("collect"), st.sampled_from(list(PIPELINES))),
     ),
     min_size=3,
@@ -387,6 +398,8 @@ def test_whatever_happens_a_time_gets_what_was_seen_then_or_a_little_before_or_a
                 past.wait(int(str(which)))
             case "publish":
                 past.publish(str(which))
+            case "be away":
+                past.be_away(int(str(which)))
             case "switch" if which == "trains":
                 past.switch("trains", "c")
             case "switch":
@@ -399,8 +412,10 @@ def test_whatever_happens_a_time_gets_what_was_seen_then_or_a_little_before_or_a
 def check(past: Past) -> None:
     """Every past second gets an answer that readers saw then, or at most a little before; what is young enough gets one for sure."""
     last = {time: (generation, numbers) for time, generation, numbers in past.seen}
-    for time in sorted(last)[:: max(1, len(last) // 25)]:
-        generation, seen = last[time]
+    times = {time + later for time in sorted(last)[:: max(1, len(last) // 25)] for later in (0.0, 0.5)} - {past.now + 0.5}
+    for time in sorted(times | {time - 0.5 for time in last if time - 1 not in last and time > 1_000}):
+        before = max(each for each in last if each <= time)
+        generation, seen = last[before]
         try:
             found = past.read(at(time))
         except KappaError:
@@ -408,7 +423,9 @@ def check(past: Past) -> None:
             continue
         assert found.generation == generation
         for build, frontier in found.frontiers.items():
-            lately = {numbers[build] for when, _, numbers in past.seen if build in numbers and time - EVERY - 1 <= when <= time}
+            # What was shown from before that window on counts too: nothing newer was, for a while.
+            since = max((when for when, _, numbers in past.seen if build in numbers and when <= time - EVERY - 1), default=0.0)
+            lately = {numbers[build] for when, _, numbers in past.seen if build in numbers and since <= when <= time}
             assert frontier.number in lately, f"{build} showed {lately} around second {time}, and not {frontier.number}"
             assert frontier.number <= seen[build]
 
