@@ -116,7 +116,7 @@ def test_a_candidate_that_tails_is_aligned_again_even_where_a_crash_has_cut_a_ba
     serve(project, "old")
     assert start("new", "catch-up").ended() == 0
     candidate = start("new")
-    project.wait_until_folded("new", candidate)
+    candidate.wait_for(lambda: has_tail(project.store, "new"))
     assert candidate.stop() == 0
     first = aligned(project, "new")
     assert_equal_there(project, first)
@@ -161,7 +161,7 @@ def test_where_the_lease_has_ended_a_newer_frontier_is_aimed_at(project: Project
     story.produce(30)
     project.wait_until_folded("old", live)
 
-    project.wait_until_folded("new", start("new"))
+    start("new").wait_for(lambda: has_tail(project.store, "new"))
 
     alignment = aligned(project, "new")
     assert alignment.live.number > leg.aim.live.number
