@@ -290,20 +290,25 @@ def status(context: typer.Context, watch: Annotated[bool, typer.Option("-w", "--
 
 
 @app.command()
-def undo(context: typer.Context, pipeline: OnePipeline = None, yes: Yes = False, timeout: Timeout = None) -> None:
+def undo(
+    context: typer.Context,
+    pipeline: OnePipeline = None,
+    to: Annotated[
+        int | None, typer.Option("--to", metavar="GENERATION", min=1, help="the build of that generation, if it is kept; default: the one before", show_default=False)
+    ] = None,
+    yes: Yes = False,
+    timeout: Timeout = None,
+) -> None:
     """Let the build that served before serve again; after that, the same is a redo."""
-    from replay.intents import ask_undo
+    from replay.intents import ask_undo, undone
 
     here = _here(context)
     here.must_run()
     state = here.state()
-    wanted = {name: build for name, build in state.idle.items() if pipeline in {None, name}}
-    if len(wanted) == 1:
-        # What cannot be undone is said by ask_undo, in its words.
-        for name, build in wanted.items():
-            print(f"{name}: build {build} (version {state.versions[build]}) will serve instead of {state.serving[name]} (version {state.versions[state.serving[name]]})")
-        _agree(_typed("undo", pipeline), yes=yes)
-    _follow(here, ask_undo(here.store, pipeline).number, timeout)
+    name, build = undone(state, pipeline, to)
+    print(f"{name}: build {build} (version {state.versions[build]}) will serve instead of {state.serving[name]} (version {state.versions[state.serving[name]]})")
+    _agree(_typed("undo", pipeline) + ("" if to is None else f" --to {to}"), yes=yes)
+    _follow(here, ask_undo(here.store, name, to=to).number, timeout)
 
 
 @app.command()

@@ -10,35 +10,51 @@ from collections.abc import Callable
 
 from kappa.alignment import Alignments
 from kappa.errors import Conflict, UsageError
-from kappa.journal import Abandoned, Event, Journal, PromoteAsked, Record, SwitchAsked, VerifyAsked
+from kappa.journal import Abandoned, Event, Journal, PromoteAsked, Record, Served, SwitchAsked, VerifyAsked
 from kappa.store import Store
 from replay.rollout import Phase, Rollout, State, check_may_follow, fold
 
 
-def ask_undo(store: Store, pipeline: str | None, *, reason: str = "undo") -> Record:
-    """Asks for the build that served before; gives the record, whose number names the rollout.
+def ask_undo(store: Store, pipeline: str | None, *, to: int | None = None, reason: str = "undo") -> Record:
+    """Asks for the build that served before, or in generation `to`; gives the record, whose number names the rollout.
 
-    Without a name it is the one pipeline that has such a build. Raises UsageError where there is none, or several;
-    Conflict where a rollout of the pipeline has not ended.
+    Raises as `undone` does; Conflict where a rollout of the pipeline has not ended.
     """
+    return _ask(store, lambda state: SwitchAsked(*undone(state, pipeline, to), reason))
 
-    def decide(state: State) -> Event:
-        name = _the_one(
-            pipeline,
-            tuple(state.idle) or tuple(each for each in state.serving if state.served_before(each) in state.retired),
-            none="no build has served before the one that does",
-            verb="undo",
+
+def undone(state: State, pipeline: str | None, to: int | None = None) -> tuple[str, str]:
+    """The pipeline that is undone, and the build that will serve it again: the one before, or that of generation `to`. Pure.
+
+    Without a name it is the one pipeline that this can be done with. Raises UsageError where there is none, or several, or
+    where the build is not kept.
+    """
+    if to is not None:
+        then = next((record.event.serving for record in state.served if isinstance(record.event, Served) and record.event.generation == to), None)
+        if then is None:
+            raise UsageError(f"there is no generation {to}", hint="kappa history shows the generations there are")
+        others = tuple(name for name, build in then.items() if state.serving.get(name) != build)
+        name = _the_one(pipeline, others, none=f"what generation {to} served serves now", verb="undo")
+        if name not in then or then[name] == state.serving.get(name):
+            what = "serves now" if name in then else "had no build then"
+            raise UsageError(f"pipeline {name} of generation {to} {what}: there is nothing to undo", hint=f"kappa show {to} shows that generation")
+        _ensure_kept(state, name, then[name], f"which served pipeline {name} in generation {to}")
+        return name, then[name]
+    before = tuple(state.idle) or tuple(each for each in state.serving if state.served_before(each) in state.retired)
+    name = _the_one(pipeline, before, none="no build has served before the one that does", verb="undo")
+    build = state.idle.get(name) or state.served_before(name)
+    if build is None:
+        raise UsageError(f"pipeline {name} has no build that served before", hint="kappa history shows what served; kappa replay makes a new build")
+    _ensure_kept(state, name, build, f"which served pipeline {name} before")
+    return name, build
+
+
+def _ensure_kept(state: State, pipeline: str, build: str, which: str) -> None:
+    if state.idle.get(pipeline) != build:
+        raise UsageError(
+            f"build {build}, {which}, is retired: its soak is over, or a newer build took its place",
+            hint="bring the code of that version back and kappa deploy: it is replayed",
         )
-        if name not in state.idle and (gone := state.served_before(name)) in state.retired:
-            raise UsageError(
-                f"build {gone}, which served pipeline {name} before, is retired: its soak is over, or a newer build took its place",
-                hint="bring the code of that version back and kappa deploy: it is replayed",
-            )
-        if name not in state.idle:
-            raise UsageError(f"pipeline {name} has no build that served before", hint="kappa history shows what served; kappa replay makes a new build")
-        return SwitchAsked(name, state.idle[name], reason)
-
-    return _ask(store, decide)
 
 
 def abandon(store: Store, pipeline: str | None, *, reason: str = "abandoned by hand") -> Record:

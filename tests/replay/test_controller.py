@@ -30,7 +30,7 @@ from kappa.stopped import Stopped
 from kappa.store import Store
 from replay.controller import Controller
 from replay.follow import follow
-from replay.intents import abandon, ask_promote, ask_undo, ask_verify
+from replay.intents import abandon, ask_promote, ask_undo, ask_verify, undone
 from replay.rollout import Phase, Rollout, State
 from replay.verify import Means, ensure_verified
 
@@ -344,6 +344,20 @@ def test_an_undo_and_a_redo_need_no_replay(platform: Platform) -> None:
     platform.switch()
 
     assert (platform.controller.state.serving, platform.controller.state.generation) == ({"flights": "b"}, 4)
+
+
+def test_an_undo_goes_to_a_generation_whose_build_is_kept(platform: Platform) -> None:
+    for build in ("a", "b", "c"):
+        platform.serve(build)
+    state = platform.controller.state
+
+    assert undone(state, None, 2) == undone(state, "flights") == ("flights", "b")
+    for to, what in ((1, "build a, which served pipeline flights in generation 1, is retired"), (3, "what generation 3 served serves now"), (4, "there is no generation 4")):
+        with pytest.raises(UsageError, match=what):
+            undone(state, None, to)
+    with pytest.raises(UsageError, match="nothing to undo"):
+        undone(state, "flights", 3)
+    assert isinstance(ask_undo(platform.store, None, to=2).event, SwitchAsked)
 
 
 def test_of_two_who_ask_at_once_the_second_is_told_who_and_what_now(platform: Platform) -> None:
