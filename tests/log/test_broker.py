@@ -73,6 +73,8 @@ def test_a_taken_port_moves_the_broker_and_keeps_its_data(tmp_path, jars, java):
     first.stop()
 
     with socket.socket() as squatter:
+        # What is left of the broker's own connections must not keep the port from us.
+        squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         squatter.bind(("127.0.0.1", int(first.bootstrap_servers.rpartition(":")[2])))
         squatter.listen()
         moved = Broker.start(tmp_path, jars, java)
