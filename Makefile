@@ -21,17 +21,17 @@ $(STAMP): pyproject.toml requirements.lock
 setup: $(STAMP)  ## own venv with pinned packages, Java found, jars fetched, Spark's class archive recorded
 	$(BIN)/python -m kappa.setup
 
-demo: setup  ## the whole story on real data, in about six minutes
+demo: setup  ## the whole story on real data, in about eight minutes on two cores
 	$(BIN)/python -m demo
 
 test: setup  ## the tests, with a real broker, Spark and Delta; long sweeps have their own target
 	$(BIN)/python -m pytest -m "not sweep"
 
-check: $(STAMP)  ## lint, format, types, and the tests that need no JVM: under a minute
+check: $(STAMP)  ## lint, format, types, and the tests that need no JVM: two minutes or three
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q -m "not jvm and not fault and not bench"
+	$(BIN)/python -m pytest -q -m "not jvm and not fault and not bench and not sweep"
 
 faults: setup  ## the tests that kill processes, and the long sweeps
 	$(BIN)/python -m pytest -m "fault or sweep"
