@@ -178,7 +178,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """The hold of that record number is ended without a switch; `by_job` where the live job itself had waited too long."""
+    """The hold of that record number is ended without a switch: the live job itself had waited too long."""
 
     rollout: int
     build: str

@@ -10,9 +10,10 @@ from collections.abc import Callable
 
 from kappa.alignment import Alignments
 from kappa.errors import Conflict, UsageError
-from kappa.journal import Abandoned, Event, Journal, PromoteAsked, Record, Served, SwitchAsked, VerifyAsked
+from kappa.journal import Abandoned, Event, Journal, PromoteAsked, Record, SwitchAsked, VerifyAsked
 from kappa.store import Store
 from replay.rollout import Phase, Rollout, State, check_may_follow, fold
+from replay.show import serving_in
 
 
 def ask_undo(store: Store, pipeline: str | None, *, to: int | None = None, reason: str = "undo") -> Record:
@@ -30,9 +31,7 @@ def undone(state: State, pipeline: str | None, to: int | None = None) -> tuple[s
     where the build is not kept.
     """
     if to is not None:
-        then = next((record.event.serving for record in state.served if isinstance(record.event, Served) and record.event.generation == to), None)
-        if then is None:
-            raise UsageError(f"there is no generation {to}", hint="kappa history shows the generations there are")
+        then = serving_in(state, to)
         others = tuple(name for name, build in then.items() if state.serving.get(name) != build)
         name = _the_one(pipeline, others, none=f"what generation {to} served serves now", verb="undo")
         if name not in then or then[name] == state.serving.get(name):

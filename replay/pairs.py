@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 from kappa.alignment import Alignments
 from kappa.build import comparable_topics, read_birth
-from kappa.errors import Conflict, Damaged, UsageError
-from kappa.frontier import Frontier, Frontiers
+from kappa.errors import Conflict, UsageError
+from kappa.frontier import Frontier
 from kappa.offsets import Offsets
 from kappa.store import Store
 from replay.diff import Comparison, Side, compare
 from replay.rollout import State
 from replay.unsettled import KeyLog, unsettled_keys
-from serving.catalog import PinnedSnapshot, pin_pair
+from serving.catalog import PinnedSnapshot, newest_frontier, pin_pair
 from serving.pair import connect_pair
 from serving.query import Limits
 
@@ -78,7 +78,7 @@ def newest_pair(store: Store, before: str, after: str) -> Pair:
     """The newest frontiers of two builds. Raises Conflict where they are not at equal offsets, and says how far apart they are."""
     births = [read_birth(store, build) for build in (before, after)]
     comparable = comparable_topics(*births)
-    one, other = (_newest(store, build) for build in (before, after))
+    one, other = (newest_frontier(store, build) for build in (before, after))
     here, there = one.offsets.only(comparable), other.offsets.only(comparable)
     if not here.equals(there):
         apart = here.highest(there).distance(here.lowest(there))
@@ -128,10 +128,3 @@ def _chances(store: Store, before: str, after: str) -> Iterator[Pair]:
     # Maintenance may let go of a frontier between the look and the lease; seconds lie between two runs of it.
     for _ in range(_LOOKS):
         yield newest_pair(store, before, after)
-
-
-def _newest(store: Store, build: str) -> Frontier:
-    newest = Frontiers(store, build).newest()
-    if newest is None:
-        raise Damaged(f"build {build} has no frontier", hint=f"see what its job says: kappa logs {build}")
-    return newest

@@ -204,7 +204,7 @@ def _look(store: Store) -> _Look:
         return any(isinstance(each.event, Served) for each in journal.after(last))
 
     try:
-        frontiers = {build: _newest(store, build) for build in serving.values()}
+        frontiers = {build: newest_frontier(store, build) for build in serving.values()}
         births = {build: read_birth(store, build) for build in serving.values()}
     except Damaged:
         # A build that no longer serves may be gone by now; only of one that still does is it damage.
@@ -217,7 +217,7 @@ def _look(store: Store) -> _Look:
 
 def _look_at(store: Store, build: str) -> _Look:
     birth = read_birth(store, build)
-    snapshot = Snapshot(0, {birth.pipeline: build}, {build: _newest(store, build)}, {build: birth})
+    snapshot = Snapshot(0, {birth.pipeline: build}, {build: newest_frontier(store, build)}, {build: birth})
     return _Look(snapshot, lambda: _let_go(store, snapshot))
 
 
@@ -247,7 +247,8 @@ def _let_go(store: Store, snapshot: Snapshot) -> bool:
     return any(frontier.number < floor(store, build) for build, frontier in snapshot.frontiers.items())
 
 
-def _newest(store: Store, build: str) -> Frontier:
+def newest_frontier(store: Store, build: str) -> Frontier:
+    """What readers may see of a build now. Raises Damaged where it has published nothing."""
     newest = Frontiers(store, build).newest()
     if newest is None:
         raise Damaged(f"build {build} has no frontier", hint=f"see what its job says: kappa logs {build}")

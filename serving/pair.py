@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
-from kappa.build import Birth, table_path
-from kappa.delta import files
+from kappa.build import Birth
 from kappa.frontier import Frontier
 from kappa.store import Store
-from serving.query import Limits, Reader, open_reader, quoted, read_sql
+from serving.query import Limits, Reader, open_reader, put_tables, quoted
 
 BEFORE = "before"
 AFTER = "after"
@@ -26,10 +25,7 @@ def connect_pair(store: Store, before: tuple[Birth, Frontier], after: tuple[Birt
     reader = open_reader(limits, served=True)
     try:
         for schema, (birth, frontier) in ((BEFORE, before), (AFTER, after)):
-            reader.command(f"create schema {quoted(schema)}")
-            for table in birth.tables:
-                paths = files(table_path(store, birth.build, table.name), frontier.versions[table.name])
-                reader.command(f"create view {quoted(schema)}.{quoted(table.name)} as {read_sql(table, paths)}")
+            put_tables(reader, schema, birth, frontier.versions, store)
     except BaseException:
         reader.close()
         raise

@@ -226,13 +226,18 @@ class Reader:
             raise KeyboardInterrupt from error
 
 
-def _ensure_schema(reader: Reader, pipeline: str, birth: Birth, versions: Mapping[str, int], store: Store) -> None:
-    """Makes a pipeline's schema: its tables at their versions, then its views, each after those it is made of."""
-    schema = schema_of(pipeline)
+def put_tables(reader: Reader, schema: str, birth: Birth, versions: Mapping[str, int], store: Store) -> None:
+    """Makes a schema with the served rows of a build's tables at their versions."""
     reader.command(f"create schema {quoted(schema)}")
     for table in birth.tables:
         paths = _files(table_path(store, birth.build, table.name), versions[table.name])
         reader.command(f"create view {quoted(schema)}.{quoted(table.name)} as {read_sql(table, paths)}")
+
+
+def _ensure_schema(reader: Reader, pipeline: str, birth: Birth, versions: Mapping[str, int], store: Store) -> None:
+    """Makes a pipeline's schema: its tables at their versions, then its views, each after those it is made of."""
+    schema = schema_of(pipeline)
+    put_tables(reader, schema, birth, versions, store)
     # The views' own names of tables are looked up here, and DuckDB keeps that for when they are read.
     reader.command(f"set search_path = {_text(schema)}")
     pending = {name: reader.only_select(sql) for name, sql in birth.views.items()}

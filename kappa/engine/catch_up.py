@@ -46,9 +46,7 @@ class CatchUp:
     def run(self, session: Callable[[], SparkSession], stop: Event, *, slice_records: int, small: int) -> None:
         """Folds until at most `small` offsets are left, or until asked to stop."""
         while not stop.is_set():
-            leg = self._begun()
-            if leg is None and self._left() > small:
-                leg = self._catch_up_leg(slice_records)
+            leg = self._begun() or self._catch_up_leg(slice_records=slice_records, small=small)
             if leg is None or leg.kind is not LegKind.CATCH_UP:
                 return
             self._take(leg, session, stop)
@@ -61,9 +59,8 @@ class CatchUp:
         if again:
             self._fold_cut_short(session)
         while not stop.is_set():
-            leg = None if again and self._tails() else self._begun()
-            if leg is None:
-                leg = self._next_leg(stop, slice_records=slice_records, small=small)
+            begun = None if again and self._legs.has_tail() else self._begun()
+            leg = begun or self._next_leg(stop, slice_records=slice_records, small=small)
             if leg is None or leg.kind is LegKind.TAIL:
                 return leg
             self._take(leg, session, stop)
@@ -78,32 +75,28 @@ class CatchUp:
                 self._aligner.keep(leg.aim)
             self._maintenance.run_if_due()
 
-    def _tails(self) -> bool:
-        last = self._legs.last()
-        return last is not None and last.kind is LegKind.TAIL
-
     def _begun(self) -> Leg | None:
         """The last leg, where it is not at its end yet; a tail never is."""
         last = self._legs.last()
         done = self._publisher.newest.offsets
         return last if last is not None and (last.kind is LegKind.TAIL or not done.covers(last.end)) else None
 
-    def _end(self) -> Offsets:
-        """Where bounded slices may go to now: the log's end, but not past what the live build has published."""
+    def _end(self, live: Offsets, comparable: frozenset[str]) -> Offsets:
+        """Where bounded slices may go to now: the log's end, but on these topics not past what the live build has published."""
         done = self._publisher.newest.offsets
         log_end = self._log.end(self._topics).highest(done)
-        found = self._aligner.live()
-        return log_end if found is None else _bounded(log_end, found[0].offsets, found[1]).highest(done)
-
-    def _left(self) -> int:
-        return self._end().distance(self._publisher.newest.offsets)
+        return Offsets({**log_end.next, **{topic: dict(live.next.get(topic, {})) for topic in comparable}}).highest(done)
 
     def _number(self) -> int:
         last = self._legs.last()
         return 1 if last is None else last.number + 1
 
-    def _catch_up_leg(self, slice_records: int) -> Leg:
-        return self._legs.begin(catch_up(self._number(), self._publisher.newest.offsets, self._end(), at_most=slice_records))
+    def _catch_up_leg(self, *, slice_records: int, small: int) -> Leg | None:
+        """The next leg of large slices, written down; None where little is left."""
+        done = self._publisher.newest.offsets
+        found = self._aligner.live()
+        end = self._end(Offsets(), frozenset()) if found is None else self._end(found[0].offsets, found[1])
+        return self._legs.begin(catch_up(self._number(), done, end, at_most=slice_records)) if end.distance(done) > small else None
 
     def _next_leg(self, stop: Event, *, slice_records: int, small: int) -> Leg | None:
         """The next leg, written down. None where it was asked to stop meanwhile."""
@@ -112,14 +105,14 @@ class CatchUp:
             return self._legs.begin(tail(self._number(), self._publisher.newest.offsets))
         if not self._wait_until_behind(stop):
             return None
-        if self._left() > small:
-            return self._catch_up_leg(slice_records)
+        leg = self._catch_up_leg(slice_records=slice_records, small=small)
+        if leg is not None:
+            return leg
         done = self._publisher.newest.offsets
         aim = self._aligner.take_aim()
         if aim is None:
             return self._legs.begin(tail(self._number(), done))
-        end = _bounded(self._log.end(self._topics).highest(done), aim.live.offsets, frozenset(aim.comparable)).highest(done)
-        return self._legs.begin(alignment(self._number(), done, end, aim, at_most=slice_records))
+        return self._legs.begin(alignment(self._number(), done, self._end(aim.live.offsets, frozenset(aim.comparable)), aim, at_most=slice_records))
 
     def _wait_until_behind(self, stop: Event) -> bool:
         """Waits while the build is past the live one in any partition; False where it was asked to stop meanwhile."""
@@ -145,8 +138,3 @@ class CatchUp:
         self._folder.fold(piece, spark, lambda topics: read_slice(spark, self._kafka, piece, topics), self._publisher, watch)
         rate = piece.distance / watch.total
         print(f"slice {piece.number + 1} of {of}: {piece.distance} offsets in {watch.total:.1f} s, {rate:,.0f}/s (ms: {watch})", file=sys.stderr, flush=True)
-
-
-def _bounded(log_end: Offsets, live: Offsets, topics: frozenset[str]) -> Offsets:
-    """The log's end, but on these topics where the live build is: nothing that it has not shown. Pure."""
-    return Offsets({**log_end.next, **{topic: dict(live.next.get(topic, {})) for topic in topics}})

@@ -83,6 +83,11 @@ class Legs:
         except ValidationError as error:
             raise Damaged(f"leg {found[0]} of build {self._build} cannot be read: {error.errors()[0]['msg']}") from error
 
+    def has_tail(self) -> bool:
+        """True where the newest leg is the tail."""
+        last = self.last()
+        return last is not None and last.kind is LegKind.TAIL
+
     def begin(self, leg: Leg) -> Leg:
         """Writes a leg down. Raises Broken where another process has begun one of that number."""
         if not self._records.put(leg.number, _LEG.dump_python(leg, mode="json")):
@@ -107,5 +112,4 @@ def tail(number: int, start: Offsets) -> Leg:
 
 def has_tail(store: Store, build: str) -> bool:
     """True where the build's tail is written down: then it has caught up, and only its tail is started."""
-    last = Legs(store, build).last()
-    return last is not None and last.kind is LegKind.TAIL
+    return Legs(store, build).has_tail()
