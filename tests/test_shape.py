@@ -27,7 +27,7 @@ ROOMS = {
 DOORS = {
     "obstore": ("kappa/store.py",),
     "pydantic_settings": ("kappa/settings.py",),
-    "confluent_kafka": ("kappa/log/client.py",),
+    "confluent_kafka": ("kappa/log/client.py", "kappa/log/reader.py"),
     "deltalake": ("kappa/delta.py",),
     "delta": ("kappa/engine/",),
     # User's code is Spark's; kappa/log/jars.py looks for the Ivy that ships inside pyspark.

@@ -7,8 +7,9 @@ engine/contribution.py, engine/commit.py, engine/publisher.py, in the order they
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -19,6 +20,7 @@ from kappa.engine.contribution import Function
 from kappa.engine.decoded import DecodedAtSpark, DecodedHere, SeenOf
 from kappa.engine.prepared import Prepared
 from kappa.engine.publisher import Publisher
+from kappa.engine.source import read_here
 from kappa.engine.trouble import SPARK_ERRORS, translated
 from kappa.errors import Broken
 from kappa.failpoint import failpoint
@@ -49,7 +51,9 @@ class SliceFolder:
         self._function = Function(pipeline, {table.name: table for table in birth.tables})
         self._prepared: Prepared | None = None
         self._scratch = store.path(f"{folder(birth.build)}/slice")
+        self._reader = log.reader()
         self._topic_watch = ThreadPoolExecutor(1, thread_name_prefix="topics")
+        self._commits = ThreadPoolExecutor(len(self.writers), thread_name_prefix="commits")
 
     def versions(self) -> dict[str, int]:
         """The newest version of each table."""
@@ -85,8 +89,10 @@ class SliceFolder:
                 publisher.publish(self.writers[0].mark(), self.versions())
 
     def close(self) -> None:
-        """Ends the thread that watches the topics."""
-        self._topic_watch.shutdown(wait=False, cancel_futures=True)
+        """Ends the threads that watch topics and commit, and the reader."""
+        for threads in (self._topic_watch, self._commits):
+            threads.shutdown(wait=False, cancel_futures=True)
+        self._reader.close()
 
     def _fold(self, piece: Slice, spark: SparkSession, read: Read, to_fold: list[TableWriter], last: Frontier, skipped: list[Mark], watch: Stopwatch) -> None:
         topics = [topic for topic in self._pipeline.topics if piece.end.only({topic.name}).distance(piece.start) > 0]
@@ -98,12 +104,15 @@ class SliceFolder:
             try:
                 # Compaction may have taken records away since a crash: all tables tell what was seen the first time.
                 mark = skipped[0] if skipped else next_mark(self._birth, last, piece, decoded.seen())
-                with watch.step("function"):
-                    rows = self._rows(decoded, to_fold, spark)
                 with watch.step("topics"):
                     same_topics.result()
                 failpoint("job.before_first_commit")
-                self._commit(rows, to_fold, mark, watch)
+                of_topics, of_function = self._parted(to_fold)
+                with watch.step("function"), self._committing(of_topics, self._rows_of_topics(decoded, of_topics), mark):
+                    rows = self._rows_of_function(decoded, of_function, spark)
+                failpoint("job.between_tables")
+                with watch.step("commit"), self._committing(of_function, rows, mark):
+                    pass
             finally:
                 same_topics.cancel()
                 decoded.close()
@@ -112,27 +121,24 @@ class SliceFolder:
 
     def _decoded(self, piece: Slice, spark: SparkSession, read: Read, names: list[str], last: Frontier) -> DecodedHere | DecodedAtSpark:
         topics = [self._pipeline.topic(name) for name in names]
-        raw = read(names)
         if piece.distance <= self._driver_rows:
-            return DecodedHere(raw.toArrow(), topics, last.log_time)
-        return DecodedAtSpark(spark, raw, topics, last.log_time)
+            return DecodedHere(read_here(self._reader, piece), topics, last.log_time)
+        return DecodedAtSpark(spark, read(names), topics, last.log_time)
 
-    def _rows(self, decoded: DecodedHere | DecodedAtSpark, to_fold: list[TableWriter], spark: SparkSession) -> dict[str, Rows]:
-        """What each of these tables gets."""
-        tables = {writer.birth.name: writer.birth for writer in to_fold}
+    def _parted(self, writers: list[TableWriter]) -> tuple[list[TableWriter], list[TableWriter]]:
+        """The tables that are filled from topics as they are, and those that the function fills."""
+        filled = {table.name for table in self._pipeline.function_tables}
+        return [writer for writer in writers if writer.birth.name not in filled], [writer for writer in writers if writer.birth.name in filled]
+
+    def _rows_of_topics(self, decoded: DecodedHere | DecodedAtSpark, writers: list[TableWriter]) -> Mapping[str, Rows]:
+        tables = {writer.birth.name: writer.birth for writer in writers}
+        rows = {table.name: decoded.latest(table.latest, tables[table.name]) for table in self._pipeline.latest_tables if table.name in tables and table.latest is not None}
+        return {**rows, REJECTS_BIRTH.name: decoded.rejects()} if REJECTS_BIRTH.name in tables else rows
+
+    def _rows_of_function(self, decoded: DecodedHere | DecodedAtSpark, writers: list[TableWriter], spark: SparkSession) -> Mapping[str, Rows]:
         seen = decoded.seen()
-        rows: dict[str, Rows] = {}
-        for table in self._pipeline.latest_tables:
-            if table.name in tables and table.latest is not None:
-                rows[table.name] = decoded.latest(table.latest, tables[table.name])
-        if REJECTS_BIRTH.name in tables:
-            rows[REJECTS_BIRTH.name] = decoded.rejects()
         fed = any(one.decoded for topic in self._pipeline.inputs.values() for one in seen.get(topic.name, {}).values())
-        wanted = {table.name for table in self._pipeline.function_tables if table.name in tables}
-        if fed and wanted:
-            contributed = self._contributed(decoded, spark)
-            rows |= {name: contributed[name] for name in wanted}
-        return rows
+        return self._contributed(decoded, spark) if fed and writers else {}
 
     def _contributed(self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession) -> Mapping[str, Rows]:
         if isinstance(decoded, DecodedAtSpark):
@@ -142,13 +148,23 @@ class SliceFolder:
             self._prepared = Prepared(spark, self._pipeline, self._function, births, self._scratch)
         return self._prepared.run({topic.name: decoded.accepted(topic) for topic in self._pipeline.inputs.values()})
 
-    def _commit(self, rows: Mapping[str, Rows], to_fold: list[TableWriter], mark: Mark, watch: Stopwatch) -> None:
-        for place, writer in enumerate(to_fold):
-            if place:
-                failpoint("job.between_tables")
-            name = writer.birth.name
-            with watch.step(name):
-                writer.commit(rows.get(name), mark)
+    @contextmanager
+    def _committing(self, writers: list[TableWriter], rows: Mapping[str, Rows], mark: Mark) -> Iterator[None]:
+        """Commits a slice to these tables beside what the block does, and has done so when it ends; rows that are Spark's before it begins."""
+        beside: list[Future[str]] = []
+        try:
+            for writer in writers:
+                due = rows.get(writer.birth.name)
+                if isinstance(due, DataFrame):
+                    writer.commit(due, mark)
+                else:
+                    beside.append(self._commits.submit(writer.commit, due, mark))
+            yield
+        finally:
+            # Nobody may touch a table that is still being written.
+            wait(beside)
+        for commit in beside:
+            commit.result()
 
 
 def origin_mark(birth: Birth) -> Mark:

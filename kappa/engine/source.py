@@ -11,14 +11,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from kappa.errors import Damaged
+from kappa.log.reader import LogReader
 from kappa.offsets import Offsets
 from kappa.slices import Slice
 
 # What a slice is read as. `timestamp` is the record's own, or the broker's where the topic says LogAppendTime.
 RAW_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value")
+_RAW_TYPES = (pa.string(), pa.int32(), pa.int64(), pa.timestamp("us", "UTC"), pa.binary(), pa.binary())
 # What makes a read exact; nothing the user sets may undo it. `minPartitions` and `maxRecordsPerPartition` are never set:
 # without them one task reads a whole partition's range in the order of its offsets, on which the log time depends (law 4).
 _EXACT = {"kafka.isolation.level": "read_committed", "failOnDataLoss": "true"}
@@ -51,6 +54,13 @@ def read_slice(spark: SparkSession, kafka: Kafka, piece: Slice, topics: Iterable
         "endingOffsets": json.dumps({topic: {str(p): piece.end.at(topic, p) for p in partitions} for topic, partitions in spans.items()}),
     }
     return spark.read.format("kafka").options(**_options(kafka), **bounds).load().select(*RAW_COLUMNS)
+
+
+def read_here(reader: LogReader, piece: Slice) -> pa.Table:
+    """The raw records of a small slice, read by this process: the rows that `read_slice` gives, without a Spark job for them."""
+    records = [(record.topic, record.partition, record.offset, record.timestamp_ms * 1000, record.key, record.value) for record in reader.read(piece.start, piece.end)]
+    columns = list(zip(*records, strict=True)) or [()] * len(_RAW_TYPES)
+    return pa.table([pa.array(column, kind) for column, kind in zip(columns, _RAW_TYPES, strict=True)], names=list(RAW_COLUMNS))
 
 
 def read_tail(spark: SparkSession, kafka: Kafka, start: Offsets, topics: Iterable[str], *, at_most: int) -> DataFrame:

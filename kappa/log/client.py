@@ -1,4 +1,4 @@
-"""The only door to confluent_kafka: topics, offsets, producing and reading back, in our words and with our errors.
+"""The door to confluent_kafka: topics, offsets, producing and reading back (reader.py), in our words and with our errors.
 
 Nothing here waits for ever: a broker that does not answer becomes Unreachable.
 """
@@ -11,11 +11,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka import Producer as KafkaProducer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType  # type: ignore[attr-defined]  # exported, but not by name
 
 from kappa.errors import Conflict, KappaError, Unreachable, UsageError
+from kappa.log.reader import LogReader, Record
 from kappa.offsets import Offsets
 
 if TYPE_CHECKING:
@@ -81,19 +82,6 @@ class ProducedRecord:
     timestamp_ms: int | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
     partition: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """A record of the log as it lies there."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,37 +199,21 @@ class Log:
                 on_progress(producer.acknowledged.count)
             return producer.acknowledged
 
+    def reader(self) -> LogReader:
+        """A consumer of its own, for range after range; who takes it closes it."""
+        return LogReader(self._options, self._refuse)
+
     def records(self, topics: Iterable[str], start: Offsets, end: Offsets) -> Iterator[Record]:
         """Reads the committed records between two vectors, in the order of offsets within each partition."""
-        wanted = {(name, partition): end.at(name, partition) for name in topics for partition in end.next.get(name, {})}
-        open_parts = {part for part, last in wanted.items() if start.at(*part) < last}
-        if not open_parts:
-            return
-        # A group's name is demanded; nothing is ever committed under it.
-        consumer = Consumer({**self._options, "group.id": "kappa-reads", "enable.auto.commit": "false", "isolation.level": "read_committed", "enable.partition.eof": "true"})
-        try:
-            consumer.assign([TopicPartition(name, partition, start.at(name, partition)) for name, partition in sorted(open_parts)])
-            deadline = time.monotonic() + _PATIENCE_SECONDS
-            while open_parts:
-                for message in consumer.consume(num_messages=1_000, timeout=0.2):
-                    part, offset, error = (str(message.topic()), int(message.partition() or 0)), int(message.offset() or 0), message.error()
-                    if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                        self._refuse(KafkaException(error), f"{part[0]} partition {part[1]} could not be read")
-                    deadline = time.monotonic() + _PATIENCE_SECONDS
-                    # Transactions and compaction leave holes: the end is reached by what lies at or behind it, too.
-                    if offset >= wanted[part] - (error is None):
-                        open_parts.discard(part)
-                    if error is None and offset < wanted[part]:
-                        yield _record(message)
-                if open_parts and time.monotonic() > deadline:
-                    where = ", ".join(f"{name} partition {partition}" for name, partition in sorted(open_parts))
-                    raise Unreachable(f"nothing came from {where} for {_PATIENCE_SECONDS:.0f} seconds before offset {end}", hint=_UP)
-        finally:
-            consumer.close()
+        wanted = set(topics)
+        parts = {name: {partition: last for partition, last in of_topic.items() if last > start.at(name, partition)} for name, of_topic in end.next.items() if name in wanted}
+        if any(parts.values()):
+            with self.reader() as reader:
+                yield from reader.read(start, Offsets({name: of_topic for name, of_topic in parts.items() if of_topic}))
 
     def keys(self, topic: str, start: Offsets) -> Iterator[bytes]:
         """The keys of a topic's committed records from `start` to the end that it has now, one for each record."""
-        # Where the log begins later by now, a consumer that is sent to a place before it would go to the end instead.
+        # The log may begin later by now.
         start = start.only({topic}).highest(self.beginning([topic]))
         return (record.key for record in self.records([topic], start, self.end([topic])) if record.key is not None)
 
@@ -438,11 +410,6 @@ class Producer:
 
     def _so_far(self) -> str:
         return f"{self._count} of {self._sent} records were acknowledged"
-
-
-def _record(message: Any) -> Record:
-    headers = tuple((str(name), value) for name, value in message.headers() or ())
-    return Record(message.topic(), message.partition(), message.offset(), message.timestamp()[1], message.key(), message.value(), headers)
 
 
 def _code(error: KafkaException) -> int:

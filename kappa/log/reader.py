@@ -1,0 +1,122 @@
+"""Reads bounded ranges of the log, one after the other; where one begins at the end of the last, nothing is asked anew.
+
+Transactions and compaction leave holes, so a range ends where something at or behind its end was seen, a record or the
+end of the partition. What came too early is kept for the next range. Read next: client.py, which makes readers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn, Self
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from kappa.errors import Broken, Unreachable
+from kappa.offsets import Offsets
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+# How long a broker that is there can take to answer, with room for a busy machine.
+_PATIENCE_SECONDS = 20.0
+# A group's name is demanded; nothing is ever committed under it.
+_EXACT = {"group.id": "kappa-reads", "enable.auto.commit": "false", "isolation.level": "read_committed", "enable.partition.eof": "true", "auto.offset.reset": "error"}
+
+Part = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record of the log as it lies there."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class LogReader:
+    """A consumer that is kept open from one range to the next."""
+
+    def __init__(self, options: Mapping[str, str | int | float | bool], refuse: Callable[[KafkaException, str], NoReturn]) -> None:
+        """`options` are librdkafka's; `refuse` raises what an error of the broker's means."""
+        self._consumer = Consumer({**options, **_EXACT})
+        self._refuse = refuse
+        # Where the last range ended; then up to where each partition was seen, and what was seen of it and not asked for yet.
+        self._ended: dict[Part, int] | None = None
+        self._seen: dict[Part, int] = {}
+        self._early: defaultdict[Part, deque[Record]] = defaultdict(deque)
+
+    def read(self, start: Offsets, end: Offsets) -> Iterator[Record]:
+        """The committed records between two vectors, in the order of offsets within each partition; all of them must be taken.
+
+        Raises Broken where the log has lost the range's beginning, Unreachable where nothing comes.
+        """
+        wanted = {(topic, partition): last for topic, partition, last in end.items()}
+        places = {part: start.at(*part) for part in wanted}
+        if places != self._ended:
+            self._go_to(places)
+        # A range that is not read to its end is followed by nothing.
+        self._ended = None
+        for part, last in wanted.items():
+            early = self._early[part]
+            while early and early[0].offset < last:
+                yield early.popleft()
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while missing := [part for part, last in wanted.items() if self._seen[part] < last]:
+            for message in self._arrived():
+                deadline = time.monotonic() + _PATIENCE_SECONDS
+                record = self._taken(message)
+                if record is None:
+                    continue
+                part = record.topic, record.partition
+                if record.offset < wanted[part]:
+                    yield record
+                else:
+                    self._early[part].append(record)
+            if time.monotonic() > deadline:
+                where = ", ".join(f"{topic} partition {partition}" for topic, partition in sorted(missing))
+                raise Unreachable(f"nothing came from {where} for {_PATIENCE_SECONDS:.0f} seconds before offset {end}", hint="see the broker's log: kappa logs broker")
+        self._ended = wanted
+
+    def close(self) -> None:
+        """Closes the consumer."""
+        self._consumer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _go_to(self, places: dict[Part, int]) -> None:
+        self._early.clear()
+        self._seen = dict(places)
+        self._consumer.assign([TopicPartition(topic, partition, place) for (topic, partition), place in sorted(places.items())])
+
+    def _arrived(self) -> list[Any]:
+        # Asked for many, librdkafka waits until there are so many: what is there is taken, and only the first is waited for.
+        found = self._consumer.consume(num_messages=1_000, timeout=0) or [self._consumer.poll(0.2)]
+        return [message for message in found if message is not None]
+
+    def _taken(self, message: Any) -> Record | None:
+        part, offset, error = (str(message.topic()), int(message.partition() or 0)), int(message.offset() or 0), message.error()
+        if error is None:
+            self._seen[part] = offset + 1
+            headers = tuple((str(name), value) for name, value in message.headers() or ())
+            return Record(*part, offset, message.timestamp()[1], message.key(), message.value(), headers)
+        if error.code() == KafkaError._AUTO_OFFSET_RESET:
+            raise Broken(
+                f"the log no longer has what was to be read of {part[0]} partition {part[1]}: {error.str()}", hint="see kappa topics list; kappa replay begins at what is there"
+            )
+        if error.code() != KafkaError._PARTITION_EOF:
+            self._refuse(KafkaException(error), f"{part[0]} partition {part[1]} could not be read")
+        # Where the end lies in a hole, only this says that it was reached.
+        self._seen[part] = max(self._seen[part], offset)
+        return None

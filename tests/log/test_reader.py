@@ -1,0 +1,93 @@
+"""A reader reads range after range, over holes and past what it was given too early, as Spark reads each."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Producer as KafkaProducer
+from confluent_kafka import TopicPartition
+
+from kappa.errors import Broken
+from kappa.log.client import ProducedRecord
+from kappa.offsets import Offsets
+from kappa.slices import Slice
+from kappa.topic import Topic
+
+pytestmark = pytest.mark.jvm
+
+
+@pytest.fixture
+def reader(log):
+    with log.reader() as opened:
+        yield opened
+
+
+def read(reader, topic: str, start: dict[int, int], end: dict[int, int]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {partition: [] for partition in end}
+    for record in reader.read(Offsets({topic: start}), Offsets({topic: end})):
+        found[record.partition].append(record.offset)
+    return found
+
+
+def produced(log, name: str, count: int, *, partitions: int = 2) -> None:
+    log.create(Topic(name, event="id string", partitions=partitions))
+    log.produce((ProducedRecord(b"%d" % n, partition=n % partitions) for n in range(count)), name)
+
+
+def test_ranges_follow_each_other_without_a_record_lost_or_read_twice(log, reader, topic_name):
+    produced(log, topic_name, 2_000)
+
+    assert read(reader, topic_name, {0: 0, 1: 0}, {0: 3, 1: 0}) == {0: [0, 1, 2], 1: []}
+    assert read(reader, topic_name, {0: 3, 1: 0}, {0: 3, 1: 900}) == {0: [], 1: list(range(900))}
+    assert read(reader, topic_name, {0: 3, 1: 900}, {0: 1000, 1: 1000}) == {0: list(range(3, 1000)), 1: list(range(900, 1000))}
+
+
+def test_a_range_may_begin_anywhere_also_before_the_last(log, reader, topic_name):
+    produced(log, topic_name, 20)
+
+    assert read(reader, topic_name, {0: 5}, {0: 8}) == {0: [5, 6, 7]}
+    assert read(reader, topic_name, {0: 6}, {0: 7}) == {0: [6]}
+    assert read(reader, topic_name, {0: 9, 1: 9}, {0: 10, 1: 10}) == {0: [9], 1: [9]}
+
+
+def test_a_range_that_was_not_read_to_its_end_is_read_again(log, reader, topic_name):
+    produced(log, topic_name, 20)
+
+    cut_short = reader.read(Offsets({topic_name: {0: 0}}), Offsets({topic_name: {0: 9}}))
+    assert next(cut_short).offset == 0
+    cut_short.close()
+
+    assert read(reader, topic_name, {0: 0}, {0: 4}) == {0: [0, 1, 2, 3]}
+
+
+def test_ends_in_markers_and_in_aborted_records_are_reached_as_spark_reaches_them(log, reader, spark, topic_name):
+    from kappa.engine.source import Kafka, read_here, read_slice
+
+    produced(log, topic_name, 3, partitions=1)
+    writer = KafkaProducer({"bootstrap.servers": log.bootstrap_servers, "transactional.id": topic_name, "log_level": 0})
+    writer.init_transactions(30)
+    for commit in (True, False, True, False):
+        writer.begin_transaction()
+        writer.produce(topic_name, b"in doubt", key=b"\xff" if commit else None, timestamp=-1 if commit else 5)
+        writer.flush(30)
+        writer.commit_transaction(30) if commit else writer.abort_transaction(30)
+    log.produce([ProducedRecord(None, key=b"last")], topic_name)
+    end = 12
+    while log.end([topic_name]) != Offsets({topic_name: {0: end}}):
+        pass
+
+    kafka = Kafka(log.bootstrap_servers, {})
+    for cut in range(1, end):
+        for start, stop in ((0, cut), (cut, end), (cut - 1, cut)):
+            piece = Slice(1, 1, Offsets({topic_name: {0: start}}), Offsets({topic_name: {0: stop}}))
+            assert read_here(reader, piece).to_pylist() == read_slice(spark, kafka, piece, [topic_name]).toArrow().to_pylist(), (start, stop)
+        halves = [read(reader, topic_name, {0: start}, {0: stop})[0] for start, stop in ((0, cut), (cut, end))]
+        assert halves[0] + halves[1] == [0, 1, 2, 3, 7, 11]
+
+
+def test_what_the_log_has_lost_is_said_and_not_passed_over(log, reader, topic_name):
+    produced(log, topic_name, 6, partitions=1)
+    for future in log._admin.delete_records([TopicPartition(topic_name, 0, 4)]).values():
+        future.result(20)
+
+    with pytest.raises(Broken, match=f"the log no longer has what was to be read of {topic_name} partition 0"):
+        read(reader, topic_name, {0: 2}, {0: 6})
