@@ -87,7 +87,7 @@ def test_while_events_arrive_and_both_jobs_are_killed_the_candidate_comes_to_a_f
     serve(project, "old")
 
     with producing(story):
-        killed = start("new", "catch-up", KAPPA_FAIL="job.between_tables:kill:4")
+        killed = start("new", "catch-up", KAPPA_FAIL="job.between_tables:kill:2")
         assert killed.ended() == -signal.SIGKILL, killed.said()
         live.kill()
         live = start("old")

@@ -58,7 +58,7 @@ def test_a_catch_up_killed_in_mid_leg_goes_on_with_its_planned_slices_and_hands_
     (project.folder / "kappa.toml").write_text("[engine]\nslice_records = 150\ntail_records = 50\n")
     story = Story(log, topic_name, seed=2)
     story.produce(700)
-    killed = project.start("b-1", "catch-up", KAPPA_FAIL="job.between_tables:kill:6")
+    killed = project.start("b-1", "catch-up", KAPPA_FAIL="job.between_tables:kill:3")
     jobs.append(killed)
     assert killed.ended() == -signal.SIGKILL, killed.said()
     half = project.frontier("b-1")
