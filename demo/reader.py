@@ -23,7 +23,7 @@ from serving.catalog import pin
 from serving.query import connect
 
 # The machine has other things to do: what it costs to ask all the time would be taken from the jobs.
-_PAUSE_SECONDS = 0.05
+_PAUSE_SECONDS = 0.1
 _SPEAK_SECONDS = 0.5
 _LEASE_SECONDS = 30.0
 # Three tables and a view in one answer: the view adds up the same rows again, after a join.

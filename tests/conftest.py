@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # Examples are judged by what they show: how long one takes says only how busy the machine is.
 settings.register_profile("kappa", deadline=None)
+# For `make check`, which one runs after each change.
+settings.register_profile("check", deadline=None, max_examples=20)
 settings.load_profile("kappa")
 
 

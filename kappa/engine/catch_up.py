@@ -19,7 +19,7 @@ from kappa.engine.fold_slice import SliceFolder
 from kappa.engine.legs import Leg, LegKind, Legs, alignment, catch_up, tail
 from kappa.engine.maintenance import Maintenance
 from kappa.engine.publisher import Publisher
-from kappa.engine.source import Kafka, read_slice
+from kappa.engine.source import Source
 from kappa.log.client import Log
 from kappa.offsets import Offsets
 from kappa.slices import Slice
@@ -32,7 +32,7 @@ class CatchUp:
     """The bounded legs of one build."""
 
     def __init__(
-        self, legs: Legs, folder: SliceFolder, publisher: Publisher, maintenance: Maintenance, aligner: Aligner, *, log: Log, kafka: Kafka, topics: tuple[str, ...]
+        self, legs: Legs, folder: SliceFolder, publisher: Publisher, maintenance: Maintenance, aligner: Aligner, *, log: Log, source: Source, topics: tuple[str, ...]
     ) -> None:
         self._legs = legs
         self._folder = folder
@@ -40,7 +40,7 @@ class CatchUp:
         self._maintenance = maintenance
         self._aligner = aligner
         self._log = log
-        self._kafka = kafka
+        self._source = source
         self._topics = topics
 
     def run(self, session: Callable[[], SparkSession], stop: Event, *, slice_records: int, small: int) -> None:
@@ -135,6 +135,6 @@ class CatchUp:
 
     def _fold(self, piece: Slice, of: int, spark: SparkSession) -> None:
         watch = Stopwatch()
-        self._folder.fold(piece, spark, lambda topics: read_slice(spark, self._kafka, piece, topics), self._publisher, watch)
+        self._folder.fold(piece, spark, self._source, self._publisher, watch)
         rate = piece.distance / watch.total
         print(f"slice {piece.number + 1} of {of}: {piece.distance} offsets in {watch.total:.1f} s, {rate:,.0f}/s (ms: {watch})", file=sys.stderr, flush=True)

@@ -7,12 +7,16 @@ records are of one partition's range in the order of its offsets: engine/source.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from enum import IntEnum
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from kappa.arrow import arrow_schema
 from kappa.record import RecordReader, Rejected, Tombstone
@@ -35,8 +39,25 @@ ORIGIN_COLUMNS = (("_topic", "string"), ("_partition", "int"), ("_offset", "bigi
 # What only the platform sees. The raw record is kept only where it is rejected.
 HIDDEN_COLUMNS = (("_log_time", "bigint"), ("_fate", "tinyint"), ("_reason", "string"), ("_detail", "string"), ("_raw_key", "binary"), ("_raw_value", "binary"))
 
+_SEEN_TYPES = (("partition", "int"), ("decoded", "bigint"), ("tombstone", "bigint"), ("rejected", "bigint"), ("log_time", "bigint"))
+_SEEN_COLUMNS = ", ".join(f"{name} {kind}" for name, kind in _SEEN_TYPES)
+
 # Per partition, the log time before the first record that is decoded.
 Clock = Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was seen of one partition in a slice: how many records of each fate, and the log time after the last of them."""
+
+    decoded: int
+    tombstone: int
+    rejected: int
+    log_time: int
+
+    def then(self, more: Seen) -> Seen:
+        """This and what was seen after it."""
+        return Seen(self.decoded + more.decoded, self.tombstone + more.tombstone, self.rejected + more.rejected, more.log_time)
 
 
 def event_columns(topic: Topic) -> tuple[tuple[str, str], ...]:
@@ -55,10 +76,38 @@ def decode_table(raw: pa.Table, topic: Topic, clock: Clock) -> pa.Table:
     return pa.Table.from_batches(batches, schema=arrow_schema(decoded_columns(topic)))
 
 
-def decode_frame(raw: DataFrame, topic: Topic, clock: Clock) -> DataFrame:
-    """Decodes one topic's raw records in Spark's workers, when an action asks for them."""
-    columns = ", ".join(f"`{name}` {kind}" for name, kind in decoded_columns(topic))
-    return raw.mapInArrow(partial(_decode_batches, topic=topic, clock=clock), columns)
+def decode_to_files(raw: DataFrame, topic: Topic, clock: Clock, folder: Path) -> DataFrame:
+    """Decodes one topic's raw records in Spark's workers into Parquet files of `folder`, when an action asks what was seen.
+
+    Rows that went back to Spark to be kept by it would cost more than their decoding. The frame has a row per partition.
+    """
+    return raw.mapInArrow(partial(_decode_into, topic=topic, clock=clock, folder=str(folder)), _SEEN_COLUMNS)
+
+
+def seen_in(decoded: pa.Table | pa.RecordBatch) -> dict[int, Seen]:
+    """What was seen of each partition in decoded records, which are in the order of their offsets."""
+    partitions = decoded.column("_partition").to_pylist()
+    counts = Counter(zip(partitions, decoded.column("_fate").to_pylist(), strict=True))
+    # Within a partition the log time only rises, so its last one is its greatest.
+    clock = dict(zip(partitions, decoded.column("_log_time").to_pylist(), strict=True))
+    return {p: Seen(counts[p, Fate.DECODED], counts[p, Fate.TOMBSTONE], counts[p, Fate.REJECTED], clock[p]) for p in clock}
+
+
+def _decode_into(batches: Iterable[pa.RecordBatch], topic: Topic, clock: Clock, folder: str) -> Iterator[pa.RecordBatch]:
+    from pyspark import TaskContext  # noqa: PLC0415  # is a worker's, and the job itself decodes without one
+
+    context = TaskContext.get()
+    assert context is not None
+    seen: dict[int, Seen] = {}
+    schema = arrow_schema(decoded_columns(topic))
+    # A task that is tried again writes its file again.
+    with pq.ParquetWriter(Path(folder) / f"{context.partitionId()}.parquet", schema, compression="lz4") as file:
+        for batch in _decode_batches(batches, topic, clock):
+            file.write_batch(batch)
+            for partition, more in seen_in(batch).items():
+                before = seen.get(partition)
+                seen[partition] = more if before is None else before.then(more)
+    yield pa.RecordBatch.from_pylist([{"partition": partition, **asdict(one)} for partition, one in seen.items()], schema=arrow_schema(_SEEN_TYPES))
 
 
 def _decode_batches(batches: Iterable[pa.RecordBatch], topic: Topic, clock: Clock) -> Iterator[pa.RecordBatch]:

@@ -1,18 +1,17 @@
 """The decoded records of one slice, for what is made of them: contributions, latest rows, rejects and the count of all.
 
-A small slice is decoded in the job itself and is Arrow; a large one in Spark's workers, kept by Spark while the slice is
+A small slice is decoded in the job itself and is Arrow; a large one in Spark's workers, kept in files while the slice is
 folded. Both answer the same questions with the same rows, each in its own form. Each topic is decoded once. Read next: engine/decode.py.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -20,7 +19,7 @@ from kappa.arrow import arrow_schema
 from kappa.build import TableBirth
 from kappa.engine.commit import Rows
 from kappa.engine.contribution import latest_frame
-from kappa.engine.decode import Clock, Fate, decode_frame, decode_table, event_columns
+from kappa.engine.decode import Clock, Fate, Seen, decode_table, decode_to_files, decoded_columns, event_columns, seen_in
 from kappa.engine.fold import latest_table, spark_quote
 from kappa.shape import REJECTS_BIRTH
 from kappa.topic import Topic
@@ -38,16 +37,6 @@ _REJECT = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What was seen of one partition in a slice: how many records of each fate, and the log time after the last of them."""
-
-    decoded: int
-    tombstone: int
-    rejected: int
-    log_time: int
-
-
 SeenOf = Mapping[str, Mapping[int, Seen]]
 
 
@@ -60,14 +49,7 @@ class DecodedHere:
 
     def seen(self) -> SeenOf:
         """What was seen, per topic and partition; a partition without records is not named."""
-        seen: dict[str, dict[int, Seen]] = {}
-        for name, table in self._tables.items():
-            partitions = table.column("_partition").to_pylist()
-            counts = Counter(zip(partitions, table.column("_fate").to_pylist(), strict=True))
-            # Within a partition the log time only rises, so its last one is its greatest.
-            clock = dict(zip(partitions, table.column("_log_time").to_pylist(), strict=True))
-            seen[name] = {p: Seen(counts[p, Fate.DECODED], counts[p, Fate.TOMBSTONE], counts[p, Fate.REJECTED], clock[p]) for p in clock}
-        return seen
+        return {name: seen_in(table) for name, table in self._tables.items()}
 
     def accepted(self, topic: Topic) -> pa.Table:
         """The valid records of a topic as a pipeline's function gets them."""
@@ -92,18 +74,23 @@ class DecodedHere:
 
 
 class DecodedAtSpark:
-    """A large slice, decoded by Spark's workers and kept by Spark."""
+    """A large slice, decoded by Spark's workers into files that Spark reads again while the slice is folded."""
 
-    def __init__(self, spark: SparkSession, raw: DataFrame, topics: Iterable[Topic], clocks: Mapping[str, Clock]) -> None:
-        """`raw` holds the records of all these topics."""
-        topics = tuple(topics)
+    def __init__(self, spark: SparkSession, topics: Iterable[Topic], raw: Callable[[str], DataFrame], clocks: Mapping[str, Clock], folder: Path) -> None:
+        """`raw` gives the records of one topic by its name; `folder` is made for the files."""
         self._spark = spark
-        # Kafka would be read once for each topic.
-        self._raw = raw.persist(StorageLevel.MEMORY_AND_DISK) if len(topics) > 1 else raw
-        self._frames = {
-            topic.name: decode_frame(self._raw.where(F.col("topic") == topic.name), topic, clocks.get(topic.name, {})).persist(StorageLevel.MEMORY_AND_DISK) for topic in topics
-        }
-        self._seen = {name: _seen_at_spark(frame) for name, frame in self._frames.items()}
+        self._folder = folder
+        self._frames: dict[str, DataFrame] = {}
+        self._seen: dict[str, Mapping[int, Seen]] = {}
+        # A crash has left some.
+        self.close()
+        for number, topic in enumerate(topics):
+            path = folder / str(number)
+            path.mkdir(parents=True)
+            found = decode_to_files(raw(topic.name), topic, clocks.get(topic.name, {}), path).collect()
+            self._seen[topic.name] = {row.partition: Seen(row.decoded, row.tombstone, row.rejected, row.log_time) for row in found}
+            columns = ", ".join(f"{spark_quote(name)} {kind}" for name, kind in decoded_columns(topic))
+            self._frames[topic.name] = spark.read.schema(columns).parquet(str(path))
 
     def seen(self) -> SeenOf:
         """As DecodedHere."""
@@ -133,15 +120,7 @@ class DecodedAtSpark:
 
     def close(self) -> None:
         """As DecodedHere."""
-        for frame in self._frames.values():
-            frame.unpersist()
-        self._raw.unpersist()
-
-
-def _seen_at_spark(decoded: DataFrame) -> dict[int, Seen]:
-    counts = [f"count_if(_fate = {int(fate)}) as {fate.name}" for fate in (Fate.DECODED, Fate.TOMBSTONE, Fate.REJECTED)]
-    found = decoded.groupBy("_partition").agg(*(F.expr(count) for count in counts), F.max("_log_time").alias("log_time")).collect()
-    return {int(row["_partition"]): Seen(int(row["DECODED"]), int(row["TOMBSTONE"]), int(row["REJECTED"]), int(row["log_time"])) for row in found}
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _of_topic(raw: pa.Table, name: str) -> pa.Table:

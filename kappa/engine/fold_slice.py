@@ -7,7 +7,7 @@ engine/contribution.py, engine/commit.py, engine/publisher.py, in the order they
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,7 +20,7 @@ from kappa.engine.contribution import Function
 from kappa.engine.decoded import DecodedAtSpark, DecodedHere, SeenOf
 from kappa.engine.prepared import Prepared
 from kappa.engine.publisher import Publisher
-from kappa.engine.source import read_here
+from kappa.engine.source import Source
 from kappa.engine.trouble import SPARK_ERRORS, translated
 from kappa.errors import Broken
 from kappa.failpoint import failpoint
@@ -32,9 +32,7 @@ from kappa.shape import REJECTS_BIRTH
 from kappa.slices import Slice
 from kappa.stopwatch import Stopwatch
 from kappa.store import Store
-
-# The raw records of some topics within a slice.
-Read = Callable[[Iterable[str]], DataFrame]
+from kappa.topic import Topic
 
 
 class SliceFolder:
@@ -51,7 +49,6 @@ class SliceFolder:
         self._function = Function(pipeline, {table.name: table for table in birth.tables})
         self._prepared: Prepared | None = None
         self._scratch = store.path(f"{folder(birth.build)}/slice")
-        self._reader = log.reader()
         self._topic_watch = ThreadPoolExecutor(1, thread_name_prefix="topics")
         self._commits = ThreadPoolExecutor(len(self.writers), thread_name_prefix="commits")
 
@@ -75,13 +72,13 @@ class SliceFolder:
                     hint=f"kappa replay {self._birth.pipeline} makes a new build from the topic that is there",
                 )
 
-    def fold(self, piece: Slice, spark: SparkSession, read: Read, publisher: Publisher, watch: Stopwatch) -> None:
+    def fold(self, piece: Slice, spark: SparkSession, source: Source, publisher: Publisher, watch: Stopwatch) -> None:
         """Folds a slice where it is due, and publishes it. Raises Broken, and then nothing of it is published."""
         marks = {writer.birth.name: writer.mark() for writer in self.writers}
         to_fold = [writer for writer in self.writers if due(marks[writer.birth.name], piece) is Due.FOLD]
         skipped = [mark for mark in marks.values() if mark.has_folded(piece)]
         if to_fold:
-            self._fold(piece, spark, read, to_fold, publisher.newest, skipped, watch)
+            self._fold(piece, spark, source, to_fold, publisher.newest, skipped, watch)
         failpoint("job.before_frontier")
         newest = publisher.newest
         if (newest.leg, newest.slice) != (piece.leg, piece.number):
@@ -89,16 +86,15 @@ class SliceFolder:
                 publisher.publish(self.writers[0].mark(), self.versions())
 
     def close(self) -> None:
-        """Ends the threads that watch topics and commit, and the reader."""
+        """Ends the threads that watch topics and commit."""
         for threads in (self._topic_watch, self._commits):
             threads.shutdown(wait=False, cancel_futures=True)
-        self._reader.close()
 
-    def _fold(self, piece: Slice, spark: SparkSession, read: Read, to_fold: list[TableWriter], last: Frontier, skipped: list[Mark], watch: Stopwatch) -> None:
+    def _fold(self, piece: Slice, spark: SparkSession, source: Source, to_fold: list[TableWriter], last: Frontier, skipped: list[Mark], watch: Stopwatch) -> None:
         topics = [topic for topic in self._pipeline.topics if piece.end.only({topic.name}).distance(piece.start) > 0]
         try:
             with watch.step("read"):
-                decoded = self._decoded(piece, spark, read, [topic.name for topic in topics], last)
+                decoded = self._decoded(piece, spark, source, topics, last)
             # The slice is read: a topic that was re-created before could have given it other records (law 2).
             same_topics: Future[None] = self._topic_watch.submit(self.check_topics)
             try:
@@ -119,11 +115,10 @@ class SliceFolder:
         except SPARK_ERRORS as error:
             raise translated(error, self._pipeline) from error
 
-    def _decoded(self, piece: Slice, spark: SparkSession, read: Read, names: list[str], last: Frontier) -> DecodedHere | DecodedAtSpark:
-        topics = [self._pipeline.topic(name) for name in names]
+    def _decoded(self, piece: Slice, spark: SparkSession, source: Source, topics: list[Topic], last: Frontier) -> DecodedHere | DecodedAtSpark:
         if piece.distance <= self._driver_rows:
-            return DecodedHere(read_here(self._reader, piece), topics, last.log_time)
-        return DecodedAtSpark(spark, read(names), topics, last.log_time)
+            return DecodedHere(source.here(piece), topics, last.log_time)
+        return DecodedAtSpark(spark, topics, lambda topic: source.at_spark(spark, piece, topic), last.log_time, self._scratch / "decoded")
 
     def _parted(self, writers: list[TableWriter]) -> tuple[list[TableWriter], list[TableWriter]]:
         """The tables that are filled from topics as they are, and those that the function fills."""

@@ -29,7 +29,7 @@ from kappa.engine.legs import LegKind, Legs
 from kappa.engine.maintenance import Maintenance
 from kappa.engine.publisher import Publisher, Stopping
 from kappa.engine.session import Profile, start_session
-from kappa.engine.source import Kafka
+from kappa.engine.source import Kafka, Source
 from kappa.engine.tail import Tail
 from kappa.errors import Broken, ExitCode, KappaError, UsageError
 from kappa.java import find_java
@@ -75,6 +75,7 @@ class Job:
         log = Log(self._kafka.bootstrap_servers, self._settings.kafka.options)
         # The session's workers import what this process imports, so the snapshot comes first.
         pipeline = load_snapshot(self._store, birth)
+        source = Source(self._kafka, log)
         slices = SliceFolder(self._store, birth, pipeline, log, driver_rows=self._settings.engine.driver_rows)
         try:
             slices.check_topics()
@@ -83,19 +84,20 @@ class Job:
             self._publisher = publisher
             publisher.take_over(slices.first_frontier())
             maintenance = Maintenance(self._store, self._build, slices.writers, publisher, seconds=self._settings.engine.maintenance_seconds, keep_seconds=history.keep_seconds)
-            runner = self._bounded_legs(birth, slices, publisher, maintenance, log)
+            runner = self._bounded_legs(birth, slices, source, publisher, maintenance, log)
             match kind:
                 case LegKind.CATCH_UP:
                     self._catch_up(runner)
                 case LegKind.ALIGNMENT | LegKind.TAIL:
-                    self._tail(runner, pipeline, slices, publisher, maintenance, log, again=kind is LegKind.ALIGNMENT)
+                    self._tail(runner, pipeline, slices, source, publisher, maintenance, log, again=kind is LegKind.ALIGNMENT)
         finally:
             slices.close()
+            source.close()
 
-    def _bounded_legs(self, birth: Birth, slices: SliceFolder, publisher: Publisher, maintenance: Maintenance, log: Log) -> CatchUp:
+    def _bounded_legs(self, birth: Birth, slices: SliceFolder, source: Source, publisher: Publisher, maintenance: Maintenance, log: Log) -> CatchUp:
         topics = tuple(topic.name for topic in birth.topics)
         aligner = Aligner(self._store, birth, lease_seconds=self._settings.rollout.lease_seconds)
-        return CatchUp(Legs(self._store, self._build), slices, publisher, maintenance, aligner, log=log, kafka=self._kafka, topics=topics)
+        return CatchUp(Legs(self._store, self._build), slices, publisher, maintenance, aligner, log=log, source=source, topics=topics)
 
     def _catch_up(self, runner: CatchUp) -> None:
         engine = self._settings.engine
@@ -103,14 +105,14 @@ class Job:
             ensure_not_stopped(self._store, self._build)
             runner.run(session, self._stop, slice_records=engine.slice_records, small=engine.tail_records)
 
-    def _tail(self, bounded: CatchUp, pipeline: Pipeline, slices: SliceFolder, publisher: Publisher, maintenance: Maintenance, log: Log, *, again: bool) -> None:
+    def _tail(self, bounded: CatchUp, pipeline: Pipeline, slices: SliceFolder, source: Source, publisher: Publisher, maintenance: Maintenance, log: Log, *, again: bool) -> None:
         engine = self._settings.engine
         with _Session(self._store, self._settings, self._build, Profile.TAIL) as session:
             leg = bounded.align(session, self._stop, slice_records=engine.slice_records, small=engine.tail_records, again=again)
             if leg is None:
                 return
             checkpoint = self._store.path(f"{folder(self._build)}/checkpoint/{leg.number}")
-            runner = Tail(leg, checkpoint, pipeline, slices, publisher, maintenance)
+            runner = Tail(leg, checkpoint, pipeline, slices, source, publisher, maintenance)
             runner.run(session(), self._kafka, log, self._stop, at_most=engine.tail_records, on_started=lambda: ensure_not_stopped(self._store, self._build))
 
 

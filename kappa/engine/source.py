@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from kappa.errors import Damaged
-from kappa.log.reader import LogReader
+from kappa.log.client import Log
 from kappa.offsets import Offsets
 from kappa.slices import Slice
 
@@ -44,23 +44,32 @@ class Kafka:
     options: Mapping[str, str]
 
 
-def read_slice(spark: SparkSession, kafka: Kafka, piece: Slice, topics: Iterable[str]) -> DataFrame:
-    """The raw records of some topics between the bounds of a slice, of exactly the partitions that have any offset in it."""
-    spans = {topic: [p for p in piece.end.next.get(topic, {}) if piece.end.at(topic, p) > piece.start.at(topic, p)] for topic in topics}
-    spans = {topic: sorted(partitions) for topic, partitions in spans.items() if partitions}
-    bounds = {
-        "assign": json.dumps(spans),
-        "startingOffsets": json.dumps({topic: {str(p): piece.start.at(topic, p) for p in partitions} for topic, partitions in spans.items()}),
-        "endingOffsets": json.dumps({topic: {str(p): piece.end.at(topic, p) for p in partitions} for topic, partitions in spans.items()}),
-    }
-    return spark.read.format("kafka").options(**_options(kafka), **bounds).load().select(*RAW_COLUMNS)
+class Source:
+    """What slices are read from: exactly the records between a slice's bounds, by this process or by Spark's tasks; the same rows."""
 
+    def __init__(self, kafka: Kafka, log: Log) -> None:
+        self._kafka = kafka
+        self._reader = log.reader()
 
-def read_here(reader: LogReader, piece: Slice) -> pa.Table:
-    """The raw records of a small slice, read by this process: the rows that `read_slice` gives, without a Spark job for them."""
-    records = [(record.topic, record.partition, record.offset, record.timestamp_ms * 1000, record.key, record.value) for record in reader.read(piece.start, piece.end)]
-    columns = list(zip(*records, strict=True)) or [()] * len(_RAW_TYPES)
-    return pa.table([pa.array(column, kind) for column, kind in zip(columns, _RAW_TYPES, strict=True)], names=list(RAW_COLUMNS))
+    def here(self, piece: Slice) -> pa.Table:
+        """The raw records of a small slice, of all its topics: without a Spark job, which costs more than reading them."""
+        records = [(record.topic, record.partition, record.offset, record.timestamp_ms * 1000, record.key, record.value) for record in self._reader.read(piece.start, piece.end)]
+        columns = list(zip(*records, strict=True)) or [()] * len(_RAW_TYPES)
+        return pa.table([pa.array(column, kind) for column, kind in zip(columns, _RAW_TYPES, strict=True)], names=list(RAW_COLUMNS))
+
+    def at_spark(self, spark: SparkSession, piece: Slice, topic: str) -> DataFrame:
+        """The raw records of one topic in a slice, of exactly the partitions that have any offset in it."""
+        partitions = sorted(partition for partition, end in piece.end.next.get(topic, {}).items() if end > piece.start.at(topic, partition))
+        bounds = {
+            "assign": json.dumps({topic: partitions}),
+            "startingOffsets": json.dumps({topic: {str(p): piece.start.at(topic, p) for p in partitions}}),
+            "endingOffsets": json.dumps({topic: {str(p): piece.end.at(topic, p) for p in partitions}}),
+        }
+        return spark.read.format("kafka").options(**_options(self._kafka), **bounds).load().select(*RAW_COLUMNS)
+
+    def close(self) -> None:
+        """Ends the connection to the broker."""
+        self._reader.close()
 
 
 def read_tail(spark: SparkSession, kafka: Kafka, start: Offsets, topics: Iterable[str], *, at_most: int) -> DataFrame:

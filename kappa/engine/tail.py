@@ -1,4 +1,4 @@
-"""The tail: Spark's structured stream from where the catch-up ended, each micro-batch one slice.
+"""The tail: Spark's structured stream from where the catch-up ended plans micro-batches, each of them one slice.
 
 Two threads: Spark's callback folds; the job's main thread looks after the journal and, between slices, after the tables.
 Read next: engine/fold_slice.py for a slice, engine/publisher.py for the hold.
@@ -19,7 +19,7 @@ from kappa.engine.fold_slice import SliceFolder
 from kappa.engine.legs import Leg
 from kappa.engine.maintenance import Maintenance
 from kappa.engine.publisher import Publisher, Stopping
-from kappa.engine.source import Kafka, batch_bounds, has_begun, read_tail
+from kappa.engine.source import Kafka, Source, batch_bounds, has_begun, read_tail
 from kappa.engine.trouble import SPARK_ERRORS, translated
 from kappa.errors import KappaError
 from kappa.failpoint import failpoint
@@ -38,11 +38,12 @@ _REPORT_SECONDS = 10.0
 class Tail:
     """The unbounded leg of one build."""
 
-    def __init__(self, leg: Leg, checkpoint: Path, pipeline: Pipeline, folder: SliceFolder, publisher: Publisher, maintenance: Maintenance) -> None:
+    def __init__(self, leg: Leg, checkpoint: Path, pipeline: Pipeline, folder: SliceFolder, source: Source, publisher: Publisher, maintenance: Maintenance) -> None:
         self._leg = leg
         self._checkpoint = checkpoint
         self._pipeline = pipeline
         self._folder = folder
+        self._source = source
         self._publisher = publisher
         self._maintenance = maintenance
         # Who has it may touch the tables.
@@ -79,7 +80,7 @@ class Tail:
                 watch = Stopwatch()
                 start, end = batch_bounds(self._checkpoint, batch, self._leg.start)
                 piece = Slice(self._leg.number, batch, start, end)
-                self._folder.fold(piece, frame.sparkSession, lambda _topics: frame, self._publisher, watch)
+                self._folder.fold(piece, frame.sparkSession, self._source, self._publisher, watch)
                 self._report.add(piece, watch)
                 failpoint("job.before_checkpoint")
             except BaseException as error:

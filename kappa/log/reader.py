@@ -102,7 +102,7 @@ class LogReader:
 
     def _arrived(self) -> list[Any]:
         # Asked for many, librdkafka waits until there are so many: what is there is taken, and only the first is waited for.
-        found = self._consumer.consume(num_messages=1_000, timeout=0) or [self._consumer.poll(0.2)]
+        found: list[Any] = self._consumer.consume(num_messages=1_000, timeout=0) or [self._consumer.poll(0.2)]
         return [message for message in found if message is not None]
 
     def _taken(self, message: Any) -> Record | None:

@@ -95,16 +95,18 @@ class Raw:
             ends.setdefault(topic, {})[partition] = offset
         return Offsets(ends)
 
-    def frame(self, spark: SparkSession, piece: Slice, topics: Iterable[str]) -> DataFrame:
-        wanted = set(topics)
-        found = [r for r in self.records if r[0] in wanted and piece.start.at(r[0], r[1]) <= r[2] < piece.end.at(r[0], r[1])]
+    def here(self, piece: Slice) -> pa.Table:
+        found = [r for r in self.records if piece.start.at(r[0], r[1]) <= r[2] < piece.end.at(r[0], r[1])]
         columns = list(zip(*found, strict=True)) or [()] * 6
         kinds = [pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.binary(), pa.binary()]
         arrays = [pa.array(list(column), kind) for column, kind in zip(columns, kinds, strict=True)]
         arrays[3] = pa.array([ms * 1000 for ms in columns[3]], pa.timestamp("us", tz="UTC"))
-        table = pa.Table.from_arrays(arrays, names=["topic", "partition", "offset", "timestamp", "key", "value"])
+        return pa.Table.from_arrays(arrays, names=["topic", "partition", "offset", "timestamp", "key", "value"])
+
+    def at_spark(self, spark: SparkSession, piece: Slice, topic: str) -> DataFrame:
         # As Kafka's source gives it: a partition's records in one task, in the order of their offsets.
-        return spark.createDataFrame(table).repartition(4, "topic", "partition").sortWithinPartitions("topic", "partition", "offset")
+        frame = spark.createDataFrame(self.here(piece)).where(f"topic = '{topic}'")
+        return frame.repartition(4, "topic", "partition").sortWithinPartitions("topic", "partition", "offset")
 
 
 class SameTopics:
@@ -144,7 +146,7 @@ class Built:
         self.fold_again(log, Slice(1, self.number, self.publisher.newest.offsets, end))
 
     def fold_again(self, log: Raw, piece: Slice) -> None:
-        self.slices.fold(piece, self.spark, lambda topics: log.frame(self.spark, piece, topics), self.publisher, Stopwatch())
+        self.slices.fold(piece, self.spark, log, self.publisher, Stopwatch())  # type: ignore[arg-type]  # what a source gives, from memory
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         import pyarrow.parquet as pq

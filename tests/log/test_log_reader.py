@@ -60,7 +60,7 @@ def test_a_range_that_was_not_read_to_its_end_is_read_again(log, reader, topic_n
 
 
 def test_ends_in_markers_and_in_aborted_records_are_reached_as_spark_reaches_them(log, reader, spark, topic_name):
-    from kappa.engine.source import Kafka, read_here, read_slice
+    from kappa.engine.source import Kafka, Source
 
     produced(log, topic_name, 3, partitions=1)
     writer = KafkaProducer({"bootstrap.servers": log.bootstrap_servers, "transactional.id": topic_name, "log_level": 0})
@@ -75,13 +75,14 @@ def test_ends_in_markers_and_in_aborted_records_are_reached_as_spark_reaches_the
     while log.end([topic_name]) != Offsets({topic_name: {0: end}}):
         pass
 
-    kafka = Kafka(log.bootstrap_servers, {})
+    source = Source(Kafka(log.bootstrap_servers, {}), log)
     for cut in range(1, end):
         for start, stop in ((0, cut), (cut, end), (cut - 1, cut)):
             piece = Slice(1, 1, Offsets({topic_name: {0: start}}), Offsets({topic_name: {0: stop}}))
-            assert read_here(reader, piece).to_pylist() == read_slice(spark, kafka, piece, [topic_name]).toArrow().to_pylist(), (start, stop)
+            assert source.here(piece).to_pylist() == source.at_spark(spark, piece, topic_name).toArrow().to_pylist(), (start, stop)
         halves = [read(reader, topic_name, {0: start}, {0: stop})[0] for start, stop in ((0, cut), (cut, end))]
         assert halves[0] + halves[1] == [0, 1, 2, 3, 7, 11]
+    source.close()
 
 
 def test_what_the_log_has_lost_is_said_and_not_passed_over(log, reader, topic_name):
