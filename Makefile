@@ -27,11 +27,11 @@ demo: setup  ## the whole story on real data, in about eight minutes on two core
 test: setup  ## the tests, with a real broker, Spark and Delta; long sweeps have their own target
 	$(BIN)/python -m pytest -m "not sweep"
 
-check: $(STAMP)  ## lint, format, types, and the tests that need no JVM, with fewer examples: about a minute
+check: $(STAMP)  ## lint, format, types, and the quick tests, on all cores: under a minute on two
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q -n auto --hypothesis-profile=check -m "not jvm and not fault and not bench and not sweep"
+	$(BIN)/python -m pytest -q -n auto --hypothesis-profile=check -m "not jvm and not slow and not fault and not bench and not sweep"
 
 faults: setup  ## the tests that kill processes, and the long sweeps
 	$(BIN)/python -m pytest -m "fault or sweep"

@@ -27,6 +27,8 @@ from kappa.mark import Mark
 from kappa.offsets import Offsets
 from kappa.store import Store
 
+pytestmark = pytest.mark.slow
+
 KEYED = TableBirth("totals", (("k", "string"), ("n", "bigint")), keys=("k",), fold={"n": ("count", None)})
 PLAIN = TableBirth("all", (("k", "string"), ("n", "bigint")))
 BIRTH = Birth("b", "p", "v", {}, 1, {}, "m", (), (KEYED, PLAIN), {}, {}, {}, "", "")

@@ -280,6 +280,7 @@ def test_a_key_that_stands_twice_is_an_error_and_no_difference(store: Store) -> 
         compared(store, *sides)
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_in_memory_is_spilled_within_a_limit_and_nothing_is_left(store: Store) -> None:
     rows = [{"carrier": f"{n:0200}", "on_time": n} for n in range(150_000)]
     sides = make_build(store, "a", {folded(): rows}), make_build(store, "b", {folded(): rows})
@@ -329,6 +330,7 @@ def same(one: object, other: object) -> bool:
     return one == other and (one is None) == (other is None)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(KEYED, KEYED)
 def test_a_diff_by_key_is_that_of_plain_python(folders: Path, before: dict[Any, Any], after: dict[Any, Any]) -> None:
@@ -357,6 +359,7 @@ def test_a_diff_by_key_is_that_of_plain_python(folders: Path, before: dict[Any, 
     assert difference.largest_relative_change.get("n") == (pytest.approx(max(relative)) if relative else None)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(LATEST, LATEST, st.lists(NAMES))
 def test_a_diff_with_keys_set_aside_is_that_of_what_is_left(folders: Path, before: dict[str, int], after: dict[str, int], aside: list[str]) -> None:
@@ -373,6 +376,7 @@ def test_a_diff_with_keys_set_aside_is_that_of_what_is_left(folders: Path, befor
     assert difference.unsettled == len((before.keys() | after.keys()) & set(aside))
 
 
+@pytest.mark.slow
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(APPENDED, APPENDED)
 def test_a_diff_of_appended_rows_is_that_of_plain_python(folders: Path, before: list[Any], after: list[Any]) -> None:

@@ -28,6 +28,8 @@ from kappa.store import Store
 from replay.gc import Find, What, gc, look
 from replay.rollout import fold
 
+pytestmark = pytest.mark.slow
+
 NOW = 1_000_000.0
 KEEP = 600.0
 DELAYS = TableBirth("delays", (("k", "string"), ("n", "bigint")), keys=("k",), fold={"n": ("count", None)})

@@ -8,6 +8,7 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from journals import served, staged, verified
@@ -50,6 +51,7 @@ def test_a_death_forgets_neither_the_leg_nor_why_it_stopped() -> None:
     assert (after.caught_up, after.stopped) == (course.caught_up, course.stopped)
 
 
+@pytest.mark.slow
 def test_a_verification_runs_in_a_process_of_its_own_with_the_projects_settings(tmp_path: Path) -> None:
     (tmp_path / "kappa.toml").write_text('[verify]\nmemory = "200m"\ntemp = "spilled"\n')
     settings = load_settings(tmp_path)

@@ -308,6 +308,7 @@ def run(world: World, chance: random.Random) -> None:
             world.step(chance.choice(SELDOM))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
 def test_no_reader_goes_back_whatever_happens_between_any_two_steps(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)

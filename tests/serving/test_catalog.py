@@ -276,6 +276,7 @@ def test_an_alignment_that_ends_between_look_and_lease_pins_nothing(tmp_path: Pa
     assert live_leases(store, 0.0) == ()
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.sampled_from(["advance 1", "advance 2", "promote", "collect 1", "collect 2", "read", "read in between"]), min_size=4, max_size=25),
@@ -298,6 +299,7 @@ def test_no_history_of_promotes_and_collections_takes_a_reader_back(tmp_path_fac
                 world.read(Meddled(root, meddle) if build else world.store)
 
 
+@pytest.mark.slow
 def test_readers_in_many_threads_see_no_error_no_mix_and_no_step_back(store: Store) -> None:
     world = World(store)
     errors: list[BaseException] = []

@@ -387,6 +387,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(steps=STEPS)
 def test_whatever_happens_a_time_gets_what_was_seen_then_or_a_little_before_or_a_refusal(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, object]]) -> None:
@@ -430,6 +431,7 @@ def check(past: Past) -> None:
             assert frontier.number <= seen[build]
 
 
+@pytest.mark.slow
 def test_readers_of_the_past_and_collections_in_many_threads_never_miss_a_file(past: Past) -> None:
     past.switch("flights", "a")
     for _ in range(20):
