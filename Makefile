@@ -34,7 +34,7 @@ check: $(STAMP)  ## lint, format, types, and the quick tests, on all cores: unde
 	$(BIN)/python -m pytest -q -n auto --hypothesis-profile=check -m "not jvm and not slow and not fault and not bench and not sweep"
 
 faults: setup  ## the tests that kill processes, and the long sweeps
-	$(BIN)/python -m pytest -m "fault or sweep"
+	$(BIN)/python -m pytest -s -m "fault or sweep"
 
 clean:  ## removes the venv and what runs have left in this tree; the jar cache of the user stays
 	rm -rf $(VENV) .kappa .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
