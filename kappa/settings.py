@@ -71,6 +71,7 @@ class VerifySettings(_Section):
     threads: int = Field(default=0, ge=0, description="threads for them; 0: one a core")
     temp: str = Field(default="tmp", description="folder for what is spilled; relative to the root")
     temp_size: str = Field(default="20g", description="most that may be spilled", pattern=r"^\d+[mg]$")
+    timeout_seconds: float = Field(default=3600.0, gt=0, description="how long a verification may take; then nothing is concluded, and nothing swapped")
 
 
 class Settings(BaseSettings):

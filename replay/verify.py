@@ -3,15 +3,17 @@
 Where a build serves already, both run at the newest alignment of the candidate with it, and the thresholds of the tables
 judge the differences; the first build of a pipeline is checked at its newest frontier. As a program (`python -m
 replay.verify --rollout N ...`) it verifies one rollout and appends the verdict; the supervisor runs it in a process of
-its own, so that what it takes is bounded. It changes nothing but the journal. Only a verdict that was reached passes.
+its own, so that what it takes is bounded, its time too. It changes nothing but the journal. Only a verdict that was reached passes.
 Read next: diff.py, thresholds.py.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -102,7 +104,7 @@ def _judged(seen: Verified, tables: Iterable[TableBirth]) -> Verified:
     return replace(seen, verdict="inconclusive", reason="; ".join(untold)) if untold else seen
 
 
-def _never_compared(store: Store, rollout: Rollout, live: str, reason: str) -> Verified:
+def _never_compared(store: Store, rollout: Rollout, live: str | None, reason: str) -> Verified:
     newest = Frontiers(store, rollout.build).newest()
     return Verified(rollout.number, "inconclusive", Offsets() if newest is None else newest.offsets, reason=reason, live_build=live)
 
@@ -122,6 +124,15 @@ def _run_checks(reader: Reader, birth: Birth) -> Iterable[Check]:
 
 def ensure_verified(store: Store, number: int, means: Means) -> None:
     """Verifies a rollout and appends the verdict, unless it has one or has ended meanwhile. Raises Unreachable where the broker is."""
+    _ensure_verdict(store, number, lambda rollout, live: verify(store, rollout, live, means))
+
+
+def ensure_given_up(store: Store, number: int, reason: str) -> None:
+    """Appends that nothing could be concluded, unless the rollout has a verdict or has ended meanwhile."""
+    _ensure_verdict(store, number, lambda rollout, live: _never_compared(store, rollout, live, reason))
+
+
+def _ensure_verdict(store: Store, number: int, judge: Callable[[Rollout, str | None], Verified]) -> None:
     journal = Journal(store)
     verdict: Verified | Failed | None = None
     while True:
@@ -131,7 +142,7 @@ def ensure_verified(store: Store, number: int, means: Means) -> None:
             return
         if verdict is None:
             try:
-                verdict = verify(store, rollout, state.serving.get(rollout.pipeline), means)
+                verdict = judge(rollout, state.serving.get(rollout.pipeline))
             except Unreachable:
                 raise
             except KappaError as error:
@@ -139,6 +150,21 @@ def ensure_verified(store: Store, number: int, means: Means) -> None:
         # Refused where anything was appended meanwhile: then it may be that nobody waits for this verdict any more.
         if journal.append(state.last + 1, verdict) is not None:
             return
+
+
+def _end_at(seconds: float, store: Store, number: int) -> None:
+    """Ends this process after so long, whatever it is at then. A daemon's thread: who is done sooner ends without it."""
+
+    def end() -> None:
+        try:
+            ensure_given_up(store, number, f"the verification did not end within {seconds:g} s (verify.timeout_seconds)")
+        finally:
+            # DuckDB's threads would go on.
+            os._exit(ExitCode.OK)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -151,6 +177,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         settings = load_settings(Path(given.project), root=given.root)
         store = Store(settings.root_url)
+        _end_at(settings.verify.timeout_seconds, store, given.rollout)
         log = Log(given.bootstrap, settings.kafka.options)
         ensure_verified(store, given.rollout, Means(settings.rollout.lease_seconds, Limits.of(settings.verify, store), log))
     except KappaError as error:

@@ -21,7 +21,7 @@ from kappa.store import Store
 from serving.catalog import pin, pin_build
 from serving.query import connect
 
-# One reader: a process of its own, asking twice a second (eight that never rest would leave the jobs none of two cores) until its standard input ends, telling what it saw of anything wrong.
+# One reader: a process of its own, asking and resting in turn (those that never rest would leave the jobs none of two cores) until its standard input ends, telling what it saw of anything wrong.
 READER = """
 import json, sys, threading
 from kappa.store import Store
@@ -32,7 +32,7 @@ store, stop = Store(sys.argv[1]), threading.Event()
 threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
 seen, told, queries, generations = {}, [], 0, set()
 generation = 0
-while not stop.wait(0.4):
+while not stop.wait(float(sys.argv[2])):
     queries += 1
     try:
         with pin(store, lease_seconds=30) as pinned:
@@ -138,10 +138,10 @@ def the_same_all_the_while(bed: Testbed) -> Iterator[None]:
 
 @pytest.mark.jvm
 @pytest.mark.parametrize(
-    ("switches", "count"),
-    [pytest.param(20, 8, marks=pytest.mark.timeout(1200)), pytest.param(200, 16, marks=[pytest.mark.sweep, pytest.mark.timeout(7200)])],
+    ("switches", "count", "rest_seconds"),
+    [pytest.param(20, 8, 0.4, marks=pytest.mark.timeout(1200)), pytest.param(200, 16, 1.6, marks=[pytest.mark.sweep, pytest.mark.timeout(7200)])],
 )
-def test_readers_see_no_error_no_mix_and_nothing_backward_through_switches_under_load(tmp_path: Path, switches: int, count: int) -> None:
+def test_readers_see_no_error_no_mix_and_nothing_backward_through_switches_under_load(tmp_path: Path, switches: int, count: int, rest_seconds: float) -> None:
     with platform(tmp_path / "laden é", shop=V1) as bed:
         log = bed.log
         log.produce((order(number) for number in range(3_000)), "orders")
@@ -151,7 +151,7 @@ def test_readers_see_no_error_no_mix_and_nothing_backward_through_switches_under
         script = tmp_path / "reader.py"
         script.write_text(READER, encoding="utf-8")
         readers = [
-            subprocess.Popen([sys.executable, str(script), str(bed.store.folder)], env=bed.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            subprocess.Popen([sys.executable, str(script), str(bed.store.folder), str(rest_seconds)], env=bed.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             for _ in range(count)
         ]
         with producing(bed), the_same_all_the_while(bed):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from journals import served, staged, verified
 from twins import align, folded, make_build
 
-from kappa.journal import CaughtUp, Journal, now
+from kappa.journal import CaughtUp, Journal, Verified, now
 from kappa.offsets import Offsets
 from kappa.process import ensure_session_gone, process_id, start_tied
 from kappa.settings import load_settings
@@ -51,11 +51,11 @@ def test_a_death_forgets_neither_the_leg_nor_why_it_stopped() -> None:
     assert (after.caught_up, after.stopped) == (course.caught_up, course.stopped)
 
 
-@pytest.mark.slow
-def test_a_verification_runs_in_a_process_of_its_own_with_the_projects_settings(tmp_path: Path) -> None:
-    (tmp_path / "kappa.toml").write_text('[verify]\nmemory = "200m"\ntemp = "spilled"\n')
-    settings = load_settings(tmp_path)
-    store = Store(settings.root_url)
+def verified_by_a_process(folder: Path, settings: str) -> tuple[list[str], Verified | None]:
+    """What the supervisor says of the verification of a rollout in these settings, and its verdict."""
+    (folder / "kappa.toml").write_text(settings)
+    loaded = load_settings(folder)
+    store = Store(loaded.root_url)
     for build, count in (("a", 1), ("b", 2)):
         make_build(store, build, {folded(): [{"carrier": "UA", "on_time": count}]})
     align(store, "b", "a")
@@ -63,18 +63,31 @@ def test_a_verification_runs_in_a_process_of_its_own_with_the_projects_settings(
     for number, event in enumerate((staged("a"), CaughtUp(1, Offsets()), verified(1), served(1, 1, "a"), staged("b"), CaughtUp(5, Offsets())), start=1):
         assert journal.append(number, event)
     said: list[str] = []
-    processes = Processes(store, settings, say=said.append)
-
+    processes = Processes(store, loaded, say=said.append)
     processes.ensure_jobs(frozenset(), "127.0.0.1:1")
     assert processes.ensure_verifying(5) is None
     while len(said) < 2:
         processes.ensure_jobs(frozenset(), "127.0.0.1:1")
+    return said, fold(journal.after(0)).rollout(5).verified
+
+
+@pytest.mark.slow
+def test_a_verification_runs_in_a_process_of_its_own_with_the_projects_settings(tmp_path: Path) -> None:
+    said, verdict = verified_by_a_process(tmp_path, '[verify]\nmemory = "200m"\ntemp = "spilled"\n')
 
     assert said[1].endswith("ended with exit code 0")
-    verdict = fold(journal.after(0)).rollout(5).verified
     assert verdict is not None
     assert (verdict.verdict, [difference.changed for difference in verdict.differences]) == ("passed", [1])
-    assert store.path("spilled").is_dir()
+    assert (tmp_path / ".kappa" / "spilled").is_dir()
+
+
+@pytest.mark.slow
+def test_a_verification_that_takes_too_long_concludes_nothing(tmp_path: Path) -> None:
+    said, verdict = verified_by_a_process(tmp_path, "[verify]\ntimeout_seconds = 0.001\n")
+
+    assert said[1].endswith("ended with exit code 0")
+    assert verdict is not None
+    assert (verdict.verdict, verdict.reason) == ("inconclusive", "the verification did not end within 0.001 s (verify.timeout_seconds)")
 
 
 def test_deaths_are_told_until_the_job_runs_well_again() -> None:
