@@ -258,13 +258,13 @@ def promote(
     yes: Yes = False,
     timeout: Timeout = None,
 ) -> None:
-    """Let candidates that have passed their verification serve."""
-    from replay.intents import ready_rollout
+    """Let candidates that have passed their verification serve; those that are named together, in one generation."""
+    from replay.intents import ready_rollouts
     from replay.progress import told_verification
 
     here = _here(context)
     here.must_run()
-    ready = [ready_rollout(here.state(), name, "promote") for name in (pipelines or (None,))]
+    ready = ready_rollouts(here.state(), *(pipelines or (None,)))
     for rollout in ready:
         sys.stdout.write(told_verification(rollout))
     _agree(_typed("promote", " ".join(pipelines or []) or None), yes=yes, question="promote?")
@@ -646,13 +646,15 @@ def _apply(here: Here, file: Path, *, timeout: float | None) -> None:
 
 
 def _promoted(here: Here, pipelines: Iterable[str], timeout: float | None) -> None:
-    """Says yes to these candidates, and follows each until it serves."""
+    """Says yes to these candidates together, and follows each until it serves."""
     from kappa.journal import PromoteAsked
     from replay.intents import ask_promote
+    from replay.progress import ensure_not_waiting
 
-    asked = [ask_promote(here.store, name).event for name in pipelines]
+    asked = ask_promote(here.store, *pipelines).event
+    assert isinstance(asked, PromoteAsked)
     # What happened up to the yes was told before it was asked for.
-    _all_told(lambda number: _follow(here, number, timeout, known=here.state().rollout(number)), [event.rollout for event in asked if isinstance(event, PromoteAsked)])
+    _all_told(lambda number: ensure_not_waiting(_follow(here, number, timeout, to_the_yes=True, known=here.state().rollout(number))), (asked.rollout, *asked.together))
 
 
 def _all_told(act: Callable[[int], object], numbers: Iterable[int]) -> None:

@@ -254,9 +254,11 @@ def test_history_tells_every_rollout_with_its_receipt(kappa: Kappa, two_builds: 
 def test_a_generation_is_shown_in_full(kappa: Kappa, two_builds: Store) -> None:
     found = kappa("show", "2", "-o", "json").json()
 
-    assert (found["generation"], found["previous_generation"], found["pipeline"], found["build"], found["version"]) == (2, 1, "web", "web-2", "v2")
-    assert (found["rollout"], found["first"], found["asked_by"]) == (5, False, found["served_by"])
-    assert found["offsets"] == [{"topic": "web.hits", "partition": 0, "origin": 0, "before": 7, "after": 7}]
+    (switched,) = found["switched"]
+    assert (found["generation"], found["previous_generation"]) == (2, 1)
+    assert (switched["pipeline"], switched["build"], switched["version"]) == ("web", "web-2", "v2")
+    assert (switched["rollout"], switched["first"], switched["asked_by"]) == (5, False, found["served_by"])
+    assert found["offsets"] == [{"pipeline": "web", "topic": "web.hits", "partition": 0, "origin": 0, "before": 7, "after": 7}]
     assert found["builds"]["web"]["previous_build"] == "web-1"
     assert found["builds"]["web"]["code"]["folder"].endswith(".kappa/builds/web-2/code")
     assert len(found["builds"]["web"]["code"]["sha256"]) == 64
