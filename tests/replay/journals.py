@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kappa.frontier import Frontier
-from kappa.journal import Event, Held, Receipt, Record, Served, Staged, SwitchAsked, Switched, Verified
+from kappa.journal import CaughtUp, Event, Held, Receipt, Record, Served, Staged, SwitchAsked, Switched, Verified
 from kappa.offsets import Offsets
 
 NOWHERE = Offsets()
@@ -47,3 +47,12 @@ def at(offset: int, *, topic: str = "flights") -> Offsets:
 
 def frontier(build: str, offset: int, *, number: int = 1, epoch: int = 1, hold: int | None = None) -> Frontier:
     return Frontier(number, build, epoch, at(offset), {"delays": number}, "then", hold=hold)
+
+
+# Two pipelines, each with a build that serves and one that has passed and waits for a yes: rollouts 9 and 12.
+_LIVE = (staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"), staged("x", pipeline="trains"), CaughtUp(5, NOWHERE), verified(5))
+READY: tuple[Event, ...] = (
+    *(*_LIVE, served(5, 2, "x", pipeline="trains", others={"flights": "a"})),
+    *(staged("b", auto_promote=False), CaughtUp(9, NOWHERE), verified(9)),
+    *(staged("y", pipeline="trains", auto_promote=False), CaughtUp(12, NOWHERE), verified(12)),
+)

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from journals import NOWHERE, held, numbered, served, staged, switch_asked, together, verified
+from journals import NOWHERE, READY, held, numbered, served, staged, switch_asked, together, verified
 
 from kappa.hold import open_hold
 from kappa.journal import Abandoned, CaughtUp, Event, Failed, PromoteAsked, Released, Retired, Served, VerifyAsked
@@ -20,13 +20,6 @@ SECOND = (*FIRST, staged("b"), CaughtUp(5, NOWHERE), verified(5), held(5, "a"), 
 UNASKED = (*FIRST, staged("b", auto_promote=False), CaughtUp(5, NOWHERE), verified(5))
 UNDONE = (*SECOND, switch_asked("a"), held(10, "b"), served(10, 3, "a", live="b"))
 THIRD = (*SECOND, staged("c"), CaughtUp(10, NOWHERE), verified(10), held(10, "b"), served(10, 3, "c", live="b"))
-# Two pipelines, each with a build that serves and one that has passed; then one yes for both of them.
-LIVE = (staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"), staged("x", pipeline="trains"), CaughtUp(5, NOWHERE), verified(5))
-READY = (
-    *(*LIVE, served(5, 2, "x", pipeline="trains", others={"flights": "a"})),
-    *(staged("b", auto_promote=False), CaughtUp(9, NOWHERE), verified(9)),
-    *(staged("y", pipeline="trains", auto_promote=False), CaughtUp(12, NOWHERE), verified(12)),
-)
 GROUP = (*READY, PromoteAsked(9, (12,)))
 BOTH_HELD = (*GROUP, held(9, "a", together=(12,)), held(12, "x", together=(9,)))
 BOTH_SERVED = together(served(9, 3, "b", live="a"), served(12, 3, "y", pipeline="trains", live="x"))
