@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -19,11 +19,11 @@ import cli
 from kappa.build import Birth, TableBirth, put_birth
 from kappa.errors import Conflict, KappaError, VerificationFailed
 from kappa.frontier import Frontier, Frontiers
-from kappa.journal import CaughtUp, Check, Event, Failed, Held, Journal, Receipt, Served, Staged, Verified, now
+from kappa.journal import CaughtUp, Check, Event, Failed, Held, Journal, PromoteAsked, Receipt, Served, Staged, Switched, Verified, now
 from kappa.offsets import Offsets
 from kappa.process import process_id
 from kappa.store import Store
-from replay.progress import ensure_served, news
+from replay.progress import ensure_not_waiting, ensure_served, news
 from replay.rollout import Rollout, fold
 
 HOUSE = Path(__file__).resolve().parent.parent
@@ -86,8 +86,8 @@ def append(store: Store, *events: Event) -> None:
         assert journal.append(number, event) is not None
 
 
-def born(store: Store, build: str) -> None:
-    put_birth(store, Birth(build, "web", f"v{build[-1]}", {}, 1, {}, "", (), (TableBirth("page_hits", (("page", "string"),)),), {}, {}, {}, now(), "me"))
+def born(store: Store, build: str, pipeline: str = "web") -> None:
+    put_birth(store, Birth(build, pipeline, f"v{build[-1]}", {}, 1, {}, "", (), (TableBirth("page_hits", (("page", "string"),)),), {}, {}, {}, now(), "me"))
     Frontiers(store, build).publish(Frontier(1, build, 1, Offsets({"web.hits": {0: 7}}), {"page_hits": 0}, now()))
 
 
@@ -353,6 +353,57 @@ def test_a_candidate_that_passed_waits_and_is_shown_before_the_yes(kappa: Kappa,
     assert "is on its way to serve" in second.err
 
 
+@pytest.fixture
+def two_waiting(waiting: Store) -> Store:
+    """Beside it a first build of another pipeline, which waits too: rollout 13."""
+    here = Offsets({"web.hits": {0: 7}})
+    born(waiting, "ads-1", "ads")
+    append(waiting, Staged("ads", "ads-1", "v1", ("new",), auto_promote=False), CaughtUp(13, here), Verified(13, "passed", here))
+    return waiting
+
+
+def test_candidates_that_are_named_together_get_one_yes(kappa: Kappa, two_waiting: Store) -> None:
+    unnamed = kappa("promote", "--yes")
+    assert (unnamed.code, "there are several pipelines: ads, web" in unnamed.err, "kappa promote ads web" in unnamed.err) == (2, True, True)
+    for refused, code in ((kappa("promote", "web", "nothing", "--yes"), 2), (kappa("promote", "nothing", "web", "--yes"), 2)):
+        assert (refused.code, "pipeline nothing has no active rollout" in refused.err) == (code, True)
+    before = fold(Journal(two_waiting).after(0)).last
+    assert before == 15
+
+    promoted = kappa("promote", "web", "ads", "--yes", "--timeout", "0")
+
+    assert promoted.code == 5
+    assert [record.event for record in Journal(two_waiting).after(before)] == [PromoteAsked(10, (13,))]
+    second = kappa("promote", "ads", "--yes")
+    assert (second.code, "is on its way to serve" in second.err) == (6, True)
+
+
+def test_what_was_promoted_together_is_told_of_each_and_undone_by_itself(kappa: Kappa, two_waiting: Store) -> None:
+    web, ads = served(10, 3, "web-3", "web-2"), Receipt("ads", "ads-1", "v1", Offsets({"web.hits": {0: 7}}), None, None, first=True)
+    append(two_waiting, PromoteAsked(10, (13,)), Held(10, "web-2", 1, (13,)))
+    append(two_waiting, replace(web, serving={"web": "web-3", "ads": "ads-1"}, others=(Switched(13, ads),)))
+
+    told = {chapter["rollout"]: (chapter["pipeline"], chapter["generation"], chapter["state"]) for chapter in kappa("history", "-o", "json").json()}
+    assert (told[10], told[13]) == (("web", 3, "served"), ("ads", 3, "served"))
+    shown = kappa("show", "3").out
+    assert "web: build web-3 (version v3) instead of web-2, which generation 2 served" in shown
+    assert "ads: build ads-1 (version v1), its first" in shown
+    assert [(each["pipeline"], each["before"], each["after"]) for each in kappa("show", "3", "-o", "json").json()["offsets"]] == [("web", 7, 7), ("ads", None, 7)]
+    assert "web: build web-2 (version v2) will serve instead of web-3" in kappa("undo", "--yes", "--timeout", "0").out
+
+
+def test_who_has_lost_the_yes_is_told_why(kappa: Kappa, two_waiting: Store) -> None:
+    append(two_waiting, PromoteAsked(10, (13,)))
+    assert kappa("abandon", "ads").code == 0
+
+    lost = rollout_of(two_waiting, 10)
+
+    with pytest.raises(KappaError, match=r"was not promoted: rollout 13 of pipeline ads, .* was abandoned") as told:
+        ensure_not_waiting(lost)
+    assert "kappa promote web" in told.value.hint
+    assert "was abandoned" in kappa("status").out
+
+
 def test_a_verification_once_more_takes_the_yes_back(kappa: Kappa, waiting: Store) -> None:
     asked = kappa("verify", "--timeout", "0")
 
@@ -465,6 +516,10 @@ def test_answers_are_utf_8_in_any_language(project: Path, language: str) -> None
         env={**os.environ, "LC_ALL": language, "PYTHONUTF8": "0"},
     )
     assert done.stdout.decode() == "x\n日本\n"
+
+
+def rollout_of(store: Store, number: int) -> Rollout:
+    return fold(Journal(store).after(0)).rollout(number)
 
 
 def rollout(store: Store) -> Rollout:
