@@ -216,6 +216,24 @@ def replay(
 
 
 @app.command()
+def retry(
+    context: typer.Context,
+    pipeline: Annotated[str, typer.Argument(help="the pipeline", show_default=False)],
+    yes: Yes = False,
+    auto_promote: AutoPromote = False,
+    timeout: Timeout = None,
+) -> None:
+    """Begin a rollout again that failed or was abandoned: a new build of the same code, with what was let through then."""
+    from replay.retry import ended_without_serving, plan_again
+
+    here = _here(context)
+    ended_without_serving(here.state(), pipeline)
+    here.must_run()
+    made = plan_again(_observed(here, pipeline), pipeline)
+    _brought_on(here, _begun(here, "retry", pipeline, made, yes=yes, auto_promote=yes or auto_promote), timeout)
+
+
+@app.command()
 def stage(
     context: typer.Context, pipeline: OnePipeline = None, allow_breaking: AllowBreaking = False, accept_gap: AcceptGap = False, allow: Allow = None, yes: Yes = False
 ) -> None:
@@ -600,12 +618,16 @@ def _observed(here: Here, pipeline: str | None) -> Observed:
 
 
 def _staged(here: Here, command: str, pipeline: str | None, *, again: bool, accepting: Accepting, yes: bool, auto_promote: bool) -> tuple[int, ...]:
-    """Shows the plan, asks, and begins its rollouts; gives their numbers."""
+    """Plans, shows the plan, asks, and begins its rollouts; gives their numbers."""
+    here.must_run()
+    made, _ = _planned(here, pipeline, again=again, accepting=accepting)
+    return _begun(here, command, pipeline, made, yes=yes, auto_promote=auto_promote)
+
+
+def _begun(here: Here, command: str, pipeline: str | None, made: Plan, *, yes: bool, auto_promote: bool) -> tuple[int, ...]:
     from replay.plan_text import plan_text
     from replay.stage import stage
 
-    here.must_run()
-    made, _ = _planned(here, pipeline, again=again, accepting=accepting)
     sys.stdout.write(plan_text(made))
     sys.stdout.flush()
     made.ensure_possible()
@@ -616,7 +638,11 @@ def _staged(here: Here, command: str, pipeline: str | None, *, again: bool, acce
 
 
 def _roll_out(here: Here, command: str, pipeline: str | None, *, again: bool, accepting: Accepting, yes: bool, auto_promote: bool, timeout: float | None) -> None:
-    numbers = _staged(here, command, pipeline, again=again, accepting=accepting, yes=yes, auto_promote=yes or auto_promote)
+    _brought_on(here, _staged(here, command, pipeline, again=again, accepting=accepting, yes=yes, auto_promote=yes or auto_promote), timeout)
+
+
+def _brought_on(here: Here, numbers: tuple[int, ...], timeout: float | None) -> None:
+    """Follows rollouts until each serves or waits for a yes, and asks for that."""
     waiting: list[str] = []
 
     def bring_on(number: int) -> None:

@@ -142,6 +142,7 @@ def pretend_up(store: Store) -> None:
         (["stage"], 1, "kappa is not up", "kappa up -d"),
         (["verify", "web"], 1, "kappa is not up", "kappa up -d"),
         (["promote", "web"], 1, "kappa is not up", "kappa up -d"),
+        (["retry", "web"], 2, "pipeline web has no rollout to begin again", "kappa plan"),
         (["wait"], 2, "no rollout is active", "kappa history"),
         (["abandon"], 2, "no rollout is active", "kappa history"),
         (["logs"], 2, "supervisor has said nothing yet", "kappa up -d"),
@@ -190,7 +191,7 @@ def test_help_is_an_answer(kappa: Kappa) -> None:
     assert all(
         command in ended.out
         for command in (
-            *("up", "down", "topics", "produce", "plan", "deploy", "replay", "status", "undo", "stage", "wait", "verify", "promote"),
+            *("up", "down", "topics", "produce", "plan", "deploy", "replay", "status", "undo", "stage", "retry", "wait", "verify", "promote"),
             *("abandon", "history", "show", "diff", "logs", "rejects", "query", "tables", "gc"),
         )
     )
