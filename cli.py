@@ -216,6 +216,24 @@ def replay(
 
 
 @app.command()
+def retry(
+    context: typer.Context,
+    pipeline: Annotated[str, typer.Argument(help="the pipeline", show_default=False)],
+    yes: Yes = False,
+    auto_promote: AutoPromote = False,
+    timeout: Timeout = None,
+) -> None:
+    """Begin a rollout again that failed or was abandoned: a new build of the same code, with what was let through then."""
+    from replay.retry import ended_without_serving, plan_again
+
+    here = _here(context)
+    ended_without_serving(here.state(), pipeline)
+    here.must_run()
+    made = plan_again(_observed(here, pipeline), pipeline)
+    _brought_on(here, _begun(here, "retry", pipeline, made, yes=yes, auto_promote=yes or auto_promote), timeout)
+
+
+@app.command()
 def stage(
     context: typer.Context, pipeline: OnePipeline = None, allow_breaking: AllowBreaking = False, accept_gap: AcceptGap = False, allow: Allow = None, yes: Yes = False
 ) -> None:
@@ -258,13 +276,13 @@ def promote(
     yes: Yes = False,
     timeout: Timeout = None,
 ) -> None:
-    """Let candidates that have passed their verification serve."""
-    from replay.intents import ready_rollout
+    """Let candidates that have passed their verification serve; those that are named together, in one generation."""
+    from replay.intents import ready_rollouts
     from replay.progress import told_verification
 
     here = _here(context)
     here.must_run()
-    ready = [ready_rollout(here.state(), name, "promote") for name in (pipelines or (None,))]
+    ready = ready_rollouts(here.state(), *(pipelines or (None,)))
     for rollout in ready:
         sys.stdout.write(told_verification(rollout))
     _agree(_typed("promote", " ".join(pipelines or []) or None), yes=yes, question="promote?")
@@ -600,12 +618,16 @@ def _observed(here: Here, pipeline: str | None) -> Observed:
 
 
 def _staged(here: Here, command: str, pipeline: str | None, *, again: bool, accepting: Accepting, yes: bool, auto_promote: bool) -> tuple[int, ...]:
-    """Shows the plan, asks, and begins its rollouts; gives their numbers."""
+    """Plans, shows the plan, asks, and begins its rollouts; gives their numbers."""
+    here.must_run()
+    made, _ = _planned(here, pipeline, again=again, accepting=accepting)
+    return _begun(here, command, pipeline, made, yes=yes, auto_promote=auto_promote)
+
+
+def _begun(here: Here, command: str, pipeline: str | None, made: Plan, *, yes: bool, auto_promote: bool) -> tuple[int, ...]:
     from replay.plan_text import plan_text
     from replay.stage import stage
 
-    here.must_run()
-    made, _ = _planned(here, pipeline, again=again, accepting=accepting)
     sys.stdout.write(plan_text(made))
     sys.stdout.flush()
     made.ensure_possible()
@@ -616,7 +638,11 @@ def _staged(here: Here, command: str, pipeline: str | None, *, again: bool, acce
 
 
 def _roll_out(here: Here, command: str, pipeline: str | None, *, again: bool, accepting: Accepting, yes: bool, auto_promote: bool, timeout: float | None) -> None:
-    numbers = _staged(here, command, pipeline, again=again, accepting=accepting, yes=yes, auto_promote=yes or auto_promote)
+    _brought_on(here, _staged(here, command, pipeline, again=again, accepting=accepting, yes=yes, auto_promote=yes or auto_promote), timeout)
+
+
+def _brought_on(here: Here, numbers: tuple[int, ...], timeout: float | None) -> None:
+    """Follows rollouts until each serves or waits for a yes, and asks for that."""
     waiting: list[str] = []
 
     def bring_on(number: int) -> None:
@@ -646,13 +672,15 @@ def _apply(here: Here, file: Path, *, timeout: float | None) -> None:
 
 
 def _promoted(here: Here, pipelines: Iterable[str], timeout: float | None) -> None:
-    """Says yes to these candidates, and follows each until it serves."""
+    """Says yes to these candidates together, and follows each until it serves."""
     from kappa.journal import PromoteAsked
     from replay.intents import ask_promote
+    from replay.progress import ensure_not_waiting
 
-    asked = [ask_promote(here.store, name).event for name in pipelines]
+    asked = ask_promote(here.store, *pipelines).event
+    assert isinstance(asked, PromoteAsked)
     # What happened up to the yes was told before it was asked for.
-    _all_told(lambda number: _follow(here, number, timeout, known=here.state().rollout(number)), [event.rollout for event in asked if isinstance(event, PromoteAsked)])
+    _all_told(lambda number: ensure_not_waiting(_follow(here, number, timeout, to_the_yes=True, known=here.state().rollout(number))), (asked.rollout, *asked.together))
 
 
 def _all_told(act: Callable[[int], object], numbers: Iterable[int]) -> None:

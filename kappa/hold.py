@@ -1,7 +1,8 @@
 """The hold: which journal record, if any, keeps a build's frontier still. Pure; the one place that decides it.
 
 The live job and the promote both ask here, so they cannot disagree. A hold is opened by a Held record that names the live
-build and ended by what follows it: a Released that names the hold, or the end of its rollout, whatever that is.
+build and ended by what follows it: a Released that names the hold, or the end of its rollout, whatever that is. Rollouts
+that are promoted together are held together: what ends one's hold ends every one's.
 Read next: replay/promote.py (who opens it), kappa/engine/job.py (who answers it).
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kappa.journal import Abandoned, Failed, Held, Record, Released, Served
+from kappa.journal import Abandoned, Failed, Held, Record, Released, Served, VerifyAsked
 
 
 def open_hold(records: Iterable[Record], build: str) -> Record | None:
@@ -27,11 +28,17 @@ def hold_after(hold: Record | None, record: Record, build: str) -> Record | None
             return record
         case Released(hold=number) if hold is not None and number == hold.number:
             return None
-        case Served(rollout=rollout) | Abandoned(rollout=rollout) | Failed(rollout=rollout) if hold is not None and rollout == _rollout(hold):
+        case Released(rollout=rollout) if hold is not None and rollout in _held(hold).together:
+            return None
+        case Served(rollout=rollout) | Abandoned(rollout=rollout) | Failed(rollout=rollout) | VerifyAsked(rollout=rollout) if hold is not None and rollout in _rollouts(hold):
             return None
     return hold
 
 
-def _rollout(hold: Record) -> int:
+def _rollouts(hold: Record) -> tuple[int, ...]:
+    return _held(hold).rollout, *_held(hold).together
+
+
+def _held(hold: Record) -> Held:
     assert isinstance(hold.event, Held)
-    return hold.event.rollout
+    return hold.event

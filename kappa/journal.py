@@ -160,19 +160,27 @@ class VerifyAsked:
 
 @dataclass(frozen=True, slots=True)
 class PromoteAsked:
-    """Somebody has seen the verification of a candidate that is ready, and wants it to serve."""
+    """Somebody has seen the verification of a candidate that is ready, and wants it to serve.
+
+    `together`: the other rollouts that the same yes is for. All of them switch in one Served record, or none does.
+    """
 
     rollout: int
+    together: tuple[int, ...] = ()
     kind: Literal["promote_asked"] = "promote_asked"
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The live build publishes no frontier until a Served or Released follows. `build` is the live one."""
+    """The live build publishes no frontier until a Served or Released follows. `build` is the live one.
+
+    `together`: the other rollouts that are promoted with this one; what ends or releases one of them ends this hold too.
+    """
 
     rollout: int
     build: str
     attempt: int
+    together: tuple[int, ...] = ()
     kind: Literal["held"] = "held"
 
 
@@ -206,14 +214,31 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True)
+class Switched:
+    """One pipeline's part in a switch: the rollout that ends with it, and its receipt."""
+
+    rollout: int
+    receipt: Receipt
+
+
+@dataclass(frozen=True, slots=True)
 class Served:
-    """The whole serving map of a new generation: pipeline -> build that answers for its tables. Ends the hold."""
+    """The whole serving map of a new generation: pipeline -> build that answers for its tables. Ends the holds.
+
+    `others` are the rollouts that were promoted together with the first, each with its receipt.
+    """
 
     rollout: int
     generation: int
     serving: Mapping[str, str]
     receipt: Receipt
+    others: tuple[Switched, ...] = ()
     kind: Literal["served"] = "served"
+
+    @property
+    def switched(self) -> tuple[Switched, ...]:
+        """All that switched in this record: one, or those that were promoted together."""
+        return Switched(self.rollout, self.receipt), *self.others
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,11 +252,15 @@ class Abandoned:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The rollout ended by itself without serving: the job stopped, a check failed, no hold held."""
+    """The rollout ended by itself without serving: the job stopped, a check failed, no hold held.
+
+    `together`: the others of its group, where what failed is their switch.
+    """
 
     rollout: int
     reason: str
     hint: str = ""
+    together: tuple[int, ...] = ()
     kind: Literal["failed"] = "failed"
 
 

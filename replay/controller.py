@@ -93,7 +93,11 @@ class Controller:
         self.state = fold(self._journal.after(self.state.last), self.state)
         unseen: list[KappaError] = []
         self.waits = {}
-        for rollout in self.state.active_rollouts:
+        for begun in self.state.active_rollouts:
+            rollout = self.state.rollout(begun.number)
+            if not rollout.active:
+                # It ended with another one of its group.
+                continue
             try:
                 step = next_step(self._sight(rollout), self._rules)
                 self.waits[rollout.number] = waits_for(step)
@@ -110,6 +114,15 @@ class Controller:
         return self.state
 
     def _sight(self, rollout: Rollout) -> Sight:
+        """What is seen of a rollout, and of those that are promoted together with it."""
+        seen = self._look(rollout)
+        try:
+            return replace(seen, others=tuple(self._look(self.state.rollout(number)) for number in rollout.together))
+        except (Broken, UsageError) as error:
+            # Not this one's fault: the other fails for it when its turn comes, and this one waits for a new yes.
+            return replace(seen, unseen=error.message)
+
+    def _look(self, rollout: Rollout) -> Sight:
         live_build = self.state.serving.get(rollout.pipeline)
         birth = read_birth(self._store, rollout.build)
         seen = Sight(
@@ -128,6 +141,10 @@ class Controller:
             case Phase.REPLAYING if seen.tails and not seen.aligns:
                 others = frozenset(birth.topic_ids) - seen.comparable
                 return replace(seen, target=self._target(rollout, lambda: self._log.end(sorted(others)).highest(_shown(seen))))
+            case Phase.READY if rollout.waits:
+                # What it has to reach is taken when it has its yes: until then the live build goes on.
+                self._targets = {key: target for key, target in self._targets.items() if key[0] != rollout.number}
+                return seen
             case Phase.READY:
                 return replace(seen, target=self._target(rollout, lambda: _shown(seen)), recreated=self._recreated(birth.topic_ids))
             case _:
@@ -233,6 +250,8 @@ def next_step(sight: Sight, rules: RolloutSettings) -> Step:
             return StartVerification()
         case Phase.READY if rollout.waits:
             return Wait(f"a yes: kappa promote {rollout.pipeline}")
+        case Phase.READY | Phase.HOLDING if sight.unseen:
+            return Wait(f"what it is promoted together with: {sight.unseen}")
         case Phase.READY | Phase.HOLDING:
             return next_promote_step(sight, rules)
         case Phase.SERVED | Phase.FAILED | Phase.ABANDONED:

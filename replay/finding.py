@@ -27,20 +27,24 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Accepting:
-    """What the one who plans lets through: a lost beginning, changes that break readers, and findings by name, with a reason."""
+    """What the one who plans lets through: a lost beginning, changes that break readers, and findings by name, with a reason.
+
+    `before` is what was let through and written down earlier: exactly that, and nothing else of that name.
+    """
 
     gap: bool = False
     breaking: bool = False
     allowed: Mapping[str, str] = field(default_factory=dict)
+    before: tuple[str, ...] = ()
 
     def lets_through(self, finding: Finding) -> str | None:
         """What is written down where a finding is let through: what it is, and why; None where it is not."""
         reason = self.allowed.get(finding.name) if finding.name else None
         flagged = (finding.name == GAP and self.gap) or (finding.name == BREAKING and self.breaking)
-        if reason is None and not flagged:
-            return None
         # What was found in code begins with its name, which is its line.
         told = finding.message if finding.message.startswith(finding.name) else f"{finding.name}: {finding.message}"
+        if reason is None and not flagged:
+            return next((each for each in self.before if finding.name and (each == told or each.startswith(f"{told}: "))), None)
         return told if reason is None else f"{told}: {reason}"
 
 

@@ -23,7 +23,8 @@ class Chapter:
     @property
     def receipt(self) -> Receipt | None:
         """What proves its promote."""
-        return None if self._event is None else self._event.receipt
+        switched = () if self._event is None else self._event.switched
+        return next((each.receipt for each in switched if each.rollout == self.rollout.number), None)
 
     @property
     def _event(self) -> Served | None:
@@ -32,5 +33,5 @@ class Chapter:
 
 def chapters(state: State) -> tuple[Chapter, ...]:
     """All rollouts, oldest first."""
-    served = {record.event.rollout: record for record in state.served if isinstance(record.event, Served)}
+    served = {each.rollout: record for record in state.served if isinstance(record.event, Served) for each in record.event.switched}
     return tuple(Chapter(rollout, served.get(rollout.number)) for rollout in state.rollouts)

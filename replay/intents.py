@@ -68,12 +68,28 @@ def abandon(store: Store, pipeline: str | None, *, reason: str = "abandoned by h
     return _ask(store, decide)
 
 
-def ask_promote(store: Store, pipeline: str | None) -> Record:
-    """Says yes to a candidate that has passed its verification; gives the record.
+def ask_promote(store: Store, pipeline: str | None, *others: str) -> Record:
+    """Says yes to a candidate that has passed its verification, or to several together; gives the record.
 
-    Raises UsageError where no rollout is active, or several; Conflict where it is not ready for that.
+    Those that are named together serve in one generation, or none of them does. Raises UsageError where no rollout is
+    active, or several and none is named; Conflict where one is not ready for that: then nothing is appended.
     """
-    return _ask(store, lambda state: PromoteAsked(ready_rollout(state, pipeline, "promote").number))
+
+    def decide(state: State) -> Event:
+        first, *rest = ready_rollouts(state, pipeline, *others)
+        return PromoteAsked(first.number, tuple(each.number for each in rest))
+
+    return _ask(store, decide)
+
+
+def ready_rollouts(state: State, pipeline: str | None, *others: str) -> tuple[Rollout, ...]:
+    """The rollouts of these pipelines, each once, which all wait for a yes. Raises as `ask_promote` does. Pure."""
+    if pipeline is None and len(state.active_rollouts) > 1:
+        names = sorted(rollout.pipeline for rollout in state.active_rollouts)
+        waiting = sorted(rollout.pipeline for rollout in state.active_rollouts if rollout.waits)
+        together = f"; or those that are ready, together: kappa promote {' '.join(waiting)}" if len(waiting) > 1 else ""
+        raise UsageError(f"there are several pipelines: {', '.join(names)}", hint=f"name one: kappa promote PIPELINE{together}")
+    return tuple(ready_rollout(state, name, "promote") for name in dict.fromkeys((pipeline, *others)))
 
 
 def ask_verify(store: Store, pipeline: str | None) -> Record:

@@ -96,6 +96,15 @@ def ensure_served(rollout: Rollout) -> None:
             return
 
 
+def ensure_not_waiting(rollout: Rollout) -> None:
+    """Raises where a rollout that had its yes has lost it: what it was to serve together with was given up, failed, or is verified again."""
+    if rollout.waits:
+        raise KappaError(
+            f"build {rollout.build} of pipeline {rollout.pipeline} was not promoted: {rollout.reason or 'it was verified once more since'}",
+            hint=f"it waits: kappa promote {rollout.pipeline}; or kappa abandon {rollout.pipeline}",
+        )
+
+
 def news(before: Rollout | None, now: Rollout) -> tuple[str, ...]:
     """What has happened to a rollout between two looks, a line each."""
     lines = []

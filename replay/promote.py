@@ -8,6 +8,9 @@ an abandon, or another pipeline's switch in between takes that number, and the c
 every race, never a clock. `shared/promote_model.py` checks all interleavings of a small model of it; tests drive these
 functions. An undo is the same in the other direction.
 
+Rollouts that were approved together hold together: not before each of them is near, and served by one record, which any of
+them may be the one to put. What is true of one hold is true of each, since what takes a number breaks them all.
+
 `next_promote_step` is pure and knows no earlier tick; so a promote goes on after a crash wherever it was.
 """
 
@@ -18,7 +21,7 @@ from dataclasses import replace
 from kappa.build import folder
 from kappa.errors import Broken, Damaged
 from kappa.frontier import Frontier, Frontiers
-from kappa.journal import Failed, Held, Receipt, Served, now
+from kappa.journal import Failed, Held, Receipt, Served, Switched, now
 from kappa.lock import Lock
 from kappa.offsets import Offsets
 from kappa.settings import RolloutSettings
@@ -33,23 +36,18 @@ def next_promote_step(sight: Sight, rules: RolloutSettings) -> Step:
     if sight.candidate is None:
         return Wait(f"build {rollout.build} to publish its first frontier")
     if rollout.phase is Phase.HOLDING and sight.live is not None and live_build is not None and rollout.hold is not None:
-        return _while_holding(sight, sight.candidate, sight.live, live_build, rollout.hold)
+        return _while_holding(sight, sight.live, live_build, rollout.hold)
     if sight.recreated is not None:
         return Append(Failed(rollout.number, f"topic {sight.recreated} was created anew since build {rollout.build} was born", "stage a new build: kappa deploy"))
     if live_build is None:
-        return Append(_served(sight, sight.candidate, None))
+        return _served_together(sight)
     if rollout.attempts >= rules.hold_attempts:
-        return Append(
-            Failed(
-                rollout.number,
-                f"build {rollout.build} did not reach build {live_build} within {rules.hold_seconds:g} s, {rollout.attempts} times",
-                "see how far each is with kappa status; deploy or undo again, or set a longer rollout.hold_seconds in kappa.toml",
-            )
-        )
-    # A hold keeps what readers see from getting fresher: it is not begun while the candidate has a way to go.
-    if not sight.target_reached:
-        return Wait(f"build {rollout.build} to come near build {live_build}")
-    return Append(Held(rollout.number, live_build, rollout.attempts + 1))
+        return Append(_never_reached(sight, rules))
+    # A hold keeps what readers see from getting fresher: it is not begun while any candidate has a way to go.
+    for each in (sight, *sight.others):
+        if not _near(each):
+            return Wait(f"build {each.rollout.build} to come near build {each.live_build}" if each.live_build else f"build {each.rollout.build} to publish its first frontier")
+    return Append(Held(rollout.number, live_build, rollout.attempts + 1, rollout.together))
 
 
 def reaches(candidate: Offsets, live: Offsets, topics: frozenset[str]) -> bool:
@@ -71,21 +69,69 @@ def ensure_acknowledged(store: Store, build: str, hold: int) -> None:
             frontiers.publish(replace(newest, number=newest.number + 1, epoch=newest.epoch + 1, hold=hold, published_at=now()))
 
 
-def _while_holding(sight: Sight, candidate: Frontier, live: Frontier, live_build: str, hold: int) -> Step:
-    if live.hold != hold:
-        return Wait(f"build {live_build} to acknowledge the hold") if sight.live_runs else Acknowledge(live_build, hold)
+def _near(sight: Sight) -> bool:
+    """True where nothing keeps it from being held, or from serving where there is nothing to hold."""
+    if sight.rollout.phase is Phase.HOLDING:
+        return True
+    return sight.candidate is not None and sight.recreated is None and (sight.live_build is None or sight.target_reached)
+
+
+def _never_reached(sight: Sight, rules: RolloutSettings) -> Failed:
+    pairs = [f"build {each.rollout.build} did not reach build {each.live_build}" for each in (sight, *sight.others) if each.live_build is not None]
+    return Failed(
+        sight.rollout.number,
+        f"{' together, or '.join(pairs)} within {rules.hold_seconds:g} s, {sight.rollout.attempts} times",
+        "see how far each is with kappa status; deploy or undo again, or set a longer rollout.hold_seconds in kappa.toml",
+        sight.rollout.together,
+    )
+
+
+def _while_holding(sight: Sight, live: Frontier, live_build: str, hold: int) -> Step:
+    if live.hold != hold and not sight.live_runs:
+        return Acknowledge(live_build, hold)
+    missing = _missing(sight)
+    return _served_together(sight) if missing is None else Wait(missing)
+
+
+def _served_together(sight: Sight) -> Step:
+    """The record that lets a rollout serve that has all it needs, with the others of its group; or what one of those still needs."""
+    missing = next(filter(None, map(_missing, sight.others)), None)
+    return Append(_served(sight)) if missing is None else Wait(missing)
+
+
+def _missing(sight: Sight) -> str | None:
+    """What has to happen before a rollout may serve; None where nothing has."""
+    rollout, candidate, live = sight.rollout, sight.candidate, sight.live
+    if candidate is None:
+        return f"build {rollout.build} to publish its first frontier"
+    if sight.live_build is None:
+        return None if sight.recreated is None else f"rollout {rollout.number}, whose topic {sight.recreated} was created anew"
+    if rollout.phase is not Phase.HOLDING or live is None:
+        return f"build {sight.live_build} to be held"
+    if live.hold != rollout.hold:
+        return f"build {sight.live_build} to acknowledge the hold"
     if not reaches(candidate.offsets, live.offsets, sight.comparable):
-        return Wait(f"build {sight.rollout.build} to reach build {live_build}")
-    return Append(_served(sight, candidate, live))
+        return f"build {rollout.build} to reach build {sight.live_build}"
+    return None
 
 
-def _served(sight: Sight, candidate: Frontier, live: Frontier | None) -> Served:
-    rollout, state = sight.rollout, sight.state
+def _served(sight: Sight) -> Served:
+    # In the order of the yes, whoever of them puts it.
+    group = sorted((sight, *sight.others), key=lambda each: each.rollout.group.index(each.rollout.number) if each.rollout.group else 0)
+    switched = [Switched(each.rollout.number, _receipt(each)) for each in group]
+    serving = {**sight.state.serving, **{each.rollout.pipeline: each.rollout.build for each in group}}
+    return Served(switched[0].rollout, sight.state.generation + 1, serving, switched[0].receipt, tuple(switched[1:]))
+
+
+def _receipt(sight: Sight) -> Receipt:
+    rollout, candidate, live = sight.rollout, sight.candidate, sight.live
+    if candidate is None:
+        raise Broken(f"build {rollout.build} may not serve: it has no frontier")
     # The promise to readers, checked where it is written whatever was decided before (a partition not named counts as 0).
     if live is not None and not reaches(candidate.offsets, live.offsets, sight.comparable):
         raise Broken(f"build {rollout.build} at {candidate.offsets} may not follow build {live.build} at {live.offsets}: readers would go back")
     verified = rollout.verified
-    receipt = Receipt(
+    return Receipt(
         pipeline=rollout.pipeline,
         build=rollout.build,
         version=rollout.version,
@@ -99,4 +145,3 @@ def _served(sight: Sight, candidate: Frontier, live: Frontier | None) -> Served:
         counts=() if verified is None else verified.counts,
         incomparable_topics=() if verified is None else verified.incomparable_topics,
     )
-    return Served(rollout.number, state.generation + 1, {**state.serving, rollout.pipeline: rollout.build}, receipt)

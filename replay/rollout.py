@@ -1,8 +1,9 @@
 """Rollouts: what the journal's records come to. One table of phases and transitions, and the state folded from it. Pure.
 
 A rollout is the way of one build from stage to serving, or to its end without. It is named by the number of the record
-that began it. Nothing here reads or writes: promote.py, verify.py and controller.py act, and the journal decides who of
-several was first. The form of the machine is h11's: an illegal transition is an error and nothing happens.
+that began it. Those that one yes approves together are a group: they switch in one record or not at all, so what takes one of
+them out takes the yes of the others back. Nothing here reads or writes: promote.py, verify.py and controller.py act, and
+the journal decides who of several was first. The form of the machine is h11's: an illegal transition is an error and nothing happens.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class Move(StrEnum):
     PROMOTE_ASKED = "promote asked"
     HELD = "held"
     RELEASED = "released"
+    YES_LOST = "yes lost"
     SERVED = "served"
     FAILED = "failed"
     ABANDONED = "abandoned"
@@ -55,8 +57,15 @@ TRANSITIONS: Mapping[Phase, Mapping[Move, Phase]] = {
     Phase.REPLAYING: {Move.CAUGHT_UP: Phase.VERIFYING, **_ENDS},
     Phase.VERIFYING: {Move.PASSED: Phase.READY, Move.NOT_PASSED: Phase.FAILED, **_ENDS},
     # The first build of a pipeline has nothing to hold and goes to SERVED from here; every other one must hold first.
-    Phase.READY: {Move.VERIFY_ASKED: Phase.VERIFYING, Move.PROMOTE_ASKED: Phase.READY, Move.HELD: Phase.HOLDING, Move.SERVED: Phase.SERVED, **_ENDS},
-    Phase.HOLDING: {Move.RELEASED: Phase.READY, Move.SERVED: Phase.SERVED, **_ENDS},
+    Phase.READY: {
+        Move.VERIFY_ASKED: Phase.VERIFYING,
+        Move.PROMOTE_ASKED: Phase.READY,
+        Move.YES_LOST: Phase.READY,
+        Move.HELD: Phase.HOLDING,
+        Move.SERVED: Phase.SERVED,
+        **_ENDS,
+    },
+    Phase.HOLDING: {Move.RELEASED: Phase.READY, Move.YES_LOST: Phase.READY, Move.SERVED: Phase.SERVED, **_ENDS},
     Phase.SERVED: {},
     Phase.FAILED: {},
     Phase.ABANDONED: {},
@@ -74,7 +83,8 @@ class Rollout:
     `switch`: the build is one that is kept (undo, redo, or a deploy of its version). `caught_up` and `verified` are what
     was recorded of it; `approved`: it may be promoted once it is ready; it is to be verified at an alignment behind number
     `alignment_after`; `hold` is the number of the open Held record; `attempts` counts holds; `reason` and `hint` say why
-    it ended without serving; `at` and `by` are its beginning's; `accepted` is what was let through at its beginning.
+    it ended without serving, or lost its yes; `at` and `by` are its beginning's; `accepted` is what was let through at its
+    beginning; `group` names all rollouts that were approved together with it, itself among them (none: it goes alone).
     """
 
     number: int
@@ -95,6 +105,12 @@ class Rollout:
     reason: str = ""
     hint: str = ""
     accepted: tuple[str, ...] = ()
+    group: tuple[int, ...] = ()
+
+    @property
+    def together(self) -> tuple[int, ...]:
+        """The other rollouts of its group."""
+        return tuple(number for number in self.group if number != self.number)
 
     @property
     def waits(self) -> bool:
@@ -216,25 +232,28 @@ def _advanced(state: State, record: Record) -> State:
             reason = event.reason or f"the verification of the candidate was {event.verdict}"
             return _moved(state, record, event.rollout, Move.NOT_PASSED, verified=event, reason=reason)
         case VerifyAsked() as event:
-            return _moved(state, record, event.rollout, Move.VERIFY_ASKED, verified=None, approved=False, alignment_after=event.alignment_after)
+            alone = _left_alone(state, record, event.rollout, "is verified once more")
+            return _moved(alone, record, event.rollout, Move.VERIFY_ASKED, verified=None, approved=False, group=(), alignment_after=event.alignment_after)
         case PromoteAsked() as event:
-            return _moved(state, record, event.rollout, Move.PROMOTE_ASKED, approved=True)
+            return _approved(state, record, event)
         case Held() as event:
             rollout = _named(state, record, event.rollout)
             _require(record, rollout.approved, f"rollout {rollout.number} waits for a yes")
             live = state.serving.get(rollout.pipeline)
             _require(record, event.build == live, f"build {event.build} does not serve pipeline {rollout.pipeline}")
+            _require(record, sorted(event.together) == sorted(rollout.together), f"rollout {rollout.number} was not approved together with {event.together}")
             return _moved(state, record, event.rollout, Move.HELD, hold=record.number, attempts=rollout.attempts + 1)
         case Released() as event:
             rollout = _named(state, record, event.rollout)
             _require(record, event.hold == rollout.hold, f"hold {event.hold} is not open")
-            return _moved(state, record, event.rollout, Move.RELEASED, hold=None, reason=event.reason)
+            return _released(state, record, rollout, event.reason)
         case Served() as event:
             return _switched(state, record, event)
         case Abandoned() as event:
-            return _moved(state, record, event.rollout, Move.ABANDONED, hold=None, reason=event.reason)
+            alone = _left_alone(state, record, event.rollout, f"was abandoned ({event.reason})")
+            return _moved(alone, record, event.rollout, Move.ABANDONED, hold=None, reason=event.reason)
         case Failed() as event:
-            return _moved(state, record, event.rollout, Move.FAILED, hold=None, reason=event.reason, hint=event.hint)
+            return _failed(state, record, event)
         case Retired() as event:
             _require(record, event.build in state.may_retire(), f"build {event.build} is not one to retire")
             idle = {pipeline: build for pipeline, build in state.idle.items() if build != event.build}
@@ -272,19 +291,70 @@ def _moved(state: State, record: Record, number: int, move: Move, **changes: obj
     after = TRANSITIONS[rollout.phase].get(move)
     if after is None:
         raise IllegalTransition(f"journal record {record.number} says {move} of rollout {number}, which is {rollout.phase}")
-    moved = replace(rollout, phase=after, **changes)  # type: ignore[arg-type]  # the callers above name fields of Rollout
-    return replace(state, rollouts=tuple(moved if each.number == number else each for each in state.rollouts))
+    return _put(state, replace(rollout, phase=after, **changes))  # type: ignore[arg-type]  # the callers name fields of Rollout
+
+
+def _put(state: State, rollout: Rollout) -> State:
+    return replace(state, rollouts=tuple(rollout if each.number == rollout.number else each for each in state.rollouts))
+
+
+def _approved(state: State, record: Record, event: PromoteAsked) -> State:
+    group = (event.rollout, *event.together) if event.together else ()
+    _require(record, len(set(group)) == len(group), "it names a rollout twice")
+    for number in group or (event.rollout,):
+        rollout = _named(state, record, number)
+        _require(record, not (rollout.group or (group and rollout.approved)), f"rollout {number} is approved already")
+        state = _moved(state, record, number, Move.PROMOTE_ASKED, approved=True, group=group, attempts=0, reason="")
+    return state
+
+
+def _released(state: State, record: Record, rollout: Rollout, reason: str) -> State:
+    """All holds of a group end with one of them: it is tried again together. So all have been tried as often."""
+    members = [_named(state, record, number) for number in rollout.group or (rollout.number,)]
+    attempts = max(member.attempts for member in members)
+    for member in members:
+        if member.phase is Phase.HOLDING:
+            state = _moved(state, record, member.number, Move.RELEASED, hold=None, reason=reason, attempts=attempts)
+        else:
+            state = _put(state, replace(member, attempts=attempts, reason=reason))
+    return state
+
+
+def _left_alone(state: State, record: Record, number: int, why: str) -> State:
+    """The state after a rollout has left its group: the yes was to all of them, so the others wait for a new one and hold nothing."""
+    left = _named(state, record, number)
+    reason = f"rollout {number} of pipeline {left.pipeline}, with which it was to serve, {why}: it waits for a new yes"
+    for other in left.together:
+        state = _moved(state, record, other, Move.YES_LOST, hold=None, approved=False, group=(), reason=reason)
+    return state
+
+
+def _failed(state: State, record: Record, event: Failed) -> State:
+    rollout = _named(state, record, event.rollout)
+    _require(record, sorted(event.together) in ([], sorted(rollout.together)), f"rollout {rollout.number} was not approved together with {event.together}")
+    if not event.together:
+        state = _left_alone(state, record, event.rollout, f"failed ({event.reason})")
+    for number in (event.rollout, *event.together):
+        state = _moved(state, record, number, Move.FAILED, hold=None, reason=event.reason, hint=event.hint)
+    return state
 
 
 def _switched(state: State, record: Record, event: Served) -> State:
-    rollout = _named(state, record, event.rollout)
-    live = state.serving.get(rollout.pipeline)
     _require(record, event.generation == state.generation + 1, f"generation {event.generation} does not follow {state.generation}")
-    _require(record, dict(event.serving) == {**state.serving, rollout.pipeline: rollout.build}, "its serving map is not the one before with this rollout's build")
-    _require(record, live is None or rollout.phase is not Phase.READY, f"build {live} was not held")
-    _require(record, rollout.approved, f"rollout {rollout.number} waits for a yes")
-    moved = _moved(state, record, event.rollout, Move.SERVED, hold=None, reason="")
-    idle = dict(state.idle) if live is None else {**state.idle, rollout.pipeline: live}
+    rollouts = [_named(state, record, each.rollout) for each in event.switched]
+    group = rollouts[0].group or (event.rollout,)
+    _require(record, sorted(each.number for each in rollouts) == sorted(group), f"rollouts {group} serve together or not at all")
+    switched = {rollout.pipeline: rollout.build for rollout in rollouts}
+    _require(record, dict(event.serving) == {**state.serving, **switched}, "its serving map is not the one before with the builds of its rollouts")
+    moved, idle = state, dict(state.idle)
+    for rollout, receipt in zip(rollouts, (each.receipt for each in event.switched), strict=True):
+        live = state.serving.get(rollout.pipeline)
+        _require(record, (receipt.pipeline, receipt.build) == (rollout.pipeline, rollout.build), f"the receipt of build {receipt.build} is not that of rollout {rollout.number}")
+        _require(record, live is None or rollout.phase is not Phase.READY, f"build {live} was not held")
+        _require(record, rollout.approved, f"rollout {rollout.number} waits for a yes")
+        moved = _moved(moved, record, rollout.number, Move.SERVED, hold=None, reason="")
+        if live is not None:
+            idle[rollout.pipeline] = live
     return replace(moved, generation=event.generation, serving=dict(event.serving), idle=idle, served=(*state.served, record))
 
 

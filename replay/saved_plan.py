@@ -88,7 +88,7 @@ class SavedPlan:
         ground = document["ground"]
         return cls(
             only=document["only"],
-            accepting=Accepting(**document["accepting"]),
+            accepting=Accepting(**{**document["accepting"], "before": tuple(document["accepting"].get("before", ()))}),
             ground=Ground(
                 journal=ground["journal"],
                 generation=ground["generation"],

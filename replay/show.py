@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,19 +27,14 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One generation: the record that made it, the rollout that led to it, and each pipeline's build then."""
+    """One generation: the record that made it, each rollout that led to it with its receipt, and each pipeline's build then."""
 
     record: Record
     served: Served
-    rollout: Rollout
+    switched: tuple[tuple[Rollout, Receipt], ...]
     births: Mapping[str, Birth]
     codes: Mapping[str, Code]
     previous: Mapping[str, str]
-
-    @property
-    def receipt(self) -> Receipt:
-        """What proves the switch."""
-        return self.served.receipt
 
 
 def serving_in(state: State, generation: int) -> Mapping[str, str]:
@@ -60,7 +55,8 @@ def shown(state: State, generation: int, births: Mapping[str, Birth], codes: Map
     """All there is to say of a generation; `births` and `codes` are those of the builds in its serving map."""
     record, served = _served(state, generation)
     before = next((each.event.serving for each in state.served if isinstance(each.event, Served) and each.event.generation == generation - 1), {})
-    return Shown(record, served, state.rollout(served.rollout), births, codes, before)
+    switched = tuple((state.rollout(each.rollout), each.receipt) for each in served.switched)
+    return Shown(record, served, switched, births, codes, before)
 
 
 def code_of(store: Store, birth: Birth) -> Code:
@@ -71,26 +67,22 @@ def code_of(store: Store, birth: Birth) -> Code:
 
 
 def show_listing(found: Shown) -> Listing:
-    """A row per partition: where the build began, what readers saw before the switch, and what after."""
-    receipt = found.receipt
-    origin, live = found.births[receipt.build].origin_offsets, receipt.live_offsets
-    every = origin.highest(receipt.candidate_offsets).highest(live or Offsets())
-    rows = (
-        (topic, partition, origin.at(topic, partition), None if live is None else live.at(topic, partition), receipt.candidate_offsets.at(topic, partition))
-        for topic, partition, _ in every.items()
-    )
-    return Listing(("topic", "partition", "origin", "before", "after"), tuple(rows))
+    """A row per pipeline that switched and partition: where the build began, what readers saw before the switch, and what after."""
+    rows = (row for _, receipt in found.switched for row in _offset_rows(receipt, found.births[receipt.build].origin_offsets))
+    return Listing(("pipeline", "topic", "partition", "origin", "before", "after"), tuple(rows))
+
+
+def _offset_rows(receipt: Receipt, origin: Offsets) -> Iterator[tuple[Any, ...]]:
+    after, live = receipt.candidate_offsets, receipt.live_offsets
+    for topic, partition, _ in origin.highest(after).highest(live or Offsets()).items():
+        yield receipt.pipeline, topic, partition, origin.at(topic, partition), None if live is None else live.at(topic, partition), after.at(topic, partition)
 
 
 def show_text(found: Shown) -> str:
     """All but the offsets, for people, a fact a line."""
-    rollout, receipt = found.rollout, found.receipt
     lines = [
         f"generation {found.served.generation}, served {found.record.at} by {found.record.by}",
-        f"rollout {rollout.number}, asked for {rollout.at} by {rollout.by}: {'; '.join(receipt.reasons) or 'no reason was given'}",
-        f"{receipt.pipeline}: build {receipt.build} (version {receipt.version})"
-        + (", its first" if receipt.first else f" instead of {receipt.live_build}, which generation {found.served.generation - 1} served"),
-        *(f"check of {check.table}: {check.condition}: {_found(check)}" for check in receipt.checks),
+        *(line for rollout, receipt in found.switched for line in _switch_lines(rollout, receipt, found.served.generation)),
         *(_build_line(found, pipeline, build) for pipeline, build in sorted(found.served.serving.items())),
     ]
     return "".join(f"{line}\n" for line in lines)
@@ -98,22 +90,13 @@ def show_text(found: Shown) -> str:
 
 def show_document(found: Shown) -> dict[str, Any]:
     """All of it; `record` is the journal's record as it stands there."""
-    rollout, receipt = found.rollout, found.receipt
     return {
         "generation": found.served.generation,
         "previous_generation": found.served.generation - 1 or None,
         "served_at": found.record.at,
         "served_by": found.record.by,
-        "rollout": rollout.number,
-        "asked_at": rollout.at,
-        "asked_by": rollout.by,
-        "pipeline": receipt.pipeline,
-        "build": receipt.build,
-        "version": receipt.version,
-        "reasons": receipt.reasons,
-        "first": receipt.first,
+        "switched": [_switch_document(*each) for each in found.switched],
         "offsets": show_listing(found).objects(),
-        "checks": [{"table": check.table, "condition": check.condition, "rows": check.rows, "failing": check.failing, "passed": check.passed} for check in receipt.checks],
         "builds": {
             pipeline: {
                 "build": build,
@@ -126,6 +109,27 @@ def show_document(found: Shown) -> dict[str, Any]:
             for pipeline, build in found.served.serving.items()
         },
         "record": as_document(found.record),
+    }
+
+
+def _switch_lines(rollout: Rollout, receipt: Receipt, generation: int) -> Iterator[str]:
+    yield f"rollout {rollout.number}, asked for {rollout.at} by {rollout.by}: {'; '.join(receipt.reasons) or 'no reason was given'}"
+    instead = ", its first" if receipt.first else f" instead of {receipt.live_build}, which generation {generation - 1} served"
+    yield f"{receipt.pipeline}: build {receipt.build} (version {receipt.version}){instead}"
+    yield from (f"check of {check.table}: {check.condition}: {_found(check)}" for check in receipt.checks)
+
+
+def _switch_document(rollout: Rollout, receipt: Receipt) -> dict[str, Any]:
+    return {
+        "rollout": rollout.number,
+        "asked_at": rollout.at,
+        "asked_by": rollout.by,
+        "pipeline": receipt.pipeline,
+        "build": receipt.build,
+        "version": receipt.version,
+        "reasons": receipt.reasons,
+        "first": receipt.first,
+        "checks": [{"table": check.table, "condition": check.condition, "rows": check.rows, "failing": check.failing, "passed": check.passed} for check in receipt.checks],
     }
 
 

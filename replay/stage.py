@@ -96,9 +96,9 @@ def _refuse_moved(state: State, step: Step) -> None:
     serving = state.serving.get(step.pipeline)
     kept_moved = step.change is Change.KEPT and state.idle.get(step.pipeline) != step.build
     if serving != step.serving or kept_moved:
-        who = next((record.by for record in reversed(state.served) if _pipeline_of(record) == step.pipeline), "somebody")
+        who = next((record.by for record in reversed(state.served) if step.pipeline in _pipelines_of(record)), "somebody")
         raise Conflict(f"{who} was first: pipeline {step.pipeline} is served by build {serving} now, and not by {step.serving} as in the plan", hint="plan again: kappa plan")
 
 
-def _pipeline_of(record: Record) -> str | None:
-    return record.event.receipt.pipeline if isinstance(record.event, Served) else None
+def _pipelines_of(record: Record) -> frozenset[str]:
+    return frozenset(each.receipt.pipeline for each in record.event.switched) if isinstance(record.event, Served) else frozenset()

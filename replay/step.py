@@ -73,7 +73,8 @@ class Sight:
     `live` and `candidate` are newest frontiers; `comparable` the topics that both builds read, by topic id; `target` what
     the candidate must have reached before more is done, taken when the rollout's phase was first looked at; `tails` is
     whether the candidate's tail has begun; `alignment` the newest one with the live build that is kept; `deaths` counts
-    those of its job in a row; `recreated` names a topic that is not the one the candidate was born with.
+    those of its job in a row; `recreated` names a topic that is not the one the candidate was born with; `others` is what is
+    seen of the rollouts that are promoted together with this one, and `unseen` why they could not be looked at ("": they were).
     """
 
     state: State
@@ -88,6 +89,8 @@ class Sight:
     stopped: Stopped | None = None
     deaths: int = 0
     recreated: str | None = None
+    others: tuple[Sight, ...] = ()
+    unseen: str = ""
 
     @property
     def live_build(self) -> str | None:

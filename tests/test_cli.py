@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -19,11 +19,11 @@ import cli
 from kappa.build import Birth, TableBirth, put_birth
 from kappa.errors import Conflict, KappaError, VerificationFailed
 from kappa.frontier import Frontier, Frontiers
-from kappa.journal import CaughtUp, Check, Event, Failed, Held, Journal, Receipt, Served, Staged, Verified, now
+from kappa.journal import CaughtUp, Check, Event, Failed, Held, Journal, PromoteAsked, Receipt, Served, Staged, Switched, Verified, now
 from kappa.offsets import Offsets
 from kappa.process import process_id
 from kappa.store import Store
-from replay.progress import ensure_served, news
+from replay.progress import ensure_not_waiting, ensure_served, news
 from replay.rollout import Rollout, fold
 
 HOUSE = Path(__file__).resolve().parent.parent
@@ -86,8 +86,8 @@ def append(store: Store, *events: Event) -> None:
         assert journal.append(number, event) is not None
 
 
-def born(store: Store, build: str) -> None:
-    put_birth(store, Birth(build, "web", f"v{build[-1]}", {}, 1, {}, "", (), (TableBirth("page_hits", (("page", "string"),)),), {}, {}, {}, now(), "me"))
+def born(store: Store, build: str, pipeline: str = "web") -> None:
+    put_birth(store, Birth(build, pipeline, f"v{build[-1]}", {}, 1, {}, "", (), (TableBirth("page_hits", (("page", "string"),)),), {}, {}, {}, now(), "me"))
     Frontiers(store, build).publish(Frontier(1, build, 1, Offsets({"web.hits": {0: 7}}), {"page_hits": 0}, now()))
 
 
@@ -142,6 +142,7 @@ def pretend_up(store: Store) -> None:
         (["stage"], 1, "kappa is not up", "kappa up -d"),
         (["verify", "web"], 1, "kappa is not up", "kappa up -d"),
         (["promote", "web"], 1, "kappa is not up", "kappa up -d"),
+        (["retry", "web"], 2, "pipeline web has no rollout to begin again", "kappa plan"),
         (["wait"], 2, "no rollout is active", "kappa history"),
         (["abandon"], 2, "no rollout is active", "kappa history"),
         (["logs"], 2, "supervisor has said nothing yet", "kappa up -d"),
@@ -190,7 +191,7 @@ def test_help_is_an_answer(kappa: Kappa) -> None:
     assert all(
         command in ended.out
         for command in (
-            *("up", "down", "topics", "produce", "plan", "deploy", "replay", "status", "undo", "stage", "wait", "verify", "promote"),
+            *("up", "down", "topics", "produce", "plan", "deploy", "replay", "status", "undo", "stage", "retry", "wait", "verify", "promote"),
             *("abandon", "history", "show", "diff", "logs", "rejects", "query", "tables", "gc"),
         )
     )
@@ -254,9 +255,11 @@ def test_history_tells_every_rollout_with_its_receipt(kappa: Kappa, two_builds: 
 def test_a_generation_is_shown_in_full(kappa: Kappa, two_builds: Store) -> None:
     found = kappa("show", "2", "-o", "json").json()
 
-    assert (found["generation"], found["previous_generation"], found["pipeline"], found["build"], found["version"]) == (2, 1, "web", "web-2", "v2")
-    assert (found["rollout"], found["first"], found["asked_by"]) == (5, False, found["served_by"])
-    assert found["offsets"] == [{"topic": "web.hits", "partition": 0, "origin": 0, "before": 7, "after": 7}]
+    (switched,) = found["switched"]
+    assert (found["generation"], found["previous_generation"]) == (2, 1)
+    assert (switched["pipeline"], switched["build"], switched["version"]) == ("web", "web-2", "v2")
+    assert (switched["rollout"], switched["first"], switched["asked_by"]) == (5, False, found["served_by"])
+    assert found["offsets"] == [{"pipeline": "web", "topic": "web.hits", "partition": 0, "origin": 0, "before": 7, "after": 7}]
     assert found["builds"]["web"]["previous_build"] == "web-1"
     assert found["builds"]["web"]["code"]["folder"].endswith(".kappa/builds/web-2/code")
     assert len(found["builds"]["web"]["code"]["sha256"]) == 64
@@ -350,6 +353,57 @@ def test_a_candidate_that_passed_waits_and_is_shown_before_the_yes(kappa: Kappa,
     second = kappa("promote", "web", "--yes")
     assert second.code == 6
     assert "is on its way to serve" in second.err
+
+
+@pytest.fixture
+def two_waiting(waiting: Store) -> Store:
+    """Beside it a first build of another pipeline, which waits too: rollout 13."""
+    here = Offsets({"web.hits": {0: 7}})
+    born(waiting, "ads-1", "ads")
+    append(waiting, Staged("ads", "ads-1", "v1", ("new",), auto_promote=False), CaughtUp(13, here), Verified(13, "passed", here))
+    return waiting
+
+
+def test_candidates_that_are_named_together_get_one_yes(kappa: Kappa, two_waiting: Store) -> None:
+    unnamed = kappa("promote", "--yes")
+    assert (unnamed.code, "there are several pipelines: ads, web" in unnamed.err, "kappa promote ads web" in unnamed.err) == (2, True, True)
+    for refused, code in ((kappa("promote", "web", "nothing", "--yes"), 2), (kappa("promote", "nothing", "web", "--yes"), 2)):
+        assert (refused.code, "pipeline nothing has no active rollout" in refused.err) == (code, True)
+    before = fold(Journal(two_waiting).after(0)).last
+    assert before == 15
+
+    promoted = kappa("promote", "web", "ads", "--yes", "--timeout", "0")
+
+    assert promoted.code == 5
+    assert [record.event for record in Journal(two_waiting).after(before)] == [PromoteAsked(10, (13,))]
+    second = kappa("promote", "ads", "--yes")
+    assert (second.code, "is on its way to serve" in second.err) == (6, True)
+
+
+def test_what_was_promoted_together_is_told_of_each_and_undone_by_itself(kappa: Kappa, two_waiting: Store) -> None:
+    web, ads = served(10, 3, "web-3", "web-2"), Receipt("ads", "ads-1", "v1", Offsets({"web.hits": {0: 7}}), None, None, first=True)
+    append(two_waiting, PromoteAsked(10, (13,)), Held(10, "web-2", 1, (13,)))
+    append(two_waiting, replace(web, serving={"web": "web-3", "ads": "ads-1"}, others=(Switched(13, ads),)))
+
+    told = {chapter["rollout"]: (chapter["pipeline"], chapter["generation"], chapter["state"]) for chapter in kappa("history", "-o", "json").json()}
+    assert (told[10], told[13]) == (("web", 3, "served"), ("ads", 3, "served"))
+    shown = kappa("show", "3").out
+    assert "web: build web-3 (version v3) instead of web-2, which generation 2 served" in shown
+    assert "ads: build ads-1 (version v1), its first" in shown
+    assert [(each["pipeline"], each["before"], each["after"]) for each in kappa("show", "3", "-o", "json").json()["offsets"]] == [("web", 7, 7), ("ads", None, 7)]
+    assert "web: build web-2 (version v2) will serve instead of web-3" in kappa("undo", "--yes", "--timeout", "0").out
+
+
+def test_who_has_lost_the_yes_is_told_why(kappa: Kappa, two_waiting: Store) -> None:
+    append(two_waiting, PromoteAsked(10, (13,)))
+    assert kappa("abandon", "ads").code == 0
+
+    lost = rollout_of(two_waiting, 10)
+
+    with pytest.raises(KappaError, match=r"was not promoted: rollout 13 of pipeline ads, .* was abandoned") as told:
+        ensure_not_waiting(lost)
+    assert "kappa promote web" in told.value.hint
+    assert "was abandoned" in kappa("status").out
 
 
 def test_a_verification_once_more_takes_the_yes_back(kappa: Kappa, waiting: Store) -> None:
@@ -464,6 +518,10 @@ def test_answers_are_utf_8_in_any_language(project: Path, language: str) -> None
         env={**os.environ, "LC_ALL": language, "PYTHONUTF8": "0"},
     )
     assert done.stdout.decode() == "x\n日本\n"
+
+
+def rollout_of(store: Store, number: int) -> Rollout:
+    return fold(Journal(store).after(0)).rollout(number)
 
 
 def rollout(store: Store) -> Rollout:

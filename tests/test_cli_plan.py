@@ -311,3 +311,21 @@ def test_a_saved_plan_needs_somebody_to_walk_it(web: Project) -> None:
 
     assert web.kappa("deploy", "--plan", "plan.json").code == 1
     assert asdict(web.state)["last"] == 0
+
+
+def test_what_was_given_up_is_begun_again_with_what_was_let_through(web: Project) -> None:
+    web.log.begins = 3
+    assert web.kappa("deploy", "--yes", "--accept-gap", *NEVER_ENDS).code == 5
+    first = web.rollout
+    going = web.kappa("retry", "web", "--yes")
+    assert (going.code, "has not ended" in going.err) == (6, True)
+    assert web.kappa("abandon").code == 0
+
+    assert web.kappa("retry", "web", "--yes", *NEVER_ENDS).code == 5
+    assert (web.rollout.version, web.rollout.accepted) == (first.version, first.accepted)
+    assert web.rollout.build != first.build
+    assert web.rollout.reasons[-1] == f"rollout {first.number} is begun again"
+    assert web.kappa("abandon").code == 0
+    web.edit("LIMIT = 15", "LIMIT = 30")
+    changed = web.kappa("retry", "web", "--yes")
+    assert (changed.code, "kappa deploy web" in changed.err) == (6, True)

@@ -9,7 +9,7 @@ import pytest
 
 from kappa.errors import Broken, Damaged, SettingsError
 from kappa.frontier import Frontier, Frontiers, Tally
-from kappa.journal import Abandoned, Journal, Receipt, Served, Staged, SwitchAsked
+from kappa.journal import Abandoned, Failed, Held, Journal, PromoteAsked, Receipt, Served, Staged, SwitchAsked, Switched
 from kappa.offsets import Offsets
 from kappa.store import Store
 
@@ -54,6 +54,22 @@ def test_records_of_before_there_was_anything_to_let_through_read_back(store: St
         store.put_json(f"journal/{number:020d}.json", {"number": number, "at": "then", "by": "me", "id": "1", "event": {"pipeline": "flights", "build": "a", **event}})
 
     assert [record.event for record in journal.after(0)] == [Staged("flights", "a", "v1", ("new",), ()), SwitchAsked("flights", "a", "undo", ())]
+
+
+def test_records_of_before_there_were_groups_read_back(store: Store) -> None:
+    journal = Journal(store)
+    receipt = {"pipeline": "flights", "build": "a", "version": "v1", "candidate_offsets": {"flights": {"0": 3}}, "live_build": None, "live_offsets": None, "first": True}
+    events = (
+        {"kind": "promote_asked", "rollout": 1},
+        {"kind": "held", "rollout": 1, "build": "a", "attempt": 1},
+        {"kind": "failed", "rollout": 1, "reason": "no"},
+        {"kind": "served", "rollout": 1, "generation": 1, "serving": {"flights": "a"}, "receipt": receipt},
+    )
+    for number, event in enumerate(events, start=1):
+        store.put_json(f"journal/{number:020d}.json", {"number": number, "at": "then", "by": "me", "id": "1", "event": event})
+
+    assert [record.event for record in journal.after(0)] == [PromoteAsked(1), Held(1, "a", 1), Failed(1, "no"), served(1, "a")]
+    assert served(1, "a").switched == (Switched(1, served(1, "a").receipt),)
 
 
 def test_the_last_served_is_the_newest_of_them(store: Store) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kappa.frontier import Frontier
-from kappa.journal import Event, Held, Receipt, Record, Served, Staged, SwitchAsked, Verified
+from kappa.journal import CaughtUp, Event, Held, Receipt, Record, Served, Staged, SwitchAsked, Switched, Verified
 from kappa.offsets import Offsets
 
 NOWHERE = Offsets()
@@ -25,13 +25,20 @@ def verified(rollout: int, *, verdict: str = "passed") -> Verified:
     return Verified(rollout, verdict, NOWHERE, reason="" if verdict == "passed" else "2 of 3 rows fail")
 
 
-def held(rollout: int, live: str, *, attempt: int = 1) -> Held:
-    return Held(rollout, live, attempt)
+def held(rollout: int, live: str, *, attempt: int = 1, together: tuple[int, ...] = ()) -> Held:
+    return Held(rollout, live, attempt, together)
 
 
 def served(rollout: int, generation: int, build: str, *, pipeline: str = "flights", live: str | None = None, others: dict[str, str] | None = None) -> Served:
     receipt = Receipt(pipeline, build, f"version-of-{build}", NOWHERE, live, None if live is None else NOWHERE, first=live is None)
     return Served(rollout, generation, {**(others or {}), pipeline: build}, receipt)
+
+
+def together(*each: Served) -> Served:
+    """One record that switches what each of these would switch by itself."""
+    first, *others = each
+    serving = {name: build for served in each for name, build in served.serving.items()} | {served.receipt.pipeline: served.receipt.build for served in each}
+    return Served(first.rollout, first.generation, serving, first.receipt, tuple(Switched(served.rollout, served.receipt) for served in others))
 
 
 def at(offset: int, *, topic: str = "flights") -> Offsets:
@@ -40,3 +47,12 @@ def at(offset: int, *, topic: str = "flights") -> Offsets:
 
 def frontier(build: str, offset: int, *, number: int = 1, epoch: int = 1, hold: int | None = None) -> Frontier:
     return Frontier(number, build, epoch, at(offset), {"delays": number}, "then", hold=hold)
+
+
+# Two pipelines, each with a build that serves and one that has passed and waits for a yes: rollouts 9 and 12.
+_LIVE = (staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"), staged("x", pipeline="trains"), CaughtUp(5, NOWHERE), verified(5))
+READY: tuple[Event, ...] = (
+    *(*_LIVE, served(5, 2, "x", pipeline="trains", others={"flights": "a"})),
+    *(staged("b", auto_promote=False), CaughtUp(9, NOWHERE), verified(9)),
+    *(staged("y", pipeline="trains", auto_promote=False), CaughtUp(12, NOWHERE), verified(12)),
+)

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from journals import NOWHERE, held, numbered, served, staged, switch_asked, verified
+from journals import NOWHERE, READY, held, numbered, served, staged, switch_asked, together, verified
 
 from kappa.hold import open_hold
 from kappa.journal import Abandoned, CaughtUp, Event, Failed, PromoteAsked, Released, Retired, Served, VerifyAsked
@@ -20,6 +20,9 @@ SECOND = (*FIRST, staged("b"), CaughtUp(5, NOWHERE), verified(5), held(5, "a"), 
 UNASKED = (*FIRST, staged("b", auto_promote=False), CaughtUp(5, NOWHERE), verified(5))
 UNDONE = (*SECOND, switch_asked("a"), held(10, "b"), served(10, 3, "a", live="b"))
 THIRD = (*SECOND, staged("c"), CaughtUp(10, NOWHERE), verified(10), held(10, "b"), served(10, 3, "c", live="b"))
+GROUP = (*READY, PromoteAsked(9, (12,)))
+BOTH_HELD = (*GROUP, held(9, "a", together=(12,)), held(12, "x", together=(9,)))
+BOTH_SERVED = together(served(9, 3, "b", live="a"), served(12, 3, "y", pipeline="trains", live="x"))
 
 
 def state_of(*events: Event) -> State:
@@ -194,6 +197,33 @@ def test_pipelines_roll_out_side_by_side_in_one_serving_map() -> None:
         ((*SECOND, Retired("a")), Retired("a")),
         (SECOND, Retired("never heard of")),
         ((*THIRD, Retired("a")), Retired("a")),
+        (READY[:-1], PromoteAsked(9, (12,))),
+        (READY, PromoteAsked(9, (9,))),
+        (READY, PromoteAsked(9, (77,))),
+        ((*READY, PromoteAsked(12)), PromoteAsked(9, (12,))),
+        (GROUP, PromoteAsked(9)),
+        (GROUP, PromoteAsked(12, (9,))),
+        (GROUP, held(9, "a")),
+        (GROUP, held(9, "a", together=(5,))),
+        ((*READY, PromoteAsked(9)), held(9, "a", together=(12,))),
+        (GROUP, BOTH_SERVED),
+        (BOTH_HELD[:-1], BOTH_SERVED),
+        (BOTH_HELD[:-1], served(9, 3, "b", live="a", others={"trains": "x"})),
+        (BOTH_HELD, served(9, 3, "b", live="a", others={"trains": "x"})),
+        (BOTH_HELD, served(12, 3, "y", pipeline="trains", live="x", others={"flights": "a"})),
+        (BOTH_HELD, served(9, 3, "b", live="a", others={"trains": "y"})),
+        (BOTH_HELD, replace(BOTH_SERVED, serving={"flights": "b", "trains": "x"})),
+        (BOTH_HELD, replace(BOTH_SERVED, serving={"flights": "b", "trains": "y", "boats": "z"})),
+        (BOTH_HELD, replace(BOTH_SERVED, serving={"flights": "b"})),
+        (BOTH_HELD, replace(BOTH_SERVED, receipt=BOTH_SERVED.others[0].receipt)),
+        (BOTH_HELD, replace(BOTH_SERVED, generation=4)),
+        (BOTH_HELD, together(BOTH_SERVED, BOTH_SERVED)),
+        ((*READY, PromoteAsked(9), PromoteAsked(12), held(9, "a"), held(12, "x")), BOTH_SERVED),
+        ((*BOTH_HELD, Abandoned(12, "no")), BOTH_SERVED),
+        ((*BOTH_HELD, Released(9, "a", 16, "too long")), BOTH_SERVED),
+        ((*BOTH_HELD, Released(9, "a", 16, "too long")), Released(12, "x", 17, "too long")),
+        (GROUP, Failed(9, "no", together=(5,))),
+        (READY, Failed(9, "no", together=(12,))),
     ],
 )
 def test_illegal_transitions_raise_an_error_and_nothing_happens(before: tuple[Event, ...], illegal: Event) -> None:
@@ -203,6 +233,80 @@ def test_illegal_transitions_raise_an_error_and_nothing_happens(before: tuple[Ev
         check_may_follow(state, illegal)
 
     assert state == state_of(*before)
+
+
+def holds(*events: Event) -> dict[str, int | None]:
+    found = {build: open_hold(numbered(*events), build) for build in ("a", "x")}
+    return {build: None if hold is None else hold.number for build, hold in found.items()}
+
+
+def test_what_was_approved_together_serves_in_one_generation_and_that_record_ends_every_hold() -> None:
+    state = state_of(*BOTH_HELD, BOTH_SERVED)
+
+    assert (state.generation, state.serving, state.idle) == (3, {"flights": "b", "trains": "y"}, {"flights": "a", "trains": "x"})
+    assert {rollout.phase for rollout in state.rollouts} == {Phase.SERVED}
+    assert holds(*BOTH_HELD) == {"a": 16, "x": 17}
+    assert holds(*BOTH_HELD, BOTH_SERVED) == {"a": None, "x": None}
+
+
+def test_a_group_may_hold_a_first_build_that_nothing_was_held_for() -> None:
+    first = (*FIRST, staged("b", auto_promote=False), CaughtUp(5, NOWHERE), verified(5), staged("x", pipeline="trains", auto_promote=False), CaughtUp(8, NOWHERE), verified(8))
+    asked = (*first, PromoteAsked(8, (5,)))
+    both = together(served(8, 2, "x", pipeline="trains"), served(5, 2, "b", live="a"))
+
+    with pytest.raises(IllegalTransition, match="build a was not held"):
+        state_of(*asked, both)
+    state = state_of(*asked, held(5, "a", together=(8,)), both)
+    assert (state.serving, state.idle) == ({"flights": "b", "trains": "x"}, {"flights": "a"})
+
+
+@pytest.mark.parametrize("before", [GROUP, BOTH_HELD[:-1], BOTH_HELD])
+@pytest.mark.parametrize(("leaves", "other"), [(9, 12), (12, 9)])
+@pytest.mark.parametrize("leaving", ["failed", "was abandoned", "is verified once more"])
+def test_who_leaves_a_group_takes_the_yes_and_the_hold_of_the_others_along(before: tuple[Event, ...], leaves: int, other: int, leaving: str) -> None:
+    event: Event = {"failed": Failed(leaves, "no"), "was abandoned": Abandoned(leaves, "no"), "is verified once more": VerifyAsked(leaves, 1)}[leaving]
+    if isinstance(event, VerifyAsked) and state_of(*before).rollout(leaves).phase is Phase.HOLDING:
+        with pytest.raises(IllegalTransition):
+            state_of(*before, event)
+        return
+    left = state_of(*before, event).rollout(other)
+
+    assert (left.phase, left.waits, left.hold, left.group) == (Phase.READY, True, None, ())
+    assert leaving in left.reason
+    assert f"rollout {leaves} of pipeline" in left.reason
+    assert holds(*before, event) == {"a": None, "x": None}
+    again = state_of(*before, event, PromoteAsked(other)).rollout(other)
+    assert (again.approved, again.reason, again.attempts, again.group) == (True, "", 0, ())
+
+
+@pytest.mark.parametrize("released", [Released(9, "a", 16, "too long"), Released(12, "x", 17, "too long")])
+def test_a_release_of_one_releases_all_and_the_group_stays_together(released: Released) -> None:
+    state = state_of(*BOTH_HELD, released)
+
+    assert [(rollout.phase, rollout.hold, rollout.attempts, rollout.approved) for rollout in state.active_rollouts] == [(Phase.READY, None, 1, True)] * 2
+    assert {rollout.group for rollout in state.active_rollouts} == {(9, 12)}
+    assert holds(*BOTH_HELD, released) == {"a": None, "x": None}
+
+
+def test_a_group_of_which_one_was_held_when_it_was_released_has_been_tried_as_often() -> None:
+    state = state_of(*BOTH_HELD[:-1], Released(9, "a", 16, "too long"))
+
+    assert [rollout.attempts for rollout in state.active_rollouts] == [1, 1]
+
+
+def test_a_switch_that_never_came_ends_the_whole_group_in_one_record() -> None:
+    state = state_of(*GROUP, Failed(12, "they never came near", "look", (9,)))
+
+    assert [(rollout.phase, rollout.reason) for rollout in state.rollouts[-2:]] == [(Phase.FAILED, "they never came near")] * 2
+    assert state.serving == {"flights": "a", "trains": "x"}
+
+
+def test_one_pipeline_of_a_generation_of_several_is_undone_by_itself() -> None:
+    served_both = (*BOTH_HELD, BOTH_SERVED)
+    state = state_of(*served_both, switch_asked("x", pipeline="trains"), held(19, "y"), served(19, 4, "x", pipeline="trains", live="y", others={"flights": "b"}))
+
+    assert (state.serving, state.idle) == ({"flights": "b", "trains": "x"}, {"flights": "a", "trains": "y"})
+    assert soak_end(timed(*served_both), "flights", 3600) == soak_end(timed(*served_both), "trains", 3600) == datetime(2026, 1, 3, 13, tzinfo=UTC)
 
 
 def test_a_record_out_of_its_turn_is_refused() -> None:
@@ -220,42 +324,59 @@ def test_every_phase_can_be_abandoned_before_it_serves() -> None:
     assert all(Move.ABANDONED in moves for moves in TRANSITIONS.values() if moves)
 
 
-def candidates_for_next(state: State, draw: st.DrawFn) -> Event:
-    """Any event at all over few names, so that most are illegal and many are not."""
-    builds = ["a1", "a2", "a3", "b1", "b2"]
-    number = draw(st.sampled_from([rollout.number for rollout in state.rollouts] or [1]))
-    build = draw(st.sampled_from(builds))
+def next_events(state: State, draw: st.DrawFn) -> list[Event]:
+    """What may follow, of any kind and over few names; what brings a rollout on is there more often than what ends it."""
+    pipelines = {**dict.fromkeys("abcd", "flights"), **dict.fromkeys("xyz", "trains"), "s": "ships"}
+    active = [rollout.number for rollout in state.active_rollouts]
+    number = draw(st.sampled_from(active * 3 + [rollout.number for rollout in state.rollouts] or [1]))
+    build = draw(st.sampled_from(sorted(pipelines)))
     rollout = next((each for each in state.rollouts if each.number == number), None)
-    pipeline = rollout.pipeline if rollout else "a"
+    pipeline = rollout.pipeline if rollout else "flights"
     live = state.serving.get(pipeline)
-    events: list[Event] = [
-        staged(build, pipeline=build[0], auto_promote=draw(st.booleans())),
-        switch_asked(state.idle.get(build[0], build), pipeline=build[0]),
+    ready = [each.number for each in state.active_rollouts if each.waits and each.number != number]
+    some = draw(st.sampled_from([tuple(ready), tuple(ready[:1]), tuple(active)]))
+    group = rollout.together if rollout else ()
+    on: list[Event] = [
+        staged(build, pipeline=pipelines[build], auto_promote=draw(st.booleans())),
         CaughtUp(number, NOWHERE),
-        verified(number, verdict=draw(st.sampled_from(["passed", "passed", "failed"]))),
-        VerifyAsked(number, 1),
-        PromoteAsked(number),
-        held(number, live or build),
-        Released(number, build, (rollout.hold if rollout else None) or 1, "too long"),
-        Abandoned(number, "no"),
-        Failed(number, "no"),
-        Retired(build),
+        verified(number),
+        PromoteAsked(number, draw(st.sampled_from([(), some, some]))),
+        held(number, live or build, together=group),
     ]
     if rollout is not None:
-        events += [served(number, state.generation + 1, rollout.build, pipeline=pipeline, live=live, others=dict(state.serving))] * 3
-    return draw(st.sampled_from(events))
+        members = [state.rollout(other) for other in draw(st.sampled_from([rollout.group, rollout.group, ()])) or (number,)]
+        each = [served(one.number, state.generation + 1, one.build, pipeline=one.pipeline, live=state.serving.get(one.pipeline)) for one in members]
+        on.append(replace(together(*each), serving={**state.serving, **{one.pipeline: one.build for one in members}}))
+    off = [
+        switch_asked(state.idle.get(pipelines[build], build), pipeline=pipelines[build]),
+        verified(number, verdict="failed"),
+        VerifyAsked(number, 1),
+        Released(number, build, (rollout.hold if rollout else None) or 1, "too long"),
+        Abandoned(number, "no"),
+        Failed(number, "no", together=draw(st.sampled_from([(), group]))),
+        Retired(build),
+    ]
+    return [event for event in on if follows(state, event)] * 4 + [event for event in off if follows(state, event)]
+
+
+def follows(state: State, event: Event) -> bool:
+    try:
+        check_may_follow(state, event)
+    except IllegalTransition:
+        return False
+    return True
 
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Event]:
-    state, events = State(), []
-    for _ in range(draw(st.integers(0, 40))):
-        event = candidates_for_next(state, draw)
-        try:
+    events = list(draw(st.sampled_from([(), SECOND, READY, GROUP])))
+    state = state_of(*events)
+    for _ in range(draw(st.integers(0, 20))):
+        legal = next_events(state, draw)
+        if legal:
+            event = draw(st.sampled_from(legal))
             state = advance(state, numbered(event, after=state.last)[0])
-        except IllegalTransition:
-            continue
-        events.append(event)
+            events.append(event)
     return events
 
 
@@ -265,10 +386,15 @@ def test_in_every_legal_history_the_laws_of_state_hold(events: list[Event]) -> N
     states = [fold(records[:length]) for length in range(len(records) + 1)]
     for before, after in pairwise(states):
         record = records[before.last]
-        # Generations rise by one, and only by Served; what serves changes for one pipeline at a time.
+        # Generations rise by one, and only by Served; what serves changes for one pipeline, or for a whole group, at a time.
         assert after.generation - before.generation == isinstance(record.event, Served)
         changed = {name for name in after.serving if after.serving[name] != before.serving.get(name)}
-        assert len(changed) == isinstance(record.event, Served)
+        switched = record.event.switched if isinstance(record.event, Served) else ()
+        assert changed == {each.receipt.pipeline for each in switched}
+        assert not switched or {each.rollout for each in switched} == set(before.rollout(switched[0].rollout).group or (switched[0].rollout,))
+        # A group is of one mind: all of it is on its way with a yes, or all of it has ended in one record.
+        for rollout in after.active_rollouts:
+            assert all(other in {each.number for each in after.active_rollouts if each.group == rollout.group and each.approved} for other in rollout.group)
         # At most one active rollout of a pipeline, and what readers or a rollout need is never retired.
         assert len({rollout.pipeline for rollout in after.active_rollouts}) == len(after.active_rollouts)
         assert not after.wanted_builds() & (after.retired | after.to_retire())

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kappa.build import Birth, TableBirth, put_birth
 from kappa.errors import Conflict, Damaged, KappaError
 from kappa.frontier import Frontier, Frontiers
-from kappa.journal import Held, Journal, Receipt, Served
+from kappa.journal import Held, Journal, Receipt, Served, Switched
 from kappa.lease import GRACE_SECONDS, Lease, Pin, ensure_lease, ensure_released, floor, live_leases, put_floor
 from kappa.offsets import Offsets
 from kappa.store import Store
@@ -122,6 +122,25 @@ def test_a_promote_between_look_and_lease_starts_over(tmp_path: Path, store: Sto
     with pin(meddled, lease_seconds=60) as pinned:
         assert pinned.snapshot.serving == {"flights": "flights-2"}
         assert len(live_leases(store, 0.0)) == 1
+
+
+def test_pipelines_that_were_promoted_together_are_seen_to_switch_together(tmp_path: Path, store: Store) -> None:
+    pipelines = ("flights", "hits")
+    for pipeline in pipelines:
+        for build in (f"{pipeline}-1", f"{pipeline}-2"):
+            put_birth(store, born(build, pipeline))
+            publish(store, build, 5)
+        serve(store, f"{pipeline}-1", pipeline)
+
+    def promote_both() -> None:
+        receipts = [Receipt(pipeline, f"{pipeline}-2", "v2", Offsets(), None, None) for pipeline in pipelines]
+        both = Served(7, 3, {receipt.pipeline: receipt.build for receipt in receipts}, receipts[0], (Switched(8, receipts[1]),))
+        assert Journal(store).append(3, both) is not None
+
+    with pin(store, lease_seconds=60) as before, pin(Meddled(tmp_path / "röot", promote_both), lease_seconds=60) as meanwhile:
+        assert (before.snapshot.generation, before.snapshot.serving) == (2, {"flights": "flights-1", "hits": "hits-1"})
+        assert (meanwhile.snapshot.generation, meanwhile.snapshot.serving) == (3, {"flights": "flights-2", "hits": "hits-2"})
+        assert set(meanwhile.snapshot.frontiers) == {"flights-2", "hits-2"}
 
 
 def test_a_collection_between_look_and_lease_starts_over(tmp_path: Path, store: Store) -> None:
