@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import get_args
 
@@ -21,7 +22,7 @@ HOUSE = Path(__file__).resolve().parent.parent
 # Each declares in FAILPOINTS at which ones it kills.
 KILLING = ("tests/replay/test_crashes.py", "tests/replay/test_processes.py", "tests/test_lock.py", "tests/engine/test_job.py", "tests/e2e/test_rollouts.py")
 # Journal.append names its failpoints by the kind of the record.
-KINDS = [kind for event in get_args(get_args(Event)[0]) for kind in get_args(event.__annotations__["kind"]) or [event.kind]]
+KINDS = [each.default for event in get_args(get_args(Event)[0]) for each in fields(event) if each.name == "kind"]
 
 
 def places() -> Iterator[str]:
@@ -32,7 +33,9 @@ def places() -> Iterator[str]:
                 match node:
                     case ast.Call(func=ast.Name(id="failpoint"), args=[ast.Constant(value=str(name))]):
                         yield name
-                    case ast.Call(func=ast.Name(id="failpoint"), args=[ast.JoinedStr(values=[ast.Constant(value=str(start)), ast.FormattedValue(value=ast.Attribute(attr="kind"))])]):
+                    case ast.Call(
+                        func=ast.Name(id="failpoint"), args=[ast.JoinedStr(values=[ast.Constant(value=str(start)), ast.FormattedValue(value=ast.Attribute(attr="kind"))])]
+                    ):
                         yield from (start + kind for kind in KINDS)
                     case ast.Call(func=ast.Name(id="failpoint")):
                         raise AssertionError(f"{path}:{node.lineno} names its failpoint in a way that nobody can read")

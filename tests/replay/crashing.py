@@ -176,9 +176,7 @@ class Job:
                 raise
             self.publisher = Publisher(self._store, birth, hold_seconds=10, keep_every_seconds=world.keep_every_seconds, clock=lambda: world.steady)
             self.publisher.take_over(self._slices.first_frontier())
-            self._maintenance = Maintenance(
-                self._store, build, self._slices.writers, self.publisher, seconds=0, keep_seconds=world.keep_seconds, clock=world.clock
-            )
+            self._maintenance = Maintenance(self._store, build, self._slices.writers, self.publisher, seconds=0, keep_seconds=world.keep_seconds, clock=world.clock)
             self._legs = Legs(self._store, build)
             aligner = Aligner(self._store, birth, lease_seconds=60, clock=world.clock)
             self._bounded = CatchUp(self._legs, self._slices, self.publisher, self._maintenance, aligner, log=log, kafka=Kafka("", {}), topics=("ships",))  # type: ignore[arg-type]
