@@ -147,6 +147,24 @@ def test_it_waits_for_its_time_for_something_to_do_and_for_the_end_of_a_hold(kep
     assert not kept.maintenance.run_if_due()
 
 
+@pytest.mark.parametrize("folded", [1, 2])
+def test_it_waits_while_tables_have_folded_a_slice_that_is_not_published(kept: Kept, folded: int) -> None:
+    """A job was killed between a commit and the frontier, and what it left is upheld before it is folded to its end."""
+    kept.fold(3)
+    shown = kept.publisher.newest
+    mark = Mark("b", "", 1, 3, Offsets({"x": {0: 3}}), Offsets({"x": {0: 4}}))
+    for writer in kept.writers[:folded]:
+        writer.commit(pa.table({"k": ["new"], "n": [1]}, schema=arrow_schema(PLAIN.columns)), mark)
+    kept.now += 30
+
+    assert not kept.maintenance.run_if_due()
+    assert kept.publisher.newest == shown
+    for writer in kept.writers[folded:]:
+        writer.commit(None, mark)
+    kept.publisher.publish(mark, {writer.birth.name: writer.version for writer in kept.writers})
+    assert kept.maintenance.run_if_due()
+
+
 def test_few_files_are_left_alone() -> None:
     assert not wants_joining([1_000] * 7)
     assert wants_joining([1_000] * 8)

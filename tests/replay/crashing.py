@@ -356,7 +356,7 @@ class World:
                 assert frontier.offsets.covers(offsets), f"{frontier.offsets} after {offsets}"
                 paths = files(table_path(self.store, frontier.build, "ships"), frontier.versions["ships"])
                 rows = {row["id"]: row["name"] for path in paths for row in pq.ParquetFile(path).read().to_pylist()}
-                assert rows == self.log.expected(frontier.offsets)
+                assert rows == self.log.expected(frontier.offsets), frontier
                 pinned.confirm()
             self.shown = snapshot.generation, frontier.offsets
         finally:
