@@ -121,17 +121,22 @@ def put_floor(store: Store, build: str, frontier: int) -> None:
     """
     floors = _floors(store, build)
     last = floors.last()
-    if last is not None and _floor_of(build, last[1]) >= frontier:
-        return
-    number = 1 if last is None else last[0] + 1
+    if last is None or _floor_of(build, last[1]) < frontier:
+        last = _next_floor(floors, build, 1 if last is None else last[0] + 1, frontier)
+    # Also where it is put already: who put it may have died before this.
+    failpoint("floor.before_delete")
+    floors.delete_below(last[0])
+    failpoint("floor.after_delete")
+
+
+def _next_floor(floors: NumberedRecords, build: str, number: int, frontier: int) -> tuple[int, object]:
+    document = {"format": 1, "frontier": frontier}
     failpoint("floor.before_put")
-    put = floors.put(number, {"format": 1, "frontier": frontier})
+    put = floors.put(number, document)
     failpoint("floor.after_put")
     if not put:
         raise Broken(f"floor {number} of build {build} was put by another process", hint="two jobs ran for one build; kappa logs says which")
-    failpoint("floor.before_delete")
-    floors.delete_below(number)
-    failpoint("floor.after_delete")
+    return number, document
 
 
 def _floors(store: Store, build: str) -> NumberedRecords:

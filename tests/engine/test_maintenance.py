@@ -22,7 +22,7 @@ from kappa.frontier import Frontier, Frontiers
 from kappa.journal import Held, Journal
 from kappa.kept import Kept as KeptFrontier
 from kappa.kept import kept_of, put_kept
-from kappa.lease import Lease, Pin, ensure_lease, ensure_released, floor
+from kappa.lease import Lease, Pin, ensure_lease, ensure_released, floor, put_floor
 from kappa.mark import Mark
 from kappa.offsets import Offsets
 from kappa.store import Store
@@ -163,6 +163,21 @@ def test_it_waits_while_tables_have_folded_a_slice_that_is_not_published(kept: K
         writer.commit(None, mark)
     kept.publisher.publish(mark, {writer.birth.name: writer.version for writer in kept.writers})
     assert kept.maintenance.run_if_due()
+
+
+def test_a_floor_that_is_put_again_takes_away_what_one_who_was_killed_has_left(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    put_floor(store, "b", 3)
+    old = store.names("builds/b/floor")
+    content = store.get(old[0])
+    assert content is not None
+    put_floor(store, "b", 7)
+    store.put(old[0], content)
+
+    put_floor(store, "b", 7)
+
+    assert floor(store, "b") == 7
+    assert len(store.names("builds/b/floor")) == 1
 
 
 def test_few_files_are_left_alone() -> None:
