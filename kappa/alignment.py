@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from kappa.build import folder
 from kappa.errors import Broken, Damaged
+from kappa.failpoint import failpoint
 from kappa.frontier import Frontier
 from kappa.store import NumberedRecords, Store
 
@@ -59,5 +60,8 @@ class Alignments:
         here, there = alignment.candidate.offsets.only(topics), alignment.live.offsets.only(topics)
         if not here.equals(there):
             raise Broken(f"build {self._build} stands at {here}, and build {alignment.live.build} at {there}: they are not aligned")
-        if not self._records.put(alignment.number, _ALIGNMENT.dump_python(alignment, mode="json")):
+        failpoint("alignment.before_put")
+        put = self._records.put(alignment.number, _ALIGNMENT.dump_python(alignment, mode="json"))
+        failpoint("alignment.after_put")
+        if not put:
             raise Broken(f"alignment {alignment.number} of build {self._build} was put by another process", hint="two jobs ran for one build; kappa logs says which")

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from kappa.build import Birth, folder
 from kappa.errors import Broken, DeclarationError
+from kappa.failpoint import failpoint
 from kappa.importer import open_sources
 from kappa.pipeline import Pipeline
 from kappa.project import load_module, pipelines_in
@@ -32,7 +33,9 @@ def digests(contents: Mapping[str, bytes]) -> dict[str, str]:
 def ensure_snapshot(store: Store, build: str, contents: Mapping[str, bytes]) -> None:
     """Makes sure that a build's files are in its code folder. They are never changed after the build's birth."""
     for path, content in contents.items():
+        failpoint("snapshot.before_file")
         store.put(f"{_code(build)}/{path}", content)
+        failpoint("snapshot.after_file")
 
 
 def read_snapshot(store: Store, birth: Birth) -> Mapping[str, bytes]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pydantic import TypeAdapter, ValidationError
 
 from kappa.errors import Damaged
+from kappa.failpoint import failpoint
 from kappa.offsets import Offsets
 from kappa.store import Store
 from kappa.table import Thresholds
@@ -115,7 +116,10 @@ def table_path(store: Store, build: str, table: str) -> str:
 
 def put_birth(store: Store, birth: Birth) -> bool:
     """Puts a birth certificate; False where the build has one already."""
-    return store.put_new_json(f"{folder(birth.build)}/birth.json", _BIRTH.dump_python(birth, mode="json"))
+    failpoint("birth.before_put")
+    put = store.put_new_json(f"{folder(birth.build)}/birth.json", _BIRTH.dump_python(birth, mode="json"))
+    failpoint("birth.after_put")
+    return put
 
 
 def read_birth(store: Store, build: str) -> Birth:

@@ -20,6 +20,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Tr
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from kappa.errors import Broken, Damaged, KappaError, UsageError
+from kappa.failpoint import failpoint
 from kappa.mark import Mark, parse_mark
 from kappa.merge import Merge
 
@@ -126,14 +127,18 @@ class StoredTable:
 
     def compact(self, mark: Mark, *, target_bytes: int) -> None:
         """Joins files below the target size; the rows and the mark stay what they are."""
+        failpoint("table.before_compact")
         _told(
             lambda: self._table.optimize.compact(target_size=target_bytes, writer_properties=_PACKED, commit_properties=_properties(mark, None), post_commithook_properties=_OURS),
             f"files of {self.path} could not be joined",
         )
+        failpoint("table.after_compact")
 
     def checkpoint(self) -> None:
         """Writes a checkpoint of the log at the newest version, so that older log files may go."""
+        failpoint("table.before_checkpoint")
         _told(self._table.create_checkpoint, f"the log of {self.path} could not be checkpointed")
+        failpoint("table.after_checkpoint")
 
     def _refuse_again(self, guard: Guard) -> None:
         done = self._table.transaction_version(guard.application)
@@ -152,10 +157,12 @@ def ensure_table(path: str, columns: Iterable[tuple[str, str]], mark: Mark) -> S
         from kappa.arrow import arrow_schema  # noqa: PLC0415  # likewise
 
         schema = arrow_schema(columns)
+    failpoint("table.before_create")
     made = _told(
         lambda: DeltaTable.create(_url(path), schema, configuration=dict(_PROPERTIES), commit_properties=_properties(mark, None), post_commithook_properties=_OURS),
         f"table {path} could not be made",
     )
+    failpoint("table.after_create")
     return StoredTable(path, made)
 
 
@@ -196,7 +203,9 @@ def delete_unneeded(path: str, newest: int, pinned: Iterable[int], *, listed: di
     """
     deleted = 0
     for file in unneeded(path, newest, pinned, listed=listed):
+        failpoint("table.before_delete")
         file.unlink(missing_ok=True)
+        failpoint("table.after_delete")
         deleted += file.parent.name != _LOG and not file.name.startswith(".")
     return deleted
 
@@ -227,7 +236,9 @@ def unneeded(path: str, newest: int, pinned: Iterable[int], *, listed: dict[int,
 def ensure_checkpointed(path: str, version: int) -> None:
     """Sees that a version which is kept for long can be read from a checkpoint of its own, so that the log before it may go."""
     if not (Path(path) / _LOG / f"{version:020d}.checkpoint.parquet").exists():
+        failpoint("table.before_kept_checkpoint")
         _told(_at(path, version).create_checkpoint, f"the log of {path} could not be checkpointed")
+        failpoint("table.after_kept_checkpoint")
 
 
 def _whole(path: str, version: int, there: set[str], known: dict[int, tuple[str, ...]]) -> tuple[str, ...] | None:

@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, PlainSerializer, TypeAdapter, ValidationEr
 
 from kappa.build import folder
 from kappa.errors import Broken, Damaged
+from kappa.failpoint import failpoint
 from kappa.offsets import Offsets
 from kappa.store import NumberedRecords, Store
 
@@ -86,12 +87,17 @@ class Frontiers:
 
     def publish(self, frontier: Frontier) -> None:
         """Puts the next frontier. Raises Broken where its number is taken: another process writes for this build."""
-        if not self._records.put(frontier.number, _FRONTIER.dump_python(frontier, mode="json")):
+        failpoint("frontier.before_put")
+        put = self._records.put(frontier.number, _FRONTIER.dump_python(frontier, mode="json"))
+        failpoint("frontier.after_put")
+        if not put:
             raise Broken(f"frontier {frontier.number} of build {self._build} was published by another process", hint="two jobs ran for one build; kappa logs says which")
 
     def delete_below(self, number: int) -> None:
         """Deletes the frontiers before `number`."""
+        failpoint("frontier.before_delete")
         self._records.delete_below(number)
+        failpoint("frontier.after_delete")
 
     def _read(self, number: int, document: Any) -> Frontier:
         try:

@@ -21,6 +21,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from kappa.errors import Damaged
+from kappa.failpoint import failpoint
 from kappa.frontier import OffsetsField
 from kappa.store import NumberedRecords, Store
 
@@ -302,7 +303,10 @@ class Journal:
     def append(self, number: int, event: Event) -> Record | None:
         """Puts record `number`, which must follow the last one looked at; None where somebody else's is there."""
         record = Record(number=number, event=event, at=now(), by=whoami())
-        if self._records.put(number, _RECORD.dump_python(record, mode="json")):
+        failpoint(f"journal.before_{event.kind}")
+        put = self._records.put(number, _RECORD.dump_python(record, mode="json"))
+        failpoint(f"journal.after_{event.kind}")
+        if put:
             return record
         taken = self.get(number)
         return record if taken is not None and taken.id == record.id else None

@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from kappa.build import folder
 from kappa.errors import Damaged
+from kappa.failpoint import failpoint
 from kappa.frontier import Frontier
 from kappa.store import Store
 
@@ -59,7 +60,9 @@ def moment(text: str) -> datetime:
 
 def put_kept(store: Store, kept: Kept) -> None:
     """Keeps a frontier, in place of what was said of it before."""
+    failpoint("kept.before_put")
     store.put_json(kept_name(kept.frontier.build, kept.frontier.number), _KEPT.dump_python(kept, mode="json"))
+    failpoint("kept.after_put")
 
 
 def read_kept(store: Store, build: str, number: int) -> Kept | None:
@@ -103,7 +106,9 @@ def ensure_past_gone(store: Store, build: str, now: float, keep_seconds: float) 
     for each in told:
         put_kept(store, each)
     for each in going:
+        failpoint("kept.before_delete")
         store.delete(kept_name(build, each.frontier.number))
+        failpoint("kept.after_delete")
     return kept_of(store, build)
 
 

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from kappa.build import folder
 from kappa.errors import Broken, Damaged
+from kappa.failpoint import failpoint
 from kappa.store import NumberedRecords, Store
 
 # Collection keeps a lease for so much longer than its reader trusts it: a renewal on its way, and clocks of two hosts.
@@ -46,12 +47,16 @@ _LEASE = TypeAdapter(Lease)
 
 def ensure_lease(store: Store, lease: Lease) -> None:
     """Puts a lease, or renews it by putting it again with a later end."""
+    failpoint("lease.before_put")
     store.put_json(lease_name(lease.id), _LEASE.dump_python(lease, mode="json"))
+    failpoint("lease.after_put")
 
 
 def ensure_released(store: Store, lease_id: str) -> None:
     """Gives a lease up; one that is not there is given up already."""
+    failpoint("lease.before_release")
     store.delete(lease_name(lease_id))
+    failpoint("lease.after_release")
 
 
 def ensure_renewed(store: Store, lease_id: str, *, now: float, seconds: float) -> bool:
@@ -116,12 +121,22 @@ def put_floor(store: Store, build: str, frontier: int) -> None:
     """
     floors = _floors(store, build)
     last = floors.last()
-    if last is not None and _floor_of(build, last[1]) >= frontier:
-        return
-    number = 1 if last is None else last[0] + 1
-    if not floors.put(number, {"format": 1, "frontier": frontier}):
+    if last is None or _floor_of(build, last[1]) < frontier:
+        last = _next_floor(floors, build, 1 if last is None else last[0] + 1, frontier)
+    # Also where it is put already: who put it may have died before this.
+    failpoint("floor.before_delete")
+    floors.delete_below(last[0])
+    failpoint("floor.after_delete")
+
+
+def _next_floor(floors: NumberedRecords, build: str, number: int, frontier: int) -> tuple[int, object]:
+    document = {"format": 1, "frontier": frontier}
+    failpoint("floor.before_put")
+    put = floors.put(number, document)
+    failpoint("floor.after_put")
+    if not put:
         raise Broken(f"floor {number} of build {build} was put by another process", hint="two jobs ran for one build; kappa logs says which")
-    floors.delete_below(number)
+    return number, document
 
 
 def _floors(store: Store, build: str) -> NumberedRecords:

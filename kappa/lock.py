@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from kappa.errors import Broken, Conflict
+from kappa.failpoint import failpoint
 from kappa.process import boot, ensure_session_gone, started
 
 
@@ -55,8 +56,10 @@ class Lock:
         if before is not None:
             _end_session(before)
         me = Holder(os.getpid(), os.getsid(0), started(os.getpid()) or 0, boot())
+        failpoint("lock.before_hold")
         os.ftruncate(handle, 0)
         os.pwrite(handle, json.dumps(asdict(me)).encode(), 0)
+        failpoint("lock.after_hold")
         self._file = handle
         return before
 

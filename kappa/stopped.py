@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from kappa.build import folder
 from kappa.errors import Damaged, KappaError
+from kappa.failpoint import failpoint
 from kappa.journal import now
 from kappa.store import Store
 
@@ -31,7 +32,9 @@ _STOPPED = TypeAdapter(Stopped)
 
 def put_stopped(store: Store, build: str, error: KappaError) -> None:
     """Says why the job of a build has ended, in place of what an earlier one said."""
+    failpoint("stopped.before_put")
     store.put_json(_name(build), _STOPPED.dump_python(Stopped(error.message, error.hint, now()), mode="json"))
+    failpoint("stopped.after_put")
 
 
 def read_stopped(store: Store, build: str) -> Stopped | None:
@@ -47,7 +50,9 @@ def read_stopped(store: Store, build: str) -> Stopped | None:
 
 def ensure_not_stopped(store: Store, build: str) -> None:
     """Takes back what an earlier job of the build said."""
+    failpoint("stopped.before_delete")
     store.delete(_name(build))
+    failpoint("stopped.after_delete")
 
 
 def _name(build: str) -> str:

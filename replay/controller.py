@@ -190,13 +190,9 @@ class Controller:
     def _append(self, event: Event) -> None:
         """Appends the next record. Where somebody else's is there already, the next tick looks and chooses again."""
         check_may_follow(self.state, event)
-        if isinstance(event, Held):
-            failpoint("promote.before_hold")
-        if isinstance(event, Served):
-            failpoint("promote.before_served")
+        if isinstance(event, Held | Served):
+            failpoint("promote.before_append")
         record = self._journal.append(self.state.last + 1, event)
-        if isinstance(event, Served):
-            failpoint("promote.after_served")
         if record is not None:
             self.state = advance(self.state, record)
 

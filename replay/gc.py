@@ -18,6 +18,7 @@ from typing import Protocol
 from kappa.build import Birth, folder, read_birth, table_path
 from kappa.delta import newest_version, unneeded
 from kappa.errors import Conflict
+from kappa.failpoint import failpoint
 from kappa.frontier import Frontier, Frontiers
 from kappa.journal import Journal
 from kappa.kept import ensure_past_gone, kept_name, kept_of, past
@@ -123,11 +124,15 @@ class _Deleting:
 
     def delete(self, find: Find) -> None:
         for file in find.files:
+            failpoint("gc.before_delete")
             file.unlink(missing_ok=True)
+            failpoint("gc.after_delete")
         for path in find.folders:
             # Somebody may have put something into it since.
+            failpoint("gc.before_rmdir")
             with contextlib.suppress(OSError):
                 path.rmdir()
+            failpoint("gc.after_rmdir")
 
 
 def _walk(store: Store, hands: _Hands, *, keep_seconds: float, now: float) -> Iterator[Find]:

@@ -19,6 +19,7 @@ from pathlib import Path
 from kappa.alignment import Alignment, Alignments
 from kappa.build import folder
 from kappa.engine.legs import LegKind, has_tail
+from kappa.failpoint import failpoint
 from kappa.lock import is_held
 from kappa.process import ensure_session_gone, start_tied
 from kappa.settings import Settings
@@ -172,7 +173,9 @@ class Processes:
 
     def _reap_job(self, build: str, job: _Child, code: int) -> None:
         del self._jobs[build]
+        failpoint("processes.before_reap")
         ensure_session_gone(job.process.pid)
+        failpoint("processes.after_reap")
         stopped = read_stopped(self._store, build)
         news = stopped if stopped != job.stopped_before else None
         before, now = self._courses.get(build, Course()), self._clock()
@@ -190,9 +193,11 @@ class Processes:
         self._say(f"{job.what} {f'stopped: {course.stopped.message}' if course.stopped else _ended(code) + again}")
 
     def _start(self, command: list[str], log: str, what: str, *, nice: int) -> _Child:
+        failpoint("processes.before_start")
         path = self._store.path(f"logs/{log}.log")
         with open_log(path).open("ab") as output:
             process = start_tied(command, output=output, nice=nice)
+        failpoint("processes.after_start")
         self._say(f"{what} begins, process {process.pid}")
         return _Child(process, what, self._clock())
 
@@ -202,7 +207,9 @@ class Processes:
             return
         if child.killed_at is None:
             child.killed_at = self._clock() + _PATIENCE_SECONDS
+            failpoint("processes.before_end")
             child.process.terminate()
+            failpoint("processes.after_end")
         elif self._clock() > child.killed_at:
             self._say(f"{child.what} does not end, and is killed")
             ensure_session_gone(child.process.pid)

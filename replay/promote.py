@@ -20,6 +20,7 @@ from dataclasses import replace
 
 from kappa.build import folder
 from kappa.errors import Broken, Damaged
+from kappa.failpoint import failpoint
 from kappa.frontier import Frontier, Frontiers
 from kappa.journal import Failed, Held, Receipt, Served, Switched, now
 from kappa.lock import Lock
@@ -66,7 +67,9 @@ def ensure_acknowledged(store: Store, build: str, hold: int) -> None:
         if newest is None:
             raise Damaged(f"build {build} serves and has no frontier", hint=f"see kappa logs {build}")
         if newest.hold != hold:
+            failpoint("promote.before_acknowledge")
             frontiers.publish(replace(newest, number=newest.number + 1, epoch=newest.epoch + 1, hold=hold, published_at=now()))
+            failpoint("promote.after_acknowledge")
 
 
 def _near(sight: Sight) -> bool:

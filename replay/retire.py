@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kappa.build import folder
+from kappa.failpoint import failpoint
 from kappa.lease import live_leases
 from kappa.lock import Lock
 from kappa.store import Store
@@ -65,7 +66,9 @@ def _newest(path: Path) -> float:
 
 
 def _delete(path: Path) -> None:
+    failpoint("retire.before_delete")
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=False)
     else:
         path.unlink(missing_ok=True)
+    failpoint("retire.after_delete")

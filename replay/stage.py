@@ -42,13 +42,14 @@ def _begin(store: Store, plan: Plan, step: Step, libraries: Mapping[str, str], *
         raise Conflict(f"the step of pipeline {step.pipeline} has nothing to build from", hint="plan again: kappa plan")
     build = new_build_id(step.pipeline)
     _ensure_born(store, build, step, step.declared, libraries)
-    failpoint("stage.before_staged")
     try:
         return _append(store, plan, step, Staged(step.pipeline, build, step.version, step.reasons, step.accepted, auto_promote=auto_promote)).number
     except Conflict:
         # No record names it, so nobody else can have begun to use it.
         for name in store.names(folder(build)):
+            failpoint("stage.before_discard")
             store.delete(name)
+            failpoint("stage.after_discard")
         raise
 
 

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from kappa.errors import Broken, Conflict, ExitCode, KappaError, TimedOut
+from kappa.failpoint import failpoint
 from kappa.journal import now
 from kappa.lock import Lock, holder
 from kappa.process import ProcessId, process_id
@@ -159,7 +160,9 @@ def _run(settings: Settings, say: Callable[[str], None]) -> None:
         # While it waited for the broker; what it has started so far ends below, as ever.
         pass
     finally:
+        failpoint("supervisor.before_down")
         store.delete(_RUNNING)
+        failpoint("supervisor.after_down")
         processes.end_all()
         kafka.stop()
         say("down")
@@ -190,7 +193,9 @@ def _loop(store: Store, kafka: Kafka, controller: Controller, processes: Process
             ready_at = kafka.bootstrap_servers
             me = process_id(os.getpid())
             assert me is not None, "this process is there"
+            failpoint("supervisor.before_ready")
             store.put_json(_RUNNING, asdict(Running(me.pid, me.born, ready_at, now())))
+            failpoint("supervisor.after_ready")
             say(f"up: Kafka at {ready_at}, everything below {store.folder}")
         time.sleep(_TICK_SECONDS)
 

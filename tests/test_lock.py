@@ -15,6 +15,8 @@ from kappa.lock import Lock, is_held
 from kappa.lock import holder as holder_of
 from kappa.process import born
 
+FAILPOINTS = ["lock.before_hold", "lock.after_hold"]
+
 # Takes the lock, starts a child that would outlive it (as a JVM does its Python), says both pids, waits to be killed.
 _HOLDER = """
 import pathlib, signal, subprocess, sys
@@ -96,3 +98,15 @@ def test_who_holds_a_lock_can_be_asked(tmp_path: Path) -> None:
         process.kill()
         process.wait()
         os.kill(child, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("point", FAILPOINTS)
+def test_who_is_killed_while_it_takes_a_lock_holds_it_no_more(point: str, tmp_path: Path) -> None:
+    first = subprocess.run([sys.executable, "-c", _HOLDER, str(tmp_path / "lock")], env={**os.environ, "KAPPA_FAIL": f"{point}:kill"}, check=False, start_new_session=True)
+
+    assert first.returncode == -signal.SIGKILL
+    assert not is_held(tmp_path / "lock")
+    with Lock(tmp_path / "lock", what="build b"):
+        held = holder_of(tmp_path / "lock")
+        assert held is not None
+        assert held.pid == os.getpid()

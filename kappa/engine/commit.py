@@ -19,6 +19,7 @@ from kappa.build import TableBirth, table_path
 from kappa.delta import Guard, StoredTable, ensure_table
 from kappa.engine.fold import arrow_quote, contribution_columns, merge_for, spark_quote
 from kappa.errors import Broken
+from kappa.failpoint import failpoint
 from kappa.mark import Mark
 from kappa.slices import Slice
 from kappa.store import Store
@@ -78,11 +79,15 @@ class TableWriter:
         guard = Guard(f"{self._build}/{self.birth.name}/{mark.leg}", mark.slice)
         if isinstance(rows, DataFrame):
             return self._commit_frame(rows, mark, guard)
+        failpoint("table.before_commit")
         if rows is None or rows.num_rows == 0:
             self.stored.commit_nothing(mark, guard)
-            return "mark"
-        self._commit_arrow(rows, mark, guard)
-        return "delta-rs"
+            who = "mark"
+        else:
+            self._commit_arrow(rows, mark, guard)
+            who = "delta-rs"
+        failpoint("table.after_commit")
+        return who
 
     def _commit_arrow(self, rows: pa.Table, mark: Mark, guard: Guard) -> None:
         rows = rows.cast(self._schema)
@@ -100,7 +105,9 @@ class TableWriter:
             if count <= self._driver_rows:
                 return self.commit(kept.toArrow() if count else None, mark)
             before = self.version
+            failpoint("table.before_spark_commit")
             self._spark_merge(kept, mark, guard) if self.birth.keys else self._spark_append(kept, mark, guard)
+            failpoint("table.after_spark_commit")
         finally:
             if self.birth.keys:
                 kept.unpersist()

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from kappa.build import folder
 from kappa.errors import Broken, Damaged
+from kappa.failpoint import failpoint
 from kappa.frontier import Frontier, OffsetsField
 from kappa.offsets import Offsets
 from kappa.slices import Slice, cut
@@ -90,7 +91,10 @@ class Legs:
 
     def begin(self, leg: Leg) -> Leg:
         """Writes a leg down. Raises Broken where another process has begun one of that number."""
-        if not self._records.put(leg.number, _LEG.dump_python(leg, mode="json")):
+        failpoint("leg.before_put")
+        put = self._records.put(leg.number, _LEG.dump_python(leg, mode="json"))
+        failpoint("leg.after_put")
+        if not put:
             raise Broken(f"leg {leg.number} of build {self._build} was begun by another process", hint="two jobs ran for one build; kappa logs says which")
         return leg
 

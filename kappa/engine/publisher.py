@@ -16,6 +16,7 @@ from dataclasses import replace
 from kappa.build import Birth
 from kappa.engine.keeper import Keeper
 from kappa.errors import Broken
+from kappa.failpoint import failpoint
 from kappa.frontier import Frontier, Frontiers
 from kappa.hold import hold_after
 from kappa.journal import Held, Journal, Record, Released, now
@@ -92,7 +93,9 @@ class Publisher:
             if self._hold is None:
                 return
             if self.newest.hold != self._hold.number:
+                failpoint("publisher.before_acknowledge")
                 self._put(replace(self.newest, number=self.newest.number + 1, hold=self._hold.number, published_at=now()))
+                failpoint("publisher.after_acknowledge")
             if self._clock() - self._held_since >= self._hold_seconds:
                 self._release(self._hold)
 

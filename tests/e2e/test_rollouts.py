@@ -22,6 +22,13 @@ from serving.query import connect
 
 pytestmark = [pytest.mark.jvm, pytest.mark.fault, pytest.mark.timeout(1200)]
 
+# Where a supervisor is killed: in a promote, as it comes up, and as it goes down.
+FAILPOINTS = {
+    "promote": ["journal.before_held", "journal.before_served", "journal.after_served"],
+    "up": ["supervisor.before_ready", "supervisor.after_ready"],
+    "down": ["supervisor.before_down", "supervisor.after_down"],
+}
+
 
 @pytest.fixture(scope="module")
 def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
@@ -227,10 +234,16 @@ def kill_when_verifying(bed: Testbed) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("phase", ["replaying", "verifying", "promote.before_hold", "promote.before_served", "promote.after_served"])
+def see_all_gone(bed: Testbed) -> None:
+    """What a killed supervisor started ends with it."""
+    started = ("replay.supervisor", "kappa.engine.job", "kafka.Kafka", "java")
+    bed.wait(lambda: not any(bed.pids(word) for word in started), "the end of all it started", 30)
+
+
+@pytest.mark.parametrize("phase", ["replaying", "verifying", *FAILPOINTS["promote"]])
 def test_a_supervisor_that_is_killed_in_any_phase_is_gone_on_from_by_the_next(bed: Testbed, phase: str) -> None:
     before = bed.state()
-    if phase.startswith("promote."):
+    if phase in FAILPOINTS["promote"]:
         bed.must("down")
         bed.must("up", "-d", KAPPA_FAIL=f"{phase}:kill")
     deploying = bed.start("replay", "shop", "--yes")
@@ -241,9 +254,7 @@ def test_a_supervisor_that_is_killed_in_any_phase_is_gone_on_from_by_the_next(be
             kill_when_verifying(bed)
         case _:
             bed.wait(lambda: not bed.pids("replay.supervisor"), "the failpoint")
-    bed.wait(
-        lambda: not bed.pids("replay.supervisor") and not bed.pids("kappa.engine.job") and not bed.pids("kafka.Kafka") and not bed.pids("java"), "the end of all it started", 30
-    )
+    see_all_gone(bed)
     deploying.kill()
     deploying.communicate()
 
@@ -254,3 +265,22 @@ def test_a_supervisor_that_is_killed_in_any_phase_is_gone_on_from_by_the_next(be
     assert (last(bed).phase, after.generation) == (Phase.SERVED, before.generation + 1)
     produce(bed)
     assert_served(bed, version=version_served(bed))
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("point", [*FAILPOINTS["up"], *FAILPOINTS["down"]])
+def test_a_supervisor_that_is_killed_as_it_comes_up_or_goes_down_is_followed_by_the_next(bed: Testbed, point: str) -> None:
+    before = bed.state()
+    bed.must("down")
+    # One that dies as it comes up is told of by the command, where it sees it in time.
+    came = bed.kappa("up", "-d", KAPPA_FAIL=f"{point}:kill")
+    if point in FAILPOINTS["down"]:
+        assert came.code == 0, came
+        bed.must("down")
+    see_all_gone(bed)
+
+    bed.must("up", "-d")
+
+    produce(bed)
+    assert_served(bed, version=version_served(bed))
+    assert (bed.state().serving, bed.state().generation) == (before.serving, before.generation)

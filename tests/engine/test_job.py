@@ -21,7 +21,11 @@ from kappa.stopped import read_stopped
 
 pytestmark = [pytest.mark.jvm, pytest.mark.fault]
 
-FAILPOINTS = ["job.before_first_commit", "job.between_tables", "job.before_frontier", "job.before_checkpoint"]
+FAILPOINTS = {
+    "tail": ["job.before_first_commit", "job.between_tables", "job.before_frontier", "job.before_checkpoint"],
+    # Where more rows come together than the driver commits.
+    "large": ["table.before_spark_commit", "table.after_spark_commit"],
+}
 
 
 def assert_adds_up(frontier: Frontier) -> None:
@@ -33,7 +37,7 @@ def assert_adds_up(frontier: Frontier) -> None:
 def test_killed_between_any_two_steps_it_folds_each_record_once(project: Project, log: Log, topic_name: str, jobs: list[JobProcess]) -> None:
     project.bear("b-1", source(topic_name), OUTPUTS)
     story = Story(log, topic_name)
-    for point in FAILPOINTS:
+    for point in FAILPOINTS["tail"]:
         story.produce(60)
         killed = project.start("b-1", KAPPA_FAIL=f"{point}:kill")
         jobs.append(killed)
@@ -46,9 +50,29 @@ def test_killed_between_any_two_steps_it_folds_each_record_once(project: Project
 
     assert served(project, "b-1", frontier) == story.expected()
     assert_adds_up(frontier)
-    assert frontier.epoch == len(FAILPOINTS) + 1
+    assert frontier.epoch == len(FAILPOINTS["tail"]) + 1
     assert job.stop() == 0
     assert read_stopped(project.store, "b-1") is None
+
+
+@pytest.mark.sweep
+def test_killed_around_a_commit_that_spark_makes_it_folds_each_record_once(project: Project, log: Log, topic_name: str, jobs: list[JobProcess]) -> None:
+    project.bear("b-1", source(topic_name), OUTPUTS)
+    (project.folder / "kappa.toml").write_text("[engine]\ndriver_rows = 1\n")
+    story = Story(log, topic_name, seed=8)
+    for point in FAILPOINTS["large"]:
+        story.produce(60)
+        killed = project.start("b-1", KAPPA_FAIL=f"{point}:kill")
+        jobs.append(killed)
+        assert killed.ended() == -signal.SIGKILL, killed.said()
+    story.produce(60)
+
+    job = project.start("b-1")
+    jobs.append(job)
+    frontier = project.wait_until_folded("b-1", job)
+
+    assert served(project, "b-1", frontier) == story.expected()
+    assert_adds_up(frontier)
 
 
 def test_a_catch_up_killed_in_mid_leg_goes_on_with_its_planned_slices_and_hands_over_to_the_tail(project: Project, log: Log, topic_name: str, jobs: list[JobProcess]) -> None:

@@ -22,7 +22,7 @@ from kappa.frontier import Frontier, Frontiers
 from kappa.journal import Held, Journal
 from kappa.kept import Kept as KeptFrontier
 from kappa.kept import kept_of, put_kept
-from kappa.lease import Lease, Pin, ensure_lease, ensure_released, floor
+from kappa.lease import Lease, Pin, ensure_lease, ensure_released, floor, put_floor
 from kappa.mark import Mark
 from kappa.offsets import Offsets
 from kappa.store import Store
@@ -147,6 +147,39 @@ def test_it_waits_for_its_time_for_something_to_do_and_for_the_end_of_a_hold(kep
     Journal(kept.store).append(1, Held(rollout=1, build="b", attempt=1))
     kept.publisher.look()
     assert not kept.maintenance.run_if_due()
+
+
+@pytest.mark.parametrize("folded", [1, 2])
+def test_it_waits_while_tables_have_folded_a_slice_that_is_not_published(kept: Kept, folded: int) -> None:
+    """A job was killed between a commit and the frontier, and what it left is upheld before it is folded to its end."""
+    kept.fold(3)
+    shown = kept.publisher.newest
+    mark = Mark("b", "", 1, 3, Offsets({"x": {0: 3}}), Offsets({"x": {0: 4}}))
+    for writer in kept.writers[:folded]:
+        writer.commit(pa.table({"k": ["new"], "n": [1]}, schema=arrow_schema(PLAIN.columns)), mark)
+    kept.now += 30
+
+    assert not kept.maintenance.run_if_due()
+    assert kept.publisher.newest == shown
+    for writer in kept.writers[folded:]:
+        writer.commit(None, mark)
+    kept.publisher.publish(mark, {writer.birth.name: writer.version for writer in kept.writers})
+    assert kept.maintenance.run_if_due()
+
+
+def test_a_floor_that_is_put_again_takes_away_what_one_who_was_killed_has_left(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    put_floor(store, "b", 3)
+    old = store.names("builds/b/floor")
+    content = store.get(old[0])
+    assert content is not None
+    put_floor(store, "b", 7)
+    store.put(old[0], content)
+
+    put_floor(store, "b", 7)
+
+    assert floor(store, "b") == 7
+    assert len(store.names("builds/b/floor")) == 1
 
 
 def test_few_files_are_left_alone() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,6 +25,25 @@ from kappa.store import Store
 from replay.processes import Course, Processes, after_death, deaths_of, open_log
 from replay.rollout import fold
 from replay.underway import Deaths
+
+FAILPOINTS = ["processes.before_start", "processes.after_start", "processes.before_end", "processes.after_end", "processes.before_reap", "processes.after_reap"]
+
+# What a supervisor does with jobs, with one that ends by itself: no broker answers it, or its build is not there.
+_SUPERVISOR = """
+import sys, time
+from pathlib import Path
+from kappa.settings import load_settings
+from kappa.store import Store
+from replay.processes import Processes
+settings = load_settings(Path(sys.argv[1]))
+processes = Processes(Store(settings.root_url), settings, say=lambda text: print(text, flush=True))
+while True:
+    processes.ensure_jobs(frozenset(["b"]), "127.0.0.1:1")
+    if sys.argv[2] == "end":
+        processes.end_all()
+        sys.exit(0)
+    time.sleep(0.02)
+"""
 
 
 @given(st.lists(st.floats(0, 59), min_size=2, max_size=30))
@@ -133,3 +154,36 @@ def test_a_nice_process_gives_way_to_other_sessions_too(tmp_path: Path) -> None:
     niceness, group = (tmp_path / "said").read_text().split("\n", 1)
     assert int(niceness) == os.nice(0) + 7
     assert group.rstrip().endswith("nice 7")
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("point", FAILPOINTS)
+def test_a_supervisor_that_is_killed_at_any_step_with_a_job_leaves_none_and_the_next_begins_one(point: str, tmp_path: Path) -> None:
+    (tmp_path / "kappa.toml").touch()
+    command = [sys.executable, "-c", _SUPERVISOR, str(tmp_path), "end" if point.endswith("_end") else "reap"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+
+    killed = subprocess.run(command, env={**environment, "KAPPA_FAIL": f"{point}:kill"}, capture_output=True, text=True, check=False)
+
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert f"failpoint {point}: killed" in killed.stderr
+    _see_none_left(tmp_path)
+    again = subprocess.run([*command[:-1], "end"], env=environment, capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stderr
+    assert "the job of build b (catch-up) begins" in again.stdout
+    _see_none_left(tmp_path)
+
+
+def _see_none_left(folder: Path) -> None:
+    deadline = time.monotonic() + 30
+    while found := [entry.name for entry in Path("/proc").iterdir() if entry.name.isdigit() and _is_job_of(entry, folder)]:
+        assert time.monotonic() < deadline, f"processes {found} are left"
+        time.sleep(0.02)
+
+
+def _is_job_of(process: Path, folder: Path) -> bool:
+    try:
+        words = (process / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return b"kappa.engine.job" in words and str(folder).encode() in words

@@ -249,7 +249,7 @@ def test_a_stage_that_is_killed_before_its_record_has_begun_nothing(store: Store
 
     died = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program), str(store.folder)],
-        env={**os.environ, "PYTHONPATH": path, "KAPPA_FAIL": "stage.before_staged:kill"},
+        env={**os.environ, "PYTHONPATH": path, "KAPPA_FAIL": "birth.after_put:kill"},
         capture_output=True,
         check=False,
     )

@@ -1,0 +1,280 @@
+"""A platform that can die at any failpoint: all that decides and writes is real, but for Spark, Kafka and the processes.
+
+Controller, stage, publisher, aligner, catch-up, maintenance and collection are the real ones, over a real store and Delta
+tables. The log is a list; jobs and supervisor are objects that are stepped by hand. Who dies (`Died`) does nothing more,
+as a killed process: every effect has a failpoint before it. Then all that was in memory is thrown away.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from crashing_job import FakeLog, Job, declared
+from plans import log as log_facts
+
+from kappa.build import folder, read_birth, table_path
+from kappa.delta import files, newest_version
+from kappa.errors import Broken
+from kappa.failpoint import acting
+from kappa.frontier import Frontiers
+from kappa.journal import Journal
+from kappa.kept import kept_of
+from kappa.offsets import Offsets
+from kappa.settings import RolloutSettings
+from kappa.stopped import Stopped, read_stopped
+from kappa.store import Store
+from replay.controller import Controller
+from replay.gc import gc
+from replay.observed import Observed
+from replay.plan import Plan, make_plan
+from replay.retire import data_of
+from replay.rollout import Phase, Rollout, State, fold
+from replay.stage import stage
+from replay.verify import Means, ensure_verified
+from serving.catalog import pin
+
+HOUR = 3600.0
+# More than any story takes; one that takes more has come to a halt.
+_MOST_ROUNDS = 200
+
+
+class Died(BaseException):  # no Exception: what answers errors must not answer a death
+    """This process was killed."""
+
+
+class Doom:
+    """Counts the failpoints that are passed, and kills at some of them, once each. Who is dead passes none any more."""
+
+    def __init__(self, points: Mapping[str, int] | None = None) -> None:
+        """`points` says at which passing of each."""
+        self.points = dict(points or {})
+        self.passed: Counter[str] = Counter()
+        self.fired: list[str] = []
+        self.dead = self.spares = False
+
+    def __call__(self, name: str) -> None:
+        if self.spares:
+            return
+        if self.dead:
+            raise Died(name)
+        self.passed[name] += 1
+        if self.passed[name] == self.points.get(name):
+            self.fired.append(name)
+            self.dead = True
+            raise Died(name)
+
+
+@dataclass
+class World:
+    """The platform, and a reader beside it that never dies and sees everything."""
+
+    store: Store
+    doom: Doom
+    keep_every_seconds: float = 60.0
+    keep_seconds: float = HOUR
+    slice_records: int = 6
+
+    def __post_init__(self) -> None:
+        self.log = FakeLog()
+        self.cursed: set[str] = set()
+        # Held still for a while: the controller, or the live build's job.
+        self.slow: Callable[[Rollout], bool] = lambda _rollout: False
+        self.jobless: Callable[[Rollout], bool] = lambda _rollout: False
+        self.ahead, self.steady = 0.0, 0.0
+        self.shown = (0, Offsets())
+        self.begin()
+
+    def begin(self) -> None:
+        """A new supervisor: it knows what is in the store."""
+        self.doom.dead = False
+        self.jobs: dict[str, Job] = {}
+        self.stopped: dict[str, Stopped] = {}
+        self.aligning: set[str] = set()
+        self.controller = Controller(self.store, log=self.log, processes=self, rules=RolloutSettings(), clock=self.clock)  # type: ignore[arg-type]
+
+    def end(self) -> None:
+        """The kernel closes what a process had open."""
+        for job in self.jobs.values():
+            job.close()
+        self.jobs = {}
+
+    def clock(self) -> float:
+        return time.time() + self.ahead
+
+    def state(self) -> State:
+        return fold(Journal(self.store).after(0))
+
+    # What the controller wants of processes.
+
+    def job_runs(self, build: str) -> bool:
+        return build in self.jobs
+
+    def job_stopped(self, build: str) -> Stopped | None:
+        return self.stopped.get(build)
+
+    def job_deaths(self, _build: str) -> int:
+        return 0
+
+    def ensure_aligned_again(self, build: str) -> None:
+        self.aligning.add(build)
+
+    def ensure_verifying(self, rollout: int) -> str | None:
+        ensure_verified(self.store, rollout, Means(lease_seconds=60))
+        return None
+
+    # What happens.
+
+    def round(self) -> None:
+        """All move on once: jobs, the one that serves first, then the controller."""
+        state = self.state()
+        active = state.active("ships")
+        holding = active is not None and active.phase is Phase.HOLDING
+        wanted = state.wanted_builds()
+        if holding and self.jobless(active):
+            wanted -= {state.serving["ships"]}
+        for build in tuple(self.jobs):
+            if build not in wanted or build in self.aligning:
+                self.jobs.pop(build).close()
+        for build in sorted(wanted, key=lambda each: each != state.serving.get("ships")):
+            self._run_job(build)
+        if holding and self.slow(active):
+            self.steady += 11
+            return
+        self.controller.tick()
+
+    def _run_job(self, build: str) -> None:
+        if build in self.stopped:
+            return
+        try:
+            if build not in self.jobs:
+                again = build in self.aligning
+                self.aligning.discard(build)
+                self.jobs[build] = Job(self, build, again=again)
+            self.jobs[build].step()
+        except Broken:
+            found = read_stopped(self.store, build)
+            assert found is not None
+            self.stopped[build] = found
+
+    def plan(self, version: str, state: State) -> Plan:
+        one = declared(version)
+        births = {build: read_birth(self.store, build) for build in state.wanted_builds()}
+        return make_plan(Observed(frozenset({"ships"}), {"ships": one}, state, births, log_facts(ids={"ships": "id-of-ships"})))
+
+    def stage(self, version: str, *, auto_promote: bool = True) -> None:
+        stage(self.store, self.plan(version, self.state()), auto_promote=auto_promote)
+
+    def rollouts(self, version: str) -> list[Rollout]:
+        of = declared(version).version
+        return [rollout for rollout in self.state().rollouts if rollout.version == of]
+
+    def serves(self, version: str) -> bool:
+        state = self.state()
+        return "ships" in state.serving and state.versions[state.serving["ships"]] == declared(version).version
+
+    def is_gone(self, rollout: Rollout) -> bool:
+        return rollout.build in self.state().retired and not any(data_of(self.store, rollout.build))
+
+    def collect(self) -> None:
+        gc(self.store, keep_seconds=self.keep_seconds, now=self.clock())
+
+    # What must hold.
+
+    def look(self) -> None:
+        """A reader comes: nothing has gone back (I3), and what it sees is what the log makes (I1)."""
+        self.doom.spares = True
+        try:
+            self.state()
+            with pin(self.store, lease_seconds=60, clock=self.clock) as pinned:
+                snapshot = pinned.snapshot
+                if not snapshot.serving:
+                    assert self.shown == (0, Offsets())
+                    return
+                frontier = snapshot.frontiers[snapshot.serving["ships"]]
+                generation, offsets = self.shown
+                assert snapshot.generation >= generation
+                assert frontier.offsets.covers(offsets), f"{frontier.offsets} after {offsets}"
+                paths = files(table_path(self.store, frontier.build, "ships"), frontier.versions["ships"])
+                rows = {row["id"]: row["name"] for path in paths for row in pq.ParquetFile(path).read().to_pylist()}
+                assert rows == self.log.expected(frontier.offsets), frontier
+                pinned.confirm()
+            self.shown = snapshot.generation, frontier.offsets
+        finally:
+            self.doom.spares = False
+
+    def check_collected(self) -> None:
+        """After collection files on disk are files referenced (I5), and no lease is left."""
+        state = self.state()
+        assert self.store.names("leases") == ()
+        assert {path.name for path in self.store.path("builds").iterdir()} == set(state.versions)
+        for build in state.versions:
+            if build in state.retired:
+                assert {path.name for path in self.store.path(folder(build)).iterdir()} <= {"birth.json", "lock"}
+                continue
+            newest = Frontiers(self.store, build).newest()
+            assert newest is not None
+            assert len(self.store.names(f"{folder(build)}/frontier")) == 1
+            assert len(self.store.names(f"{folder(build)}/floor")) == 1
+            for table in read_birth(self.store, build).tables:
+                path = table_path(self.store, build, table.name)
+                last = newest_version(path)
+                assert last is not None
+                versions = {last, newest.versions[table.name], *(kept.frontier.versions[table.name] for kept in kept_of(self.store, build))}
+                on_disk = {str(file) for file in Path(path).iterdir() if file.is_file()}
+                assert on_disk == {file for version in versions for file in files(path, version)}
+
+    def summary(self) -> dict[str, object]:
+        """What the story has come to, builds named by their versions."""
+        state = self.state()
+        return {
+            "rollouts": [(rollout.version, rollout.phase, rollout.switch) for rollout in state.rollouts],
+            "generation": state.generation,
+            "serving": {name: state.versions[build] for name, build in state.serving.items()},
+            "idle": {name: state.versions[build] for name, build in state.idle.items()},
+            "retired": sorted(state.versions[build] for build in state.retired),
+            "shown": self.shown,
+            "left": {state.versions[build]: sorted(path.name for path in self.store.path(folder(build)).iterdir()) for build in state.versions},
+        }
+
+
+# One thing that an operator wants: it does what there is to do for it now, and says whether it has come about.
+Goal = Callable[[World], bool]
+
+
+@dataclass(frozen=True)
+class Story:
+    """Goals, one after the other; the last is always to clean up."""
+
+    goals: tuple[Goal, ...]
+    settings: Mapping[str, float] = field(default_factory=dict)
+
+    def play(self, store: Store, doom: Doom) -> World:
+        """Plays it to its end; who dies begins again at the goal where it was."""
+        with acting(doom):
+            world = World(store, doom, **self.settings)  # type: ignore[arg-type]
+            for goal in self.goals:
+                _reach(world, goal)
+            world.end()
+        return world
+
+
+def _reach(world: World, goal: Goal) -> None:
+    for _ in range(_MOST_ROUNDS):
+        try:
+            reached = goal(world)
+            if not reached:
+                world.round()
+        except Died:
+            world.end()
+            world.look()
+            world.begin()
+            continue
+        world.look()
+        if reached:
+            return
+    raise AssertionError(f"{goal.__name__} was not reached: {world.controller.waits} {world.state().rollouts[-1:]}")

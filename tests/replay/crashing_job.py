@@ -1,0 +1,172 @@
+"""The log and the jobs of a platform that can die at any failpoint (crashing.py): Spark and Kafka made by hand, all else real."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+from kappa import Table, Topic, pipeline
+from kappa.build import folder, read_birth
+from kappa.engine.align import Aligner
+from kappa.engine.catch_up import CatchUp
+from kappa.engine.fold_slice import SliceFolder
+from kappa.engine.legs import LegKind, Legs
+from kappa.engine.maintenance import Maintenance
+from kappa.engine.publisher import Publisher
+from kappa.engine.source import Kafka
+from kappa.errors import Broken
+from kappa.fingerprint import version_of
+from kappa.lock import Lock
+from kappa.log.reader import Record
+from kappa.offsets import Offsets
+from kappa.shape import table_births
+from kappa.slices import Slice
+from kappa.stopped import ensure_not_stopped, put_stopped
+from kappa.stopwatch import Stopwatch
+from replay.observed import Declared
+
+if TYPE_CHECKING:
+    from crashing import World
+
+SHIPS = Topic("ships", event="id string not null, name string", key="id", partitions=2)
+
+
+class Patience(threading.Event):
+    """A stop that is never asked for. Nobody else moves while one waits, so who waits would do so for ever."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        raise AssertionError(f"it would wait for ever (in naps of {timeout} s)")
+
+
+class FakeLog:
+    """A topic of two partitions: even keys in one, odd keys in the other, and what is no JSON in either."""
+
+    def __init__(self) -> None:
+        self.records: dict[int, list[tuple[bytes, bytes]]] = {0: [], 1: []}
+        self.ids: dict[str, str] = {}
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.records.values()))
+
+    def ensure(self, count: int) -> None:
+        """Sees that so many events are in it."""
+        for number in range(self.count, count):
+            value = b"{" if number % 3 == 2 else json.dumps({"id": f"k{number % 4}", "name": f"ship {number}"}).encode()
+            self.records[number % 2].append((f"k{number % 4}".encode(), value))
+
+    def end(self, topics: Iterable[str]) -> Offsets:
+        return Offsets({topic: {partition: len(records) for partition, records in self.records.items()} for topic in topics})
+
+    def facts(self, name: str) -> SimpleNamespace:
+        return SimpleNamespace(id=f"id-of-{name}", name=name)
+
+    def expected(self, at: Offsets) -> dict[str, str]:
+        """What the table holds when it has folded the log up to these offsets, by plain Python."""
+        valid = [json.loads(value) for partition, records in self.records.items() for _, value in records[: at.at("ships", partition)] if value != b"{"]
+        return {event["id"]: event["name"] for event in valid}
+
+
+class JobLog:
+    """The log as one build's job sees it: to a cursed one the topic was made anew."""
+
+    def __init__(self, log: FakeLog, *, cursed: bool) -> None:
+        self._log, self._cursed = log, cursed
+        self.end = log.end
+
+    def facts(self, name: str) -> SimpleNamespace:
+        return SimpleNamespace(id="another" if self._cursed else f"id-of-{name}")
+
+    def reader(self) -> JobLog:
+        return self
+
+    def read(self, start: Offsets, end: Offsets) -> Iterator[Record]:
+        for topic, partition, last in end.items():
+            for offset in range(start.at(topic, partition), last):
+                key, value = self._log.records[partition][offset]
+                yield Record(topic, partition, offset, 1_000 * offset + partition, key, value, ())
+
+    def close(self) -> None:
+        pass
+
+
+def declared(version: str) -> Declared:
+    def nothing() -> dict[str, object]:
+        return {}
+
+    made = pipeline(name="ships", reads={"ships": SHIPS}, writes=[Table("ships", latest=SHIPS, checks=["id is not null"])])(nothing)
+    parts = {"function pipelines/ships.py:ships": version}
+    return Declared(made, "pipelines.ships", version_of(parts), parts, table_births(made, {}), {"pipelines/ships.py": version.encode(), "pipelines/more.py": b""})
+
+
+class Job:
+    """A build's job: the lock, its bounded legs, and a tail whose batches are planned in a checkpoint, as Spark does it."""
+
+    def __init__(self, world: World, build: str, *, again: bool) -> None:
+        self._world, self.build = world, build
+        self._store = world.store
+        with ExitStack() as undone:
+            self._lock = Lock(self._store.path(f"{folder(build)}/lock"), what=build)
+            self._lock.acquire()
+            undone.callback(self._lock.release)
+            birth = read_birth(self._store, build)
+            log = JobLog(world.log, cursed=birth.version in world.cursed)
+            self._slices = SliceFolder(self._store, birth, declared("any").pipeline, log, driver_rows=1_000)  # type: ignore[arg-type]
+            undone.callback(self._slices.close)
+            try:
+                self._slices.check_topics()
+            except Broken as error:
+                put_stopped(self._store, build, error)
+                raise
+            self.publisher = Publisher(self._store, birth, hold_seconds=10, keep_every_seconds=world.keep_every_seconds, clock=lambda: world.steady)
+            self.publisher.take_over(self._slices.first_frontier())
+            self._maintenance = Maintenance(self._store, build, self._slices.writers, self.publisher, seconds=0, keep_seconds=world.keep_seconds, clock=world.clock)
+            self._legs = Legs(self._store, build)
+            aligner = Aligner(self._store, birth, lease_seconds=60, clock=world.clock)
+            self._bounded = CatchUp(self._legs, self._slices, self.publisher, self._maintenance, aligner, log=log, kafka=Kafka("", {}), topics=("ships",))  # type: ignore[arg-type]
+            self._again = again
+            self._tail: int | None = None
+            undone.pop_all()
+
+    def step(self) -> None:
+        self.publisher.look()
+        if self.publisher.is_held():
+            return
+        if self._tail is None:
+            self._begin()
+        else:
+            self._batch()
+        self._maintenance.run_if_due()
+
+    def close(self) -> None:
+        self._slices.close()
+        self._lock.release()
+
+    def _begin(self) -> None:
+        stop, size = Patience(), {"slice_records": self._world.slice_records, "small": 2}
+        if not self._again and not self._legs.has_tail():
+            self._bounded.run(lambda: None, stop, **size)  # type: ignore[arg-type, return-value]
+        leg = self._bounded.align(lambda: None, stop, again=self._again, **size)  # type: ignore[arg-type, return-value]
+        assert leg is not None
+        assert leg.kind is LegKind.TAIL
+        self._tail = leg.number
+        ensure_not_stopped(self._store, self.build)
+        self._start = leg.start
+
+    def _batch(self) -> None:
+        top = f"{folder(self.build)}/checkpoint/{self._tail}"
+        planned, done = len(self._store.names(f"{top}/offsets")), len(self._store.names(f"{top}/commits"))
+        if planned == done:
+            start = self._start if done == 0 else Offsets.parse(self._store.get_json(f"{top}/offsets/{done - 1}"))
+            end = self._world.log.end(["ships"])
+            if end.equals(start):
+                return
+            assert self._store.put_new_json(f"{top}/offsets/{done}", end.plain())
+        ends = [self._start, *(Offsets.parse(self._store.get_json(f"{top}/offsets/{number}")) for number in range(done + 1))]
+        assert self._tail is not None
+        self._slices.fold(Slice(self._tail, done, ends[-2], ends[-1]), None, None, self.publisher, Stopwatch())  # type: ignore[arg-type]
+        self._store.put_new_json(f"{top}/commits/{done}", {})

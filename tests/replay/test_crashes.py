@@ -1,0 +1,182 @@
+"""Killed at each failpoint, the platform comes to the same end as without (I7), and no reader ever sees a thing of it.
+
+Here are the failpoints that need no JVM and no child process; those that do are in tests/engine/test_job.py,
+tests/e2e/test_rollouts.py, tests/replay/test_processes.py and tests/test_lock.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from crashing import HOUR, Doom, Story, World
+
+from kappa.build import folder
+from kappa.errors import Conflict
+from kappa.store import Store
+from replay.intents import abandon, ask_promote, ask_undo, ask_verify
+from replay.rollout import Phase, State
+from replay.stage import stage
+
+# The failpoints that a story has to die at; it may die at others too.
+FAILPOINTS = {
+    "switched": [
+        *("journal.before_switch_asked", "journal.after_switch_asked", "journal.before_caught_up", "journal.after_caught_up", "journal.before_verified", "journal.after_verified"),
+        *("journal.before_verify_asked", "journal.after_verify_asked", "journal.before_promote_asked", "journal.after_promote_asked", "journal.before_held", "journal.after_held"),
+        *("journal.before_released", "journal.after_released", "journal.before_served", "journal.after_served", "promote.before_append"),
+        *("promote.before_acknowledge", "promote.after_acknowledge", "publisher.before_acknowledge", "publisher.after_acknowledge"),
+        *("alignment.before_put", "alignment.after_put", "lease.before_put", "lease.after_put", "lease.before_release", "lease.after_release"),
+        *("frontier.before_put", "frontier.after_put"),
+    ],
+    "ended without": [
+        *("snapshot.before_file", "snapshot.after_file", "birth.before_put", "birth.after_put", "stage.before_discard", "stage.after_discard"),
+        *("journal.before_staged", "journal.after_staged", "journal.before_abandoned", "journal.after_abandoned", "journal.before_failed", "journal.after_failed"),
+        *("journal.before_retired", "journal.after_retired", "retire.before_delete", "retire.after_delete", "table.before_create", "table.after_create"),
+        *("leg.before_put", "leg.after_put", "stopped.before_put", "stopped.after_put", "stopped.before_delete", "stopped.after_delete"),
+    ],
+    "kept in shape": [
+        *("job.before_first_commit", "table.before_commit", "table.after_commit", "job.between_tables", "job.before_frontier"),
+        *("table.before_compact", "table.after_compact", "table.before_checkpoint", "table.after_checkpoint", "table.before_kept_checkpoint", "table.after_kept_checkpoint"),
+        *("table.before_delete", "table.after_delete", "frontier.before_delete", "frontier.after_delete", "floor.before_put", "floor.after_put"),
+        *("floor.before_delete", "floor.after_delete", "kept.before_put", "kept.after_put", "kept.before_delete", "kept.after_delete"),
+        *("gc.before_delete", "gc.after_delete", "gc.before_rmdir", "gc.after_rmdir"),
+    ],
+}
+EVERY = [(story, point) for story, points in FAILPOINTS.items() for point in points]
+
+
+def serve_one(world: World) -> bool:
+    world.log.ensure(16)
+    if world.serves("one"):
+        return True
+    if not world.rollouts("one"):
+        world.stage("one")
+    return False
+
+
+def promote_two_by_hand(world: World) -> bool:
+    """Verified twice, asked for, and held twice: the controller lets the first hold run out."""
+    world.slow = lambda rollout: rollout.attempts == 1
+    if world.serves("two"):
+        return True
+    found = world.rollouts("two")
+    if not found:
+        world.log.ensure(21)
+        world.stage("two", auto_promote=False)
+    elif found[-1].waits and not found[-1].alignment_after:
+        ask_verify(world.store, "ships")
+    elif found[-1].waits:
+        ask_promote(world.store, "ships")
+    return False
+
+
+def undo_while_the_live_job_is_dead(world: World) -> bool:
+    world.slow, world.jobless = lambda _rollout: False, lambda _rollout: True
+    if world.serves("one"):
+        return True
+    if not world.state().active_rollouts:
+        ask_undo(world.store, "ships")
+    return False
+
+
+def abandon_two(world: World) -> bool:
+    found = world.rollouts("two")
+    if not found:
+        world.stage("two", auto_promote=False)
+    elif found[-1].active:
+        abandon(world.store, "ships")
+    return bool(found) and world.is_gone(found[-1])
+
+
+def stage_three_with_a_plan_that_is_stale(world: World) -> bool:
+    with contextlib.suppress(Conflict):
+        stage(world.store, world.plan("three", State()))
+        return False
+    return True
+
+
+def let_four_fail(world: World) -> bool:
+    found = world.rollouts("four")
+    if not found:
+        world.stage("four")
+        world.cursed = {world.rollouts("four")[-1].version}
+    return bool(found) and found[-1].phase is Phase.FAILED and world.is_gone(found[-1])
+
+
+def fold_many_small_slices(world: World) -> bool:
+    if not world.shown[1].equals(world.log.end(["ships"])):
+        return False
+    world.log.ensure(min(world.log.count + 1, 16 + 24))
+    return world.shown[1].equals(world.log.end(["ships"]))
+
+
+def clean_up(world: World) -> bool:
+    """Hours later the soak is over, and somebody collects what nobody needs; what killed jobs leave behind is there too."""
+    if not world.ahead:
+        world.ahead = 3 * HOUR
+        world.end()
+        world.begin()
+        return False
+    state = world.state()
+    if state.idle or any(not world.is_gone(rollout) for rollout in state.rollouts if rollout.build not in state.serving.values()):
+        return False
+    world.end()
+    for name in ("tables/ships/part-cut-short.parquet", "spark/blockmgr/x"):
+        world.store.put(f"{folder(state.serving['ships'])}/{name}", b"half a file")
+    world.collect()
+    world.check_collected()
+    return True
+
+
+STORIES = {
+    "switched": Story((serve_one, promote_two_by_hand, undo_while_the_live_job_is_dead, clean_up)),
+    "ended without": Story((serve_one, abandon_two, stage_three_with_a_plan_that_is_stale, let_four_fail, clean_up)),
+    "kept in shape": Story((serve_one, fold_many_small_slices, clean_up), {"keep_every_seconds": 0.0, "keep_seconds": 0.0}),
+}
+
+
+@cache
+def without_a_death(story: str) -> tuple[dict[str, object], dict[str, int]]:
+    """What a story comes to, and how often each failpoint is passed in it."""
+    with TemporaryDirectory() as root:
+        doom = Doom()
+        world = STORIES[story].play(Store(root), doom)
+        return world.summary(), dict(doom.passed)
+
+
+def killed_at(points: Mapping[str, int], story: str, root: Path) -> Doom:
+    """Plays a story and dies at these passings of failpoints; its end must be that of the story without a death."""
+    doom = Doom(points)
+    world = STORIES[story].play(Store(root), doom)
+
+    assert world.summary() == without_a_death(story)[0]
+    return doom
+
+
+# What follows an effect on disk is not what follows the want of it, so one run dies before all effects and one after them.
+@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("story", STORIES)
+def test_killed_once_at_every_failpoint_in_turn_it_comes_to_the_same_end(story: str, side: str, tmp_path: Path) -> None:
+    points = {point: 1 for point in without_a_death(story)[1] if (".after_" in point) == (side == "after") and not point.startswith("lock.")}
+
+    doom = killed_at(points, story, tmp_path)
+
+    assert {point for point in FAILPOINTS[story] if point in points} <= set(doom.fired)
+
+
+def test_every_failpoint_of_a_story_is_passed_in_it() -> None:
+    assert all(set(points) <= without_a_death(story)[1].keys() for story, points in FAILPOINTS.items())
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize(("story", "point"), EVERY)
+def test_killed_once_at_one_failpoint_it_comes_to_the_same_end(story: str, point: str, tmp_path: Path) -> None:
+    passings = without_a_death(story)[1][point]
+    for passing in sorted({1, (passings + 1) // 2, passings}):
+        doom = killed_at({point: passing}, story, tmp_path / str(passing))
+
+        assert doom.fired == [point]

@@ -1,0 +1,106 @@
+"""Each failpoint that is listed stands at one place, fires in some test, and no other can be asked for."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from kappa.errors import UsageError
+from kappa.failpoint import NAMES, acting, failpoint, parsed
+from kappa.journal import Event
+
+HOUSE = Path(__file__).resolve().parent.parent
+# Each declares in FAILPOINTS at which ones it kills.
+KILLING = ("tests/replay/test_crashes.py", "tests/replay/test_processes.py", "tests/test_lock.py", "tests/engine/test_job.py", "tests/e2e/test_rollouts.py")
+# Journal.append names its failpoints by the kind of the record.
+KINDS = [each.default for event in get_args(get_args(Event)[0]) for each in fields(event) if each.name == "kind"]
+
+
+def places() -> Iterator[str]:
+    """The names at all calls of `failpoint`; one that is made of a record's kind stands for all kinds."""
+    for room in ("kappa", "replay", "serving", "demo", "pipelines"):
+        for path in (HOUSE / room).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                match node:
+                    case ast.Call(func=ast.Name(id="failpoint"), args=[ast.Constant(value=str(name))]):
+                        yield name
+                    case ast.Call(
+                        func=ast.Name(id="failpoint"), args=[ast.JoinedStr(values=[ast.Constant(value=str(start)), ast.FormattedValue(value=ast.Attribute(attr="kind"))])]
+                    ):
+                        yield from (start + kind for kind in KINDS)
+                    case ast.Call(func=ast.Name(id="failpoint")):
+                        raise AssertionError(f"{path}:{node.lineno} names its failpoint in a way that nobody can read")
+
+
+def declared(file: str) -> set[str]:
+    """What a test file says it kills at: the strings in its FAILPOINTS."""
+    for node in ast.parse((HOUSE / file).read_text(encoding="utf-8")).body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id="FAILPOINTS")], value=value):
+                return {each.value for each in ast.walk(value) if isinstance(each, ast.Constant) and isinstance(each.value, str) and "." in each.value}
+    raise AssertionError(f"{file} declares no FAILPOINTS")
+
+
+def test_each_name_stands_at_exactly_one_place_and_each_place_has_a_name() -> None:
+    found = Counter(places())
+
+    assert {name for name, count in found.items() if count > 1} == set()
+    assert set(found) == set(NAMES)
+    assert len(NAMES) == len(set(NAMES))
+
+
+def test_each_fires_in_some_test() -> None:
+    fired = {file: declared(file) for file in KILLING}
+
+    assert set().union(*fired.values()) == set(NAMES)
+
+
+def test_who_passes_one_goes_on_unless_something_acts_there() -> None:
+    passed: list[str] = []
+    failpoint("frontier.before_put")
+    with acting(passed.append):
+        failpoint("frontier.after_put")
+    failpoint("frontier.before_put")
+
+    assert passed == ["frontier.after_put"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("frontier.before_putt:kill", "names the failpoint 'frontier.before_putt', which is not there"),
+        ("frontier.before_put", "which cannot be done"),
+        ("frontier.before_put:maim", "which cannot be done"),
+        ("frontier.before_put:kill:0", "which cannot be done"),
+        ("frontier.before_put:kill:twice", "which cannot be done"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        parsed(text)
+
+
+def test_a_typo_ends_the_program_as_it_starts_and_says_what_was_meant() -> None:
+    done = _python("import kappa.journal; print('begun')", "frontier.before_putt:kill")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "did you mean frontier.before_put?" in done.stderr
+
+
+def test_a_process_is_killed_at_the_passing_that_was_asked_for() -> None:
+    done = _python("from kappa.failpoint import failpoint\nfor n in range(9): failpoint('frontier.before_put'); print(n, flush=True)", "frontier.before_put:kill:3")
+
+    assert (done.returncode, done.stdout.split()) == (-9, ["0", "1"])
+
+
+def _python(program: str, fail: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", program], cwd=HOUSE, env={**os.environ, "KAPPA_FAIL": fail}, capture_output=True, text=True, check=False)
