@@ -268,7 +268,7 @@ def promote(
     for rollout in ready:
         sys.stdout.write(told_verification(rollout))
     _agree(_typed("promote", " ".join(pipelines or []) or None), yes=yes, question="promote?")
-    _promoted(here, [rollout.pipeline for rollout in ready], timeout)
+    _promoted(here, ready, timeout)
 
 
 @app.command()
@@ -308,7 +308,7 @@ def undo(
     name, build = undone(state, pipeline, to)
     print(f"{name}: build {build} (version {state.versions[build]}) will serve instead of {state.serving[name]} (version {state.versions[state.serving[name]]})")
     _agree(_typed("undo", pipeline) + ("" if to is None else f" --to {to}"), yes=yes)
-    _follow(here, ask_undo(here.store, name, to=to).number, timeout)
+    _follow(here, ask_undo(here.store, name, to=to, seen=state).number, timeout)
 
 
 @app.command()
@@ -617,16 +617,16 @@ def _staged(here: Here, command: str, pipeline: str | None, *, again: bool, acce
 
 def _roll_out(here: Here, command: str, pipeline: str | None, *, again: bool, accepting: Accepting, yes: bool, auto_promote: bool, timeout: float | None) -> None:
     numbers = _staged(here, command, pipeline, again=again, accepting=accepting, yes=yes, auto_promote=yes or auto_promote)
-    waiting: list[str] = []
+    waiting: list[Rollout] = []
 
     def bring_on(number: int) -> None:
         ended = _follow(here, number, timeout, to_the_yes=True)
         if ended.waits:
-            waiting.append(ended.pipeline)
+            waiting.append(ended)
 
     _all_told(bring_on, numbers)
     if waiting:
-        _agree(_typed("promote", " ".join(waiting)), yes=False, question="promote?")
+        _agree(_typed("promote", " ".join(rollout.pipeline for rollout in waiting)), yes=False, question="promote?")
         _promoted(here, waiting, timeout)
 
 
@@ -645,12 +645,12 @@ def _apply(here: Here, file: Path, *, timeout: float | None) -> None:
     _all_told(lambda number: _follow(here, number, timeout), stage(here.store, made, auto_promote=True))
 
 
-def _promoted(here: Here, pipelines: Iterable[str], timeout: float | None) -> None:
-    """Says yes to these candidates, and follows each until it serves."""
+def _promoted(here: Here, ready: Iterable[Rollout], timeout: float | None) -> None:
+    """Says yes to these candidates, which were shown, and follows each until it serves."""
     from kappa.journal import PromoteAsked
     from replay.intents import ask_promote
 
-    asked = [ask_promote(here.store, name).event for name in pipelines]
+    asked = [ask_promote(here.store, rollout.pipeline, rollout=rollout.number).event for rollout in ready]
     # What happened up to the yes was told before it was asked for.
     _all_told(lambda number: _follow(here, number, timeout, known=here.state().rollout(number)), [event.rollout for event in asked if isinstance(event, PromoteAsked)])
 

@@ -74,7 +74,8 @@ class Rollout:
     `switch`: the build is one that is kept (undo, redo, or a deploy of its version). `caught_up` and `verified` are what
     was recorded of it; `approved`: it may be promoted once it is ready; it is to be verified at an alignment behind number
     `alignment_after`; `hold` is the number of the open Held record; `attempts` counts holds; `reason` and `hint` say why
-    it ended without serving; `at` and `by` are its beginning's; `accepted` is what was let through at its beginning.
+    it ended without serving; `at` and `by` are its beginning's; `asked_by` is who asked last for what it does or did: its
+    beginning, a verification, a yes, an end; `accepted` is what was let through at its beginning.
     """
 
     number: int
@@ -95,6 +96,7 @@ class Rollout:
     reason: str = ""
     hint: str = ""
     accepted: tuple[str, ...] = ()
+    asked_by: str = ""
 
     @property
     def waits(self) -> bool:
@@ -216,9 +218,9 @@ def _advanced(state: State, record: Record) -> State:
             reason = event.reason or f"the verification of the candidate was {event.verdict}"
             return _moved(state, record, event.rollout, Move.NOT_PASSED, verified=event, reason=reason)
         case VerifyAsked() as event:
-            return _moved(state, record, event.rollout, Move.VERIFY_ASKED, verified=None, approved=False, alignment_after=event.alignment_after)
+            return _moved(state, record, event.rollout, Move.VERIFY_ASKED, verified=None, approved=False, alignment_after=event.alignment_after, asked_by=record.by)
         case PromoteAsked() as event:
-            return _moved(state, record, event.rollout, Move.PROMOTE_ASKED, approved=True)
+            return _moved(state, record, event.rollout, Move.PROMOTE_ASKED, approved=True, asked_by=record.by)
         case Held() as event:
             rollout = _named(state, record, event.rollout)
             _require(record, rollout.approved, f"rollout {rollout.number} waits for a yes")
@@ -232,7 +234,7 @@ def _advanced(state: State, record: Record) -> State:
         case Served() as event:
             return _switched(state, record, event)
         case Abandoned() as event:
-            return _moved(state, record, event.rollout, Move.ABANDONED, hold=None, reason=event.reason)
+            return _moved(state, record, event.rollout, Move.ABANDONED, hold=None, reason=event.reason, asked_by=record.by)
         case Failed() as event:
             return _moved(state, record, event.rollout, Move.FAILED, hold=None, reason=event.reason, hint=event.hint)
         case Retired() as event:
@@ -255,6 +257,7 @@ def _begun(state: State, record: Record, event: Staged | SwitchAsked, move: Move
         at=record.at,
         by=record.by,
         accepted=event.accepted,
+        asked_by=record.by,
     )
     return replace(state, rollouts=(*state.rollouts, begun))
 
