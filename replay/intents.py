@@ -155,7 +155,9 @@ def _moved_on(state: State, rollout: Rollout) -> Conflict:
             return Conflict(f"{it}, begun by {rollout.by}, is {rollout.phase}, and not ready: {rollout.asked_by} asked for that", hint=follow)
         case Phase.SERVED:
             generation = next(event.generation for event in (record.event for record in state.served) if isinstance(event, Served) and event.rollout == rollout.number)
-            return Conflict(f"{first}: {it} has served, as generation {generation}, with build {rollout.build}", hint=f"kappa show {generation} shows it; kappa undo {name} takes it back")
+            return Conflict(
+                f"{first}: {it} has served, as generation {generation}, with build {rollout.build}", hint=f"kappa show {generation} shows it; kappa undo {name} takes it back"
+            )
         case Phase.ABANDONED | Phase.FAILED:
             ended = f"{first}: {it} was given up: {rollout.reason}" if rollout.phase is Phase.ABANDONED else f"{it}, begun by {rollout.by}, has failed: {rollout.reason}"
             active = state.active(name)
@@ -180,7 +182,9 @@ def _refuse_switched(state: State, pipeline: str, serving: str, build: str) -> N
     now = state.serving.get(pipeline)
     if now != serving:
         who = next((rollout.asked_by for rollout in reversed(state.rollouts) if rollout.pipeline == pipeline and rollout.phase is Phase.SERVED), "somebody")
-        raise Conflict(f"{who} was first: pipeline {pipeline} is served by build {now} now, and not by build {serving}", hint=f"look again: kappa history; then kappa undo {pipeline}")
+        raise Conflict(
+            f"{who} was first: pipeline {pipeline} is served by build {now} now, and not by build {serving}", hint=f"look again: kappa history; then kappa undo {pipeline}"
+        )
     if state.idle.get(pipeline) != build:
         raise Conflict(f"build {build} of pipeline {pipeline} was retired meanwhile: its soak is over", hint="bring the code of that version back and kappa deploy: it is replayed")
 

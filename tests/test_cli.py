@@ -371,7 +371,12 @@ class Asked(io.StringIO):
     [
         ("promote", [PromoteAsked(10)], "ada@home was first: rollout 10 of pipeline web, begun by", "kappa wait web"),
         ("promote", [Abandoned(10, "not good")], "ada@home was first: rollout 10 of pipeline web was given up: not good", "kappa deploy web"),
-        ("undo", [Abandoned(10, "no"), Staged("web", "web-4", "v4", ("new",))], "rollout 14 of pipeline web has not ended: ada@home was first, it is replaying", "kappa abandon web"),
+        (
+            "undo",
+            [Abandoned(10, "no"), Staged("web", "web-4", "v4", ("new",))],
+            "rollout 14 of pipeline web has not ended: ada@home was first, it is replaying",
+            "kappa abandon web",
+        ),
     ],
 )
 def test_who_is_overtaken_while_being_asked_exits_6_and_learns_who_and_what_now(

@@ -21,11 +21,11 @@ from journals import at, frontier, numbered, served, staged, verified
 
 from kappa.errors import UsageError
 from kappa.hold import hold_after
-from kappa.journal import Abandoned, CaughtUp, Event, Held, Receipt, Record, Released, Retired, Served, SwitchAsked
+from kappa.journal import Abandoned, CaughtUp, Event, Held, Record, Released, Retired, Served, SwitchAsked
 from kappa.settings import RolloutSettings
 from replay.intents import undone
 from replay.promote import next_promote_step
-from replay.rollout import Phase, State, advance, check_may_follow
+from replay.rollout import State, advance, check_may_follow
 from replay.step import Acknowledge, Append, Sight
 
 TOPICS = frozenset({"flights"})
@@ -203,6 +203,7 @@ class Protocol:
     def moves(self, world: World) -> Moves:
         """Every single step that anybody can take here. Raises Violation, or what the platform itself raises."""
         for number in range(len(world.builds)):
+            yield from self._late(world, number)
             yield from self._job(world, number)
         for number in range(len(world.controllers)):
             yield from self._controller(world, number)
@@ -213,7 +214,7 @@ class Protocol:
 
     # Jobs: engine/publisher.py, engine/maintenance.py.
 
-    def _job(self, world: World, number: int) -> Moves:
+    def _late(self, world: World, number: int) -> Moves:
         build, name = world.builds[number], BUILDS[number]
         for late in build.late:
             if not self._free(build, late):
@@ -222,6 +223,9 @@ class Protocol:
                 raise Violation(f"a late put of a dead job of {name} has landed after the next one had begun")
             rest = tuple(each for each in build.late if each != late)
             yield f"a late put of {name} lands", _with(world, number, self._landed(build._replace(late=rest), late))
+
+    def _job(self, world: World, number: int) -> Moves:
+        build, name = world.builds[number], BUILDS[number]
         if build.job is None:
             if not build.locked and name in self._journal.pages[world.journal].wanted:
                 yield f"the job of {name} begins", _with(world, number, build._replace(job=self._beginning(world, number)))
@@ -391,8 +395,9 @@ class Protocol:
         match me.at:
             case "start":
                 apart, serving = self.without is Without.ONE_RECORD, self._serving(world.journal)
-                yield "the reader reads the journal", now(
-                    at="map" if apart else "frontiers", generation=self._state(world.journal).generation, served=serving, builds=() if apart else serving
+                yield (
+                    "the reader reads the journal",
+                    now(at="map" if apart else "frontiers", generation=self._state(world.journal).generation, served=serving, builds=() if apart else serving),
                 )
             case "map":
                 yield "the reader reads the map", now(at="frontiers", builds=self._serving(world.shown))

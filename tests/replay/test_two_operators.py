@@ -163,9 +163,7 @@ class OtherFirst(Store):
     [(phase, first, second) for phase in PHASES for first, second in product(sorted(POSSIBLE[phase]), repeat=2) if (first, second) not in NO_CONFLICT],
     ids=lambda each: each.replace(" ", "-"),
 )
-def test_who_is_overtaken_between_look_and_record_is_refused_and_told(
-    house: Store, tmp_path: Path, phase: str, first: str, second: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_is_overtaken_between_look_and_record_is_refused_and_told(house: Store, tmp_path: Path, phase: str, first: str, second: str, monkeypatch: pytest.MonkeyPatch) -> None:
     put(house, *PHASES[phase])
     slow = OtherFirst(tmp_path)
     ada, bob = Operator("ada@home", house, monkeypatch), Operator("bob@work", slow, monkeypatch)
