@@ -282,11 +282,11 @@ def promote(
 
     here = _here(context)
     here.must_run()
-    ready = ready_rollouts(here.state(), *(pipelines or (None,)))
+    ready = ready_rollouts(here.state(), *(pipelines or ()))
     for rollout in ready:
         sys.stdout.write(told_verification(rollout))
     _agree(_typed("promote", " ".join(pipelines or []) or None), yes=yes, question="promote?")
-    _promoted(here, [rollout.pipeline for rollout in ready], timeout)
+    _promoted(here, ready, timeout)
 
 
 @app.command()
@@ -326,7 +326,7 @@ def undo(
     name, build = undone(state, pipeline, to)
     print(f"{name}: build {build} (version {state.versions[build]}) will serve instead of {state.serving[name]} (version {state.versions[state.serving[name]]})")
     _agree(_typed("undo", pipeline) + ("" if to is None else f" --to {to}"), yes=yes)
-    _follow(here, ask_undo(here.store, name, to=to).number, timeout)
+    _follow(here, ask_undo(here.store, name, to=to, seen=state).number, timeout)
 
 
 @app.command()
@@ -643,16 +643,16 @@ def _roll_out(here: Here, command: str, pipeline: str | None, *, again: bool, ac
 
 def _brought_on(here: Here, numbers: tuple[int, ...], timeout: float | None) -> None:
     """Follows rollouts until each serves or waits for a yes, and asks for that."""
-    waiting: list[str] = []
+    waiting: list[Rollout] = []
 
     def bring_on(number: int) -> None:
         ended = _follow(here, number, timeout, to_the_yes=True)
         if ended.waits:
-            waiting.append(ended.pipeline)
+            waiting.append(ended)
 
     _all_told(bring_on, numbers)
     if waiting:
-        _agree(_typed("promote", " ".join(waiting)), yes=False, question="promote?")
+        _agree(_typed("promote", " ".join(rollout.pipeline for rollout in waiting)), yes=False, question="promote?")
         _promoted(here, waiting, timeout)
 
 
@@ -671,13 +671,13 @@ def _apply(here: Here, file: Path, *, timeout: float | None) -> None:
     _all_told(lambda number: _follow(here, number, timeout), stage(here.store, made, auto_promote=True))
 
 
-def _promoted(here: Here, pipelines: Iterable[str], timeout: float | None) -> None:
-    """Says yes to these candidates together, and follows each until it serves."""
+def _promoted(here: Here, ready: Iterable[Rollout], timeout: float | None) -> None:
+    """Says yes to these candidates together, which were shown, and follows each until it serves."""
     from kappa.journal import PromoteAsked
     from replay.intents import ask_promote
     from replay.progress import ensure_not_waiting
 
-    asked = ask_promote(here.store, *pipelines).event
+    asked = ask_promote(here.store, seen=[rollout.number for rollout in ready]).event
     assert isinstance(asked, PromoteAsked)
     # What happened up to the yes was told before it was asked for.
     _all_told(lambda number: ensure_not_waiting(_follow(here, number, timeout, to_the_yes=True, known=here.state().rollout(number))), (asked.rollout, *asked.together))

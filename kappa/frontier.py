@@ -7,7 +7,7 @@ under its own epoch, so that a late put of a dead one finds its number taken.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -66,6 +66,12 @@ class Frontier:
 
 
 _FRONTIER = TypeAdapter(Frontier)
+# A dead process leaves one put behind at most, and its holder has seen it gone before.
+_LATE = 5
+
+
+class Taken(Broken):
+    """A frontier's number is taken: another process writes for the build, or what a dead one had under way has landed."""
 
 
 class Frontiers:
@@ -86,12 +92,28 @@ class Frontiers:
         return None if document is None else self._read(number, document)
 
     def publish(self, frontier: Frontier) -> None:
-        """Puts the next frontier. Raises Broken where its number is taken: another process writes for this build."""
+        """Puts the next frontier. Raises Taken where its number is: another process writes for this build."""
         failpoint("frontier.before_put")
         put = self._records.put(frontier.number, _FRONTIER.dump_python(frontier, mode="json"))
         failpoint("frontier.after_put")
         if not put:
-            raise Broken(f"frontier {frontier.number} of build {self._build} was published by another process", hint="two jobs ran for one build; kappa logs says which")
+            raise Taken(f"frontier {frontier.number} of build {self._build} was published by another process", hint="two jobs ran for one build; kappa logs says which")
+
+    def publish_next(self, next_of: Callable[[Frontier | None], Frontier | None]) -> Frontier | None:
+        """Publishes what follows the newest one as the build's new holder, and gives it; None, and nothing is done, where `next_of` says so.
+
+        What the holder before had under way when it died may land just now: then what is newest is looked at again.
+        """
+        for _ in range(_LATE):
+            following = next_of(self.newest())
+            if following is None:
+                return None
+            try:
+                self.publish(following)
+            except Taken:
+                continue
+            return following
+        raise Broken(f"build {self._build} has a new frontier each time that one is to follow the last", hint="two jobs ran for one build; kappa logs says which")
 
     def delete_below(self, number: int) -> None:
         """Deletes the frontiers before `number`."""

@@ -2,26 +2,37 @@
 
 What is asked is decided on the journal as it is, and put at exactly the next number: who was second reads what is there
 now and asks the same of that, or is told who and what it is. The controller acts on it (controller.py).
+What was looked at is a rollout or a build by its own name, never "what this pipeline has by now": who said yes to one that
+somebody else has ended or replaced meanwhile gets a Conflict, and not the next one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import assert_never
 
 from kappa.alignment import Alignments
 from kappa.errors import Conflict, UsageError
-from kappa.journal import Abandoned, Event, Journal, PromoteAsked, Record, SwitchAsked, VerifyAsked
+from kappa.journal import Abandoned, Event, Journal, PromoteAsked, Record, Served, SwitchAsked, VerifyAsked
 from kappa.store import Store
 from replay.rollout import Phase, Rollout, State, check_may_follow, fold
 from replay.show import serving_in
 
 
-def ask_undo(store: Store, pipeline: str | None, *, to: int | None = None, reason: str = "undo") -> Record:
+def ask_undo(store: Store, pipeline: str | None, *, to: int | None = None, reason: str = "undo", seen: State | None = None) -> Record:
     """Asks for the build that served before, or in generation `to`; gives the record, whose number names the rollout.
 
-    Raises as `undone` does; Conflict where a rollout of the pipeline has not ended.
+    `seen` is what the one who asks has looked at; without it, what is there now. Raises as `undone` does of that; Conflict
+    where something else serves by now, or a rollout of the pipeline has not ended.
     """
-    return _ask(store, lambda state: SwitchAsked(*undone(state, pipeline, to), reason))
+
+    def decide(looked: State, state: State) -> Event:
+        name, build = undone(looked, pipeline, to)
+        _refuse_underway(state, name)
+        _refuse_switched(state, name, looked.serving[name], build)
+        return SwitchAsked(name, build, reason)
+
+    return _ask(store, decide, seen)
 
 
 def undone(state: State, pipeline: str | None, to: int | None = None) -> tuple[str, str]:
@@ -59,37 +70,42 @@ def _ensure_kept(state: State, pipeline: str, build: str, which: str) -> None:
 def abandon(store: Store, pipeline: str | None, *, reason: str = "abandoned by hand") -> Record:
     """Gives up the active rollout of a pipeline, or the only one there is; gives the record.
 
-    Raises UsageError where none is active, or several.
+    Raises UsageError where none is active, or several; Conflict where it has ended meanwhile.
     """
 
-    def decide(state: State) -> Event:
-        return Abandoned(active_rollout(state, pipeline, "abandon").number, reason)
+    def decide(looked: State, state: State) -> Event:
+        rollout = state.rollout(active_rollout(looked, pipeline, "abandon").number)
+        if not rollout.active:
+            raise _moved_on(state, rollout)
+        return Abandoned(rollout.number, reason)
 
     return _ask(store, decide)
 
 
-def ask_promote(store: Store, pipeline: str | None, *others: str) -> Record:
+def ask_promote(store: Store, *pipelines: str, seen: Sequence[int] = ()) -> Record:
     """Says yes to a candidate that has passed its verification, or to several together; gives the record.
 
-    Those that are named together serve in one generation, or none of them does. Raises UsageError where no rollout is
-    active, or several and none is named; Conflict where one is not ready for that: then nothing is appended.
+    Those that are named together serve in one generation, or none of them does. `seen` are the rollouts whose verification
+    was looked at; without it, those of the pipelines. Raises UsageError where no rollout is active, or several and none is
+    named; Conflict where one is not ready for that (any more): then nothing is appended.
     """
 
-    def decide(state: State) -> Event:
-        first, *rest = ready_rollouts(state, pipeline, *others)
-        return PromoteAsked(first.number, tuple(each.number for each in rest))
+    def decide(looked: State, state: State) -> Event:
+        numbers = seen or [rollout.number for rollout in ready_rollouts(looked, *pipelines)]
+        first, *rest = (_waiting(state, state.rollout(number)).number for number in numbers)
+        return PromoteAsked(first, tuple(rest))
 
     return _ask(store, decide)
 
 
-def ready_rollouts(state: State, pipeline: str | None, *others: str) -> tuple[Rollout, ...]:
+def ready_rollouts(state: State, *pipelines: str) -> tuple[Rollout, ...]:
     """The rollouts of these pipelines, each once, which all wait for a yes. Raises as `ask_promote` does. Pure."""
-    if pipeline is None and len(state.active_rollouts) > 1:
+    if not pipelines and len(state.active_rollouts) > 1:
         names = sorted(rollout.pipeline for rollout in state.active_rollouts)
         waiting = sorted(rollout.pipeline for rollout in state.active_rollouts if rollout.waits)
         together = f"; or those that are ready, together: kappa promote {' '.join(waiting)}" if len(waiting) > 1 else ""
         raise UsageError(f"there are several pipelines: {', '.join(names)}", hint=f"name one: kappa promote PIPELINE{together}")
-    return tuple(ready_rollout(state, name, "promote") for name in dict.fromkeys((pipeline, *others)))
+    return tuple(ready_rollout(state, name, "promote") for name in (dict.fromkeys(pipelines) or (None,)))
 
 
 def ask_verify(store: Store, pipeline: str | None) -> Record:
@@ -98,8 +114,8 @@ def ask_verify(store: Store, pipeline: str | None) -> Record:
     Raises as `ask_promote` does.
     """
 
-    def decide(state: State) -> Event:
-        rollout = ready_rollout(state, pipeline, "verify")
+    def decide(looked: State, state: State) -> Event:
+        rollout = _waiting(state, state.rollout(ready_rollout(looked, pipeline, "verify").number))
         last = Alignments(store, rollout.build).last()
         return VerifyAsked(rollout.number, 0 if last is None else last.number)
 
@@ -108,14 +124,7 @@ def ask_verify(store: Store, pipeline: str | None) -> Record:
 
 def ready_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
     """The rollout of a pipeline, or the only one, that waits for a yes. Raises UsageError, or Conflict, as `ask_promote` does."""
-    rollout = active_rollout(state, pipeline, verb)
-    if not rollout.waits:
-        doing = "on its way to serve" if rollout.approved and rollout.phase in {Phase.READY, Phase.HOLDING} else f"{rollout.phase}, and not ready"
-        raise Conflict(
-            f"rollout {rollout.number} of pipeline {rollout.pipeline}, begun by {rollout.by}, is {doing}",
-            hint=f"kappa wait {rollout.pipeline} waits for it; kappa abandon {rollout.pipeline} gives it up",
-        )
-    return rollout
+    return _waiting(state, active_rollout(state, pipeline, verb))
 
 
 def active_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
@@ -127,22 +136,69 @@ def active_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
     return active
 
 
-def _ask(store: Store, decide: Callable[[State], Event]) -> Record:
+def _ask(store: Store, decide: Callable[[State, State], Event], seen: State | None = None) -> Record:
+    """Appends what is decided on what was looked at (the first state that is read, unless it is given) and on what is there by now."""
     journal, state = Journal(store), State()
     while True:
         state = fold(journal.after(state.last), state)
-        event = decide(state)
-        active = state.active(event.pipeline) if isinstance(event, SwitchAsked) else None
-        if active is not None:
-            raise Conflict(
-                f"rollout {active.number} of pipeline {active.pipeline} has not ended: {active.by} began it, it is {active.phase}",
-                hint=f"kappa status -w follows it; kappa abandon {active.pipeline} gives it up",
-            )
+        seen = seen or state
+        event = decide(seen, state)
         check_may_follow(state, event)
         # Refused: somebody else's record is there by now. It is read, and the same is asked of what it made.
         record = journal.append(state.last + 1, event)
         if record is not None:
             return record
+
+
+def _waiting(state: State, rollout: Rollout) -> Rollout:
+    if not rollout.waits:
+        raise _moved_on(state, rollout)
+    return rollout
+
+
+def _moved_on(state: State, rollout: Rollout) -> Conflict:
+    """Says who was first, what became of the rollout, and what to do now."""
+    name, it, first = rollout.pipeline, f"rollout {rollout.number} of pipeline {rollout.pipeline}", f"{rollout.asked_by} was first"
+    follow = f"kappa wait {name} waits for it; kappa abandon {name} gives it up"
+    match rollout.phase:
+        case Phase.READY | Phase.HOLDING:
+            return Conflict(f"{first}: {it}, begun by {rollout.by}, is on its way to serve, with build {rollout.build}", hint=follow)
+        case Phase.REPLAYING | Phase.VERIFYING:
+            return Conflict(f"{it}, begun by {rollout.by}, is {rollout.phase}, and not ready: {rollout.asked_by} asked for that", hint=follow)
+        case Phase.SERVED:
+            generation = next(event.generation for event in (record.event for record in state.served) if isinstance(event, Served) and event.rollout == rollout.number)
+            return Conflict(
+                f"{first}: {it} has served, as generation {generation}, with build {rollout.build}", hint=f"kappa show {generation} shows it; kappa undo {name} takes it back"
+            )
+        case Phase.ABANDONED | Phase.FAILED:
+            ended = f"{first}: {it} was given up: {rollout.reason}" if rollout.phase is Phase.ABANDONED else f"{it}, begun by {rollout.by}, has failed: {rollout.reason}"
+            active = state.active(name)
+            if active is None:
+                return Conflict(ended, hint=f"to begin anew: kappa deploy {name}")
+            return Conflict(f"{ended}; rollout {active.number}, begun by {active.by}, is {active.phase} now, with build {active.build}", hint=follow)
+        case _:
+            assert_never(rollout.phase)
+
+
+def _refuse_underway(state: State, pipeline: str) -> None:
+    active = state.active(pipeline)
+    if active is not None:
+        raise Conflict(
+            f"rollout {active.number} of pipeline {pipeline} has not ended: {active.asked_by} was first, it is {active.phase}, with build {active.build}",
+            hint=f"kappa status -w follows it; kappa abandon {pipeline} gives it up",
+        )
+
+
+def _refuse_switched(state: State, pipeline: str, serving: str, build: str) -> None:
+    """Refuses a switch from `serving` to `build` where it would be another one by now."""
+    now = state.serving.get(pipeline)
+    if now != serving:
+        who = next((rollout.asked_by for rollout in reversed(state.rollouts) if rollout.pipeline == pipeline and rollout.phase is Phase.SERVED), "somebody")
+        raise Conflict(
+            f"{who} was first: pipeline {pipeline} is served by build {now} now, and not by build {serving}", hint=f"look again: kappa history; then kappa undo {pipeline}"
+        )
+    if state.idle.get(pipeline) != build:
+        raise Conflict(f"build {build} of pipeline {pipeline} was retired meanwhile: its soak is over", hint="bring the code of that version back and kappa deploy: it is replayed")
 
 
 def _the_one(asked: str | None, there: tuple[str, ...], *, none: str, verb: str) -> str:

@@ -91,7 +91,10 @@ def ensure_served(rollout: Rollout) -> None:
         case Phase.FAILED:
             raise KappaError(f"build {rollout.build} of pipeline {rollout.pipeline} was not promoted: {rollout.reason}", hint=rollout.hint or f"see kappa logs {rollout.build}")
         case Phase.ABANDONED:
-            raise Conflict(f"rollout {rollout.number} of pipeline {rollout.pipeline} was abandoned: {rollout.reason}", hint="kappa history shows by whom")
+            raise Conflict(
+                f"rollout {rollout.number} of pipeline {rollout.pipeline} was given up by {rollout.asked_by}: {rollout.reason}",
+                hint=f"to begin anew: kappa deploy {rollout.pipeline}",
+            )
         case _:
             return
 

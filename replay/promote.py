@@ -62,14 +62,15 @@ def ensure_acknowledged(store: Store, build: str, hold: int) -> None:
     Raises Conflict where the job is alive after all; what is left of a dead one (a JVM in a long write) is gone first.
     """
     with Lock(store.path(f"{folder(build)}/lock"), what=f"build {build}"):
-        frontiers = Frontiers(store, build)
-        newest = frontiers.newest()
-        if newest is None:
-            raise Damaged(f"build {build} serves and has no frontier", hint=f"see kappa logs {build}")
-        if newest.hold != hold:
-            failpoint("promote.before_acknowledge")
-            frontiers.publish(replace(newest, number=newest.number + 1, epoch=newest.epoch + 1, hold=hold, published_at=now()))
-            failpoint("promote.after_acknowledge")
+        failpoint("promote.before_acknowledge")
+        Frontiers(store, build).publish_next(lambda newest: _acknowledging(build, newest, hold))
+        failpoint("promote.after_acknowledge")
+
+
+def _acknowledging(build: str, newest: Frontier | None, hold: int) -> Frontier | None:
+    if newest is None:
+        raise Damaged(f"build {build} serves and has no frontier", hint=f"see kappa logs {build}")
+    return None if newest.hold == hold else replace(newest, number=newest.number + 1, epoch=newest.epoch + 1, hold=hold, published_at=now())
 
 
 def _near(sight: Sight) -> bool:

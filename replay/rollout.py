@@ -83,8 +83,9 @@ class Rollout:
     `switch`: the build is one that is kept (undo, redo, or a deploy of its version). `caught_up` and `verified` are what
     was recorded of it; `approved`: it may be promoted once it is ready; it is to be verified at an alignment behind number
     `alignment_after`; `hold` is the number of the open Held record; `attempts` counts holds; `reason` and `hint` say why
-    it ended without serving, or lost its yes; `at` and `by` are its beginning's; `accepted` is what was let through at its
-    beginning; `group` names all rollouts that were approved together with it, itself among them (none: it goes alone).
+    it ended without serving, or lost its yes; `at` and `by` are its beginning's; `asked_by` is who asked last for what it does
+    or did: its beginning, a verification, a yes, an end; `accepted` is what was let through at its beginning; `group` names all
+    rollouts that were approved together with it, itself among them (none: it goes alone).
     """
 
     number: int
@@ -105,6 +106,7 @@ class Rollout:
     reason: str = ""
     hint: str = ""
     accepted: tuple[str, ...] = ()
+    asked_by: str = ""
     group: tuple[int, ...] = ()
 
     @property
@@ -233,7 +235,7 @@ def _advanced(state: State, record: Record) -> State:
             return _moved(state, record, event.rollout, Move.NOT_PASSED, verified=event, reason=reason)
         case VerifyAsked() as event:
             alone = _left_alone(state, record, event.rollout, "is verified once more")
-            return _moved(alone, record, event.rollout, Move.VERIFY_ASKED, verified=None, approved=False, group=(), alignment_after=event.alignment_after)
+            return _moved(alone, record, event.rollout, Move.VERIFY_ASKED, verified=None, approved=False, group=(), alignment_after=event.alignment_after, asked_by=record.by)
         case PromoteAsked() as event:
             return _approved(state, record, event)
         case Held() as event:
@@ -251,7 +253,7 @@ def _advanced(state: State, record: Record) -> State:
             return _switched(state, record, event)
         case Abandoned() as event:
             alone = _left_alone(state, record, event.rollout, f"was abandoned ({event.reason})")
-            return _moved(alone, record, event.rollout, Move.ABANDONED, hold=None, reason=event.reason)
+            return _moved(alone, record, event.rollout, Move.ABANDONED, hold=None, reason=event.reason, asked_by=record.by)
         case Failed() as event:
             return _failed(state, record, event)
         case Retired() as event:
@@ -274,6 +276,7 @@ def _begun(state: State, record: Record, event: Staged | SwitchAsked, move: Move
         at=record.at,
         by=record.by,
         accepted=event.accepted,
+        asked_by=record.by,
     )
     return replace(state, rollouts=(*state.rollouts, begun))
 
@@ -304,7 +307,7 @@ def _approved(state: State, record: Record, event: PromoteAsked) -> State:
     for number in group or (event.rollout,):
         rollout = _named(state, record, number)
         _require(record, not (rollout.group or (group and rollout.approved)), f"rollout {number} is approved already")
-        state = _moved(state, record, number, Move.PROMOTE_ASKED, approved=True, group=group, attempts=0, reason="")
+        state = _moved(state, record, number, Move.PROMOTE_ASKED, approved=True, group=group, attempts=0, reason="", asked_by=record.by)
     return state
 
 

@@ -19,7 +19,7 @@ import cli
 from kappa.build import Birth, TableBirth, put_birth
 from kappa.errors import Conflict, KappaError, VerificationFailed
 from kappa.frontier import Frontier, Frontiers
-from kappa.journal import CaughtUp, Check, Event, Failed, Held, Journal, PromoteAsked, Receipt, Served, Staged, Switched, Verified, now
+from kappa.journal import Abandoned, CaughtUp, Check, Event, Failed, Held, Journal, PromoteAsked, Receipt, Served, Staged, Switched, Verified, now
 from kappa.offsets import Offsets
 from kappa.process import process_id
 from kappa.store import Store
@@ -406,6 +406,51 @@ def test_who_has_lost_the_yes_is_told_why(kappa: Kappa, two_waiting: Store) -> N
     assert "was abandoned" in kappa("status").out
 
 
+class Asked(io.StringIO):
+    """A terminal at which somebody says yes, but not before another operator has acted."""
+
+    def __init__(self, other: Callable[[], None]) -> None:
+        super().__init__("y\n")
+        self.other = other
+
+    def isatty(self) -> bool:
+        return True
+
+    def readline(self, size: int = -1, /) -> str:
+        self.other()
+        return super().readline(size)
+
+
+@pytest.mark.parametrize(
+    ("command", "meanwhile", "says", "hint"),
+    [
+        ("promote", [PromoteAsked(10)], "ada@home was first: rollout 10 of pipeline web, begun by", "kappa wait web"),
+        ("promote", [Abandoned(10, "not good")], "ada@home was first: rollout 10 of pipeline web was given up: not good", "kappa deploy web"),
+        (
+            "undo",
+            [Abandoned(10, "no"), Staged("web", "web-4", "v4", ("new",))],
+            "rollout 14 of pipeline web has not ended: ada@home was first, it is replaying",
+            "kappa abandon web",
+        ),
+    ],
+)
+def test_who_is_overtaken_while_being_asked_exits_6_and_learns_who_and_what_now(
+    kappa: Kappa, waiting: Store, monkeypatch: pytest.MonkeyPatch, command: str, meanwhile: list[Event], says: str, hint: str
+) -> None:
+    def ada() -> None:
+        with monkeypatch.context() as hers:
+            hers.setenv("KAPPA_BY", "ada@home")
+            append(waiting, *meanwhile)
+
+    monkeypatch.setattr(sys, "stdin", Asked(ada))
+    ended = kappa(command, "web")
+
+    assert ended.code == 6
+    assert says in ended.err
+    assert hint in ended.err.partition("\nhint: ")[2]
+    assert fold(Journal(waiting).after(0)).last == 12 + len(meanwhile)
+
+
 def test_a_verification_once_more_takes_the_yes_back(kappa: Kappa, waiting: Store) -> None:
     asked = kappa("verify", "--timeout", "0")
 
@@ -468,8 +513,6 @@ def test_a_rollout_that_does_not_serve_is_an_error_of_its_kind(store: Store, las
 
 
 def test_an_abandoned_rollout_was_ended_by_somebody_else(store: Store) -> None:
-    from kappa.journal import Abandoned
-
     append(store, Staged("web", "web-1", "v1", ("new",)), Abandoned(1, "abandoned by hand"))
     with pytest.raises(Conflict, match="by hand"):
         ensure_served(rollout(store))

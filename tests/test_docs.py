@@ -59,7 +59,8 @@ def test_the_files_that_the_readme_names_in_its_tree_are_there() -> None:
 
 
 def test_the_tests_that_the_design_names_are_there() -> None:
-    named = set(re.findall(r"`(tests/[\w/]+\.py)`", (ROOT / "docs" / "design.md").read_text(encoding="utf-8")))
+    named = set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (ROOT / "docs" / "design.md").read_text(encoding="utf-8")))
 
     assert named
-    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+    assert [path for path, _ in sorted(named) if not (ROOT / path).exists()] == []
+    assert [(path, test) for path, test in sorted(named) if test and f"\ndef {test}(" not in (ROOT / path).read_text(encoding="utf-8")] == []

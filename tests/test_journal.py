@@ -41,6 +41,22 @@ def test_of_eight_who_append_at_once_one_wins(store: Store) -> None:
     assert Journal(store).get(1) == won[0]
 
 
+class Silent(Store):
+    """A store that puts, and whose answer is lost: the put is tried again and finds the name taken."""
+
+    def put_new(self, name: str, content: bytes) -> bool:
+        super().put_new(name, content)
+        return super().put_new(name, content)
+
+
+def test_a_record_whose_answer_was_lost_is_ones_own_and_anothers_is_not(store: Store) -> None:
+    mine = Journal(Silent(store.folder)).append(1, staged())
+
+    assert mine is not None
+    assert Journal(store).get(1) == mine
+    assert Journal(Silent(store.folder)).append(1, staged()) is None
+
+
 def test_every_event_reads_back_as_it_was_written(store: Store) -> None:
     journal = Journal(store)
     written = [journal.append(1, staged()), journal.append(2, served(1, "flights-1")), journal.append(3, Abandoned(1, "grün ✈"))]

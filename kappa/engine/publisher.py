@@ -57,13 +57,7 @@ class Publisher:
     def take_over(self, first: Frontier) -> Frontier:
         """Begins this process's epoch: publishes what is published already, or `first` for a build that is new."""
         with self._turn:
-            found = self._frontiers.newest()
-            self._read_journal(found)
-            if found is not None:
-                # What readers saw all the while that no job was there.
-                self._keeper.look(found)
-            begun = first if found is None else replace(found, number=found.number + 1, epoch=found.epoch + 1)
-            self._put(replace(begun, hold=self._hold_number(), published_at=now()))
+            self._newest = self._frontiers.publish_next(lambda found: self._begun(found, first))
         return self.newest
 
     def publish(self, mark: Mark, versions: Mapping[str, int]) -> Frontier:
@@ -117,6 +111,14 @@ class Publisher:
                     return self.newest
             if self._stopping.wait(_LOOK_SECONDS):
                 raise Stopping
+
+    def _begun(self, found: Frontier | None, first: Frontier) -> Frontier:
+        self._read_journal(found)
+        if found is not None:
+            # What readers saw all the while that no job was there.
+            self._keeper.look(found)
+        begun = first if found is None else replace(found, number=found.number + 1, epoch=found.epoch + 1)
+        return replace(begun, hold=self._hold_number(), published_at=now())
 
     def _put(self, frontier: Frontier) -> None:
         last = self._newest

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow as pa
 import pytest
@@ -37,8 +38,8 @@ BIRTH = Birth("b", "p", "v", {}, 1, {}, "m", (), (KEYED, PLAIN), {}, {}, {}, "",
 class Kept:
     """A build whose slices each add a row to both tables."""
 
-    def __init__(self, folder: Path) -> None:
-        self.store = Store(folder)
+    def __init__(self, folder: Path, store: type[Store] = Store) -> None:
+        self.store = store(folder)
         origin = Mark("b", "", -1, -1, Offsets(), Offsets())
         self.writers = tuple(TableWriter(self.store, "b", table, origin=origin, driver_rows=100) for table in BIRTH.tables)
         self.publisher = Publisher(self.store, BIRTH, hold_seconds=10)
@@ -96,6 +97,31 @@ def test_only_the_files_of_versions_that_somebody_needs_are_left(kept: Kept) -> 
     ensure_released(kept.store, "reader")
     kept.maintenance.run()
     assert all(kept.on_disk(w.birth.name) == set(files(w.path, kept.publisher.newest.versions[w.birth.name])) for w in kept.writers)
+
+
+class Listed(Store):
+    """A store on which a reader comes just after the leases were listed, and looks at the floor."""
+
+    seen: ClassVar[list[int]] = []
+
+    def names(self, prefix: str) -> tuple[str, ...]:
+        found = super().names(prefix)
+        if prefix == "leases":
+            self.seen.append(floor(self, "b"))
+        return found
+
+
+def test_a_reader_whose_lease_comes_too_late_to_be_listed_finds_the_floor_above_what_it_pinned(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, Listed)
+    kept.fold(3)
+    pinned = kept.publisher.newest
+    kept.fold(3)
+    Listed.seen.clear()
+
+    kept.maintenance.run()
+
+    assert len(Listed.seen) == 1
+    assert Listed.seen[0] > pinned.number
 
 
 def test_files_are_joined_and_the_mark_stays(kept: Kept) -> None:

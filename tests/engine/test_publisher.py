@@ -16,6 +16,7 @@ from kappa.journal import Abandoned, Held, Journal, Record, Released
 from kappa.mark import Mark
 from kappa.offsets import Offsets
 from kappa.store import Store
+from replay.promote import ensure_acknowledged
 
 BIRTH = Birth("b", "p", "v", {}, 1, {}, "m", (), (), {}, {}, {}, "", "")
 FIRST = Frontier(number=1, build="b", epoch=1, offsets=Offsets(), versions={"t": 0}, published_at="")
@@ -65,6 +66,39 @@ def test_a_late_word_of_a_dead_process_is_refused(store: Store) -> None:
         dead.publish(mark(5), {"t": 1})
 
     assert (_newest(store).epoch, _newest(store).offsets) == (2, Offsets())
+
+
+class Late(Store):
+    """A store on which what a dead process had under way lands just before the next put of a frontier."""
+
+    late: Frontier | None = None
+
+    def put_new(self, name: str, content: bytes) -> bool:
+        if "/frontier/" in name and self.late is not None:
+            landing, self.late = self.late, None
+            Frontiers(self, "b").publish(landing)
+        return super().put_new(name, content)
+
+
+def test_a_put_that_a_dead_process_left_behind_may_land_while_the_next_one_begins(tmp_path: Path) -> None:
+    store = Late(tmp_path)
+    dead = begun(store).publish(mark(5), {"t": 1})
+    store.late = replace(dead, number=dead.number + 1, offsets=Offsets({"x": {0: 6}}), versions={"t": 2})
+
+    newest = begun(store).newest
+
+    assert (newest.number, newest.epoch, newest.offsets, newest.versions) == (4, 2, Offsets({"x": {0: 6}}), {"t": 2})
+
+
+def test_who_acts_for_a_dead_job_acknowledges_what_it_had_under_way_too(tmp_path: Path) -> None:
+    store = Late(tmp_path)
+    dead = begun(store).publish(mark(5), {"t": 1})
+    store.late = replace(dead, number=dead.number + 1, offsets=Offsets({"x": {0: 6}}), versions={"t": 2})
+
+    ensure_acknowledged(store, "b", 8)
+
+    newest = _newest(store)
+    assert (newest.number, newest.epoch, newest.hold, newest.offsets, newest.versions) == (4, 2, 8, Offsets({"x": {0: 6}}), {"t": 2})
 
 
 def test_a_hold_is_acknowledged_once_at_the_offsets_that_stand(store: Store) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from kappa.engine.source import Kafka, _options, batch_bounds, has_begun, java_options
+from kappa.engine.source import Kafka, _options, batch_bounds, has_begun, java_options, read_slice
 from kappa.errors import Damaged
 from kappa.offsets import Offsets
+from kappa.slices import Slice
 
 START = Offsets({"t": {0: 3, 1: 0}})
 
@@ -48,6 +50,45 @@ def test_what_makes_a_read_exact_cannot_be_set_otherwise() -> None:
     assert options["kafka.bootstrap.servers"] == "real:9092"
     assert options["kafka.max.poll.records"] == "5"
     assert options["failOnDataLoss"] == "true"
+
+
+class Read:
+    """What Spark was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: dict[str, str] = {}
+
+    @property
+    def read(self) -> Read:
+        return self
+
+    def format(self, _name: str) -> Read:
+        return self
+
+    def options(self, **options: str) -> Read:
+        self.asked.update(options)
+        return self
+
+    def load(self) -> Read:
+        return self
+
+    def select(self, *_columns: str) -> Read:
+        return self
+
+
+def test_a_planned_slice_is_read_by_assigning_exactly_the_partitions_that_it_has_offsets_of() -> None:
+    spark = Read()
+    piece = Slice(1, 0, Offsets({"t": {0: 3, 1: 7}, "u": {0: 5}}), Offsets({"t": {0: 9, 1: 7, 2: 4}, "u": {0: 5}}))
+
+    read_slice(spark, Kafka("real:9092", {}), piece, ("t", "u"))  # type: ignore[arg-type]  # it is asked like Spark
+
+    # Partition 1 and topic u do not move; partition 2 was not there at the start, so it is read from 0. A subscription would fail when one is added.
+    assert {name: json.loads(spark.asked[name]) for name in ("assign", "startingOffsets", "endingOffsets")} == {
+        "assign": {"t": [0, 2]},
+        "startingOffsets": {"t": {"0": 3, "2": 0}},
+        "endingOffsets": {"t": {"0": 9, "2": 4}},
+    }
+    assert "subscribe" not in spark.asked
 
 
 def test_librdkafkas_names_are_javas() -> None:

@@ -324,7 +324,7 @@ def test_what_is_verified_once_more_is_aligned_once_more_and_waits_for_a_new_yes
 def test_a_yes_to_what_is_not_ready_is_refused(platform: Platform) -> None:
     platform.serve("a")
     with pytest.raises(UsageError, match="no rollout is active"):
-        ask_promote(platform.store, None)
+        ask_promote(platform.store)
     platform.stage("b")
 
     with pytest.raises(Conflict, match="is replaying, and not ready"):

@@ -219,7 +219,7 @@ def test_one_that_is_not_ready_stops_all_and_nothing_is_appended(world: World) -
 
 def test_without_a_name_several_are_named_and_how_they_go_together_is_said(world: World) -> None:
     with pytest.raises(UsageError, match="flights, trains") as refused:
-        ask_promote(world.store, None)
+        ask_promote(world.store)
 
     assert "kappa promote flights trains" in refused.value.hint
     assert ask_promote(world.store, "flights", "trains", "flights").event == PromoteAsked(9, (12,))

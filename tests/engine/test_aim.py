@@ -1,0 +1,78 @@
+"""Law 13 without Spark: what bounded slices may go to, and what is an alignment at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from kappa.alignment import Alignment, Alignments
+from kappa.build import Birth, TopicBirth, put_birth
+from kappa.engine.align import Aligner
+from kappa.engine.catch_up import CatchUp
+from kappa.engine.legs import Legs
+from kappa.errors import Broken
+from kappa.frontier import Frontier, Frontiers
+from kappa.journal import Journal, Receipt, Served
+from kappa.offsets import Offsets
+from kappa.store import Store
+
+LIVE = Frontier(1, "a", 1, Offsets({"orders": {0: 40, 1: 7}, "old": {0: 3}}), {"t": 4}, "then")
+MINE = Frontier(1, "b", 1, Offsets({"orders": {0: 10, 1: 0}}), {"t": 1}, "then")
+
+
+def birth(build: str, **ids: str) -> Birth:
+    topics = tuple(TopicBirth(name, topic_id, "retained", 1) for name, topic_id in ids.items())
+    return Birth(build, "p", "v", {}, 1, {}, "m", topics, (), {}, {}, {}, "then", "ada")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """Build a serves, and stands at LIVE."""
+    store = Store(tmp_path)
+    put_birth(store, birth("a", orders="1", old="2"))
+    Frontiers(store, "a").publish(LIVE)
+    assert Journal(store).append(1, Served(1, 1, {"p": "a"}, Receipt("p", "a", "v", Offsets(), None, None, first=True)))
+    return store
+
+
+class Log:
+    """A log whose every partition ends at 100."""
+
+    def end(self, topics: Iterable[str]) -> Offsets:
+        return Offsets({topic: {0: 100, 1: 100} for topic in topics})
+
+
+def catch_up(store: Store, mine: Birth) -> CatchUp:
+    aligner = Aligner(store, mine, lease_seconds=60, clock=lambda: 0.0)
+    names = tuple(topic.name for topic in mine.topics)
+    return CatchUp(Legs(store, "b"), None, SimpleNamespace(newest=MINE), None, aligner, log=Log(), kafka=None, topics=names)  # type: ignore[arg-type]  # nothing is folded
+
+
+def test_no_planned_slice_goes_past_what_the_live_build_has_published_in_any_partition(store: Store) -> None:
+    leg = catch_up(store, birth("b", orders="1", new="3"))._catch_up_leg(slice_records=15, small=0)
+
+    assert leg is not None
+    assert all(LIVE.offsets.covers(end.only({"orders"})) for end in leg.ends)
+    # What the live build does not read is read to its end: there is nothing to compare it with.
+    assert leg.end == Offsets({"orders": {0: 40, 1: 7}, "new": {0: 100, 1: 100}})
+
+
+def test_a_topic_made_anew_is_another_one_and_is_read_to_its_end(store: Store) -> None:
+    leg = catch_up(store, birth("b", orders="another"))._catch_up_leg(slice_records=1000, small=0)
+
+    assert leg is not None
+    assert leg.end == Offsets({"orders": {0: 100, 1: 100}})
+
+
+def test_builds_that_stand_elsewhere_are_not_aligned_whatever_is_put(store: Store) -> None:
+    there = Alignment(1, replace(MINE, offsets=Offsets({"orders": {0: 40, 1: 8}})), LIVE, ("orders",), "lease")
+
+    with pytest.raises(Broken, match="are not aligned"):
+        Alignments(store, "b").put(there)
+
+    assert Alignments(store, "b").last() is None
+    Alignments(store, "b").put(replace(there, candidate=replace(MINE, offsets=Offsets({"orders": {0: 40, 1: 7}, "new": {0: 9}}))))

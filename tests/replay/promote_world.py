@@ -1,0 +1,521 @@
+"""A small world in which every order of steps is looked at: jobs, controllers, a reader, operators, and puts that land late.
+
+What is decided is decided by the platform's own functions: which step a rollout takes (replay/promote.py), what a record
+makes of the journal (replay/rollout.py), what holds a build (kappa/hold.py), what an operator may ask for
+(replay/intents.py). Only where a process reads and writes is written down here, one read or write a step, as
+kappa/engine/publisher.py, engine/maintenance.py, replay/retire.py and serving/catalog.py have it. A controller that stands
+still for ever is one that has died, so its record lands late in what follows by itself; a job's put is left behind when it
+dies, and may land at any later moment. `Without` takes one ingredient of the protocol away.
+Read next: explored.py, which searches; test_promote_model.py, which says what must hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache
+from typing import NamedTuple
+
+from journals import at, frontier, numbered, served, staged, verified
+
+from kappa.errors import UsageError
+from kappa.hold import hold_after
+from kappa.journal import Abandoned, CaughtUp, Event, Held, Record, Released, Retired, Served, SwitchAsked
+from kappa.settings import RolloutSettings
+from replay.intents import undone
+from replay.promote import next_promote_step
+from replay.rollout import State, advance, check_may_follow
+from replay.step import Acknowledge, Append, Sight
+
+TOPICS = frozenset({"flights"})
+PAIRS = {"flights": ("a", "b"), "trains": ("c", "d")}
+BUILDS = ("a", "b", "c", "d")
+
+
+class Without(StrEnum):
+    """The ingredient that is taken away."""
+
+    NOTHING = "nothing"
+    ACKNOWLEDGEMENT = "waiting for the live job to acknowledge the hold"
+    SECOND_LOOK = "the reader's second look at the journal"
+    EXACT_NUMBER = "putting a record at exactly the number after the last one looked at"
+    EPOCH = "the first frontier of a process, which repeats the last one"
+    FRONTIER_NUMBER = "putting a frontier at exactly the number after the one before"
+    ONE_RECORD = "the generation and its serving map in one record"
+    PIN = "one pinned frontier for all tables of an answer"
+    LEASE_FIRST = "the reader's lease before it looks at the floor and the journal"
+    FLOOR_FIRST = "the floor before the leases are listed"
+    CONFIRM = "the reader's look at its lease before it answers"
+    RETIRED_FIRST = "the record that retires a build before its data go"
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How large the world is: offsets run to `offsets`, and everything that may go wrong may do so this often.
+
+    `caught_up`: the candidates stand at the last offset from the start, and their jobs only answer holds; so do both builds
+    of a second pipeline, which is there to switch beside the first.
+    """
+
+    offsets: int = 2
+    pipelines: int = 1
+    controllers: int = 1
+    attempts: int = 1
+    deaths: int = 0
+    undos: int = 0
+    abandons: int = 0
+    collects: bool = False
+    expiries: int = 0
+    caught_up: bool = False
+
+
+class Violation(Exception):
+    """What must never be, is."""
+
+
+class Front(NamedTuple):
+    """A published frontier. The version of its tables is its offset; its epoch says who put it, and decides nothing."""
+
+    number: int
+    offset: int
+    hold: int
+
+
+class Job(NamedTuple):
+    """A living process: what it published or found last, and what it is about to do."""
+
+    known: Front
+    doing: tuple[object, ...] | None
+
+
+class Build(NamedTuple):
+    """`late`: puts of dead processes that may land still; `gone`: versions that are deleted, as bits; `locked`: by a controller."""
+
+    front: Front
+    job: Job | None
+    late: tuple[Front, ...] = ()
+    floor: int = 0
+    gone: int = 0
+    locked: bool = False
+
+
+class Controller(NamedTuple):
+    """`looked`: the journal as it read it; then the candidate's frontier, then what it will do."""
+
+    looked: int = -1
+    rollout: int = 0
+    candidate: Front | None = None
+    act: tuple[object, ...] | None = None
+
+
+class Reader(NamedTuple):
+    """One reader: where it is, the generation it has seen and its builds, its lease (0 none, 1 good, 2 over), what each table gave, its last answer."""
+
+    at: str
+    generation: int
+    served: tuple[int, ...]
+    builds: tuple[int, ...]
+    fronts: tuple[Front, ...]
+    lease: int
+    tables: tuple[int, ...]
+    last: tuple[int, ...]
+
+
+class World(NamedTuple):
+    """Everything there is. `shown` is the journal whose map readers see where map and generation lie apart."""
+
+    journal: int
+    builds: tuple[Build, ...]
+    controllers: tuple[Controller, ...]
+    reader: Reader
+    retiring: int = -1
+    shown: int = 0
+    deaths: int = 0
+    undos: int = 0
+    abandons: int = 0
+    expiries: int = 0
+
+
+Moves = Iterator[tuple[str, World]]
+
+
+@dataclass
+class Page:
+    """The journal up to one record; what follows it is another page."""
+
+    last: int
+    state: State
+    holds: dict[str, Record | None]
+    following: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.active = self.state.active_rollouts
+        self.wanted = self.state.wanted_builds()
+
+
+class Pages:
+    """All journals that were ever come to. Two orders of steps that come to the same records come to the same page."""
+
+    def __init__(self, events: tuple[Event, ...]) -> None:
+        self.pages = [Page(0, State(), dict.fromkeys(BUILDS))]
+        page = 0
+        for event in events:
+            page = self.after(page, event)
+        self.first = page
+
+    def after(self, page: int, event: Event) -> int:
+        """The journal with one more record. Raises IllegalTransition where the record cannot follow."""
+        before, key = self.pages[page], repr(event)
+        if key not in before.following:
+            (record,) = numbered(event, after=before.last)
+            holds = {build: hold_after(hold, record, build) for build, hold in before.holds.items()}
+            self.pages.append(Page(record.number, advance(before.state, record), holds))
+            before.following[key] = len(self.pages) - 1
+        return before.following[key]
+
+
+class Protocol:
+    """The steps that may be taken in a world."""
+
+    def __init__(self, bounds: Bounds, without: Without = Without.NOTHING) -> None:
+        self.bounds = bounds
+        self.without = without
+        self._rules = RolloutSettings(hold_attempts=bounds.attempts)
+        self._pipelines = tuple(PAIRS)[: bounds.pipelines]
+        self._journal = Pages(tuple(_ready(self._pipelines)))
+        self._decided = cache(self._decide)
+        self._events: dict[str, Event] = {}
+        self._build_of = {name: number for number, name in enumerate(BUILDS)}
+
+    def first(self) -> World:
+        """Of each pipeline one build serves, and another one has passed its verification."""
+        last = self.bounds.offsets
+        starts = ((0, last, last, last) if self.bounds.caught_up else (0, 0, 0, 0))[: 2 * self.bounds.pipelines]
+        builds = tuple(Build(Front(1, start, 0), Job(Front(1, start, 0), None)) for start in starts)
+        page = self._journal.first
+        return World(page, builds, (Controller(),) * self.bounds.controllers, self._reader((0,) * (1 + self.bounds.pipelines)), shown=page)
+
+    def ended(self, world: World) -> bool:
+        """True where no rollout is on its way."""
+        return not self._journal.pages[world.journal].active
+
+    def moves(self, world: World) -> Moves:
+        """Every single step that anybody can take here. Raises Violation, or what the platform itself raises."""
+        for number in range(len(world.builds)):
+            yield from self._late(world, number)
+            yield from self._job(world, number)
+        for number in range(len(world.controllers)):
+            yield from self._controller(world, number)
+        yield from self._read(world)
+        yield from self._operator(world)
+        if self.bounds.collects:
+            yield from self._retire(world)
+
+    # Jobs: engine/publisher.py, engine/maintenance.py.
+
+    def _late(self, world: World, number: int) -> Moves:
+        build, name = world.builds[number], BUILDS[number]
+        for late in build.late:
+            if not self._free(build, late):
+                continue
+            if build.job is not None and (build.job.doing is None or build.job.doing[0] != "begin"):
+                raise Violation(f"a late put of a dead job of {name} has landed after the next one had begun")
+            rest = tuple(each for each in build.late if each != late)
+            yield f"a late put of {name} lands", _with(world, number, self._landed(build._replace(late=rest), late))
+
+    def _job(self, world: World, number: int) -> Moves:
+        build, name = world.builds[number], BUILDS[number]
+        if build.job is None:
+            if not build.locked and name in self._journal.pages[world.journal].wanted:
+                yield f"the job of {name} begins", _with(world, number, build._replace(job=self._beginning(world, number)))
+            return
+        known, doing = build.job
+        quiet = self.bounds.caught_up and number > 0
+        if world.deaths < self.bounds.deaths and not quiet:
+            late = build.late
+            if doing is not None and doing[0] in {"put", "begin"}:
+                late = tuple(sorted({*late, doing[1]}))
+            yield f"the job of {name} dies", _with(world, number, build._replace(job=None, late=late))._replace(deaths=world.deaths + 1)
+        match doing:
+            case None:
+                if name not in self._journal.pages[world.journal].wanted:
+                    yield f"the job of {name} ends", _with(world, number, build._replace(job=None))
+                    return
+                yield from self._look(world, number, known)
+                if self.bounds.collects and not quiet:
+                    if self.without is Without.FLOOR_FIRST:
+                        yield f"{name} lists the leases", self._doing(world, number, known, ("floor", self._pinned(world, number)))
+                    else:
+                        yield f"{name} puts its floor", _with(world, number, build._replace(floor=known.number, job=Job(known, ("list",))))
+            case ("begin", Front() as put):
+                if self._free(build, put):
+                    yield f"{name} repeats its frontier", _with(world, number, self._landed(build, put)._replace(job=Job(put, None)))
+                else:
+                    yield f"{name} finds a late put", _with(world, number, build._replace(job=self._beginning(world, number)))
+            case ("put", Front() as put):
+                if not self._free(build, put):
+                    raise Violation(f"the job of {name} is refused its own next frontier")
+                landed = self._landed(build, put)
+                yield f"{name} publishes", _with(world, number, landed._replace(job=Job(landed.front, None)))
+            case ("release", int(looked), Released() as event):
+                page = self._put(world, looked, event)
+                yield f"{name} releases", self._doing(world if page is None else world._replace(journal=page), number, known, None)
+            case ("list",):
+                yield f"{name} lists the leases", self._doing(world, number, known, ("delete", self._pinned(world, number)))
+            case ("floor", frozenset() as pinned):
+                yield f"{name} puts its floor", _with(world, number, build._replace(floor=known.number, job=Job(known, ("delete", pinned))))
+            case ("delete", frozenset() as pinned):
+                gone = build.gone
+                for version in range(known.offset):
+                    if version not in pinned:
+                        gone |= 1 << version
+                yield f"{name} deletes", _with(world, number, build._replace(gone=gone, job=Job(known, None)))
+            case _:
+                raise AssertionError(doing)
+
+    def _look(self, world: World, number: int, known: Front) -> Moves:
+        name = BUILDS[number]
+        hold = self._journal.pages[world.journal].holds[name]
+        if hold is None:
+            if known.offset < self.bounds.offsets:
+                yield f"{name} will publish", self._doing(world, number, known, ("put", Front(known.number + 1, known.offset + 1, 0)))
+            return
+        if known.hold != hold.number:
+            yield f"{name} will acknowledge", self._doing(world, number, known, ("put", Front(known.number + 1, known.offset, hold.number)))
+        else:
+            assert isinstance(hold.event, Held)
+            released = Released(hold.event.rollout, name, hold.number, "too long")
+            yield f"{name} has waited too long", self._doing(world, number, known, ("release", world.journal, released))
+
+    def _beginning(self, world: World, number: int) -> Job:
+        found = world.builds[number].front
+        hold = self._journal.pages[world.journal].holds[BUILDS[number]]
+        put = Front(found.number + 1, found.offset, 0 if hold is None else hold.number)
+        if self.without is Without.EPOCH:
+            return Job(found, None)
+        return Job(found, ("begin", put))
+
+    def _free(self, build: Build, put: Front) -> bool:
+        return self.without is Without.FRONTIER_NUMBER or put.number == build.front.number + 1
+
+    def _landed(self, build: Build, put: Front) -> Build:
+        if self.without is Without.FRONTIER_NUMBER:
+            return build._replace(front=put._replace(number=build.front.number + 1))
+        # Of the puts that are left behind those whose number is taken now can never land.
+        late = tuple(each for each in build.late if each.number > put.number) if build.late else ()
+        return build._replace(front=put, late=late)
+
+    @staticmethod
+    def _doing(world: World, number: int, known: Front, doing: tuple[object, ...] | None) -> World:
+        return _with(world, number, world.builds[number]._replace(job=Job(known, doing)))
+
+    # Controllers: replay/controller.py, replay/promote.py.
+
+    def _controller(self, world: World, number: int) -> Moves:
+        me, who = world.controllers[number], f"controller {number}"
+
+        def now(changed: Controller, other: World = world) -> World:
+            return other._replace(controllers=(*other.controllers[:number], changed, *other.controllers[number + 1 :]))
+
+        if me.looked < 0:
+            for rollout in self._journal.pages[world.journal].active:
+                yield f"{who} reads the journal", now(Controller(world.journal, rollout.number))
+            return
+        state = self._state(me.looked)
+        rollout = state.rollout(me.rollout)
+        if me.candidate is None:
+            yield f"{who} looks at the candidate", now(me._replace(candidate=world.builds[self._build_of[rollout.build]].front))
+            return
+        live = self._build_of[state.serving[rollout.pipeline]]
+        build = world.builds[live]
+        match me.act:
+            case None:
+                # A controller that acts for a dead job holds its lock, so the job counts as running for another one.
+                act = self._decided(me.looked, me.rollout, me.candidate, build.front, build.job is not None or build.locked)
+                yield f"{who} decides", now(Controller() if act is None else me._replace(act=act))
+            case ("append", str(key)):
+                event = self._events[key]
+                page = self._put(world, me.looked, event)
+                apart = self.without is Without.ONE_RECORD and isinstance(event, Served) and page is not None
+                after = world if page is None else world._replace(journal=page)
+                yield f"{who} appends {type(event).__name__}", now(me._replace(act=("show", page)) if apart else Controller(), after)
+            case ("show", int(page)):
+                yield f"{who} shows the map", now(Controller(), world._replace(shown=page))
+            case ("acknowledge", int(hold)):
+                if build.job is not None or build.locked or build.front.hold == hold:
+                    yield f"{who} need not acknowledge", now(Controller())
+                else:
+                    put = Front(build.front.number + 1, build.front.offset, hold)
+                    yield f"{who} takes the lock of {BUILDS[live]}", now(me._replace(act=("put", put)), _with(world, live, build._replace(locked=True)))
+            case ("put", Front() as put):
+                if self._free(build, put):
+                    yield f"{who} acknowledges for {BUILDS[live]}", now(Controller(), _with(world, live, self._landed(build, put)._replace(locked=False)))
+                else:
+                    again = Front(build.front.number + 1, build.front.offset, put.hold)
+                    yield f"{who} finds a late put", now(me._replace(act=("put", again)))
+                if world.deaths < self.bounds.deaths:
+                    left = _with(world, live, build._replace(locked=False, late=tuple(sorted({*build.late, put}))))
+                    yield f"{who} dies", now(Controller(), left._replace(deaths=world.deaths + 1))
+            case _:
+                raise AssertionError(me.act)
+
+    def _decide(self, looked: int, number: int, candidate: Front, live: Front, live_runs: bool) -> tuple[object, ...] | None:
+        state = self._state(looked)
+        rollout = state.rollout(number)
+        if self.without is Without.ACKNOWLEDGEMENT and rollout.hold is not None:
+            live = live._replace(hold=rollout.hold)
+        sight = Sight(state, rollout, _frontier(rollout.build, candidate), _frontier(state.serving[rollout.pipeline], live), TOPICS, target=at(0), live_runs=live_runs)
+        match next_promote_step(sight, self._rules):
+            case Append(event):
+                check_may_follow(state, event)
+                # Records hold maps, which have no hash: a world holds what names one.
+                self._events[repr(event)] = event
+                return ("append", repr(event))
+            case Acknowledge(_, hold):
+                return ("acknowledge", hold)
+            case _:
+                return None
+
+    def _put(self, world: World, looked: int, event: Event) -> int | None:
+        """The journal with this record at the number after what was looked at; None where that is taken."""
+        if world.journal != looked and self.without is not Without.EXACT_NUMBER:
+            return None
+        return self._journal.after(world.journal, event)
+
+    # The reader: serving/catalog.py.
+
+    def _read(self, world: World) -> Moves:
+        me = world.reader
+
+        def now(**changes: object) -> World:
+            return world._replace(reader=me._replace(**changes))
+
+        lease_first = self.without is not Without.LEASE_FIRST
+        match me.at:
+            case "start":
+                apart, serving = self.without is Without.ONE_RECORD, self._serving(world.journal)
+                yield (
+                    "the reader reads the journal",
+                    now(at="map" if apart else "frontiers", generation=self._state(world.journal).generation, served=serving, builds=() if apart else serving),
+                )
+            case "map":
+                yield "the reader reads the map", now(at="frontiers", builds=self._serving(world.shown))
+            case "frontiers":
+                fronts = (*me.fronts, world.builds[me.builds[len(me.fronts)]].front)
+                whole = len(fronts) == len(me.builds)
+                follows = ("lease" if lease_first else "floor") if self.bounds.collects else "again"
+                yield f"the reader reads the frontier of {BUILDS[me.builds[len(me.fronts)]]}", now(at=follows if whole else "frontiers", fronts=fronts)
+            case "lease":
+                yield "the reader puts its lease", now(at="floor" if lease_first else "read", lease=1)
+            case "floor":
+                below = any(front.number < world.builds[build].floor for build, front in zip(me.builds, me.fronts, strict=True))
+                yield "the reader reads the floor", self._again(world) if below else now(at="again")
+            case "again":
+                switched = self._state(world.journal).generation > me.generation
+                if switched and self.without is not Without.SECOND_LOOK:
+                    yield "the reader starts over", self._again(world)
+                elif self.bounds.collects:
+                    yield "the reader has pinned", now(at="read" if lease_first else "lease")
+                else:
+                    yield "the reader answers", self._answered(world, tuple(front.offset for front in me.fronts))
+            case "read":
+                front = world.builds[me.builds[0]].front if self.without is Without.PIN else me.fronts[0]
+                there = not world.builds[me.builds[0]].gone >> front.offset & 1
+                tables = (*me.tables, front.offset if there else -1)
+                yield "the reader reads a table", now(tables=tables, at="read" if len(tables) < 2 else "confirm")
+            case "confirm":
+                if me.lease == 2 and self.without is not Without.CONFIRM:
+                    yield "the reader's lease is over", self._again(world)
+                    return
+                if -1 in me.tables:
+                    raise Violation("a reader has read a version that was deleted, and gives the answer out")
+                if len(set(me.tables)) > 1:
+                    raise Violation(f"an answer mixes frontiers: {me.tables}")
+                yield "the reader answers", self._answered(world, me.tables[:1])
+            case _:
+                raise AssertionError(me.at)
+        if me.lease == 1 and world.expiries < self.bounds.expiries:
+            yield "the reader's lease ends", now(lease=2)._replace(expiries=world.expiries + 1)
+
+    def _answered(self, world: World, offsets: tuple[int, ...]) -> World:
+        me = world.reader
+        if me.builds != me.served:
+            raise Violation("an answer is of one generation and read from the builds of another")
+        answer = (me.generation, *offsets)
+        if any(is_now < was for is_now, was in zip(answer, me.last, strict=True)):
+            raise Violation(f"a reader goes back, from {me.last} to {answer}")
+        return world._replace(reader=self._reader(answer))
+
+    def _again(self, world: World) -> World:
+        return world._replace(reader=self._reader(world.reader.last))
+
+    @staticmethod
+    def _reader(last: tuple[int, ...]) -> Reader:
+        return Reader("start", 0, (), (), (), 0, (), last)
+
+    def _serving(self, page: int) -> tuple[int, ...]:
+        serving = self._state(page).serving
+        return tuple(self._build_of[serving[pipeline]] for pipeline in self._pipelines)
+
+    # Operators, and what is retired: replay/intents.py, replay/retire.py.
+
+    def _operator(self, world: World) -> Moves:
+        state = self._state(world.journal)
+        for rollout in self._journal.pages[world.journal].active:
+            if world.abandons < self.bounds.abandons:
+                page = self._journal.after(world.journal, Abandoned(rollout.number, "by hand"))
+                yield f"rollout {rollout.number} is abandoned", world._replace(journal=page, abandons=world.abandons + 1)
+        for pipeline in self._pipelines:
+            if world.undos < self.bounds.undos and state.active(pipeline) is None:
+                try:
+                    page = self._journal.after(world.journal, SwitchAsked(*undone(state, pipeline), "undo"))
+                except UsageError:
+                    continue
+                yield f"{pipeline} is undone", world._replace(journal=page, undos=world.undos + 1)
+
+    def _retire(self, world: World) -> Moves:
+        state = self._state(world.journal)
+        if world.retiring >= 0:
+            build = world.builds[world.retiring]
+            yield f"{BUILDS[world.retiring]} is deleted", _with(world, world.retiring, build._replace(gone=-1))._replace(retiring=-1)
+            return
+        unrecorded = self.without is Without.RETIRED_FIRST
+        for name in sorted(state.may_retire()):
+            if not unrecorded:
+                yield f"{name} is retired", world._replace(journal=self._journal.after(world.journal, Retired(name)))
+        for name in sorted(state.may_retire() if unrecorded else state.retired):
+            number = self._build_of[name]
+            build = world.builds[number]
+            if build.gone != -1 and build.job is None and not self._pinned(world, number):
+                yield f"no lease is on {name}", world._replace(retiring=number)
+
+    def _pinned(self, world: World, number: int) -> frozenset[int]:
+        """What leases pin of a build. One that has ended is swept: for no longer than that is it respected."""
+        me = world.reader
+        return frozenset(front.offset for build, front in zip(me.builds, me.fronts, strict=False) if build == number and me.lease == 1)
+
+    def _state(self, page: int) -> State:
+        return self._journal.pages[page].state
+
+
+def _with(world: World, number: int, build: Build) -> World:
+    return world._replace(builds=(*world.builds[:number], build, *world.builds[number + 1 :]))
+
+
+def _frontier(build: str, front: Front) -> object:
+    return frontier(build, front.offset, number=front.number, hold=front.hold or None)
+
+
+def _ready(pipelines: tuple[str, ...]) -> Iterator[Event]:
+    """A first build of each pipeline that serves, and then a second one that has passed its verification."""
+    last, serving = 0, dict[str, str]()
+    for generation, pipeline in enumerate(pipelines, start=1):
+        build = PAIRS[pipeline][0]
+        yield from (staged(build, pipeline=pipeline), CaughtUp(last + 1, at(0)), verified(last + 1))
+        yield served(last + 1, generation, build, pipeline=pipeline, others=serving)
+        serving[pipeline] = build
+        last += 4
+    for pipeline in pipelines:
+        yield from (staged(PAIRS[pipeline][1], pipeline=pipeline), CaughtUp(last + 1, at(0)), verified(last + 1))
+        last += 3
