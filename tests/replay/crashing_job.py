@@ -17,7 +17,7 @@ from kappa.engine.fold_slice import SliceFolder
 from kappa.engine.legs import LegKind, Legs
 from kappa.engine.maintenance import Maintenance
 from kappa.engine.publisher import Publisher
-from kappa.engine.source import Kafka
+from kappa.engine.source import Kafka, Source
 from kappa.errors import Broken
 from kappa.fingerprint import version_of
 from kappa.lock import Lock
@@ -115,6 +115,7 @@ class Job:
             undone.callback(self._lock.release)
             birth = read_birth(self._store, build)
             log = JobLog(world.log, cursed=birth.version in world.cursed)
+            self._source = Source(Kafka("", {}), log)  # type: ignore[arg-type]
             self._slices = SliceFolder(self._store, birth, declared("any").pipeline, log, driver_rows=1_000)  # type: ignore[arg-type]
             undone.callback(self._slices.close)
             try:
@@ -127,7 +128,7 @@ class Job:
             self._maintenance = Maintenance(self._store, build, self._slices.writers, self.publisher, seconds=0, keep_seconds=world.keep_seconds, clock=world.clock)
             self._legs = Legs(self._store, build)
             aligner = Aligner(self._store, birth, lease_seconds=60, clock=world.clock)
-            self._bounded = CatchUp(self._legs, self._slices, self.publisher, self._maintenance, aligner, log=log, kafka=Kafka("", {}), topics=("ships",))  # type: ignore[arg-type]
+            self._bounded = CatchUp(self._legs, self._slices, self.publisher, self._maintenance, aligner, log=log, source=self._source, topics=("ships",))  # type: ignore[arg-type]
             self._again = again
             self._tail: int | None = None
             undone.pop_all()
@@ -168,5 +169,5 @@ class Job:
             assert self._store.put_new_json(f"{top}/offsets/{done}", end.plain())
         ends = [self._start, *(Offsets.parse(self._store.get_json(f"{top}/offsets/{number}")) for number in range(done + 1))]
         assert self._tail is not None
-        self._slices.fold(Slice(self._tail, done, ends[-2], ends[-1]), None, None, self.publisher, Stopwatch())  # type: ignore[arg-type]
+        self._slices.fold(Slice(self._tail, done, ends[-2], ends[-1]), None, self._source, self.publisher, Stopwatch())  # type: ignore[arg-type]
         self._store.put_new_json(f"{top}/commits/{done}", {})

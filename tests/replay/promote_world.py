@@ -47,7 +47,6 @@ class Without(StrEnum):
     LEASE_FIRST = "the reader's lease before it looks at the floor and the journal"
     FLOOR_FIRST = "the floor before the leases are listed"
     CONFIRM = "the reader's look at its lease before it answers"
-    RETIRED_FIRST = "the record that retires a build before its data go"
 
 
 @dataclass(frozen=True)
@@ -480,11 +479,9 @@ class Protocol:
             build = world.builds[world.retiring]
             yield f"{BUILDS[world.retiring]} is deleted", _with(world, world.retiring, build._replace(gone=-1))._replace(retiring=-1)
             return
-        unrecorded = self.without is Without.RETIRED_FIRST
         for name in sorted(state.may_retire()):
-            if not unrecorded:
-                yield f"{name} is retired", world._replace(journal=self._journal.after(world.journal, Retired(name)))
-        for name in sorted(state.may_retire() if unrecorded else state.retired):
+            yield f"{name} is retired", world._replace(journal=self._journal.after(world.journal, Retired(name)))
+        for name in sorted(state.retired):
             number = self._build_of[name]
             build = world.builds[number]
             if build.gone != -1 and build.job is None and not self._pinned(world, number):

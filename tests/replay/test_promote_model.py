@@ -50,7 +50,6 @@ TEETH = {
     Without.LEASE_FIRST: (Bounds(offsets=1, collects=True), "a version that was deleted"),
     Without.FLOOR_FIRST: (Bounds(offsets=1, collects=True), "a version that was deleted"),
     Without.CONFIRM: (Bounds(offsets=1, collects=True, expiries=1), "a version that was deleted"),
-    Without.RETIRED_FIRST: (Bounds(offsets=1, collects=True, deaths=1, undos=1), "a version that was deleted"),
 }
 
 

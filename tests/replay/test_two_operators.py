@@ -285,6 +285,14 @@ def candidate(platform: Platform, build: str, *, offset: int = 10, auto_promote:
     platform.begin_tail(build)
 
 
+def come_to_hold(platform: Platform) -> None:
+    for _ in range(20):
+        if platform.last.phase is Phase.HOLDING:
+            return
+        platform.tick()
+    raise AssertionError(f"it is {platform.last.phase}")
+
+
 def test_deaths_and_the_end_of_a_former_builds_job_are_not_the_next_ones(platform: Platform) -> None:
     platform.serve("a")
     candidate(platform, "b")
@@ -355,14 +363,12 @@ def test_a_yes_to_a_former_build_is_none_to_the_next_and_its_holds_are_not_count
 def test_an_acknowledgement_of_a_former_rollouts_hold_is_none_of_the_next_ones(platform: Platform) -> None:
     platform.serve("a")
     candidate(platform, "b")
-    while platform.last.phase is not Phase.HOLDING:
-        platform.tick()
+    come_to_hold(platform)
     platform.fold_to("a", 10, hold=platform.last.hold)
     abandon(platform.store, "flights")
 
     candidate(platform, "c")
-    while platform.last.phase is not Phase.HOLDING:
-        platform.tick()
+    come_to_hold(platform)
     platform.tick(3)
 
     assert platform.last.phase is Phase.HOLDING
