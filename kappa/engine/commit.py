@@ -1,7 +1,7 @@
 """Commits a slice to one table, by one of two writers with equal results.
 
 Rows that are here in Arrow are committed from the driver by delta-rs, in some ten milliseconds; rows that are Spark's, by
-delta-spark, unless they turn out to be few. One process, one commit after the other. Law 2 is decided here: what a table
+delta-spark, unless they turn out to be few. One process; a table's commits come one after the other. Law 2 is decided here: what a table
 has folded is compared with the slice by bounds, and a slice that does not follow stops the job.
 """
 
