@@ -78,11 +78,16 @@ class Processes:
         # Builds that are to be aligned before their tail goes on.
         self._aligning: set[str] = set()
         self._courses: dict[str, Course] = {}
+        self._catch_up_nice = _NICE
         self._verifications: dict[int, _Child] = {}
         self._verification_deaths: dict[int, int] = {}
 
-    def ensure_jobs(self, wanted: frozenset[str], bootstrap_servers: str) -> None:
-        """Reaps what has ended, starts the jobs that should run and do not, and asks those to end that should not run."""
+    def ensure_jobs(self, wanted: frozenset[str], bootstrap_servers: str, *, serves: bool = True) -> None:
+        """Reaps what has ended, starts the jobs that should run and do not, and asks those to end that should not run.
+
+        Where nothing `serves` yet, a catch-up begins at a normal priority: there is nobody to give way to.
+        """
+        self._catch_up_nice = _NICE if serves else 0
         moved = bootstrap_servers != self._bootstrap_servers
         self._bootstrap_servers = bootstrap_servers
         self._reap_verifications()
@@ -158,7 +163,7 @@ class Processes:
             *("--bootstrap", self._bootstrap_servers, "--build", build, "--leg", leg),
         )
         stopped_before, last_alignment = read_stopped(self._store, build), Alignments(self._store, build).last()
-        self._jobs[build] = self._start(job, build, f"the job of build {build} ({leg})", nice=_NICE if leg is LegKind.CATCH_UP else 0)
+        self._jobs[build] = self._start(job, build, f"the job of build {build} ({leg})", nice=self._catch_up_nice if leg is LegKind.CATCH_UP else 0)
         self._jobs[build].leg, self._jobs[build].stopped_before, self._jobs[build].last_alignment = leg, stopped_before, last_alignment
         self._aligning.discard(build)
 

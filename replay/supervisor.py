@@ -174,7 +174,7 @@ def _loop(store: Store, kafka: Kafka, controller: Controller, processes: Process
     while not told.to_end:
         try:
             kafka.ensure_running()
-            processes.ensure_jobs(controller.state.wanted_builds(), kafka.bootstrap_servers)
+            processes.ensure_jobs(controller.state.wanted_builds(), kafka.bootstrap_servers, serves=bool(controller.state.serving))
             before = controller.state
             for line in _news(before, controller.tick()):
                 say(line)

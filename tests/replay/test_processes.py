@@ -111,6 +111,25 @@ def test_a_verification_that_takes_too_long_concludes_nothing(tmp_path: Path) ->
     assert (verdict.verdict, verdict.reason) == ("inconclusive", "the verification did not end within 0.001 s (verify.timeout_seconds)")
 
 
+@pytest.mark.parametrize(("serves", "nice"), [(True, 10), (False, 0)])
+def test_a_catch_up_gives_way_where_something_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serves: bool, nice: int) -> None:
+    (tmp_path / "kappa.toml").touch()
+    settings = load_settings(tmp_path)
+    begun: list[int] = []
+
+    def start(_command: list[str], *, output: object, nice: int) -> subprocess.Popen[bytes]:
+        begun.append(nice)
+        return subprocess.Popen(["true"], start_new_session=True)
+
+    monkeypatch.setattr("replay.processes.start_tied", start)
+    processes = Processes(Store(settings.root_url), settings, say=lambda _text: None)
+
+    processes.ensure_jobs(frozenset(["b"]), "127.0.0.1:1", serves=serves)
+    processes.end_all()
+
+    assert begun == [nice]
+
+
 def test_deaths_are_told_until_the_job_runs_well_again() -> None:
     course = Course(deaths=3, died_of="exit code 1")
 
