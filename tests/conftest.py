@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ from kappa.log.jars import Jars, ensure_jars
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# In the background of a shell Ctrl-C is ignored, and whoever is started there inherits that; tests press it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Examples are judged by what they show: how long one takes says only how busy the machine is.
 settings.register_profile("kappa", deadline=None)

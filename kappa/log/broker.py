@@ -65,12 +65,12 @@ class Broker:
         folder.mkdir(parents=True, exist_ok=True)
         (root / "logs").mkdir(exist_ok=True)
         log_file = root / "logs" / "broker.log"
-        (folder / "log4j2.properties").write_text(_log4j2(log_file), encoding="utf-8")
+        (folder / "log4j2.properties").write_bytes(_java_text(_log4j2(log_file)))
         last = _read_birth(folder)
         _end_leftover(last)
         for attempt in range(1, _PORT_ATTEMPTS + 1):
             port, controller_port = _free_ports(last if attempt == 1 else None)
-            (folder / "server.properties").write_text(_server_properties(folder / "data", port, controller_port), encoding="utf-8")
+            (folder / "server.properties").write_bytes(_java_text(_server_properties(folder / "data", port, controller_port)))
             _ensure_formatted(folder, jars, java)
             process, written_before = _launch(folder, jars, java, heap, log_file)
             _write_birth(folder, _Birth(_FORMAT, port, controller_port, process_id(process.pid)))
@@ -264,6 +264,13 @@ def _server_properties(data: Path, port: int, controller_port: int) -> str:
     }
     # Java's properties files take a backslash as an escape, and so do we.
     return "".join(f"{name}={value.replace(chr(92), chr(92) * 2)}\n" for name, value in settings.items())
+
+
+def _java_text(text: str) -> bytes:
+    """A properties file: Java reads it as Latin-1, and takes all else from escapes of UTF-16 (java.util.Properties)."""
+    units = text.encode("utf-16-be")
+    codes = (int.from_bytes(pair) for pair in zip(units[::2], units[1::2], strict=True))
+    return "".join(chr(code) if code < 128 else f"\\u{code:04x}" for code in codes).encode("ascii")
 
 
 def _log4j2(log_file: Path) -> str:

@@ -49,6 +49,19 @@ def wait_until_gone(process: ProcessId) -> None:
 
 
 @pytest.mark.jvm
+def test_its_data_and_its_log_lie_below_a_root_of_any_name(tmp_path, jars, java):
+    root = tmp_path / "bröker 日本 🛫"
+    broker = Broker.start(root, jars, java)
+    try:
+        assert (root / "broker" / "data" / "meta.properties").is_file()
+        assert "Kafka Server started" in (root / "logs" / "broker.log").read_text(encoding="utf-8")
+    finally:
+        broker.stop()
+
+    assert [path.name for path in tmp_path.iterdir()] == [root.name]
+
+
+@pytest.mark.jvm
 def test_data_and_address_survive_a_restart(tmp_path, jars, java):
     first = Broker.start(tmp_path, jars, java)
     log = Log(first.bootstrap_servers)
