@@ -19,8 +19,10 @@ from kappa.log.jars import Jars, ensure_jars
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# In the background of a shell Ctrl-C is ignored, and whoever is started there inherits that; tests press it.
+# In the background of a shell, and under nohup, these are ignored, and whoever is started there inherits that: tests press
+# Ctrl-C, and Spark ends its workers by SIGHUP.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Examples are judged by what they show: how long one takes says only how busy the machine is.
 settings.register_profile("kappa", deadline=None)
