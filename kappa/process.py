@@ -141,6 +141,8 @@ def _become(parent: int, nice: int, command: list[str]) -> None:
         # The parent may have died before the kernel was asked: then this process has been adopted already.
         if os.getppid() != parent:
             os.kill(os.getpid(), signal.SIGKILL)
+    # Spark ends its Python workers by SIGHUP; under nohup it would be ignored, and they would be left over.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     os.execvp(command[0], command)
 
 
