@@ -33,5 +33,4 @@ class Chapter:
 
 def chapters(state: State) -> tuple[Chapter, ...]:
     """All rollouts, oldest first."""
-    served = {each.rollout: record for record in state.served if isinstance(record.event, Served) for each in record.event.switched}
-    return tuple(Chapter(rollout, served.get(rollout.number)) for rollout in state.rollouts)
+    return tuple(Chapter(rollout, state.served_in(rollout.number)) for rollout in state.rollouts)

@@ -28,7 +28,7 @@ def ask_undo(store: Store, pipeline: str | None, *, to: int | None = None, reaso
 
     def decide(looked: State, state: State) -> Event:
         name, build = undone(looked, pipeline, to)
-        _refuse_underway(state, name)
+        refuse_underway(state, name)
         _refuse_switched(state, name, looked.serving[name], build)
         return SwitchAsked(name, build, reason)
 
@@ -166,7 +166,10 @@ def _moved_on(state: State, rollout: Rollout) -> Conflict:
         case Phase.REPLAYING | Phase.VERIFYING:
             return Conflict(f"{it}, begun by {rollout.by}, is {rollout.phase}, and not ready: {rollout.asked_by} asked for that", hint=follow)
         case Phase.SERVED:
-            generation = next(event.generation for event in (record.event for record in state.served) if isinstance(event, Served) and event.rollout == rollout.number)
+            record = state.served_in(rollout.number)
+            assert record is not None
+            assert isinstance(record.event, Served)
+            generation = record.event.generation
             return Conflict(
                 f"{first}: {it} has served, as generation {generation}, with build {rollout.build}", hint=f"kappa show {generation} shows it; kappa undo {name} takes it back"
             )
@@ -180,7 +183,8 @@ def _moved_on(state: State, rollout: Rollout) -> Conflict:
             assert_never(rollout.phase)
 
 
-def _refuse_underway(state: State, pipeline: str) -> None:
+def refuse_underway(state: State, pipeline: str) -> None:
+    """Raises Conflict where a rollout of the pipeline has not ended."""
     active = state.active(pipeline)
     if active is not None:
         raise Conflict(
@@ -193,9 +197,9 @@ def _refuse_switched(state: State, pipeline: str, serving: str, build: str) -> N
     """Refuses a switch from `serving` to `build` where it would be another one by now."""
     now = state.serving.get(pipeline)
     if now != serving:
-        who = next((rollout.asked_by for rollout in reversed(state.rollouts) if rollout.pipeline == pipeline and rollout.phase is Phase.SERVED), "somebody")
         raise Conflict(
-            f"{who} was first: pipeline {pipeline} is served by build {now} now, and not by build {serving}", hint=f"look again: kappa history; then kappa undo {pipeline}"
+            f"{state.switched_by(pipeline)} was first: pipeline {pipeline} is served by build {now} now, and not by build {serving}",
+            hint=f"look again: kappa history; then kappa undo {pipeline}",
         )
     if state.idle.get(pipeline) != build:
         raise Conflict(f"build {build} of pipeline {pipeline} was retired meanwhile: its soak is over", hint="bring the code of that version back and kappa deploy: it is replayed")

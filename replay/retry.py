@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from kappa.errors import Conflict, UsageError
 from replay.finding import Accepting
+from replay.intents import refuse_underway
 from replay.observed import Observed
 from replay.plan import Change, Plan, make_plan
 from replay.rollout import Phase, Rollout, State
@@ -16,14 +17,10 @@ def ended_without_serving(state: State, pipeline: str) -> Rollout:
 
     Raises Conflict where it has not ended, and UsageError where it ended otherwise, or there is none.
     """
+    refuse_underway(state, pipeline)
     last = next((rollout for rollout in reversed(state.rollouts) if rollout.pipeline == pipeline), None)
     if last is None:
         raise UsageError(f"pipeline {pipeline} has no rollout to begin again", hint="kappa plan shows what a deploy would do; kappa history what was done")
-    if last.active:
-        raise Conflict(
-            f"rollout {last.number} of pipeline {pipeline} has not ended: {last.by} began it, it is {last.phase}",
-            hint=f"kappa status -w follows it; kappa abandon {pipeline} gives it up",
-        )
     if last.phase is Phase.SERVED:
         raise UsageError(
             f"rollout {last.number}, the last of pipeline {pipeline}, has served: there is nothing to begin again", hint=f"a new build of the same code: kappa replay {pipeline}"

@@ -179,6 +179,14 @@ class State:
                 return datetime.fromisoformat(record.at).astimezone(UTC)
         return None
 
+    def served_in(self, rollout: int) -> Record | None:
+        """The record in which a rollout served, alone or together with others; None where it has not."""
+        return next((record for record in self.served if isinstance(record.event, Served) and any(each.rollout == rollout for each in record.event.switched)), None)
+
+    def switched_by(self, pipeline: str) -> str:
+        """Who asked for what serves a pipeline now."""
+        return next((rollout.asked_by for rollout in reversed(self.rollouts) if rollout.pipeline == pipeline and rollout.phase is Phase.SERVED), "somebody")
+
     def served_before(self, pipeline: str) -> str | None:
         """The build that served a pipeline before the one that does, kept or not; None where there was none."""
         builds = [_build_in(record, pipeline) for record in self.served]

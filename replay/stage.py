@@ -13,7 +13,7 @@ from kappa.build import Birth, folder, new_build_id, put_birth
 from kappa.declaration import declarations
 from kappa.errors import Conflict
 from kappa.failpoint import failpoint
-from kappa.journal import Event, Journal, Record, Served, Staged, SwitchAsked, now, whoami
+from kappa.journal import Event, Journal, Record, Staged, SwitchAsked, now, whoami
 from kappa.semantics import SEMANTICS
 from kappa.store import Store
 from replay.libraries import installed_libraries
@@ -97,9 +97,5 @@ def _refuse_moved(state: State, step: Step) -> None:
     serving = state.serving.get(step.pipeline)
     kept_moved = step.change is Change.KEPT and state.idle.get(step.pipeline) != step.build
     if serving != step.serving or kept_moved:
-        who = next((record.by for record in reversed(state.served) if step.pipeline in _pipelines_of(record)), "somebody")
+        who = state.switched_by(step.pipeline)
         raise Conflict(f"{who} was first: pipeline {step.pipeline} is served by build {serving} now, and not by {step.serving} as in the plan", hint="plan again: kappa plan")
-
-
-def _pipelines_of(record: Record) -> frozenset[str]:
-    return frozenset(each.receipt.pipeline for each in record.event.switched) if isinstance(record.event, Served) else frozenset()

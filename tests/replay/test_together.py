@@ -179,6 +179,15 @@ def test_history_and_show_tell_each_ones_receipt(world: World) -> None:
     assert "trains: build y (version version-of-y) instead of x" in show_text(found)
 
 
+@pytest.mark.parametrize("rollout", [9, 12])
+def test_who_says_yes_to_one_that_has_served_with_others_learns_in_which_generation(world: World, rollout: int) -> None:
+    ask_promote(world.store, "flights", "trains")
+    world.go_on(world.controller())
+
+    with pytest.raises(Conflict, match=f"was first: rollout {rollout} of pipeline .* has served, as generation 3"):
+        ask_promote(world.store, seen=[rollout])
+
+
 def test_one_of_them_is_undone_by_itself_and_to_a_generation(world: World) -> None:
     ask_promote(world.store, "flights", "trains")
     controller = world.controller()
