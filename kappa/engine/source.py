@@ -75,10 +75,10 @@ class Source:
 def read_tail(spark: SparkSession, kafka: Kafka, start: Offsets, topics: Iterable[str], *, at_most: int) -> DataFrame:
     """The stream that begins at `start` (a new checkpoint's first batch) and never ends; partitions added later begin at 0.
 
-    `start` names every partition that the topics have now. `at_most` limits the offsets in one batch.
+    It plans batches; `Source` reads what is in them. `start` names every partition that the topics have now. `at_most` limits the offsets in one batch.
     """
     options = {**_options(kafka), "subscribe": ",".join(sorted(topics)), "startingOffsets": start.to_json(), "maxOffsetsPerTrigger": str(at_most)}
-    return spark.readStream.format("kafka").options(**options).load().select(*RAW_COLUMNS)
+    return spark.readStream.format("kafka").options(**options).load()
 
 
 def batch_bounds(checkpoint: Path, batch: int, leg_start: Offsets) -> tuple[Offsets, Offsets]:
