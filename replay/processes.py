@@ -78,7 +78,6 @@ class Processes:
         # Builds that are to be aligned before their tail goes on.
         self._aligning: set[str] = set()
         self._courses: dict[str, Course] = {}
-        self._catch_up_nice = _NICE
         self._verifications: dict[int, _Child] = {}
         self._verification_deaths: dict[int, int] = {}
 
@@ -87,7 +86,6 @@ class Processes:
 
         Where nothing `serves` yet, a catch-up begins at a normal priority: there is nobody to give way to.
         """
-        self._catch_up_nice = _NICE if serves else 0
         moved = bootstrap_servers != self._bootstrap_servers
         self._bootstrap_servers = bootstrap_servers
         self._reap_verifications()
@@ -100,7 +98,7 @@ class Processes:
         for build in sorted(wanted - set(self._jobs)):
             course = self._courses.get(build, Course())
             if course.stopped is None and self._clock() >= course.not_before:
-                self._start_job(build)
+                self._start_job(build, catch_up_nice=_NICE if serves else 0)
 
     def ensure_aligned_again(self, build: str) -> None:
         """Ends the build's tail, if it runs, and starts it again by way of an alignment, unless one is on its way already."""
@@ -153,7 +151,7 @@ class Processes:
         self._jobs.clear()
         self._verifications.clear()
 
-    def _start_job(self, build: str) -> None:
+    def _start_job(self, build: str, *, catch_up_nice: int) -> None:
         # The tail is written down by the tail's own process; between the end of the catch-up and that, only we know.
         tails = self._courses.get(build, Course()).caught_up or has_tail(self._store, build)
         leg = LegKind.CATCH_UP if not tails else LegKind.ALIGNMENT if build in self._aligning else LegKind.TAIL
@@ -163,7 +161,7 @@ class Processes:
             *("--bootstrap", self._bootstrap_servers, "--build", build, "--leg", leg),
         )
         stopped_before, last_alignment = read_stopped(self._store, build), Alignments(self._store, build).last()
-        self._jobs[build] = self._start(job, build, f"the job of build {build} ({leg})", nice=self._catch_up_nice if leg is LegKind.CATCH_UP else 0)
+        self._jobs[build] = self._start(job, build, f"the job of build {build} ({leg})", nice=catch_up_nice if leg is LegKind.CATCH_UP else 0)
         self._jobs[build].leg, self._jobs[build].stopped_before, self._jobs[build].last_alignment = leg, stopped_before, last_alignment
         self._aligning.discard(build)
 

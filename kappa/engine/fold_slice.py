@@ -149,11 +149,11 @@ class SliceFolder:
         beside: list[Future[str]] = []
         try:
             for writer in writers:
-                due = rows.get(writer.birth.name)
-                if isinstance(due, DataFrame):
-                    writer.commit(due, mark)
+                own = rows.get(writer.birth.name)
+                if isinstance(own, DataFrame):
+                    writer.commit(own, mark)
                 else:
-                    beside.append(self._commits.submit(writer.commit, due, mark))
+                    beside.append(self._commits.submit(writer.commit, own, mark))
             yield
         finally:
             # Nobody may touch a table that is still being written.
