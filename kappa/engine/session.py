@@ -104,6 +104,8 @@ def _settings(profile: Profile, memory: str, jars: Jars, local_dir: Path, cores:
         # By TCP, each task of a worker waits 40 ms for its input: Nagle's algorithm against delayed acknowledgements.
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.unix.domain.socket.dir": str(_socket_folder(local_dir)),
+        # Spark 4.2.0 waits forever for a UDF over Parquet: it sends such rows in another form than its own workers read.
+        "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
         # DuckDB decodes whole batches: large ones are the fastest way in.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
         # Checkpoints lie on a local disk, where rename is atomic: a third of the default's time per micro-batch.

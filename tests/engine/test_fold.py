@@ -63,10 +63,13 @@ FOLDED = {
     writes=[Table("totals", keys=("k", "g"), fold=FOLDED), Table("days", keys=("day",), fold={"rows": count()}), Table("all"), Table("things", latest=LATEST)],
 )
 def everything(events: DataFrame) -> dict[str, DataFrame]:
+    from pyspark.sql import functions as F
+
+    by_python = F.udf(lambda key: key, "string")
     return {
         "totals": events,
         "days": events.where("n is not null"),
-        "all": events.select("k", "n", "x", "_topic", "_partition", "_offset", "_key").withColumnsRenamed({"_topic": "topic", "_partition": "p", "_offset": "o", "_key": "key"}),
+        "all": events.select("k", "n", "x", "_topic", "_partition", "_offset", by_python("_key").alias("_key")).withColumnsRenamed({"_topic": "topic", "_partition": "p", "_offset": "o", "_key": "key"}),
     }
 
 
