@@ -19,12 +19,12 @@ from kappa.build import TableBirth
 from kappa.engine.contribution import Function
 from kappa.engine.decode import event_columns
 from kappa.engine.fold import contribution_columns, spark_quote
-from kappa.engine.leaf import leaf, put_rows
+from kappa.engine.leaf import Leaf
 from kappa.errors import Broken
 from kappa.pipeline import Pipeline
 
 # Parts of a physical plan that keep what they have computed.
-_KEEPING = ("Exchange", "InMemory", "AdaptiveSparkPlan")
+_KEEPING = ("Exchange", "InMemoryTableScan", "AdaptiveSparkPlan")
 
 
 class Prepared:
@@ -33,29 +33,34 @@ class Prepared:
     def __init__(self, spark: SparkSession, pipeline: Pipeline, function: Function, tables: Mapping[str, TableBirth], folder: Path) -> None:
         """Makes the plan; `folder` takes the rows of the slice that is being folded. Raises Broken as `Function` does."""
         folder.mkdir(parents=True, exist_ok=True)
-        self._schemas = {topic.name: arrow_schema(event_columns(topic)) for topic in pipeline.inputs.values()}
-        self._paths = {name: folder / f"{name}.arrow" for name in self._schemas}
-        # Adaptive execution keeps the stages it has run; a session of its own, as it is the tables' writers' to have it.
-        session = spark.newSession()
-        session.conf.set("spark.sql.adaptive.enabled", "false")
-        inputs = {parameter: leaf(session, self._paths[topic.name], event_columns(topic)) for parameter, topic in pipeline.inputs.items()}
-        # In one partition each, an aggregation needs no exchange.
+        self._pipeline = pipeline
+        self._function = function
         self._columns = {table.name: contribution_columns(tables[table.name]) for table in pipeline.function_tables}
-        self._plan = self._together(function.contributions(inputs, one_partition=True))
-        physical = str(self._plan._jdf.queryExecution().executedPlan().toString())  # noqa: SLF001  # `explain` prints it and gives nothing back
-        keeping = next((word for word in _KEEPING if word in physical), None)
-        if keeping is not None:
-            raise Broken(
-                f"{pipeline.source}: pipeline {pipeline.name} keeps or moves rows between runs ({keeping} in its plan)",
-                hint="leave cache, repartition and the like out of the function",
-            )
+        self._leaves = {topic.name: Leaf(folder / f"{topic.name}.parquet", event_columns(topic)) for topic in pipeline.inputs.values()}
+        # Adaptive execution keeps the stages it has run; a session of its own, as it is the tables' writers' to have it.
+        self._session = spark.newSession()
+        self._session.conf.set("spark.sql.adaptive.enabled", "false")
+        self._plan = self._planned()
 
     def run(self, rows: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
         """What the valid records of a slice, per topic, contribute to each table."""
-        for name, path in self._paths.items():
-            put_rows(path, rows[name] if name in rows else self._schemas[name].empty_table())
+        if not all([leaf.put(rows.get(name)) for name, leaf in self._leaves.items()]):
+            self._plan = self._planned()
         together: pa.Table = self._plan.toArrow()
         return {name: _unpacked(together, place, arrow_schema(columns)) for place, (name, columns) in enumerate(self._columns.items())}
+
+    def _planned(self) -> DataFrame:
+        inputs = {parameter: self._leaves[topic.name].frame(self._session) for parameter, topic in self._pipeline.inputs.items()}
+        # In one partition each, an aggregation needs no exchange.
+        plan = self._together(self._function.contributions(inputs, one_partition=True))
+        physical = str(plan._jdf.queryExecution().executedPlan().toString())  # noqa: SLF001  # `explain` prints it and gives nothing back
+        keeping = next((word for word in _KEEPING if word in physical), None)
+        if keeping is not None:
+            raise Broken(
+                f"{self._pipeline.source}: pipeline {self._pipeline.name} keeps or moves rows between runs ({keeping} in its plan)",
+                hint="leave cache, repartition and the like out of the function",
+            )
+        return plan
 
     def _together(self, frames: Mapping[str, DataFrame]) -> DataFrame:
         """All tables' contributions in one frame, so that one action brings them: a column per table, in which it has a struct."""

@@ -65,6 +65,19 @@ def test_each_run_sees_the_rows_that_are_put_then(spark: SparkSession, tmp_path:
     assert plain(plan.run({})["all"]) == []
 
 
+def test_a_slice_that_is_much_larger_than_those_before_is_read_whole_and_so_are_small_ones_after_it(spark: SparkSession, tmp_path: Path) -> None:
+    def function(events: DataFrame) -> dict[str, DataFrame]:
+        return {"totals": events.select("k", "n"), "all": events.select("k", "n")}
+
+    plan = prepared(spark, declared(function), tmp_path)
+    long = "x" * 3_000_000
+
+    assert plain(plan.run(rows(("a", 1)))["all"]) == [("a", 1)]
+    assert plain(plan.run(rows((long, 2), ("b", 3)))["all"]) == [("b", 3), (long, 2)]
+    assert plain(plan.run(rows(("c", 4)))["all"]) == [("c", 4)]
+    assert plain(plan.run(rows(*((str(n), n) for n in range(20_000))))["totals"]) == sorted(((str(n), 1) for n in range(20_000)), key=repr)
+
+
 @pytest.mark.parametrize("keeps", [lambda frame: frame.cache(), lambda frame: frame.repartition(2)])
 def test_a_function_that_keeps_rows_between_runs_is_refused(spark: SparkSession, tmp_path: Path, keeps: Callable[[DataFrame], DataFrame]) -> None:
     def function(events: DataFrame) -> dict[str, DataFrame]:
