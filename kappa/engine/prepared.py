@@ -44,7 +44,8 @@ class Prepared:
 
     def run(self, rows: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
         """What the valid records of a slice, per topic, contribute to each table."""
-        if not all([leaf.put(rows.get(name)) for name, leaf in self._leaves.items()]):
+        fits = [leaf.put(rows.get(name)) for name, leaf in self._leaves.items()]
+        if not all(fits):
             self._plan = self._planned()
         together: pa.Table = self._plan.toArrow()
         return {name: _unpacked(together, place, arrow_schema(columns)) for place, (name, columns) in enumerate(self._columns.items())}
