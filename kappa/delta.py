@@ -42,6 +42,8 @@ _PACKED = WriterProperties(compression="ZSTD")
 _LOG = "_delta_log"
 # Between two checkpoints of a table lie seconds at least, so a second look nearly always finds the log at rest.
 _LOOKS = 5
+# So many commits are read sooner one by one than a table is opened.
+_FEW = 50
 _VERSION = re.compile(r"(\d{20})\.")
 # Delta's names for its types where they differ from Spark's simple ones.
 _SIMPLE = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
@@ -179,6 +181,52 @@ def files(path: str, version: int) -> tuple[str, ...]:
     return _looked(lambda: tuple(sorted(_local(uri) for uri in _told(_at(path, version).file_uris, f"the files of {path} version {version} could not be listed"))))
 
 
+class FileLists:
+    """`files`, for who asks for one version after the other: what the last one lacks is told by the few commits since."""
+
+    def __init__(self, *, tables: int = 256) -> None:
+        """So many tables are remembered at most."""
+        self._tables = tables
+        self._last: dict[str, tuple[int, frozenset[str]]] = {}
+
+    def at(self, path: str, version: int) -> tuple[str, ...]:
+        """As `files`; of a version that is not there any more it may be the files that it had."""
+        last = self._last.get(path)
+        found = None if last is None or not last[0] < version <= last[0] + _FEW else _after(path, *last, version)
+        found = frozenset(files(path, version)) if found is None else found
+        if last is None or last[0] < version:
+            self._last.pop(path, None)
+            self._last[path] = version, found
+            for forgotten in list(self._last)[: -self._tables]:
+                self._last.pop(forgotten, None)
+        return tuple(sorted(found))
+
+
+def _after(path: str, version: int, there: frozenset[str], until: int) -> frozenset[str] | None:
+    """The files of version `until`, by those of `version` and the commits since; None where one of these is gone."""
+    found = set(there)
+    for number in range(version + 1, until + 1):
+        try:
+            lines = _commit(path, number).read_text(encoding="utf-8").splitlines()
+        except OSError:
+            return None
+        for action in map(json.loads, lines):
+            if "remove" in action:
+                found.discard(_file(path, action["remove"]["path"]))
+            elif "add" in action:
+                found.add(_file(path, action["add"]["path"]))
+    return frozenset(found)
+
+
+def _file(path: str, named: str) -> str:
+    # What a commit names is relative to the table, and escaped.
+    return f"{path}/{unquote(named)}"
+
+
+def _commit(path: str, version: int) -> Path:
+    return Path(path) / _LOG / f"{version:020d}.json"
+
+
 def schema(path: str, version: int) -> tuple[tuple[str, str], ...]:
     """The columns of one version: (name, Spark's simple type)."""
     fields = json.loads(_looked(lambda: _at(path, version).schema().to_json()))["fields"]
@@ -189,7 +237,7 @@ def mark_of(path: str, version: int) -> Mark:
     """The mark of the commit that made a version. Raises Damaged where it carries none, or is not there (any more)."""
     where = f"version {version} of {path}"
     try:
-        lines = (Path(path) / _LOG / f"{version:020d}.json").read_text(encoding="utf-8").splitlines()
+        lines = _commit(path, version).read_text(encoding="utf-8").splitlines()
         infos = [json.loads(line).get("commitInfo") for line in lines if '"commitInfo"' in line]
     except (OSError, ValueError) as error:
         raise Damaged(f"{where} cannot be read: {error}", hint="kappa replay makes a new build of it") from error

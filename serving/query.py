@@ -21,7 +21,7 @@ import duckdb
 
 from kappa.build import Birth, TableBirth, table_path
 from kappa.columns import Array, Scalar, Struct, Type, parse_type
-from kappa.delta import files
+from kappa.delta import FileLists
 from kappa.errors import DeclarationError, KappaError, UsageError
 from kappa.offsets import Offsets
 from kappa.store import Store
@@ -36,7 +36,14 @@ if TYPE_CHECKING:
 _Found = TypeVar("_Found")
 
 # What a version consists of never changes, so a reader that asks again and again reads a table's log once per version.
-_files = functools.lru_cache(maxsize=256)(files)
+_files = functools.lru_cache(maxsize=256)(FileLists().at)
+
+# Making a DuckDB costs some 20 ms, emptying one 2: a reader that asks again and again gets the one before.
+_idle: list[duckdb.DuckDBPyConnection] = []
+_MADE = """
+select 'schema', schema_name from duckdb_schemas() where not internal and database_name = 'memory'
+union all select 'view', view_name from duckdb_views() where not internal and schema_name = 'main'
+"""
 
 # A lease is lost only where a reader stood still for longer than it lasts; thrice in a row is no accident.
 _ATTEMPTS = 3
@@ -140,7 +147,7 @@ def connect(snapshot: Snapshot, store: Store, *, limits: Limits | None = None) -
 def open_reader(limits: Limits | None, *, served: bool) -> Reader:
     """A reader of nothing yet; its queries take no more than the limits. `served`: something is there to be read."""
     folder = None if limits is None else make_spill_folder(limits.folder)
-    reader = Reader(duckdb.connect(":memory:"), served=served, folder=folder)
+    reader = Reader(_connection(anew=limits is not None), served=served, folder=folder)
     try:
         reader.command("set TimeZone = 'UTC'")
         # Where Python was given its program by `-c`, DuckDB takes that for a person at work and draws on stdout.
@@ -167,6 +174,7 @@ class Reader:
         self._connection = connection
         self._served = served
         self._folder = folder
+        self._failed = False
 
     def rows(self, sql: str) -> Rows:
         """The rows of one query. Raises UsageError where it is not one that reads, or cannot be meant."""
@@ -195,7 +203,10 @@ class Reader:
         return str(statements[0].query).strip().rstrip(";")
 
     def close(self) -> None:
-        """Gives memory and files back."""
+        """Gives memory and files back; a connection without limits is kept for the process's next reader, empty."""
+        if self._folder is None and not self._failed:
+            _keep(self._connection)
+            return
         self._connection.close()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -217,13 +228,35 @@ class Reader:
         try:
             return question()
         except duckdb.Error as error:
+            self._failed = True
             raise _explained(error, served=self._served) from error
         except RuntimeError as error:
+            self._failed = True
             # How DuckDB tells of a Ctrl-C that came while it was at work; its threads go on until they are told to end.
             if str(error) != "Query interrupted":
                 raise
             self._connection.interrupt()
             raise KeyboardInterrupt from error
+
+
+def _connection(*, anew: bool) -> duckdb.DuckDBPyConnection:
+    try:
+        if not anew:
+            return _idle.pop()
+    except IndexError:
+        pass
+    return duckdb.connect(":memory:")
+
+
+def _keep(connection: duckdb.DuckDBPyConnection) -> None:
+    """Keeps a connection for the next reader, without the views that were made in it."""
+    try:
+        made = connection.execute(_MADE).fetchall()
+        connection.execute("; ".join(f"drop {kind} {quoted(name)} cascade" for kind, name in made) or "select 1")
+    except duckdb.Error:
+        connection.close()
+    else:
+        _idle.append(connection)
 
 
 def put_tables(reader: Reader, schema: str, birth: Birth, versions: Mapping[str, int], store: Store) -> None:

@@ -1,4 +1,4 @@
-"""Looking at a pinned version while the job keeps its table in shape (I4, law 11).
+"""Looking at a pinned version while the job keeps its table in shape (I4, law 11), and following a table by its commits.
 
 That log files go between a reader's list of them and its reading them cannot be made to happen at will, so the look is
 what is played here; the story of the demo met the real one.
@@ -6,12 +6,81 @@ what is played here; the story of the demo met the real one.
 
 from __future__ import annotations
 
+import random
 from itertools import count
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from kappa.delta import _looked
+from kappa import delta
+from kappa.delta import FileLists, Guard, StoredTable, _looked, ensure_table, files
 from kappa.errors import Damaged
+from kappa.mark import Mark
+from kappa.merge import Merge
+from kappa.offsets import Offsets
+
+MARK = Mark("b", "t", 1, 1, Offsets(), Offsets())
+BY_K = Merge("t.k = s.k", {"n": "s.n"}, {"k": "s.k", "n": "s.n"})
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> StoredTable:
+    return ensure_table(str(tmp_path / "röot 1* it's #1?" / "t"), [("k", "string"), ("n", "bigint")], MARK)
+
+
+def grow(table: StoredTable, commits: int, draw: random.Random) -> None:
+    """Commits of every kind."""
+    for _ in range(commits):
+        rows, guard = pa.table({"k": [draw.choice("abcdef")], "n": [draw.randrange(9)]}), Guard("a", table.version)
+        match draw.choice(["append", "merge", "merge", "nothing", "compact"]):
+            case "append":
+                table.append(rows, MARK, guard)
+            case "merge":
+                table.merge(rows, BY_K, MARK, guard)
+            case "nothing":
+                table.commit_nothing(MARK, guard)
+            case "compact":
+                table.compact(MARK, target_bytes=1 << 20)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_who_follows_the_commits_has_the_files_of_every_version(table: StoredTable, seed: int) -> None:
+    draw = random.Random(seed)
+    grow(table, 25, draw)
+    lists = FileLists()
+
+    for version in sorted(draw.sample(range(table.version + 1), 15)):
+        assert lists.at(table.path, version) == files(table.path, version)
+    for version in draw.sample(range(table.version + 1), 5):
+        assert lists.at(table.path, version) == files(table.path, version)
+
+
+def test_a_table_is_opened_once_and_then_followed_and_opened_again_where_commits_are_gone(table: StoredTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[int] = []
+
+    def counted(path: str, version: int) -> tuple[str, ...]:
+        opened.append(version)
+        return files(path, version)
+
+    monkeypatch.setattr(delta, "files", counted)
+    lists = FileLists(tables=1)
+    grow(table, 3, random.Random(1))
+    first = lists.at(table.path, 0), lists.at(table.path, 1), lists.at(table.path, 3)
+    assert opened == [0]
+    assert first == tuple(files(table.path, version) for version in (0, 1, 3))
+
+    grow(table, 4, random.Random(2))
+    newest = table.version
+    table.checkpoint()
+    (Path(table.path) / "_delta_log" / f"{newest - 1:020d}.json").unlink()
+    assert lists.at(table.path, newest) == files(table.path, newest)
+    assert opened == [0, newest]
+
+    other = ensure_table(table.path + "2", [("k", "string"), ("n", "bigint")], MARK)
+    lists.at(other.path, 0)
+    lists.at(table.path, newest)
+    assert opened == [0, newest, 0, newest]
 
 
 def test_a_look_that_the_log_moved_under_is_taken_again() -> None:

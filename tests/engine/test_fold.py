@@ -18,7 +18,7 @@ import pytest
 from kappa import Table, Topic, count, max_, min_, pipeline, sum_
 from kappa.build import Birth, TopicBirth
 from kappa.columns import parse_columns
-from kappa.delta import files
+from kappa.delta import FileLists, files
 from kappa.engine.publisher import Publisher
 from kappa.errors import Broken
 from kappa.frontier import Tally
@@ -69,7 +69,9 @@ def everything(events: DataFrame) -> dict[str, DataFrame]:
     return {
         "totals": events,
         "days": events.where("n is not null"),
-        "all": events.select("k", "n", "x", "_topic", "_partition", "_offset", by_python("_key").alias("_key")).withColumnsRenamed({"_topic": "topic", "_partition": "p", "_offset": "o", "_key": "key"}),
+        "all": events.select("k", "n", "x", "_topic", "_partition", "_offset", by_python("_key").alias("_key")).withColumnsRenamed(
+            {"_topic": "topic", "_partition": "p", "_offset": "o", "_key": "key"}
+        ),
     }
 
 
@@ -154,7 +156,11 @@ class Built:
     def rows(self, table: str) -> list[dict[str, Any]]:
         import pyarrow.parquet as pq
 
-        paths = files(next(w.path for w in self.slices.writers if w.birth.name == table), self.publisher.newest.versions[table])
+        path, newest = next(w.path for w in self.slices.writers if w.birth.name == table), self.publisher.newest.versions[table]
+        paths = files(path, newest)
+        # Whoever wrote it: a reader that follows the commits has the same files.
+        lists = FileLists()
+        assert [lists.at(path, version) for version in range(newest + 1)][-1] == paths
         return [row for path in paths for row in pq.ParquetFile(path).read().to_pylist()]
 
 

@@ -25,7 +25,7 @@ from kappa.shape import LATEST_COLUMNS, REJECTS_BIRTH
 from kappa.store import Store
 from serving.catalog import Snapshot, pin_build
 from serving.past import AtGeneration, AtTime
-from serving.query import Answer, Reader, answer, connect, read
+from serving.query import Answer, Reader, answer, connect, open_reader, read
 
 DELAYS = TableBirth("delays", (("carrier", "string"), ("flights", "bigint"), ("_state", "binary")), keys=("carrier",))
 PLANES = TableBirth("planes", (("tailnum", "string"), ("seats", "int"), *LATEST_COLUMNS), keys=("tailnum",), latest="planes")
@@ -231,6 +231,22 @@ def test_a_view_is_one_query_over_what_there_is(platform: Platform, sql: str) ->
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS}, views={"itself": sql})
     with pytest.raises(UsageError):
         platform.ask("from delays")
+
+
+def test_a_reader_finds_nothing_of_those_before_it_or_beside_it(platform: Platform, store: Store) -> None:
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS, PLANES: ROWS_OF_PLANES}, views={"busy": "select * from delays"})
+    everything = "select schema_name, view_name from duckdb_views() where not internal union all select schema_name, '' from duckdb_schemas() where not internal"
+
+    with pin_build(store, "flights-1", lease_seconds=60) as pinned:
+        for _ in range(2):
+            with connect(pinned.snapshot, store) as reader, open_reader(None, served=False) as beside:
+                assert reader.rows("select count(*) from busy").rows == ((3,),)
+                assert beside.rows(everything).rows == ()
+        with connect(pinned.snapshot, store) as reader, pytest.raises(UsageError):
+            reader.rows("select count(*) from nowhere")
+    for _ in range(3):
+        with open_reader(None, served=False) as after:
+            assert after.rows(everything).rows == ()
 
 
 def test_two_pipelines_have_a_schema_each_and_share_the_public_names(platform: Platform) -> None:
