@@ -44,7 +44,11 @@ class EngineSettings(_Section):
     cores: int = Field(default=0, ge=0, description="cores a job may use; 0: all")
     slice_records: int = Field(default=500_000, ge=1, description="most offsets in one slice of a catch-up")
     tail_records: int = Field(default=100_000, ge=1, description="most offsets in one micro-batch of the tail")
-    driver_rows: int = Field(default=20_000, ge=0, description="contributions of at most so many rows are committed from the driver by delta-rs, larger ones by Spark")
+    driver_rows: int = Field(
+        default=50_000,
+        ge=0,
+        description="slices of at most so many offsets are decoded, and contributions of so many rows committed, in the job's own process; larger ones by Spark",
+    )
     maintenance_seconds: float = Field(default=30.0, gt=0, description="how often a job compacts its tables and drops what nobody needs")
 
 

@@ -43,13 +43,19 @@ class CatchUp:
         self._source = source
         self._topics = topics
 
-    def run(self, session: Callable[[], SparkSession], stop: Event, *, slice_records: int, small: int) -> None:
-        """Folds until at most `small` offsets are left, or until asked to stop."""
+    def run(self, session: Callable[[], SparkSession], stop: Event, *, slice_records: int, small: int, tiny: int) -> None:
+        """Folds until little is left, or until asked to stop.
+
+        At most `small` offsets are little where nothing was folded here: they are no reason to start a JVM. One that runs goes
+        on until at most `tiny` are left: it is warm, and those that arrive while the tail's process starts come on top.
+        """
+        little = small
         while not stop.is_set():
-            leg = self._begun() or self._catch_up_leg(slice_records=slice_records, small=small)
+            leg = self._begun() or self._catch_up_leg(slice_records=slice_records, small=little)
             if leg is None or leg.kind is not LegKind.CATCH_UP:
                 return
             self._take(leg, session, stop)
+            little = tiny
 
     def align(self, session: Callable[[], SparkSession], stop: Event, *, slice_records: int, small: int, again: bool) -> Leg | None:
         """Aligns the build where there is something to align it with, and gives its tail, written down; None where it was asked to stop.

@@ -103,7 +103,7 @@ class Job:
         engine = self._settings.engine
         with _Session(self._store, self._settings, self._build, Profile.CATCH_UP) as session:
             ensure_not_stopped(self._store, self._build)
-            runner.run(session, self._stop, slice_records=engine.slice_records, small=engine.tail_records)
+            runner.run(session, self._stop, slice_records=engine.slice_records, small=engine.tail_records, tiny=min(engine.driver_rows // 2, engine.tail_records))
 
     def _tail(self, bounded: CatchUp, pipeline: Pipeline, slices: SliceFolder, source: Source, publisher: Publisher, maintenance: Maintenance, log: Log, *, again: bool) -> None:
         engine = self._settings.engine

@@ -41,8 +41,9 @@ class Profile(StrEnum):
     TAIL = "tail"
 
 
-# C1 alone starts a third quicker and makes small slices quicker, and halves the speed of large ones.
-_JVM_OPTIONS = {Profile.CATCH_UP: ("-XX:+UseParallelGC",), Profile.TAIL: ("-XX:TieredStopAtLevel=1",)}
+# C1 alone starts a third quicker and makes small slices quicker. On one core it makes a catch-up of 340,000 records quicker,
+# too, by an eighth, from its first slice to its last: what C2 compiles is paid in the time in which it would have helped.
+_JVM_OPTIONS = {Profile.CATCH_UP: ("-XX:TieredStopAtLevel=1", "-XX:+UseParallelGC"), Profile.TAIL: ("-XX:TieredStopAtLevel=1",)}
 
 # What the system allows (104 on macOS, 108 on Linux) without `/.`, a UUID, `.sock` and an end.
 _SOCKET_FOLDER_BYTES = 104 - 44

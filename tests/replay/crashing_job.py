@@ -150,7 +150,7 @@ class Job:
     def _begin(self) -> None:
         stop, size = Patience(), {"slice_records": self._world.slice_records, "small": 2}
         if not self._again and not self._legs.has_tail():
-            self._bounded.run(lambda: None, stop, **size)  # type: ignore[arg-type, return-value]
+            self._bounded.run(lambda: None, stop, tiny=1, **size)  # type: ignore[arg-type, return-value]
         leg = self._bounded.align(lambda: None, stop, again=self._again, **size)  # type: ignore[arg-type, return-value]
         assert leg is not None
         assert leg.kind is LegKind.TAIL
