@@ -22,7 +22,7 @@ from serving.query import connect
 
 pytestmark = [pytest.mark.jvm, pytest.mark.fault, pytest.mark.timeout(1200)]
 
-# Where a supervisor is killed: in a promote, as it comes up, and as it goes down.
+# Where a supervisor is killed: in a promote (at every effect of it, by tests/replay/test_crashes.py), as it comes up, and as it goes down.
 FAILPOINTS = {
     "promote": ["journal.before_held", "journal.before_served", "journal.after_served"],
     "up": ["supervisor.before_ready", "supervisor.after_ready"],
@@ -240,7 +240,10 @@ def see_all_gone(bed: Testbed) -> None:
     bed.wait(lambda: not any(bed.pids(word) for word in started), "the end of all it started", 30)
 
 
-@pytest.mark.parametrize("phase", ["replaying", "verifying", *FAILPOINTS["promote"]])
+@pytest.mark.parametrize(
+    "phase",
+    ["replaying", "verifying", "journal.before_served", *(pytest.param(point, marks=pytest.mark.sweep) for point in FAILPOINTS["promote"] if point != "journal.before_served")],
+)
 def test_a_supervisor_that_is_killed_in_any_phase_is_gone_on_from_by_the_next(bed: Testbed, phase: str) -> None:
     before = bed.state()
     if phase in FAILPOINTS["promote"]:
