@@ -111,7 +111,7 @@ def test_a_verification_that_takes_too_long_concludes_nothing(tmp_path: Path) ->
     assert (verdict.verdict, verdict.reason) == ("inconclusive", "the verification did not end within 0.001 s (verify.timeout_seconds)")
 
 
-@pytest.mark.parametrize(("serves", "nice"), [(True, 10), (False, 0)])
+@pytest.mark.parametrize(("serves", "nice"), [(True, 5), (False, 0)])
 def test_a_catch_up_gives_way_where_something_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serves: bool, nice: int) -> None:
     (tmp_path / "kappa.toml").touch()
     settings = load_settings(tmp_path)
