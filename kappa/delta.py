@@ -203,14 +203,14 @@ class FileLists:
 
 
 def _after(path: str, version: int, there: frozenset[str], until: int) -> frozenset[str] | None:
-    """The files of version `until`, by those of `version` and the commits since; None where one of these is gone."""
+    """The files of version `until`, by those of `version` and the commits since; None where one of these cannot be read (any more)."""
     found = set(there)
     for number in range(version + 1, until + 1):
         try:
-            lines = _commit(path, number).read_text(encoding="utf-8").splitlines()
-        except OSError:
+            actions = [json.loads(line) for line in _commit(path, number).read_text(encoding="utf-8").splitlines()]
+        except (OSError, ValueError):
             return None
-        for action in map(json.loads, lines):
+        for action in actions:
             if "remove" in action:
                 found.discard(_file(path, action["remove"]["path"]))
             elif "add" in action:
