@@ -46,7 +46,7 @@ def busy(bed: Testbed) -> Iterator[list[tuple[int, frozenset[str], Offsets]]]:
             number += 20
 
     def ask() -> None:
-        while not stop.wait(0.02):
+        while not stop.wait(0.3):
             try:
                 with pin(bed.store, lease_seconds=30) as pinned:
                     with connect(pinned.snapshot, bed.store) as reader:
