@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from kappa.arrow import arrow_schema
 from kappa.record import RecordReader, Rejected, Tombstone
@@ -93,9 +94,7 @@ def seen_in(decoded: pa.Table | pa.RecordBatch) -> dict[int, Seen]:
 
 
 def _decode_into(batches: Iterable[pa.RecordBatch], topic: Topic, clock: Clock, folder: str) -> Iterator[pa.RecordBatch]:
-    # Both are a worker's: the job's own start need not wait for them.
-    import pyarrow.parquet as pq  # noqa: PLC0415
-    from pyspark import TaskContext  # noqa: PLC0415
+    from pyspark import TaskContext  # noqa: PLC0415  # is a worker's, and the job itself decodes without one
 
     context = TaskContext.get()
     assert context is not None

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from kappa.arrow import arrow_schema
+from kappa.engine.fold import spark_quote
 
 _FIRST_BYTES = 1 << 20
 # The footer ends with its length, in four bytes, and four letters. (https://parquet.apache.org/docs/file-format/)
@@ -34,7 +35,7 @@ class Leaf:
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """A frame of the rows that were put last when an action runs; for as long as `put` says that it still fits."""
-        columns = ", ".join(f"`{name}` {kind}" for name, kind in self._columns)
+        columns = ", ".join(f"{spark_quote(name)} {kind}" for name, kind in self._columns)
         return spark.read.schema(columns).parquet(str(self._path))
 
     def put(self, rows: pa.Table | None) -> bool:
