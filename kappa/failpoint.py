@@ -28,6 +28,7 @@ _EFFECTS = {
     "birth": ("put",),
     "stage": ("discard",),
     "leg": ("put",),
+    "slice": ("begin", "split"),
     "table": ("create", "commit", "spark_commit", "compact", "checkpoint", "kept_checkpoint", "delete"),
     "frontier": ("put", "delete"),
     "publisher": ("acknowledge",),

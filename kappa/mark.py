@@ -45,8 +45,8 @@ class Mark:
         return replace(self, table=table)
 
     def has_folded(self, piece: Slice) -> bool:
-        """True where exactly this slice was folded last. Its bounds are compared, not its number alone (law 2)."""
-        return (self.leg, self.slice) == (piece.leg, piece.number) and self.start.equals(piece.start) and self.end.equals(piece.end)
+        """True where exactly this (sub-)slice was folded last: where it ends is compared, not its number alone (law 2)."""
+        return (self.leg, self.slice) == (piece.leg, piece.number) and self.end.equals(piece.end)
 
 
 _MARK: TypeAdapter[Mark] = TypeAdapter(Mark)

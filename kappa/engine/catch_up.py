@@ -137,7 +137,7 @@ class CatchUp:
         marks = [mark for mark in (writer.mark() for writer in self._folder.writers) if (mark.leg, mark.slice) > (newest.leg, newest.slice)]
         if marks:
             furthest = marks[0]
-            self._fold(Slice(furthest.leg, furthest.slice, furthest.start, furthest.end), 1, session())
+            self._fold(self._folder.splits.whole(Slice(furthest.leg, furthest.slice, furthest.start, furthest.end)), 1, session())
 
     def _fold(self, piece: Slice, of: int, spark: SparkSession) -> None:
         watch = Stopwatch()

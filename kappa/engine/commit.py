@@ -7,7 +7,6 @@ has folded is compared with the slice by bounds, and a slice that does not follo
 
 from __future__ import annotations
 
-from enum import Enum, auto
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from kappa.engine.fold import arrow_quote, contribution_columns, merge_for, spar
 from kappa.errors import Broken
 from kappa.failpoint import failpoint
 from kappa.mark import Mark
+from kappa.offsets import Offsets
 from kappa.slices import Slice
 from kappa.store import Store
 
@@ -33,21 +33,16 @@ _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _REPLAY = "kappa replay makes a new build from offset zero"
 
 
-class Due(Enum):
-    """What a slice means to a table."""
-
-    FOLD = auto()
-    SKIP = auto()
-
-
-def due(mark: Mark, piece: Slice) -> Due:
-    """Whether a table folds a slice or has it already (law 2). Raises Broken where the slice does not follow. Pure."""
-    if mark.has_folded(piece):
-        return Due.SKIP
-    if mark.end.equals(piece.start) and (mark.leg, mark.slice) < (piece.leg, piece.number):
-        return Due.FOLD
+def folded_of(mark: Mark, pieces: tuple[Slice, ...]) -> int:
+    """How many of a slice's pieces a table has folded: of a slice that is not split, 0 or 1 (law 2). Raises Broken where the slice does not follow. Pure."""
+    for number, piece in enumerate(pieces, 1):
+        if mark.has_folded(piece):
+            return number
+    first = pieces[0]
+    if mark.end.equals(first.start) and (mark.leg, mark.slice) < (first.leg, first.number):
+        return 0
     raise Broken(
-        f"table {mark.table} of build {mark.build} has folded up to {mark.end} (slice {mark.leg}/{mark.slice}), and the next slice {piece.leg}/{piece.number} begins at {piece.start}",
+        f"table {mark.table} of build {mark.build} has folded up to {mark.end} (slice {mark.leg}/{mark.slice}), and the next slice {first.leg}/{first.number} begins at {first.start}",
         hint=f"a checkpoint was lost or is another build's; {_REPLAY}",
     )
 
@@ -76,7 +71,8 @@ class TableWriter:
     def commit(self, rows: Rows, mark: Mark) -> str:
         """Commits a slice's rows with its mark, and answers who did: `delta-rs`, `spark` or `mark` (no rows)."""
         mark = mark.of_table(self.birth.name)
-        guard = Guard(f"{self._build}/{self.birth.name}/{mark.leg}", mark.slice)
+        # Each (sub-)slice ends further on than the one before.
+        guard = Guard(f"{self._build}/{self.birth.name}", mark.end.distance(Offsets()))
         if isinstance(rows, DataFrame):
             return self._commit_frame(rows, mark, guard)
         failpoint("table.before_commit")

@@ -1,7 +1,7 @@
 """Folds one slice into all tables of a build, whatever leg it is of: decode once, one commit per table, one frontier.
 
 What a table has folded already is skipped, and nothing is computed for it (law 1); a slice that does not follow stops the
-job (law 2). A crash between any two steps is answered by folding the same slice again. Read next: engine/decoded.py,
+job (law 2). A crash between any two steps is answered by folding the same slice again, and many by folding it in pieces (law 12). Read next: engine/decoded.py,
 engine/contribution.py, engine/commit.py, engine/publisher.py, in the order they are used here.
 """
 
@@ -15,12 +15,13 @@ from dataclasses import replace
 from pyspark.sql import DataFrame, SparkSession
 
 from kappa.build import Birth, folder
-from kappa.engine.commit import Due, Rows, TableWriter, due
+from kappa.engine.commit import Rows, TableWriter, folded_of
 from kappa.engine.contribution import Function
 from kappa.engine.decoded import DecodedAtSpark, DecodedHere, SeenOf
 from kappa.engine.prepared import Prepared
 from kappa.engine.publisher import Publisher
 from kappa.engine.source import Source
+from kappa.engine.splits import Splits
 from kappa.engine.trouble import SPARK_ERRORS, translated
 from kappa.errors import Broken
 from kappa.failpoint import failpoint
@@ -46,6 +47,7 @@ class SliceFolder:
         self._log = log
         self._driver_rows = driver_rows
         self.writers = tuple(TableWriter(store, birth.build, table, origin=origin, driver_rows=driver_rows) for table in birth.tables)
+        self.splits = Splits(store, birth.build)
         self._function = Function(pipeline, {table.name: table for table in birth.tables})
         self._prepared: Prepared | None = None
         self._scratch = store.path(f"{folder(birth.build)}/slice")
@@ -73,12 +75,14 @@ class SliceFolder:
                 )
 
     def fold(self, piece: Slice, spark: SparkSession, source: Source, publisher: Publisher, watch: Stopwatch) -> None:
-        """Folds a slice where it is due, and publishes it. Raises Broken, and then nothing of it is published."""
-        marks = {writer.birth.name: writer.mark() for writer in self.writers}
-        to_fold = [writer for writer in self.writers if due(marks[writer.birth.name], piece) is Due.FOLD]
-        skipped = [mark for mark in marks.values() if mark.has_folded(piece)]
-        if to_fold:
-            self._fold(piece, spark, source, to_fold, publisher.newest, skipped, watch)
+        """Folds a slice where it is due, in one piece or in its sub-slices, and publishes it. Raises Broken, and then nothing of it is published."""
+        for number, part in enumerate(pieces := self._pieces(piece)):
+            marks = {writer.birth.name: writer.mark() for writer in self.writers}
+            to_fold = [writer for writer in self.writers if folded_of(marks[writer.birth.name], pieces) <= number]
+            if to_fold:
+                self.splits.begin(part)
+                folded = [mark for mark in marks.values() if mark.has_folded(part)]
+                self._fold(part, spark, source, to_fold, marks[to_fold[0].birth.name], folded, watch)
         failpoint("job.before_frontier")
         newest = publisher.newest
         if (newest.leg, newest.slice) != (piece.leg, piece.number):
@@ -90,7 +94,14 @@ class SliceFolder:
         for threads in (self._topic_watch, self._commits):
             threads.shutdown(wait=False, cancel_futures=True)
 
-    def _fold(self, piece: Slice, spark: SparkSession, source: Source, to_fold: list[TableWriter], last: Frontier, skipped: list[Mark], watch: Stopwatch) -> None:
+    def _pieces(self, piece: Slice) -> tuple[Slice, ...]:
+        pieces = self.splits.pieces(piece)
+        folded = min(folded_of(writer.mark(), pieces) for writer in self.writers)
+        if folded < len(pieces):
+            self.splits.split_if_due(piece, pieces[folded])
+        return self.splits.pieces(piece)
+
+    def _fold(self, piece: Slice, spark: SparkSession, source: Source, to_fold: list[TableWriter], last: Mark, folded: list[Mark], watch: Stopwatch) -> None:
         topics = [topic for topic in self._pipeline.topics if piece.end.only({topic.name}).distance(piece.start) > 0]
         try:
             with watch.step("read"):
@@ -99,7 +110,7 @@ class SliceFolder:
             same_topics: Future[None] = self._topic_watch.submit(self.check_topics)
             try:
                 # Compaction may have taken records away since a crash: all tables tell what was seen the first time.
-                mark = skipped[0] if skipped else next_mark(self._birth, last, piece, decoded.seen())
+                mark = folded[0] if folded else next_mark(self._birth, last, piece, decoded.seen())
                 with watch.step("topics"):
                     same_topics.result()
                 failpoint("job.before_first_commit")
@@ -115,7 +126,7 @@ class SliceFolder:
         except SPARK_ERRORS as error:
             raise translated(error, self._pipeline) from error
 
-    def _decoded(self, piece: Slice, spark: SparkSession, source: Source, topics: list[Topic], last: Frontier) -> DecodedHere | DecodedAtSpark:
+    def _decoded(self, piece: Slice, spark: SparkSession, source: Source, topics: list[Topic], last: Mark) -> DecodedHere | DecodedAtSpark:
         if piece.distance <= self._driver_rows:
             return DecodedHere(source.here(piece), topics, last.log_time)
         return DecodedAtSpark(spark, topics, lambda topic: source.at_spark(spark, piece, topic), last.log_time, self._scratch / "decoded")
@@ -167,8 +178,8 @@ def origin_mark(birth: Birth) -> Mark:
     return Mark(build=birth.build, table="", leg=-1, slice=-1, start=birth.origin_offsets, end=birth.origin_offsets)
 
 
-def next_mark(birth: Birth, last: Frontier, piece: Slice, seen: SeenOf) -> Mark:
-    """The mark of a slice that follows a frontier: log times and tallies carried on over what was seen in it. Pure.
+def next_mark(birth: Birth, last: Mark, piece: Slice, seen: SeenOf) -> Mark:
+    """The mark of a slice that follows another: log times and tallies carried on over what was seen in it. Pure.
 
     Offsets of the slice that no record was seen at are counted as absent: compacted away, aborted, or a marker of a
     transaction. So the tally adds up to the distance (I6).

@@ -51,6 +51,7 @@ def test_killed_between_any_two_steps_it_folds_each_record_once(project: Project
     assert served(project, "b-1", frontier) == story.expected()
     assert_adds_up(frontier)
     assert frontier.epoch == len(FAILPOINTS["tail"]) + 1
+    assert "was begun 2 times and not ended" in job.log.read_text(errors="replace")
     assert job.stop() == 0
     assert read_stopped(project.store, "b-1") is None
 
@@ -88,10 +89,15 @@ def test_a_catch_up_killed_in_mid_leg_goes_on_with_its_planned_slices_and_hands_
     half = project.frontier("b-1")
     assert half is not None
     assert not half.offsets.covers(log.end([f"{topic_name}.events"]))
+    # Twice in one slice: then it is folded in pieces, by the tables that do not have it whole (law 12).
+    killed = project.start("b-1", "catch-up", KAPPA_FAIL="job.between_tables:kill")
+    jobs.append(killed)
+    assert killed.ended() == -signal.SIGKILL, killed.said()
 
     caught_up = project.start("b-1", "catch-up")
     jobs.append(caught_up)
     assert caught_up.ended() == 0, caught_up.said()
+    assert "was begun 2 times and not ended" in caught_up.log.read_text(errors="replace")
     assert not has_tail(project.store, "b-1")
     story.produce(40)
     tail = project.start("b-1", "tail")

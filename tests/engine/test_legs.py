@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kappa.engine.commit import Due, due
+from kappa.engine.commit import folded_of
 from kappa.engine.legs import Legs, catch_up, has_tail, tail
 from kappa.errors import Broken
 from kappa.mark import Mark, parse_mark
@@ -56,15 +56,15 @@ def piece(leg: int, number: int, start: int, end: int) -> Slice:
 
 
 def test_a_slice_is_folded_where_it_follows_and_skipped_where_it_is_there() -> None:
-    assert due(mark(1, 4, 5, 9), piece(1, 5, 9, 12)) is Due.FOLD
-    assert due(mark(1, 4, 5, 9), piece(2, 0, 9, 12)) is Due.FOLD
-    assert due(mark(1, 4, 5, 9), piece(1, 4, 5, 9)) is Due.SKIP
+    assert folded_of(mark(1, 4, 5, 9), (piece(1, 5, 9, 12),)) == 0
+    assert folded_of(mark(1, 4, 5, 9), (piece(2, 0, 9, 12),)) == 0
+    assert folded_of(mark(1, 4, 5, 9), (piece(1, 4, 5, 9),)) == 1
 
 
-@pytest.mark.parametrize("stray", [piece(1, 5, 8, 12), piece(1, 5, 10, 12), piece(1, 4, 5, 10), piece(1, 4, 4, 9), piece(1, 3, 9, 12), piece(1, 4, 9, 12)])
+@pytest.mark.parametrize("stray", [piece(1, 5, 8, 12), piece(1, 5, 10, 12), piece(1, 4, 5, 10), piece(1, 3, 9, 12), piece(1, 4, 9, 12)])
 def test_any_other_slice_stops_the_job(stray: Slice) -> None:
     with pytest.raises(Broken, match="has folded up to"):
-        due(mark(1, 4, 5, 9), stray)
+        folded_of(mark(1, 4, 5, 9), (stray,))
 
 
 def test_a_mark_is_read_as_it_was_written() -> None:

@@ -238,7 +238,8 @@ class World:
             "idle": {name: state.versions[build] for name, build in state.idle.items()},
             "retired": sorted(state.versions[build] for build in state.retired),
             "shown": self.shown,
-            "left": {state.versions[build]: sorted(path.name for path in self.store.path(folder(build)).iterdir()) for build in state.versions},
+            # Whether a slice was split depends on who died in it.
+            "left": {state.versions[build]: sorted(path.name for path in self.store.path(folder(build)).iterdir() if path.name != "splits") for build in state.versions},
         }
 
 
