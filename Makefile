@@ -21,11 +21,11 @@ $(STAMP): pyproject.toml requirements.lock
 setup: $(STAMP)  ## own venv with pinned packages, Java found, jars fetched, Spark's class archive recorded
 	$(BIN)/python -m kappa.setup
 
-demo: setup  ## the whole story on real data, in about eight minutes on two cores
+demo: setup  ## the whole story on real data, in six to eight minutes on two cores
 	$(BIN)/python -m demo
 
 test: setup  ## the tests, with a real broker, Spark and Delta; long sweeps have their own target
-	$(BIN)/python -m pytest -m "not sweep"
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not sweep"
 
 check: $(STAMP)  ## lint, format, types, and the quick tests, on all cores: under a minute on two
 	$(BIN)/ruff check .

@@ -84,6 +84,12 @@ def _folded_type(table: Table, column: str, fold: Fold, output: Mapping[str, Typ
             if isinstance(kind, Array | Struct) or kind == Scalar("boolean"):
                 raise DeclarationError(f"{table.source}: table {table.name} folds {column} = {fold} over the type {kind}, which has no order")
             return kind
+        case FoldKind.AND | FoldKind.OR:
+            if kind != Scalar("boolean"):
+                raise DeclarationError(
+                    f"{table.source}: table {table.name} folds {column} = {fold} over the type {kind}", hint="only booleans are folded so: give a condition a name"
+                )
+            return kind
 
 
 def _summed_type(table: Table, column: str, fold: Fold, kind: Type) -> Type:

@@ -26,6 +26,8 @@ class FoldKind(StrEnum):
     SUM = "sum"
     MIN = "min"
     MAX = "max"
+    AND = "and"
+    OR = "or"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,16 @@ def min_(column: str) -> Fold:
 def max_(column: str) -> Fold:
     """Keeps the greatest value, nulls ignored. Exact."""
     return Fold(FoldKind.MAX, column)
+
+
+def and_(column: str) -> Fold:
+    """True where all values of a boolean column are true, nulls ignored. Exact."""
+    return Fold(FoldKind.AND, column)
+
+
+def or_(column: str) -> Fold:
+    """True where any value of a boolean column is true, nulls ignored. Exact."""
+    return Fold(FoldKind.OR, column)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +128,9 @@ class Table:
             raise DeclarationError(f"{source}: table {name} has a fold and no keys", hint="say what the rows are grouped by: keys=(...)")
         for column, how in fold.items():
             if not isinstance(how, Fold):
-                raise DeclarationError(f"{source}: table {name} folds column {column} by {how!r}, which is no fold", hint="use count(), sum_(...), min_(...) or max_(...)")
+                raise DeclarationError(
+                    f"{source}: table {name} folds column {column} by {how!r}, which is no fold", hint="use count(), sum_(...), min_(...), max_(...), and_(...) or or_(...)"
+                )
         for column in (*keys, *fold):
             if not isinstance(column, str) or not column or column.startswith("_"):
                 raise DeclarationError(f"{source}: table {name} has a column named {column!r}", hint="a leading underscore marks the platform's own columns")

@@ -107,6 +107,8 @@ def _folded(how: FoldKind, kind: str, held: str, contributed: str) -> str:
             both = f"case when {contributed} < {held} then {contributed} else {held} end"
         case FoldKind.MAX:
             both = f"case when {contributed} > {held} then {contributed} else {held} end"
+        case FoldKind.AND | FoldKind.OR:
+            both = f"({held} {how} {contributed})"
     # Nulls are ignored: one side alone stays what it is.
     return f"case when {contributed} is null then {held} when {held} is null then {alone} else {both} end"
 
@@ -136,6 +138,8 @@ def _aggregate(how: FoldKind, column: str | None, given: Mapping[str, str], stor
             return f"min({value})"
         case FoldKind.MAX:
             return f"max({value})"
+        case FoldKind.AND | FoldKind.OR:
+            return f"bool_{how}({value})"
 
 
 def _sum(value: str, kind: Type, stored: str) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from kappa import Table, Topic, count, max_, min_, pipeline, sum_
+from kappa import Table, Topic, and_, count, max_, min_, or_, pipeline, sum_
 from kappa.build import Birth, TopicBirth
 from kappa.columns import parse_columns
 from kappa.delta import FileLists, files
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.jvm
 
-EVENT = "k string, g int, day date, n bigint, small smallint, x double, f float, d decimal(12,3), s string, at timestamp"
+EVENT = "k string, g int, day date, n bigint, small smallint, x double, f float, d decimal(12,3), s string, at timestamp, b boolean"
 EVENTS = Topic("events", event=EVENT, partitions=3)
 LATEST = Topic("things", kind="compacted", event="id int not null, v string, tags array<string>", partitions=3, key="id")
 FOLDED = {
@@ -55,6 +55,8 @@ FOLDED = {
     "s_max": max_("s"),
     "at_max": max_("at"),
     "day_min": min_("day"),
+    "b_all": and_("b"),
+    "b_any": or_("b"),
 }
 
 
@@ -202,6 +204,7 @@ def random_event(draw: random.Random) -> dict[str, Any]:
         "d": draw.choice([0.001, -999999999.999, 999999999, 12.5]),
         "s": draw.choice(["x", "z", "ß", "\U0001f600", "Z"]),
         "at": draw.choice(["2024-01-01T00:00:00.000001Z", "0001-01-01T00:00:00Z", 253402300799999]),
+        "b": draw.choice([True, True, True, False]),
     }
     return {name: value for name, value in fields.items() if draw.random() > 0.2}
 
@@ -254,6 +257,8 @@ def expected(log: Raw) -> dict[str, list[dict[str, Any]]]:
             max((s.encode() for s in measures(rows, "s")), default=None),
             max(measures(rows, "at"), default=None),
             min(measures(rows, "day"), default=None),
+            all(measures(rows, "b")) if measures(rows, "b") else None,
+            any(measures(rows, "b")) if measures(rows, "b") else None,
         )
         for key, rows in groups.items()
     ]

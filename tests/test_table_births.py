@@ -1,0 +1,56 @@
+"""The columns and types of a build's tables follow from its folds; what does not fit is refused with the table's line (kappa/shape.py)."""
+
+from __future__ import annotations
+
+import pytest
+
+from kappa import Fold, Table, Topic, and_, count, max_, min_, or_, pipeline, sum_
+from kappa.columns import parse_columns
+from kappa.errors import DeclarationError
+from kappa.shape import table_births
+
+EVENTS = Topic("events", event="k string")
+OUTPUT = {column.name: column.type for column in parse_columns("k string, x double, n int, d decimal(12,3), wide decimal(38,0), b boolean, l array<int>, at timestamp")}
+
+
+def columns(fold: Fold, *, key: str = "k") -> dict[str, str]:
+    @pipeline(reads={"events": EVENTS}, writes=[Table("t", keys=(key,), fold={"f": fold})])
+    def p(events: object) -> dict[str, object]:
+        return {}
+
+    born, _rejects = table_births(p, {"t": OUTPUT})
+    return dict(born.columns)
+
+
+@pytest.mark.parametrize(
+    ("fold", "kind"),
+    [
+        *((count(), "bigint"), (count("l"), "bigint"), (sum_("n"), "bigint"), (sum_("x"), "double"), (sum_("d"), "decimal(22,3)")),
+        *((min_("k"), "string"), (max_("at"), "timestamp"), (min_("wide"), "decimal(38,0)"), (and_("b"), "boolean"), (or_("b"), "boolean")),
+    ],
+)
+def test_a_folded_column_has_the_type_of_its_fold(fold: Fold, kind: str) -> None:
+    assert columns(fold) == {"k": "string", "f": kind}
+
+
+@pytest.mark.parametrize(
+    ("fold", "why"),
+    [
+        (sum_("k"), r"folds f = sum\(k\) over the type string"),
+        (sum_("wide"), r"sums wide of type decimal\(38,0\), and a sum of it may not fit"),
+        (min_("b"), r"folds f = min\(b\) over the type boolean, which has no order"),
+        (max_("l"), r"folds f = max\(l\) over the type array<int>, which has no order"),
+        (and_("n"), r"folds f = and\(n\) over the type int"),
+        (or_("k"), r"folds f = or\(k\) over the type string"),
+        (count("gone"), r"needs column gone for f = count\(gone\), and the function does not return it"),
+    ],
+)
+def test_a_fold_over_what_it_cannot_fold_is_refused_with_the_line(fold: Fold, why: str) -> None:
+    with pytest.raises(DeclarationError, match=rf"test_table_births\.py:\d+: table t {why}"):
+        columns(fold)
+
+
+@pytest.mark.parametrize("key", ["x", "l"])
+def test_a_key_without_exact_equality_is_refused(key: str) -> None:
+    with pytest.raises(DeclarationError, match=f"has the key {key} of type .* which has no exact equality"):
+        columns(count(), key=key)
