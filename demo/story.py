@@ -46,6 +46,8 @@ _FLEET = "select manufacturer, planes, seats from fleet order by planes desc lim
 # Slices of a size that shows how the replay comes on (larger ones are a little faster), and patience on a busy machine.
 _SETTINGS = "[engine]\nslice_records = 150000\n\n[rollout]\nhold_attempts = 6\n"
 # How long the platform is looked at while nothing is asked of it.
+# In its first slices a job is slower: its JVM compiles what it runs.
+_WARM_SECONDS = 10.0
 _QUIET_SECONDS = 20.0
 _LOAD_SECONDS = 300.0
 _SETTLE_SECONDS = 120.0
@@ -151,7 +153,7 @@ class Story:
         stack.callback(reader.ensure_ended)
         reader.wait_until_it_speaks(_SETTLE_SECONDS)
         self._screen.say("\nA reader asks three tables and a view in one query, again and again, to the end.")
-        self._pause(feed, reader, 5.0)
+        self._pause(feed, reader, _WARM_SECONDS)
         self._marks["quiet from"] = monotonic()
         self._pause(feed, reader, _QUIET_SECONDS)
         self._marks["quiet to"] = monotonic()
