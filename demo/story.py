@@ -45,9 +45,9 @@ _BUSY = "select name as airport, hour, flights, departed from departures join ai
 _FLEET = "select manufacturer, planes, seats from fleet order by planes desc limit 3"
 # Slices of a size that shows how the replay comes on (larger ones are a little faster), and patience on a busy machine.
 _SETTINGS = "[engine]\nslice_records = 150000\n\n[rollout]\nhold_attempts = 6\n"
-# How long the platform is looked at while nothing is asked of it.
 # In its first slices a job is slower: its JVM compiles what it runs.
 _WARM_SECONDS = 10.0
+# How long the platform is looked at while nothing is asked of it.
 _QUIET_SECONDS = 20.0
 _LOAD_SECONDS = 300.0
 _SETTLE_SECONDS = 120.0
