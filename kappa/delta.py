@@ -147,7 +147,7 @@ class StoredTable:
         # It can be 0: only None says that there is none.
         if done is not None and done >= guard.number:
             raise Broken(
-                f"slice {guard.number} of {guard.application} is in {self.path} already, and its newest commit does not say so", hint="kappa replay makes a new build of it"
+                f"transaction {guard.number} of {guard.application} is in {self.path} already, and its newest commit does not say so", hint="kappa replay makes a new build of it"
             )
 
 

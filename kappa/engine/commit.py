@@ -71,8 +71,8 @@ class TableWriter:
     def commit(self, rows: Rows, mark: Mark) -> str:
         """Commits a slice's rows with its mark, and answers who did: `delta-rs`, `spark` or `mark` (no rows)."""
         mark = mark.of_table(self.birth.name)
-        # Each (sub-)slice ends further on than the one before.
-        guard = Guard(f"{self._build}/{self.birth.name}", mark.end.distance(Offsets()))
+        # Within a leg it rises from each (sub-)slice to the next, be it empty.
+        guard = Guard(f"{self._build}/{self.birth.name}/{mark.leg}", mark.end.distance(Offsets()) + mark.slice)
         if isinstance(rows, DataFrame):
             return self._commit_frame(rows, mark, guard)
         failpoint("table.before_commit")

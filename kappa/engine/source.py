@@ -22,6 +22,8 @@ from kappa.slices import Slice
 # What a slice is read as. `timestamp` is the record's own, or the broker's where the topic says LogAppendTime.
 RAW_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value")
 _RAW_TYPES = (pa.string(), pa.int32(), pa.int64(), pa.timestamp("us", "UTC"), pa.binary(), pa.binary())
+# One record in the order of those columns, its time in microseconds since 1970.
+RawRecord = tuple[str, int, int, int, bytes | None, bytes | None]
 # What makes a read exact; nothing the user sets may undo it. `minPartitions` and `maxRecordsPerPartition` are never set:
 # without them one task reads a whole partition's range in the order of its offsets, on which the log time depends (law 4).
 _EXACT = {"kafka.isolation.level": "read_committed", "failOnDataLoss": "true"}
@@ -53,9 +55,8 @@ class Source:
 
     def here(self, piece: Slice) -> pa.Table:
         """The raw records of a small slice, of all its topics: without a Spark job, which costs more than reading them."""
-        records = [(record.topic, record.partition, record.offset, record.timestamp_ms * 1000, record.key, record.value) for record in self._reader.read(piece.start, piece.end)]
-        columns = list(zip(*records, strict=True)) or [()] * len(_RAW_TYPES)
-        return pa.table([pa.array(column, kind) for column, kind in zip(columns, _RAW_TYPES, strict=True)], names=list(RAW_COLUMNS))
+        read = self._reader.read(piece.start, piece.end)
+        return raw_table((record.topic, record.partition, record.offset, record.timestamp_ms * 1000, record.key, record.value) for record in read)
 
     def at_spark(self, spark: SparkSession, piece: Slice, topic: str) -> DataFrame:
         """The raw records of one topic in a slice, of exactly the partitions that have any offset in it."""
@@ -70,6 +71,12 @@ class Source:
     def close(self) -> None:
         """Ends the connection to the broker."""
         self._reader.close()
+
+
+def raw_table(records: Iterable[RawRecord]) -> pa.Table:
+    """Raw records as a table."""
+    columns = list(zip(*records, strict=True)) or [()] * len(_RAW_TYPES)
+    return pa.table([pa.array(column, kind) for column, kind in zip(columns, _RAW_TYPES, strict=True)], names=list(RAW_COLUMNS))
 
 
 def read_tail(spark: SparkSession, kafka: Kafka, start: Offsets, topics: Iterable[str], *, at_most: int) -> DataFrame:

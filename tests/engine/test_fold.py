@@ -6,8 +6,7 @@ import itertools
 import json
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,24 +15,20 @@ import pyarrow as pa
 import pytest
 
 from kappa import Table, Topic, and_, count, max_, min_, or_, pipeline, sum_
-from kappa.build import Birth, TopicBirth
 from kappa.columns import parse_columns
 from kappa.delta import FileLists, files
-from kappa.engine.publisher import Publisher
 from kappa.errors import Broken
 from kappa.frontier import Tally
-from kappa.log.client import TopicFacts
 from kappa.mark import Mark
 from kappa.offsets import Offsets
-from kappa.shape import table_births
 from kappa.slices import Slice
-from kappa.stopwatch import Stopwatch
-from kappa.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from kappa.engine.fold_slice import SliceFolder
+    from kappa.engine.rehearsal import LocalPipeline, MemoryLog, Rehearsal
+
+    Build = Callable[..., Rehearsal]
 
 pytestmark = pytest.mark.jvm
 
@@ -80,100 +75,46 @@ def everything(events: DataFrame) -> dict[str, DataFrame]:
 OUTPUTS = {"totals": EVENT, "days": EVENT, "all": "k string, n bigint, x double, topic string, p int, o bigint, key string"}
 
 
-@dataclass
-class Raw:
-    """A log in memory: raw records as Spark's source would give them; some offsets hold none."""
+@pytest.fixture(scope="module")
+def local(spark: SparkSession) -> LocalPipeline:
+    from kappa.engine.rehearsal import LocalPipeline
 
-    records: list[tuple[str, int, int, int, bytes | None, bytes | None]] = field(default_factory=list)
-    ends: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
-
-    def add(self, topic: str, partition: int, value: bytes | None, *, key: bytes | None = None, ms: int = 1_700_000_000_000) -> None:
-        self.records.append((topic, partition, self.ends[topic, partition], ms, key, value))
-        self.ends[topic, partition] += 1
-
-    def skip(self, topic: str, partition: int, offsets: int) -> None:
-        """Offsets without records: compacted away, aborted, or the marker of a transaction."""
-        self.ends[topic, partition] += offsets
-
-    @property
-    def end(self) -> Offsets:
-        ends: dict[str, dict[int, int]] = {}
-        for (topic, partition), offset in self.ends.items():
-            ends.setdefault(topic, {})[partition] = offset
-        return Offsets(ends)
-
-    def here(self, piece: Slice) -> pa.Table:
-        found = [r for r in self.records if piece.start.at(r[0], r[1]) <= r[2] < piece.end.at(r[0], r[1])]
-        columns = list(zip(*found, strict=True)) or [()] * 6
-        kinds = [pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.binary(), pa.binary()]
-        arrays = [pa.array(list(column), kind) for column, kind in zip(columns, kinds, strict=True)]
-        arrays[3] = pa.array([ms * 1000 for ms in columns[3]], pa.timestamp("us", tz="UTC"))
-        return pa.Table.from_arrays(arrays, names=["topic", "partition", "offset", "timestamp", "key", "value"])
-
-    def at_spark(self, spark: SparkSession, piece: Slice, topic: str) -> DataFrame:
-        # As Kafka's source gives it: a partition's records in one task, in the order of their offsets.
-        frame = spark.createDataFrame(self.here(piece)).where(f"topic = '{topic}'")
-        return frame.repartition(4, "topic", "partition").sortWithinPartitions("topic", "partition", "offset")
+    return LocalPipeline(everything, spark, {name: {column.name: column.type for column in parse_columns(ddl)} for name, ddl in OUTPUTS.items()})
 
 
-class SameTopics:
-    """The log's answer that no topic was re-created."""
+@pytest.fixture
+def log() -> MemoryLog:
+    from kappa.engine.rehearsal import MemoryLog
 
-    def facts(self, name: str) -> TopicFacts:
-        return TopicFacts(name, name, 3)
+    return MemoryLog()
 
 
-@dataclass
-class Built:
-    """A build that is folded in this process."""
+@pytest.fixture
+def build(local: LocalPipeline, tmp_path: Path) -> Build:
+    """Makes a build that is folded in this process."""
+    from kappa.engine.rehearsal import Rehearsal
 
-    folder: Path
-    spark: SparkSession
-    driver_rows: int = 1_000_000
-    number: int = -1
+    return lambda log, driver_rows=1_000_000: Rehearsal(tmp_path, local, log, driver_rows=driver_rows)
 
-    def __post_init__(self) -> None:
-        self.store = Store(self.folder)
-        outputs = {name: {column.name: column.type for column in parse_columns(ddl)} for name, ddl in OUTPUTS.items()}
-        topics = tuple(TopicBirth(topic.name, topic.name, str(topic.kind), topic.partitions) for topic in everything.topics)
-        self.birth = Birth("b", "everything", "v", {}, 1, {}, "m", topics, table_births(everything, outputs), {}, {}, {}, "", "")
-        self.folder_of(self.driver_rows)
 
-    def folder_of(self, driver_rows: int) -> SliceFolder:
-        """The folding job, begun anew as after a restart."""
-        from kappa.engine.fold_slice import SliceFolder
-
-        self.slices = SliceFolder(self.store, self.birth, everything, SameTopics(), driver_rows=driver_rows)  # type: ignore[arg-type]  # the one question it is asked
-        self.publisher = Publisher(self.store, self.birth, hold_seconds=1)
-        self.publisher.take_over(self.slices.first_frontier())
-        return self.slices
-
-    def fold(self, log: Raw, end: Offsets) -> None:
-        self.number += 1
-        self.fold_again(log, Slice(1, self.number, self.publisher.newest.offsets, end))
-
-    def fold_again(self, log: Raw, piece: Slice) -> None:
-        self.slices.fold(piece, self.spark, log, self.publisher, Stopwatch())  # type: ignore[arg-type]  # what a source gives, from memory
-
-    def rows(self, table: str) -> list[dict[str, Any]]:
-        import pyarrow.parquet as pq
-
-        path, newest = next(w.path for w in self.slices.writers if w.birth.name == table), self.publisher.newest.versions[table]
-        paths = files(path, newest)
-        # Whoever wrote it: a reader that follows the commits has the same files.
-        lists = FileLists()
-        assert [lists.at(path, version) for version in range(newest + 1)][-1] == paths
-        return [row for path in paths for row in pq.ParquetFile(path).read().to_pylist()]
+def rows_of(built: Rehearsal, table: str) -> list[dict[str, Any]]:
+    """A table's rows; whoever wrote it, a reader that follows the commits has the same files."""
+    path, newest = next(w.path for w in built.slices.writers if w.birth.name == table), built.publisher.newest.versions[table]
+    lists = FileLists()
+    assert [lists.at(path, version) for version in range(newest + 1)][-1] == files(path, newest)
+    return built.table(table).to_pylist()
 
 
 def event(**fields: Any) -> bytes:
     return json.dumps(fields).encode()
 
 
-def random_log(seed: int, records: int) -> Raw:
+def random_log(seed: int, records: int) -> MemoryLog:
     """Events with null keys, null measures, extremes and rejects; things with tombstones in several partitions; holes."""
     draw = random.Random(seed)
-    log = Raw()
+    from kappa.engine.rehearsal import MemoryLog
+
+    log = MemoryLog()
     clock = 1_700_000_000_000
     for number in range(records):
         clock += draw.choice([0, 0, 1, 5, -3])
@@ -209,7 +150,7 @@ def random_event(draw: random.Random) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if draw.random() > 0.2}
 
 
-def expected(log: Raw) -> dict[str, list[dict[str, Any]]]:
+def expected(log: MemoryLog) -> dict[str, list[dict[str, Any]]]:
     """The tables, computed from the log by plain Python, one record after the other."""
     from kappa.record import RecordReader, Rejected, Tombstone
 
@@ -220,7 +161,8 @@ def expected(log: Raw) -> dict[str, list[dict[str, Any]]]:
     every, rejects = [], []
     newest: dict[int, tuple[tuple[int, int, int], Any]] = {}
     clocks: dict[tuple[str, int], int] = {}
-    for topic, partition, offset, ms, key, value in sorted(log.records, key=lambda r: r[:3]):
+    for topic, partition, offset, micros, key, value in sorted(log.records, key=lambda r: r[:3]):
+        ms = micros // 1000
         clocks[topic, partition] = clock = max(ms, clocks.get((topic, partition), ms))
         try:
             found = readers[topic].read(key, value)
@@ -285,24 +227,18 @@ def _plain(value: Any) -> Any:
             return value
 
 
-def found(built: Built) -> dict[str, list[Any]]:
-    import pyarrow.parquet as pq
-
+def found(built: Rehearsal) -> dict[str, list[Any]]:
     def table(name: str, columns: Sequence[str]) -> list[Any]:
-        paths = files(next(w.path for w in built.slices.writers if w.birth.name == name), built.publisher.newest.versions[name])
-        rows: list[Any] = []
-        for path in paths:
-            stored = pq.ParquetFile(path).read()
-            arrays = []
-            for column in columns:
-                array = stored.column(column)
-                if pa.types.is_timestamp(array.type):
-                    array = array.cast(pa.timestamp("us")).cast(pa.int64())
-                elif pa.types.is_date(array.type):
-                    array = array.cast(pa.int32())
-                arrays.append(array.to_pylist())
-            rows += zip(*arrays, strict=True)
-        return rows
+        stored = built.table(name)
+        arrays = []
+        for column in columns:
+            array = stored.column(column)
+            if pa.types.is_timestamp(array.type):
+                array = array.cast(pa.timestamp("us")).cast(pa.int64())
+            elif pa.types.is_date(array.type):
+                array = array.cast(pa.int32())
+            arrays.append(array.to_pylist())
+        return list(zip(*arrays, strict=True))
 
     things = [(*row[:3], row[3:6], row[6]) for row in table("things", ["id", "v", "tags", "_log_time", "_partition", "_offset", "_deleted"])]
     return {
@@ -314,7 +250,7 @@ def found(built: Built) -> dict[str, list[Any]]:
     }
 
 
-def cuts(log: Raw, draw: random.Random, slices: int) -> list[Offsets]:
+def cuts(log: MemoryLog, draw: random.Random, slices: int) -> list[Offsets]:
     """Random vectors on the way from nothing to the end of the log, each partition at its own pace."""
     ways = {part: [*sorted(draw.randrange(end + 1) for _ in range(slices - 1)), end] for part, end in log.ends.items()}
     vectors = []
@@ -327,121 +263,117 @@ def cuts(log: Raw, draw: random.Random, slices: int) -> list[Offsets]:
 
 
 @pytest.mark.parametrize(("seed", "slices", "driver_rows"), [(1, 1, 10_000), (2, 7, 10_000), (4, 1, 0), (5, 2, 25)])
-def test_any_cut_by_any_writer_gives_what_one_record_after_the_other_gives(spark: SparkSession, tmp_path: Path, seed: int, slices: int, driver_rows: int) -> None:
+def test_any_cut_by_any_writer_gives_what_one_record_after_the_other_gives(build: Build, seed: int, slices: int, driver_rows: int) -> None:
     log = random_log(seed, 250)
-    built = Built(tmp_path, spark, driver_rows=driver_rows)
+    built = build(log, driver_rows)
 
     for end in cuts(log, random.Random(seed), slices):
-        built.fold(log, end)
+        built.fold(end)
 
     assert found(built) == expected(log)
     _adds_up(built, log)
 
 
-def test_writers_may_take_turns_on_one_table(spark: SparkSession, tmp_path: Path) -> None:
+def test_writers_may_take_turns_on_one_table(build: Build) -> None:
     log = random_log(7, 250)
-    built = Built(tmp_path, spark)
+    built = build(log)
 
     for end, driver_rows in zip(cuts(log, random.Random(7), 3), itertools.cycle([10_000, 0]), strict=False):
-        built.folder_of(driver_rows)
-        built.fold(log, end)
+        built.begin(driver_rows=driver_rows)
+        built.fold(end)
 
     assert found(built) == expected(log)
 
 
-def test_a_slice_that_some_tables_have_already_is_folded_into_the_others(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_slice_that_some_tables_have_already_is_folded_into_the_others(build: Build) -> None:
     log = random_log(8, 120)
-    built = Built(tmp_path, spark)
+    built = build(log)
     first, second = cuts(log, random.Random(8), 2)
-    built.fold(log, first)
+    built.fold(first)
     piece = Slice(1, 1, first, second)
-    _commit_only(built, log, piece, tables=("totals", "things"))
-    built.folder_of(10_000)
+    _commit_only(built, piece, tables=("totals", "things"))
+    built.begin(driver_rows=10_000)
 
-    built.fold_again(log, piece)
-    built.fold_again(log, piece)
+    built.fold_again(piece)
+    built.fold_again(piece)
 
     assert found(built) == expected(log)
     _adds_up(built, log)
 
 
-def test_a_slice_that_does_not_follow_stops_the_job(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_slice_that_does_not_follow_stops_the_job(build: Build) -> None:
     log = random_log(9, 60)
-    built = Built(tmp_path, spark)
+    built = build(log)
     first, second = cuts(log, random.Random(9), 2)
-    built.fold(log, first)
+    built.fold(first)
 
     for piece in (Slice(1, 1, Offsets(), second), Slice(1, 0, Offsets(), second), Slice(2, 0, second, second), Slice(1, 0, first, second)):
         with pytest.raises(Broken, match="has folded up to"):
-            built.fold_again(log, piece)
+            built.fold_again(piece)
     assert built.publisher.newest.offsets.equals(first)
 
 
 @pytest.mark.parametrize("driver_rows", [10_000, 0])
-def test_a_sum_that_does_not_fit_stops_the_job_and_is_never_published(spark: SparkSession, tmp_path: Path, driver_rows: int) -> None:
-    log = Raw()
-    built = Built(tmp_path, spark, driver_rows=driver_rows)
+def test_a_sum_that_does_not_fit_stops_the_job_and_is_never_published(build: Build, log: MemoryLog, driver_rows: int) -> None:
+    built = build(log, driver_rows)
     # More than the type on the way, and within it at the end: that is no overflow.
     for n in (2**63 - 1, 2**63 - 1, -(2**63), 0):
         log.add("events", 0, event(k="a", n=n))
-    built.fold(log, log.end)
-    assert [row["n"] for row in built.rows("totals")] == [2**63 - 2]
+    built.fold(log.end)
+    assert [row["n"] for row in rows_of(built, "totals")] == [2**63 - 2]
     before = built.publisher.newest
     log.add("events", 0, event(k="a", n=2))
 
     with pytest.raises(Broken, match="totals|everything"):
-        built.fold(log, log.end)
+        built.fold(log.end)
 
     assert built.publisher.newest == before
-    assert [row["n"] for row in built.rows("totals")] == [2**63 - 2]
+    assert [row["n"] for row in rows_of(built, "totals")] == [2**63 - 2]
 
 
 @pytest.mark.parametrize("driver_rows", [10_000, 0])
-def test_a_tombstone_is_not_undone_by_an_older_record_of_another_partition(spark: SparkSession, tmp_path: Path, driver_rows: int) -> None:
-    log = Raw()
-    built = Built(tmp_path, spark, driver_rows=driver_rows)
+def test_a_tombstone_is_not_undone_by_an_older_record_of_another_partition(build: Build, log: MemoryLog, driver_rows: int) -> None:
+    built = build(log, driver_rows)
     log.add("things", 1, None, key=b"7", ms=2_000)
-    built.fold(log, log.end)
+    built.fold(log.end)
     log.add("things", 0, event(id=7, v="old"), key=b"7", ms=1_000)
-    built.fold(log, log.end)
+    built.fold(log.end)
 
-    assert [(row["id"], row["v"], row["_deleted"]) for row in built.rows("things")] == [(7, None, True)]
+    assert [(row["id"], row["v"], row["_deleted"]) for row in rows_of(built, "things")] == [(7, None, True)]
     log.add("things", 0, event(id=7, v="new"), key=b"7", ms=2_000)
     log.add("things", 0, event(id=7, v="newest"), key=b"7", ms=3_000)
-    built.fold(log, log.end)
-    assert [(row["id"], row["v"], row["_deleted"]) for row in built.rows("things")] == [(7, "newest", False)]
+    built.fold(log.end)
+    assert [(row["id"], row["v"], row["_deleted"]) for row in rows_of(built, "things")] == [(7, "newest", False)]
 
 
-def test_log_time_never_goes_back_within_a_partition(spark: SparkSession, tmp_path: Path) -> None:
-    log = Raw()
-    built = Built(tmp_path, spark)
+def test_log_time_never_goes_back_within_a_partition(build: Build, log: MemoryLog) -> None:
+    built = build(log)
     log.add("things", 0, event(id=1, v="a"), key=b"1", ms=5_000)
-    built.fold(log, log.end)
+    built.fold(log.end)
     log.add("things", 0, event(id=1, v="b"), key=b"1", ms=1_000)
-    built.fold(log, log.end)
+    built.fold(log.end)
 
-    assert [row["v"] for row in built.rows("things")] == ["b"]
+    assert [row["v"] for row in rows_of(built, "things")] == ["b"]
     assert built.publisher.newest.log_time == {"things": {0: 5_000}}
 
 
-def test_offsets_without_records_are_folded_and_counted(spark: SparkSession, tmp_path: Path) -> None:
-    log = Raw()
-    built = Built(tmp_path, spark)
+def test_offsets_without_records_are_folded_and_counted(build: Build, log: MemoryLog) -> None:
+    built = build(log)
     log.skip("things", 2, 7)
 
-    built.fold(log, log.end)
+    built.fold(log.end)
 
     assert built.publisher.newest.offsets.equals(Offsets({"things": {2: 7}}))
     assert built.publisher.newest.tally == {"things": {2: Tally(absent=7)}}
 
 
-def _adds_up(built: Built, log: Raw) -> None:
+def _adds_up(built: Rehearsal, log: MemoryLog) -> None:
     for (topic, partition), end in log.ends.items():
         tally = built.publisher.newest.tally.get(topic, {}).get(partition, Tally())
         assert tally.decoded + tally.duplicate + tally.rejected + tally.tombstone + tally.absent == end
 
 
-def _commit_only(built: Built, log: Raw, piece: Slice, *, tables: tuple[str, ...]) -> None:
+def _commit_only(built: Rehearsal, piece: Slice, *, tables: tuple[str, ...]) -> None:
     """Commits a slice to some tables and dies, as it were."""
     writers = built.slices.writers
     built.slices.writers = tuple(writer for writer in writers if writer.birth.name in tables)
@@ -455,6 +387,6 @@ def _commit_only(built: Built, log: Raw, piece: Slice, *, tables: tuple[str, ...
 
     built.publisher.publish = die  # type: ignore[method-assign, assignment]
     with pytest.raises(Died):
-        built.fold_again(log, piece)
+        built.fold_again(piece)
     built.publisher.publish = publish  # type: ignore[method-assign]
     built.slices.writers = writers

@@ -1,0 +1,126 @@
+"""The law of slices as users get it: pipelines of this repository hold it, and one that breaks it is told how (kappa/testing.py)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kappa import Pipeline, Table, Topic, count, max_, pipeline, sum_
+from kappa.errors import DeclarationError, UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("spark")]
+
+EVENTS = Topic("events", event="k string, n int, x double", partitions=2)
+PEOPLE = Topic("people", kind="compacted", key="id", event="id int not null, name string", partitions=2)
+
+
+def of_rows(change: Any, *, keyed: bool = True) -> Pipeline:
+    """A pipeline whose function does this to the events."""
+
+    @pipeline(reads={"events": EVENTS}, writes=[Table("t", keys=("k",), fold={"rows": count(), "most": max_("n"), "x": sum_("x")}) if keyed else Table("t")])
+    def p(events: DataFrame) -> dict[str, DataFrame]:
+        return {"t": change(events)}
+
+    return p
+
+
+def flights() -> Pipeline:
+    from pathlib import Path
+
+    from kappa.importer import open_sources
+    from kappa.project import load_module
+    from kappa.sources import Sources
+
+    sources = Sources(Path(__file__).resolve().parents[2])
+    open_sources(sources)
+    found = load_module("pipelines.flights", sources).flights
+    assert isinstance(found, Pipeline)
+    return found
+
+
+def test_the_pipeline_of_the_repository_holds_it() -> None:
+    from kappa.testing import law_of_slices, some_events
+
+    law_of_slices(flights(), some_events(flights(), 60), cuts=2)
+
+
+def test_tables_of_each_kind_hold_it_with_rejects_tombstones_and_sums_of_doubles() -> None:
+    from kappa.testing import law_of_slices, some_events
+
+    @pipeline(reads={"events": EVENTS, "people": PEOPLE}, writes=[Table("t", keys=("k",), fold={"x": sum_("x")}), Table("all"), Table("people", latest=PEOPLE)])
+    def p(events: DataFrame) -> dict[str, DataFrame]:
+        return {"t": events, "all": events.where("n > 0").select("k", "_partition", "_offset").withColumnsRenamed({"_partition": "p", "_offset": "o"})}
+
+    law_of_slices(p, some_events(p, 40, seed=3), cuts=2, seed=5)
+
+
+def by_size(events: DataFrame) -> DataFrame:
+    """Each row says how many came with it, which depends on where the slices end."""
+    from pyspark.sql import functions as F
+
+    sized = F.pandas_udf(lambda values: values * 0 + len(values), "int")
+    return events.withColumn("n", sized("_partition"))
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_rows_that_depend_on_the_slice_are_named_with_the_smallest_cut(keyed: bool) -> None:
+    from kappa.testing import Event, LawBroken, law_of_slices
+
+    def change(events: DataFrame) -> DataFrame:
+        return by_size(events) if keyed else by_size(events).select("k", "n")
+
+    with pytest.raises(LawBroken) as broken:
+        law_of_slices(of_rows(change, keyed=keyed), {"events": [Event({"k": "Ä", "n": 1}, partition=number % 2) for number in range(9)]}, cuts=0)
+
+    assert len(broken.value.ends) == 2
+    assert "pipeline p breaks the law of slices: the log in 2 slices, which end at events:" in broken.value.message
+    told = "table t, key 'Ä', column most: 9 and 8" if keyed else "table t has 9 and 0 times {'k': 'Ä', 'n': 9}"
+    assert told in broken.value.message
+    assert "nothing remembered" in broken.value.hint
+
+
+def test_rows_that_differ_each_time_are_found_with_one_slice() -> None:
+    from kappa.testing import Event, LawBroken, law_of_slices
+
+    def change(events: DataFrame) -> DataFrame:
+        import itertools
+
+        from pyspark.sql import functions as F
+
+        counter = itertools.count()
+        seen = F.udf(lambda _: (next(counter), __import__("os").getpid(), __import__("time").monotonic_ns())[2] % 2**31, "int")
+        return events.withColumn("n", seen("k"))
+
+    with pytest.raises(LawBroken, match="the same slice, folded once more, gives other rows than one slice of all: table t, key 'a', column most: "):
+        law_of_slices(of_rows(change), {"events": [Event({"k": "a"})]}, cuts=0)
+
+
+def test_what_is_no_pipeline_and_what_it_does_not_read_are_refused() -> None:
+    from kappa.testing import Event, law_of_slices
+
+    with pytest.raises(UsageError, match="pipeline p reads no topic elsewhere"):
+        law_of_slices(of_rows(lambda events: events), {"elsewhere": [Event({})]})
+    with pytest.raises(DeclarationError, match="drops repeated rows"):
+        law_of_slices(of_rows(lambda events: events.distinct()), {"events": [Event({"k": "a"})]})
+
+
+def test_random_events_are_mostly_valid_and_the_same_each_time() -> None:
+    from kappa.record import RecordReader, Rejected
+    from kappa.testing import _bytes, some_events
+
+    found = some_events(flights(), 300)
+
+    assert found == some_events(flights(), 300)
+    for topic in flights().topics:
+        reader, valid = RecordReader(topic), 0
+        for event in found[topic.name]:
+            try:
+                reader.read(_bytes(event.key), _bytes(event.value))
+                valid += 1
+            except Rejected:
+                pass
+        assert 200 < valid < 300
