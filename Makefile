@@ -25,7 +25,7 @@ demo: setup  ## the whole story on real data, in six to eight minutes on two cor
 	$(BIN)/python -m demo
 
 test: setup  ## the tests, with a real broker, Spark and Delta; long sweeps have their own target
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not sweep"
+	$(BIN)/python -m pytest -m "not sweep"
 
 check: $(STAMP)  ## lint, format, types, and the quick tests, on all cores: under a minute on two
 	$(BIN)/ruff check .

@@ -31,14 +31,6 @@ settings.register_profile("check", deadline=None, max_examples=20)
 settings.load_profile("kappa")
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Who shares the tests among processes (xdist) leaves a module in one, and all that use the run's broker or Spark in one: most of what they do is to wait."""
-    for item in items:
-        shared = {"broker", "spark"} & set(getattr(item, "fixturenames", ()))
-        item.add_marker(pytest.mark.xdist_group("broker and Spark" if shared else item.path.stem))
-
-
 @pytest.fixture(scope="session")
 def java() -> Java:
     return find_java()

@@ -45,7 +45,7 @@ def flights() -> Pipeline:
 def test_the_pipeline_of_the_repository_holds_it() -> None:
     from kappa.testing import law_of_slices, some_events
 
-    law_of_slices(flights(), some_events(flights(), 60), cuts=2)
+    law_of_slices(flights(), some_events(flights(), 20), cuts=2)
 
 
 def test_tables_of_each_kind_hold_it_with_rejects_tombstones_and_sums_of_doubles() -> None:
@@ -55,7 +55,7 @@ def test_tables_of_each_kind_hold_it_with_rejects_tombstones_and_sums_of_doubles
     def p(events: DataFrame) -> dict[str, DataFrame]:
         return {"t": events, "all": events.where("n > 0").select("k", "_partition", "_offset").withColumnsRenamed({"_partition": "p", "_offset": "o"})}
 
-    law_of_slices(p, some_events(p, 40, seed=3), cuts=2, seed=5)
+    law_of_slices(p, some_events(p, 20, seed=3), cuts=2, seed=5)
 
 
 def by_size(events: DataFrame) -> DataFrame:
