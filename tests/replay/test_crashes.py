@@ -158,6 +158,7 @@ def killed_at(points: Mapping[str, int], story: str, root: Path) -> Doom:
 
 
 # What follows an effect on disk is not what follows the want of it, so one run dies before all effects and one after them.
+@pytest.mark.slow
 @pytest.mark.parametrize("side", ["before", "after"])
 @pytest.mark.parametrize("story", STORIES)
 def test_killed_once_at_every_failpoint_in_turn_it_comes_to_the_same_end(story: str, side: str, tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ TEETH = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bounds", WORLDS.values(), ids=WORLDS)
 def test_in_any_order_of_steps_no_reader_goes_back_and_an_end_can_be_reached(bounds: Bounds) -> None:
     found = looked_at(bounds)

@@ -66,6 +66,7 @@ def tally_of(world: World) -> object:
     return newest.tally
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("most", "deaths"), [(EVENTS, []), (EVENTS // 2, [40, 40]), (5, [40, 40]), (3, [40, 40, *[5] * 16]), (0, None)])
 def test_a_slice_that_kills_is_folded_in_pieces_that_do_not(most: int, deaths: list[int] | None, tmp_path: Path) -> None:
     doom = SmallMachine(Store(tmp_path), most)
@@ -91,6 +92,7 @@ def killed_at(points: Mapping[str, int], root: Path) -> SmallMachine:
     return doom
 
 
+@pytest.mark.slow
 def test_killed_among_the_pieces_as_well_it_comes_to_the_same_end(tmp_path: Path) -> None:
     doom = killed_at(LATE, tmp_path)
 

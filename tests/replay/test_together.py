@@ -350,6 +350,7 @@ def asked(what: Callable[[], object]) -> None:
         return
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from(ACTIONS), max_size=40), st.booleans(), st.integers())
 def test_any_interleaving_of_two_controllers_gives_one_journal_and_no_half_promoted_group(actions: list[str], together: bool, seed: int) -> None:
