@@ -3,7 +3,8 @@
 A pipeline's rows must follow from its records alone. What Spark itself calls non-deterministic is refused when a function
 is described (kappa/engine/rowlocal.py), and nothing lets it through. This looks at what Spark cannot see: bodies of UDFs,
 helpers, what modules compute when they are imported. Whatever the function reaches is looked at (kappa/reach.py), SQL in
-strings too. It is a lint: it knows names, and does not follow values.
+strings too. It is a lint: it knows names, and does not follow values. Views and checks are left alone: they are asked anew each time, and
+no row of a table follows from them.
 """
 
 from __future__ import annotations
