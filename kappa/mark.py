@@ -15,7 +15,6 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from kappa.errors import Damaged
 from kappa.frontier import OffsetsField, Tally
-from kappa.slices import Slice
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +42,6 @@ class Mark:
     def of_table(self, table: str) -> Mark:
         """The same slice, for another table of the build."""
         return replace(self, table=table)
-
-    def has_folded(self, piece: Slice) -> bool:
-        """True where exactly this (sub-)slice was folded last: where it ends is compared, not its number alone (law 2)."""
-        return (self.leg, self.slice) == (piece.leg, piece.number) and self.end.equals(piece.end)
 
 
 _MARK: TypeAdapter[Mark] = TypeAdapter(Mark)

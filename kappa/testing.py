@@ -228,7 +228,8 @@ def _random_cut(log: MemoryLog, draw: random.Random) -> list[Offsets]:
     return [*ends[: repeated + 1], *ends[repeated:], log.end]
 
 
-def _bytes(value: Mapping[str, Any] | bytes | str | None) -> bytes | None:
+def _bytes(value: Any) -> bytes | None:
+    """As it is sent: bytes and text as they are, all else as JSON."""
     match value:
         case None | bytes():
             return value
@@ -243,14 +244,10 @@ def _some_event(topic: Topic, draw: random.Random, number: int) -> Event:
     if draw.random() < 0.05:
         return Event(draw.choice([b"", b"{", b"[]", b"\xff", b'{"a": 1, "a": 2}']), partition=partition, timestamp_ms=clock)
     value = {column.name: _some_value(column.type, draw) for column in topic.columns if not column.nullable or column.name == topic.key or draw.random() < 0.8}
-    key = None if topic.key is None else _as_key(value[topic.key])
+    key = None if topic.key is None else _bytes(value[topic.key])
     # A key's records lie in one partition, as a producer sends them.
     partition = partition if key is None else sum(key) % topic.partitions
     return Event(None if key is not None and draw.random() < 0.1 else value, key=key, partition=partition, timestamp_ms=clock)
-
-
-def _as_key(value: Any) -> bytes:
-    return (value if isinstance(value, str) else json.dumps(value)).encode()
 
 
 def _some_value(kind: Type, draw: random.Random) -> Any:

@@ -34,12 +34,16 @@ _REPLAY = "kappa replay makes a new build from offset zero"
 
 
 def folded_of(mark: Mark, pieces: tuple[Slice, ...]) -> int:
-    """How many of a slice's pieces a table has folded: of a slice that is not split, 0 or 1 (law 2). Raises Broken where the slice does not follow. Pure."""
-    for number, piece in enumerate(pieces, 1):
-        if mark.has_folded(piece):
-            return number
+    """How many of a slice's pieces a table has folded: of a slice that is not split, 0 or 1. Raises Broken where the slice does not follow. Pure.
+
+    Bounds are compared, not the number alone (law 2). What a table folded last may have been split since: it began where some piece does.
+    """
     first = pieces[0]
-    if mark.end.equals(first.start) and (mark.leg, mark.slice) < (first.leg, first.number):
+    if (mark.leg, mark.slice) == (first.leg, first.number):
+        for number, piece in enumerate(pieces, 1):
+            if mark.end.equals(piece.end) and any(mark.start.equals(each.start) for each in pieces[:number]):
+                return number
+    elif mark.end.equals(first.start) and (mark.leg, mark.slice) < (first.leg, first.number):
         return 0
     raise Broken(
         f"table {mark.table} of build {mark.build} has folded up to {mark.end} (slice {mark.leg}/{mark.slice}), and the next slice {first.leg}/{first.number} begins at {first.start}",

@@ -1,13 +1,14 @@
 """Folds one slice into all tables of a build, whatever leg it is of: decode once, one commit per table, one frontier.
 
 What a table has folded already is skipped, and nothing is computed for it (law 1); a slice that does not follow stops the
-job (law 2). A crash between any two steps is answered by folding the same slice again, and many by folding it in pieces (law 12). Read next: engine/decoded.py,
-engine/contribution.py, engine/commit.py, engine/publisher.py, in the order they are used here.
+job (law 2). A crash between any two steps is answered by folding the same slice again, and many by folding it in pieces
+(law 12). Read next: engine/decoded.py, engine/contribution.py, engine/commit.py, engine/publisher.py, in the order they are
+used here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
@@ -76,13 +77,17 @@ class SliceFolder:
 
     def fold(self, piece: Slice, spark: SparkSession, source: Source, publisher: Publisher, watch: Stopwatch) -> None:
         """Folds a slice where it is due, in one piece or in its sub-slices, and publishes it. Raises Broken, and then nothing of it is published."""
-        for number, part in enumerate(pieces := self._pieces(piece)):
-            marks = {writer.birth.name: writer.mark() for writer in self.writers}
-            to_fold = [writer for writer in self.writers if folded_of(marks[writer.birth.name], pieces) <= number]
+        marks = {writer: writer.mark() for writer in self.writers}
+        pieces = self._pieces(piece, marks.values())
+        folded = {writer: folded_of(mark, pieces) for writer, mark in marks.items()}
+        for number, part in enumerate(pieces, 1):
+            to_fold = [writer for writer in self.writers if folded[writer] < number]
             if to_fold:
                 self.splits.begin(part)
-                folded = [mark for mark in marks.values() if mark.has_folded(part)]
-                self._fold(part, spark, source, to_fold, marks[to_fold[0].birth.name], folded, watch)
+                same = [marks[writer] for writer in self.writers if folded[writer] == number]
+                mark = self._fold(part, spark, source, to_fold, marks[to_fold[0]], same, watch)
+                marks |= dict.fromkeys(to_fold, mark)
+                folded |= dict.fromkeys(to_fold, number)
         failpoint("job.before_frontier")
         newest = publisher.newest
         if (newest.leg, newest.slice) != (piece.leg, piece.number):
@@ -94,14 +99,14 @@ class SliceFolder:
         for threads in (self._topic_watch, self._commits):
             threads.shutdown(wait=False, cancel_futures=True)
 
-    def _pieces(self, piece: Slice) -> tuple[Slice, ...]:
+    def _pieces(self, piece: Slice, marks: Iterable[Mark]) -> tuple[Slice, ...]:
         pieces = self.splits.pieces(piece)
-        folded = min(folded_of(writer.mark(), pieces) for writer in self.writers)
+        folded = min(folded_of(mark, pieces) for mark in marks)
         if folded < len(pieces):
             self.splits.split_if_due(piece, pieces[folded])
         return self.splits.pieces(piece)
 
-    def _fold(self, piece: Slice, spark: SparkSession, source: Source, to_fold: list[TableWriter], last: Mark, folded: list[Mark], watch: Stopwatch) -> None:
+    def _fold(self, piece: Slice, spark: SparkSession, source: Source, to_fold: list[TableWriter], last: Mark, same: list[Mark], watch: Stopwatch) -> Mark:
         topics = [topic for topic in self._pipeline.topics if piece.end.only({topic.name}).distance(piece.start) > 0]
         try:
             with watch.step("read"):
@@ -110,7 +115,7 @@ class SliceFolder:
             same_topics: Future[None] = self._topic_watch.submit(self.check_topics)
             try:
                 # Compaction may have taken records away since a crash: all tables tell what was seen the first time.
-                mark = folded[0] if folded else next_mark(self._birth, last, piece, decoded.seen())
+                mark = same[0] if same else next_mark(self._birth, last, piece, decoded.seen())
                 with watch.step("topics"):
                     same_topics.result()
                 failpoint("job.before_first_commit")
@@ -120,6 +125,7 @@ class SliceFolder:
                 failpoint("job.between_tables")
                 with watch.step("commit"), self._committing(of_function, rows, mark):
                     pass
+                return mark
             finally:
                 same_topics.cancel()
                 decoded.close()
