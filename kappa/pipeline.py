@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kappa.errors import DeclarationError
-from kappa.table import Table, View
+from kappa.table import ORDER_COLUMNS, Table, View
 from kappa.topic import Source, Topic, TopicKind
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
-# What stands beside the event's columns in the DataFrames a function gets.
-PLATFORM_COLUMNS = ("_topic", "_partition", "_offset", "_timestamp", "_key")
+# What stands beside the event's columns in the DataFrames a function gets: name and Spark's type.
+ORIGIN_COLUMNS = (("_topic", "string"), ("_partition", "int"), ("_offset", "bigint"), ("_timestamp", "timestamp"), ("_key", "string"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,15 @@ class Pipeline:
     def latest_tables(self) -> tuple[Table, ...]:
         """The tables that keep the latest value per key of a topic."""
         return tuple(table for table in self.tables if table.latest is not None)
+
+    def columns_of(self, topic: Topic) -> tuple[tuple[str, str], ...]:
+        """The columns of a topic that the function sees, with Spark's types: the event's, then where the record stands in the log.
+
+        The log time is among them where a fold goes by order: a pipeline without one sees what it has always seen.
+        """
+        event = tuple((column.name, str(column.type)) for column in topic.columns)
+        beside = dict(ORIGIN_COLUMNS) | (dict(ORDER_COLUMNS) if any(table.by_order for table in self.tables) else {})
+        return (*event, *beside.items())
 
     def topic(self, name: str) -> Topic:
         """The topic of that name; KeyError where the pipeline reads none."""

@@ -6,16 +6,16 @@ fills them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from kappa.build import TableBirth
 from kappa.columns import INTEGERS, Array, Decimal, Scalar, Struct, Type
 from kappa.errors import DeclarationError
 from kappa.pipeline import Pipeline
-from kappa.table import REJECTS, Fold, FoldKind, Table
+from kappa.table import ORDER_COLUMNS, REJECTS, Fold, FoldKind, Table
 
 # The order of a latest row (law 4) and its tombstone's mark.
-LATEST_COLUMNS = (("_log_time", "bigint"), ("_partition", "int"), ("_offset", "bigint"), ("_deleted", "boolean"))
+LATEST_COLUMNS = (*ORDER_COLUMNS, ("_deleted", "boolean"))
 REJECTS_BIRTH = TableBirth(
     name=REJECTS,
     columns=(
@@ -56,9 +56,27 @@ def _filled(table: Table, output: Mapping[str, Type]) -> TableBirth:
     if table.appends:
         return TableBirth(table.name, tuple((name, str(kind)) for name, kind in output.items()), checks=table.checks, thresholds=table.thresholds)
     keys = tuple((key, str(_key_type(table, key, output))) for key in table.keys)
-    folded = tuple((column, str(_folded_type(table, column, fold, output))) for column, fold in table.fold.items())
+    folded = tuple(stored for column, fold in table.fold.items() for stored in _stored(table, column, fold, output))
     fold = {column: (str(how.kind), how.column) for column, how in table.fold.items()}
     return TableBirth(table.name, (*keys, *folded), keys=table.keys, fold=fold, checks=table.checks, thresholds=table.thresholds)
+
+
+def order_column(column: str, of: str) -> str:
+    """Where a table keeps, of a column that is folded by order, the log time, partition or offset of the record that its value is from."""
+    return f"_{column}{of}"
+
+
+def _stored(table: Table, column: str, fold: Fold, output: Mapping[str, Type]) -> Iterator[tuple[str, str]]:
+    yield column, str(_folded_type(table, column, fold, output))
+    if not fold.kind.by_order:
+        return
+    for name, kind in ORDER_COLUMNS:
+        if str(output.get(name)) != kind:
+            raise DeclarationError(
+                f"{table.source}: table {table.name} needs column {name} {kind} for {column} = {fold}, and the function {f'returns it as {output[name]}' if name in output else 'does not return it'}",
+                hint=f"keep what tells the order in the rows: .select(..., {', '.join(repr(each) for each, _ in ORDER_COLUMNS)})",
+            )
+        yield order_column(column, name), kind
 
 
 def _key_type(table: Table, key: str, output: Mapping[str, Type]) -> Type:
@@ -89,6 +107,8 @@ def _folded_type(table: Table, column: str, fold: Fold, output: Mapping[str, Typ
                 raise DeclarationError(
                     f"{table.source}: table {table.name} folds {column} = {fold} over the type {kind}", hint="only booleans are folded so: give a condition a name"
                 )
+            return kind
+        case FoldKind.FIRST | FoldKind.LATEST:
             return kind
 
 

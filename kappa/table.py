@@ -17,6 +17,8 @@ from kappa.topic import Source, Topic
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 # Every build has this table; nobody else may take the name.
 REJECTS = "rejects"
+# The order of the log (law 4), and Spark's types: the broker's clock first, then what tells two records of one millisecond apart.
+ORDER_COLUMNS = (("_log_time", "bigint"), ("_partition", "int"), ("_offset", "bigint"))
 
 
 class FoldKind(StrEnum):
@@ -28,6 +30,13 @@ class FoldKind(StrEnum):
     MAX = "max"
     AND = "and"
     OR = "or"
+    FIRST = "first"
+    LATEST = "latest"
+
+    @property
+    def by_order(self) -> bool:
+        """True where the log's order decides which value is kept."""
+        return self in {FoldKind.FIRST, FoldKind.LATEST}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +78,16 @@ def and_(column: str) -> Fold:
 def or_(column: str) -> Fold:
     """True where any value of a boolean column is true, nulls ignored. Exact."""
     return Fold(FoldKind.OR, column)
+
+
+def first(column: str) -> Fold:
+    """Keeps the value that came first, nulls ignored: least by log time, partition and offset. Of several rows of one record the least value counts. Exact."""
+    return Fold(FoldKind.FIRST, column)
+
+
+def latest(column: str) -> Fold:
+    """Keeps the value that came last, nulls ignored: greatest by log time, partition and offset. Of several rows of one record the greatest value counts. Exact."""
+    return Fold(FoldKind.LATEST, column)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +148,8 @@ class Table:
         for column, how in fold.items():
             if not isinstance(how, Fold):
                 raise DeclarationError(
-                    f"{source}: table {name} folds column {column} by {how!r}, which is no fold", hint="use count(), sum_(...), min_(...), max_(...), and_(...) or or_(...)"
+                    f"{source}: table {name} folds column {column} by {how!r}, which is no fold",
+                    hint="use count(), sum_(...), min_(...), max_(...), and_(...), or_(...), first(...) or latest(...)",
                 )
         for column in (*keys, *fold):
             if not isinstance(column, str) or not column or column.startswith("_"):
@@ -154,6 +174,11 @@ class Table:
     def appends(self) -> bool:
         """True where rows are only ever added."""
         return not self.keys and self.latest is None
+
+    @property
+    def by_order(self) -> bool:
+        """True where a fold of it goes by the log's order."""
+        return any(fold.kind.by_order for fold in self.fold.values())
 
 
 @dataclass(frozen=True, slots=True, init=False)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kappa import Fold, Table, Topic, and_, count, max_, min_, or_, pipeline, sum_
-from kappa.columns import parse_columns
+from kappa import Fold, Table, Topic, and_, count, first, latest, max_, min_, or_, pipeline, sum_
+from kappa.columns import Type, parse_columns, parse_type
 from kappa.errors import DeclarationError
 from kappa.shape import table_births
 
@@ -13,12 +13,15 @@ EVENTS = Topic("events", event="k string")
 OUTPUT = {column.name: column.type for column in parse_columns("k string, x double, n int, d decimal(12,3), wide decimal(38,0), b boolean, l array<int>, at timestamp")}
 
 
-def columns(fold: Fold, *, key: str = "k") -> dict[str, str]:
+ORDER = {"_log_time": parse_type("bigint"), "_partition": parse_type("int"), "_offset": parse_type("bigint")}
+
+
+def columns(fold: Fold, *, key: str = "k", output: dict[str, Type] = OUTPUT) -> dict[str, str]:
     @pipeline(reads={"events": EVENTS}, writes=[Table("t", keys=(key,), fold={"f": fold})])
     def p(events: object) -> dict[str, object]:
         return {}
 
-    born, _rejects = table_births(p, {"t": OUTPUT})
+    born, _rejects = table_births(p, {"t": output})
     return dict(born.columns)
 
 
@@ -48,6 +51,23 @@ def test_a_folded_column_has_the_type_of_its_fold(fold: Fold, kind: str) -> None
 def test_a_fold_over_what_it_cannot_fold_is_refused_with_the_line(fold: Fold, why: str) -> None:
     with pytest.raises(DeclarationError, match=rf"test_table_births\.py:\d+: table t {why}"):
         columns(fold)
+
+
+@pytest.mark.parametrize(("fold", "kind"), [(first("l"), "array<int>"), (latest("x"), "double")])
+def test_a_fold_by_order_keeps_the_order_of_its_value_hidden(fold: Fold, kind: str) -> None:
+    born = columns(fold, output=OUTPUT | ORDER)
+
+    assert born == {"k": "string", "f": kind, "_f_log_time": "bigint", "_f_partition": "int", "_f_offset": "bigint"}
+
+
+@pytest.mark.parametrize("lost", ORDER)
+def test_a_fold_by_order_needs_the_order_in_the_rows(lost: str) -> None:
+    with pytest.raises(DeclarationError, match=rf"table t needs column {lost} \w+ for f = latest\(x\), and the function does not return it") as refused:
+        columns(latest("x"), output=OUTPUT | {name: kind for name, kind in ORDER.items() if name != lost})
+    assert "'_log_time', '_partition', '_offset'" in refused.value.hint
+
+    with pytest.raises(DeclarationError, match=rf"needs column {lost} .* and the function returns it as string"):
+        columns(latest("x"), output=OUTPUT | ORDER | {lost: parse_type("string")})
 
 
 @pytest.mark.parametrize("key", ["x", "l"])

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kappa.arrow import arrow_schema
+from kappa.pipeline import ORIGIN_COLUMNS
 from kappa.record import RecordReader, Rejected, Tombstone
 from kappa.topic import Topic
 
@@ -34,8 +35,6 @@ class Fate(IntEnum):
     REJECTED = 2
 
 
-# What a pipeline's function sees beside the event's columns.
-ORIGIN_COLUMNS = (("_topic", "string"), ("_partition", "int"), ("_offset", "bigint"), ("_timestamp", "timestamp"), ("_key", "string"))
 # What only the platform sees. The raw record is kept only where it is rejected.
 HIDDEN_COLUMNS = (("_log_time", "bigint"), ("_fate", "tinyint"), ("_reason", "string"), ("_detail", "string"), ("_raw_key", "binary"), ("_raw_value", "binary"))
 
@@ -60,14 +59,9 @@ class Seen:
         return Seen(self.decoded + more.decoded, self.tombstone + more.tombstone, self.rejected + more.rejected, more.log_time)
 
 
-def event_columns(topic: Topic) -> tuple[tuple[str, str], ...]:
-    """The columns that a function sees: the event's, then where the record stands."""
-    return (*((column.name, str(column.type)) for column in topic.columns), *ORIGIN_COLUMNS)
-
-
 def decoded_columns(topic: Topic) -> tuple[tuple[str, str], ...]:
-    """The columns of decoded records: those that a function sees, then what became of the record."""
-    return (*event_columns(topic), *HIDDEN_COLUMNS)
+    """The columns of decoded records: the event's, where the record stands, and what became of it."""
+    return (*((column.name, str(column.type)) for column in topic.columns), *ORIGIN_COLUMNS, *HIDDEN_COLUMNS)
 
 
 def decode_table(raw: pa.Table, topic: Topic, clock: Clock) -> pa.Table:

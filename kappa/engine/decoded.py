@@ -7,7 +7,7 @@ folded. Both answer the same questions with the same rows, each in its own form.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from kappa.arrow import arrow_schema
 from kappa.build import TableBirth
 from kappa.engine.commit import Rows
 from kappa.engine.contribution import latest_frame
-from kappa.engine.decode import Clock, Fate, Seen, decode_table, decode_to_files, decoded_columns, event_columns, seen_in
+from kappa.engine.decode import Clock, Fate, Seen, decode_table, decode_to_files, decoded_columns, seen_in
 from kappa.engine.fold import latest_table, spark_quote
 from kappa.shape import REJECTS_BIRTH
 from kappa.topic import Topic
@@ -38,6 +38,8 @@ _REJECT = {
 
 
 SeenOf = Mapping[str, Mapping[int, Seen]]
+# Names and Spark's types.
+Columns = Sequence[tuple[str, str]]
 
 
 class DecodedHere:
@@ -51,9 +53,8 @@ class DecodedHere:
         """What was seen, per topic and partition; a partition without records is not named."""
         return {name: seen_in(table) for name, table in self._tables.items()}
 
-    def accepted(self, topic: Topic) -> pa.Table:
-        """The valid records of a topic as a pipeline's function gets them."""
-        columns = event_columns(topic)
+    def accepted(self, topic: Topic, columns: Columns) -> pa.Table:
+        """The valid records of a topic, these columns of them."""
         table = self._tables.get(topic.name)
         return arrow_schema(columns).empty_table() if table is None else _with_fate(table, Fate.DECODED).select([name for name, _ in columns])
 
@@ -96,13 +97,12 @@ class DecodedAtSpark:
         """As DecodedHere."""
         return self._seen
 
-    def accepted(self, topic: Topic) -> DataFrame:
+    def accepted(self, topic: Topic, columns: Columns) -> DataFrame:
         """As DecodedHere."""
-        names = [name for name, _ in event_columns(topic)]
         frame = self._frames.get(topic.name)
         if frame is None:
-            return self._spark.createDataFrame(arrow_schema(event_columns(topic)).empty_table())
-        return frame.where(f"_fate = {int(Fate.DECODED)}").select(*(spark_quote(name) for name in names))
+            return self._spark.createDataFrame(arrow_schema(columns).empty_table())
+        return frame.where(f"_fate = {int(Fate.DECODED)}").select(*(spark_quote(name) for name, _ in columns))
 
     def latest(self, topic: Topic, table: TableBirth) -> Rows:
         """As DecodedHere."""

@@ -26,12 +26,12 @@ from kappa.engine.session import Profile, start_session
 from kappa.errors import DeclarationError
 from kappa.importer import open_sources
 from kappa.log.jars import Jars
-from kappa.pipeline import PLATFORM_COLUMNS, Pipeline
+from kappa.pipeline import ORIGIN_COLUMNS, Pipeline
 from kappa.project import line_in, load_module, pipelines_in, said
 from kappa.sources import Sources
-from kappa.table import Table
+from kappa.table import ORDER_COLUMNS, Table
 
-_PLATFORM_TYPES = dict(zip(PLATFORM_COLUMNS, ("string", "int", "bigint", "timestamp", "string"), strict=True))
+_PLATFORM_NAMES = frozenset(name for name, _ in (*ORIGIN_COLUMNS, *ORDER_COLUMNS))
 # Calls that run a job, or keep something: on a slice of the log their answer would be about that slice only.
 _LOOKING = (
     *("collect", "count", "first", "head", "take", "tail", "show", "isEmpty", "toPandas", "toArrow", "toLocalIterator", "toJSON", "foreach", "foreachPartition"),
@@ -137,9 +137,7 @@ class Watch:
 
 
 def _ddl(pipeline: Pipeline, parameter: str) -> Iterator[str]:
-    for column in pipeline.inputs[parameter].columns:
-        yield f"`{column.name}` {column.type}"
-    for name, kind in _PLATFORM_TYPES.items():
+    for name, kind in pipeline.columns_of(pipeline.inputs[parameter]):
         yield f"`{name}` {kind}"
 
 
@@ -195,7 +193,8 @@ def _checked(pipeline: Pipeline, returned: object) -> dict[str, DataFrame]:
 
 def _columns(table: Table, frame: DataFrame) -> Iterator[tuple[str, str]]:
     # A keyed table takes only what its keys and folds name; what else the rows hold may be of any type.
-    needed = None if table.appends else {*table.keys, *(fold.column for fold in table.fold.values())}
+    order = [name for name, _ in ORDER_COLUMNS] if table.by_order else []
+    needed = None if table.appends else {*table.keys, *(fold.column for fold in table.fold.values()), *order}
     seen: set[str] = set()
     for field in frame.schema.fields:
         if needed is not None and field.name not in needed:
@@ -206,7 +205,7 @@ def _columns(table: Table, frame: DataFrame) -> Iterator[tuple[str, str]]:
         seen.add(field.name.lower())
         if not _COLUMN_NAME.fullmatch(field.name):
             raise DeclarationError(f"{what}, which is no name of a stored column", hint="use letters, digits and underscores: .alias(...)")
-        if field.name.startswith("_") and field.name not in _PLATFORM_TYPES:
+        if field.name.startswith("_") and field.name not in _PLATFORM_NAMES:
             raise DeclarationError(what, hint="a leading underscore marks the platform's own columns: .alias(...) without it")
         kind = field.dataType.simpleString()
         try:

@@ -8,7 +8,7 @@ fit; delta-rs would wrap a plain sum silently. Pure. Read next: engine/contribut
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -16,11 +16,11 @@ from kappa.build import TableBirth
 from kappa.columns import Decimal, Scalar, Type, parse_type
 from kappa.engine.decode import Fate
 from kappa.merge import Merge
-from kappa.table import FoldKind
+from kappa.shape import order_column
+from kappa.table import ORDER_COLUMNS, FoldKind
 
 Quote = Callable[[str], str]
-# The order of a latest row (law 4): the broker's clock first, then what tells two records of one millisecond apart.
-_ORDER = ("_log_time", "_partition", "_offset")
+_ORDER = tuple(name for name, _ in ORDER_COLUMNS)
 # One digit less than both engines have: Spark takes digits behind the point away from a sum that might need 39.
 _WIDE_DIGITS = 37
 _WIDE = f"decimal({_WIDE_DIGITS},0)"
@@ -47,10 +47,15 @@ def merge_for(table: TableBirth, quote: Quote) -> Merge:
     match = " and ".join(f"(t.{quote(key)} is not distinct from s.{quote(key)})" for key in table.keys)
     if table.latest is not None:
         whole = {quote(name): f"s.{quote(name)}" for name, _ in table.columns}
-        return Merge(match, update=whole, insert=whole, update_when=_newer(quote))
+        return Merge(match, update=whole, insert=whole, update_when=_later([f"s.{quote(name)}" for name in _ORDER], [f"t.{quote(name)}" for name in _ORDER]))
     types = dict(table.columns)
     inserted = {quote(name): _first(table, name, kind, f"s.{quote(name)}") for name, kind in table.columns}
-    updated = {quote(name): _folded(FoldKind(how), types[name], f"t.{quote(name)}", f"s.{quote(name)}") for name, (how, _) in table.fold.items()}
+    updated: dict[str, str] = {}
+    for name, (how, _) in table.fold.items():
+        if FoldKind(how).by_order:
+            updated |= _picked(FoldKind(how), name, quote)
+        else:
+            updated[quote(name)] = _folded(FoldKind(how), types[name], f"t.{quote(name)}", f"s.{quote(name)}")
     return Merge(match, update=updated, insert=inserted)
 
 
@@ -58,7 +63,7 @@ def aggregates(table: TableBirth, given: Mapping[str, str]) -> tuple[str, ...]:
     """Spark's SQL that aggregates each folded column over the rows of one key; `given` are the rows' columns and types."""
     # In the table's order: that of `fold` is whatever the birth certificate's JSON has made of it.
     folded = ((name, kind, *table.fold[name]) for name, kind in table.columns if name in table.fold)
-    return tuple(f"{_aggregate(FoldKind(how), column, given, kind)} as {spark_quote(name)}" for name, kind, how, column in folded)
+    return tuple(aggregate for name, kind, how, column in folded for aggregate in _aggregates(name, kind, FoldKind(how), column, given))
 
 
 def latest_aggregate(table: TableBirth) -> str:
@@ -119,27 +124,41 @@ def _narrow(sum_: str, kind: str) -> str:
     return f"cast({sum_} as {kind})"
 
 
-def _newer(quote: Quote) -> str:
-    log_time, partition, offset = (quote(name) for name in _ORDER)
-    return f"s.{log_time} > t.{log_time} or (s.{log_time} = t.{log_time} and (s.{partition} > t.{partition} or (s.{partition} = t.{partition} and s.{offset} > t.{offset})))"
+def _later(one: Sequence[str], other: Sequence[str]) -> str:
+    """That one record's log time, partition and offset come after another's."""
+    (log_time, partition, offset), (log_time_2, partition_2, offset_2) = one, other
+    return f"{log_time} > {log_time_2} or ({log_time} = {log_time_2} and ({partition} > {partition_2} or ({partition} = {partition_2} and {offset} > {offset_2})))"
 
 
-def _aggregate(how: FoldKind, column: str | None, given: Mapping[str, str], stored: str) -> str:
+def _picked(how: FoldKind, name: str, quote: Quote) -> dict[str, str]:
+    """A value that the order decides about, and its own order with it. Of a null none is kept, and it never wins."""
+    columns = [quote(name), *(quote(order_column(name, of)) for of in _ORDER)]
+    held, contributed = ([f"{side}.{column}" for column in columns[1:]] for side in "ts")
+    wins = _later(contributed, held) if how is FoldKind.LATEST else _later(held, contributed)
+    return {column: f"case when {contributed[0]} is not null and ({held[0]} is null or {wins}) then s.{column} else t.{column} end" for column in columns}
+
+
+def _aggregates(name: str, stored: str, how: FoldKind, column: str | None, given: Mapping[str, str]) -> Iterator[str]:
+    own = spark_quote(name)
     if column is None:
-        return "count(1)"
+        yield f"count(1) as {own}"
+        return
     kind = parse_type(given[column])
     value = _one_spelling(spark_quote(column), kind)
     match how:
         case FoldKind.COUNT:
-            return f"count({value})"
+            yield f"count({value}) as {own}"
         case FoldKind.SUM:
-            return _sum(value, kind, stored)
-        case FoldKind.MIN:
-            return f"min({value})"
-        case FoldKind.MAX:
-            return f"max({value})"
+            yield f"{_sum(value, kind, stored)} as {own}"
+        case FoldKind.MIN | FoldKind.MAX:
+            yield f"{how}({value}) as {own}"
         case FoldKind.AND | FoldKind.OR:
-            return f"bool_{how}({value})"
+            yield f"bool_{how}({value}) as {own}"
+        case FoldKind.FIRST | FoldKind.LATEST:
+            # With the value last, so that of several rows of one record the choice does not hang on how they lie.
+            picked = f"{'max' if how is FoldKind.LATEST else 'min'}(struct({', '.join(_ORDER)}, {value} as value)) filter (where {value} is not null)"
+            yield f"{picked}.value as {own}"
+            yield from (f"{picked}.{of} as {spark_quote(order_column(name, of))}" for of in _ORDER)
 
 
 def _sum(value: str, kind: Type, stored: str) -> str:

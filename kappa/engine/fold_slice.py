@@ -154,11 +154,11 @@ class SliceFolder:
 
     def _contributed(self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession) -> Mapping[str, Rows]:
         if isinstance(decoded, DecodedAtSpark):
-            return self._function.contributions({name: decoded.accepted(topic) for name, topic in self._pipeline.inputs.items()})
+            return self._function.contributions({name: decoded.accepted(topic, self._pipeline.columns_of(topic)) for name, topic in self._pipeline.inputs.items()})
         if self._prepared is None:
             births = {table.name: table for table in self._birth.tables}
             self._prepared = Prepared(spark, self._pipeline, self._function, births, self._scratch)
-        return self._prepared.run({topic.name: decoded.accepted(topic) for topic in self._pipeline.inputs.values()})
+        return self._prepared.run({topic.name: decoded.accepted(topic, self._pipeline.columns_of(topic)) for topic in self._pipeline.inputs.values()})
 
     @contextmanager
     def _committing(self, writers: list[TableWriter], rows: Mapping[str, Rows], mark: Mark) -> Iterator[None]:

@@ -17,7 +17,6 @@ from pyspark.sql import DataFrame, SparkSession
 from kappa.arrow import arrow_schema
 from kappa.build import TableBirth
 from kappa.engine.contribution import Function
-from kappa.engine.decode import event_columns
 from kappa.engine.fold import contribution_columns, spark_quote
 from kappa.engine.leaf import Leaf
 from kappa.errors import Broken
@@ -36,7 +35,7 @@ class Prepared:
         self._pipeline = pipeline
         self._function = function
         self._columns = {table.name: contribution_columns(tables[table.name]) for table in pipeline.function_tables}
-        self._leaves = {topic.name: Leaf(folder / f"{topic.name}.parquet", event_columns(topic)) for topic in pipeline.inputs.values()}
+        self._leaves = {topic.name: Leaf(folder / f"{topic.name}.parquet", pipeline.columns_of(topic)) for topic in pipeline.inputs.values()}
         # Adaptive execution keeps the stages it has run; a session of its own, as it is the tables' writers' to have it.
         self._session = spark.newSession()
         self._session.conf.set("spark.sql.adaptive.enabled", "false")

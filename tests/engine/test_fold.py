@@ -6,7 +6,7 @@ import itertools
 import json
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from kappa import Table, Topic, and_, count, max_, min_, or_, pipeline, sum_
-from kappa.columns import parse_columns
+from kappa import Table, Topic, and_, count, first, latest, max_, min_, or_, pipeline, sum_
 from kappa.delta import FileLists, files
 from kappa.errors import Broken
 from kappa.frontier import Tally
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.jvm
 
-EVENT = "k string, g int, day date, n bigint, small smallint, x double, f float, d decimal(12,3), s string, at timestamp, b boolean"
+EVENT = "k string, g int, day date, n bigint, small smallint, x double, f float, d decimal(12,3), s string, at timestamp, b boolean, tags array<string>"
 EVENTS = Topic("events", event=EVENT, partitions=3)
 LATEST = Topic("things", kind="compacted", event="id int not null, v string, tags array<string>", partitions=3, key="id")
 FOLDED = {
@@ -52,6 +51,11 @@ FOLDED = {
     "day_min": min_("day"),
     "b_all": and_("b"),
     "b_any": or_("b"),
+    "s_first": first("s"),
+    "s_latest": latest("s"),
+    "x_latest": latest("x"),
+    "tags_latest": latest("tags"),
+    "n_first": first("n"),
 }
 
 
@@ -72,14 +76,12 @@ def everything(events: DataFrame) -> dict[str, DataFrame]:
     }
 
 
-OUTPUTS = {"totals": EVENT, "days": EVENT, "all": "k string, n bigint, x double, topic string, p int, o bigint, key string"}
-
-
 @pytest.fixture(scope="module")
-def local(spark: SparkSession) -> LocalPipeline:
-    from kappa.engine.rehearsal import LocalPipeline
+def local(spark: SparkSession) -> Iterator[LocalPipeline]:
+    from kappa.engine.rehearsal import local_pipeline
 
-    return LocalPipeline(everything, spark, {name: {column.name: column.type for column in parse_columns(ddl)} for name, ddl in OUTPUTS.items()})
+    with local_pipeline(everything) as made:
+        yield made
 
 
 @pytest.fixture
@@ -146,6 +148,7 @@ def random_event(draw: random.Random) -> dict[str, Any]:
         "s": draw.choice(["x", "z", "ß", "\U0001f600", "Z"]),
         "at": draw.choice(["2024-01-01T00:00:00.000001Z", "0001-01-01T00:00:00Z", 253402300799999]),
         "b": draw.choice([True, True, True, False]),
+        "tags": draw.choice([[], ["a"], ["b", None]]),
     }
     return {name: value for name, value in fields.items() if draw.random() > 0.2}
 
@@ -173,7 +176,7 @@ def expected(log: MemoryLog) -> dict[str, list[dict[str, Any]]]:
             thing = found.key if isinstance(found, Tombstone) else found[0]
             newest[thing] = max(newest.get(thing, ((-1, -1, -1), None)), ((clock, partition, offset), None if isinstance(found, Tombstone) else found), key=lambda each: each[0])
             continue
-        row = dict(zip(names[topic], found, strict=True))
+        row = dict(zip(names[topic], found, strict=True), order=(clock, partition, offset))
         groups[row["k"], row["g"]].append(row)
         if row["n"] is not None:
             days[row["day"]] += 1
@@ -184,6 +187,9 @@ def expected(log: MemoryLog) -> dict[str, list[dict[str, Any]]]:
 
     def summed(values: list[Any]) -> Any:
         return sum(values[1:], values[0]) if values else None
+
+    def by_order(rows: Sequence[dict[str, Any]], name: str, place: int) -> Any:
+        return next(iter([row[name] for row in sorted(rows, key=lambda row: row["order"]) if row[name] is not None][place:]), None)
 
     totals = [
         (
@@ -201,6 +207,11 @@ def expected(log: MemoryLog) -> dict[str, list[dict[str, Any]]]:
             min(measures(rows, "day"), default=None),
             all(measures(rows, "b")) if measures(rows, "b") else None,
             any(measures(rows, "b")) if measures(rows, "b") else None,
+            by_order(rows, "s", 0),
+            by_order(rows, "s", -1),
+            by_order(rows, "x", -1),
+            by_order(rows, "tags", -1),
+            by_order(rows, "n", 0),
         )
         for key, rows in groups.items()
     ]

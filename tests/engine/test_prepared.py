@@ -11,8 +11,8 @@ import pytest
 from kappa import Pipeline, Table, Topic, count, pipeline
 from kappa.arrow import arrow_schema
 from kappa.columns import parse_columns
-from kappa.engine.decode import event_columns
 from kappa.errors import Broken
+from kappa.pipeline import ORIGIN_COLUMNS
 from kappa.shape import table_births
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def prepared(spark: SparkSession, made: Pipeline, folder: Path) -> Prepared:
 
 def rows(*events: tuple[str | None, int | None]) -> dict[str, pa.Table]:
     plain = [{"k": k, "n": n} for k, n in events]
-    return {"events": pa.Table.from_pylist(plain, schema=arrow_schema(event_columns(EVENTS)))}
+    return {"events": pa.Table.from_pylist(plain, schema=arrow_schema([("k", "string"), ("n", "int"), *ORIGIN_COLUMNS]))}
 
 
 def plain(table: pa.Table) -> list[tuple[Any, ...]]:
