@@ -16,7 +16,7 @@ from testbed import Testbed, platform
 
 from kappa.journal import Held, Journal
 from kappa.offsets import Offsets
-from replay.rollout import Phase, Rollout
+from replay.rollout import Phase, Rollout, State
 from serving.catalog import pin
 from serving.query import connect
 
@@ -223,51 +223,59 @@ def test_a_live_job_that_is_killed_while_it_is_held_stops_no_promote(bed: Testbe
     assert_served(bed, version=version_served(bed))
 
 
-def kill_when_replaying(bed: Testbed) -> None:
-    bed.wait(lambda: bed.state().active("shop") is not None and bool(bed.pids("kappa.engine.job", last(bed).build)), "the candidate's job")
-    os.kill(bed.supervisor_pid, signal.SIGKILL)
-
-
-def kill_when_verifying(bed: Testbed) -> None:
-    pid = bed.supervisor_pid
-    bed.wait(lambda: bed.state().active("shop") is not None and last(bed).phase is Phase.VERIFYING, "the verification")
-    os.kill(pid, signal.SIGKILL)
-
-
 def see_all_gone(bed: Testbed) -> None:
     """What a killed supervisor started ends with it."""
     started = ("replay.supervisor", "kappa.engine.job", "kafka.Kafka", "java")
     bed.wait(lambda: not any(bed.pids(word) for word in started), "the end of all it started", 30)
 
 
-@pytest.mark.parametrize(
-    "phase",
-    ["replaying", "verifying", "journal.before_served", *(pytest.param(point, marks=pytest.mark.sweep) for point in FAILPOINTS["promote"] if point != "journal.before_served")],
-)
-def test_a_supervisor_that_is_killed_in_any_phase_is_gone_on_from_by_the_next(bed: Testbed, phase: str) -> None:
-    before = bed.state()
-    if phase in FAILPOINTS["promote"]:
-        bed.must("down")
-        bed.must("up", "-d", KAPPA_FAIL=f"{phase}:kill")
-    deploying = bed.start("replay", "shop", "--yes")
-    match phase:
-        case "replaying":
-            kill_when_replaying(bed)
-        case "verifying":
-            kill_when_verifying(bed)
-        case _:
-            bed.wait(lambda: not bed.pids("replay.supervisor"), "the failpoint")
-    see_all_gone(bed)
-    deploying.kill()
-    deploying.communicate()
-
+def assert_gone_on_from(bed: Testbed, before: State) -> None:
+    """The next supervisor brings the rollout to its end, and the tables are right."""
     bed.must("up", "-d")
     bed.wait(lambda: not bed.state().active_rollouts, "the end of the rollout")
-
     after = bed.state()
     assert (last(bed).phase, after.generation) == (Phase.SERVED, before.generation + 1)
     produce(bed)
     assert_served(bed, version=version_served(bed))
+
+
+def test_a_supervisor_that_is_killed_in_each_phase_of_a_rollout_is_gone_on_from_by_the_next(bed: Testbed) -> None:
+    before = bed.state()
+    deploying = bed.start("replay", "shop", "--yes")
+    bed.wait(lambda: bed.state().active("shop") is not None and bool(bed.pids("kappa.engine.job", last(bed).build)), "the candidate's job")
+    os.kill(bed.supervisor_pid, signal.SIGKILL)
+    see_all_gone(bed)
+    # Who asked goes too: what was asked for is in the journal.
+    deploying.kill()
+    deploying.communicate()
+
+    bed.must("up", "-d")
+    pid = bed.supervisor_pid
+    bed.wait(lambda: last(bed).phase is Phase.VERIFYING, "the verification")
+    os.kill(pid, signal.SIGKILL)
+    see_all_gone(bed)
+
+    bed.must("up", "-d", KAPPA_FAIL="journal.before_served:kill")
+    bed.wait(lambda: not bed.pids("replay.supervisor"), "the failpoint")
+    see_all_gone(bed)
+    assert bed.state().generation == before.generation
+
+    assert_gone_on_from(bed, before)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("point", FAILPOINTS["promote"])
+def test_a_supervisor_that_is_killed_at_an_effect_of_a_promote_is_gone_on_from_by_the_next(bed: Testbed, point: str) -> None:
+    before = bed.state()
+    bed.must("down")
+    bed.must("up", "-d", KAPPA_FAIL=f"{point}:kill")
+    deploying = bed.start("replay", "shop", "--yes")
+    bed.wait(lambda: not bed.pids("replay.supervisor"), "the failpoint")
+    see_all_gone(bed)
+    deploying.kill()
+    deploying.communicate()
+
+    assert_gone_on_from(bed, before)
 
 
 @pytest.mark.sweep
