@@ -24,11 +24,17 @@ from kappa.pipeline import Pipeline
 from kappa.settings import Settings
 from kappa.store import Store
 
-# Table -> column -> type, in the function's order.
-Outputs = Mapping[str, Mapping[str, Type]]
 _FORMAT = 1
 # Six seconds on a quiet machine; a function that takes longer than this on no rows does not end.
 _PATIENCE_SECONDS = 240.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What a function returns: table -> column -> type, in its order; and what in it gives another value each time, by Spark's names."""
+
+    tables: Mapping[str, Mapping[str, Type]]
+    changing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +54,7 @@ def learn_outputs(settings: Settings, store: Store, folder: Path, wanted: Mappin
     """
     found: dict[str, Outputs] = {}
     for name, described in wanted.items():
-        kept = {} if not described.pipeline.function_tables else _kept(store, described.version)
+        kept = Outputs({}) if not described.pipeline.function_tables else _kept(store, described.version)
         if kept is not None:
             found[name] = kept
     missing = {name: described for name, described in wanted.items() if name not in found}
@@ -58,14 +64,14 @@ def learn_outputs(settings: Settings, store: Store, folder: Path, wanted: Mappin
             answer = answers[name]
             if "message" in answer:
                 raise DeclarationError(answer["message"], hint=answer["hint"])
-            store.put_json(_cache(described.version), {"format": _FORMAT, "tables": answer["tables"]})
-            found[name] = _typed(answer["tables"])
+            store.put_json(_cache(described.version), {"format": _FORMAT, **answer})
+            found[name] = _typed(answer)
     return found
 
 
 def _kept(store: Store, version: str) -> Outputs | None:
     document = store.get_json(_cache(version))
-    return _typed(document["tables"]) if document is not None and document.get("format") == _FORMAT else None
+    return _typed(document) if document is not None and document.get("format") == _FORMAT else None
 
 
 def _ask(settings: Settings, folder: Path, missing: Mapping[str, Described]) -> Any:
@@ -95,8 +101,10 @@ def _ask(settings: Settings, folder: Path, missing: Mapping[str, Described]) -> 
         return json.loads(answer.read_text(encoding="utf-8"))
 
 
-def _typed(tables: Mapping[str, list[tuple[str, str]]]) -> Outputs:
-    return {table: {column: parse_type(kind) for column, kind in columns} for table, columns in tables.items()}
+def _typed(answer: Mapping[str, Any]) -> Outputs:
+    tables = {table: {column: parse_type(kind) for column, kind in columns} for table, columns in answer["tables"].items()}
+    # What was kept before there was more to say had nothing of it.
+    return Outputs(tables, tuple(answer.get("changing", ())))
 
 
 def _cache(version: str) -> str:

@@ -1,9 +1,8 @@
 """The determinism lint: what may give other rows in a replay than it gave live, named with file and line. Pure and static.
 
-A pipeline's rows must follow from its records alone. What Spark itself calls non-deterministic is refused when a function
-is described (kappa/engine/rowlocal.py), and nothing lets it through. This looks at what Spark cannot see: bodies of UDFs,
-helpers, what modules compute when they are imported. Whatever the function reaches is looked at (kappa/reach.py), SQL in
-strings too. It is a lint: it knows names, and does not follow values. Views and checks are left alone: they are asked anew each time, and
+A pipeline's rows must follow from its records alone. Whatever the function reaches is looked at (kappa/reach.py): bodies of
+UDFs, helpers, what modules compute when they are imported, SQL in strings too. What is not found so, and Spark finds in the
+plan of the function (kappa/engine/rowlocal.py), is named with the function's line. It is a lint: it knows names, and does not follow values. Views and checks are left alone: they are asked anew each time, and
 no row of a table follows from them.
 """
 
@@ -12,7 +11,7 @@ from __future__ import annotations
 import ast
 import builtins
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from kappa.reach import reached
@@ -72,6 +71,8 @@ _UNLESS_GIVEN = {
     f"{_SPARK}.unix_timestamp": 1,
     f"{_SPARK}.builtin.unix_timestamp": 1,
 }
+# Where the name of Spark's expression is not the function's.
+_SPARK_CLASSES = {"curdate": "currentdate", "random": "rand", "sessionuser": "currentuser", "user": "currentuser", "unixtimestamp": "currenttimestamp"}
 _BUILTINS: Mapping[str, _Kind] = {"open": _FILES, "input": _FILES, "hash": _PLACE, "id": _PLACE}
 # Of whatever value: only files have them.
 _METHODS: Mapping[str, _Kind] = {"read_text": _FILES, "read_bytes": _FILES}
@@ -94,6 +95,20 @@ def doubtful(module: str, attribute: str, find: Find) -> tuple[Finding, ...]:
                 path = scanned.source.path
                 found.setdefault((path, line, what), Finding(f"{path}:{line} uses {what.removeprefix('builtins.')}, which {kind.why}", kind.hint, f"{path}:{line}"))
     return tuple(found[place] for place in sorted(found))
+
+
+def overlooked(changing: Iterable[str], found: Iterable[Finding], line: str) -> Iterator[Finding]:
+    """What Spark finds in a function's plan that gives another value each time, and the look at its code has not found. `line` is the function's."""
+    said = {_as_spark(word) for each in found for word in re.findall(r"\w+", each.message)}
+    for kind in changing:
+        if kind.lower() not in said:
+            yield Finding(f"{line} uses Spark's {kind}, which gives another value each time", _FROM_RECORD, line)
+
+
+def _as_spark(function: str) -> str:
+    """Spark's name for the expression that a function makes, in lower case."""
+    plain = function.lower().replace("_", "")
+    return _SPARK_CLASSES.get(plain, plain)
 
 
 def _in_statement(scanned: Module, statement: Statement, find: Find) -> Iterator[tuple[int, str, _Kind]]:

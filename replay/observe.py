@@ -9,6 +9,7 @@ import functools
 import shutil
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kappa.artifact import read_snapshot, snapshot_files
@@ -26,7 +27,7 @@ from kappa.settings import Settings
 from kappa.shape import table_births
 from kappa.store import Store
 from replay.cost import last_replays
-from replay.determinism import doubtful
+from replay.determinism import doubtful, overlooked
 from replay.libraries import installed_libraries
 from replay.observed import Declared, DiskFacts, LogFacts, Observed
 from replay.rollout import State, fold
@@ -80,13 +81,17 @@ def _declared(settings: Settings, store: Store, only: str | None) -> tuple[froze
             module=places[name].module,
             version=prints[name].version,
             parts=prints[name].parts,
-            tables=table_births(pipeline, outputs[name]),
+            tables=table_births(pipeline, outputs[name].tables),
             files=snapshot_files(places[name].module, find),
-            doubtful=doubts[name],
+            doubtful=(*doubts[name], *overlooked(outputs[name].changing, doubts[name], _line(pipeline, project.sources.folder))),
         )
         for name, pipeline in wanted.items()
     }
     return frozenset(project.pipelines), declared
+
+
+def _line(pipeline: Pipeline, folder: Path) -> str:
+    return f"{Path(pipeline.source.file).relative_to(folder)}:{pipeline.source.line}"
 
 
 def _log_facts(settings: Settings, store: Store, log: Log, wanted: Mapping[str, Pipeline]) -> LogFacts:

@@ -12,6 +12,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -21,7 +22,7 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
 from kappa.columns import parse_type
-from kappa.engine.rowlocal import TELLING_CALLS, not_row_local
+from kappa.engine.rowlocal import TELLING_CALLS, changing, not_row_local
 from kappa.engine.session import Profile, start_session
 from kappa.errors import DeclarationError
 from kappa.importer import open_sources
@@ -56,26 +57,36 @@ def main(scratch: Path) -> None:
     answers: dict[str, Any] = {}
     for name, pipeline in pipelines.items():
         try:
-            answers[name] = {"tables": describe(spark, pipeline, watch)}
+            answers[name] = asdict(describe(spark, pipeline, watch))
         except DeclarationError as refused:
             answers[name] = {"message": refused.message, "hint": refused.hint}
     spark.stop()
     (scratch / "answer.json").write_text(json.dumps(answers), encoding="utf-8")
 
 
-def describe(spark: SparkSession, pipeline: Pipeline, watch: Watch) -> dict[str, list[tuple[str, str]]]:
-    """The columns that a pipeline's function returns for each of its tables. Raises DeclarationError, with the line."""
+@dataclass(frozen=True, slots=True)
+class Description:
+    """The columns, with Spark's types, that a pipeline's function returns for each of its tables; and what in it gives another value each time."""
+
+    tables: Mapping[str, list[tuple[str, str]]]
+    changing: tuple[str, ...]
+
+
+def describe(spark: SparkSession, pipeline: Pipeline, watch: Watch) -> Description:
+    """What a pipeline's function returns. Raises DeclarationError, with the line."""
     frames = {parameter: spark.createDataFrame([], ", ".join(_ddl(pipeline, parameter))) for parameter in pipeline.inputs}
     inputs = {_leaves(frame)[0] for frame in frames.values()}
     with watch:
         returned = _called(pipeline, frames, watch.folder)
     rows = _checked(pipeline, returned)
+    plans = {table: _plan(frame) for table, frame in rows.items()}
     for table, frame in rows.items():
-        refused = not_row_local(_plan(frame), [leaf is not None and leaf in inputs for leaf in _leaves(frame)])
+        refused = not_row_local(plans[table], [leaf is not None and leaf in inputs for leaf in _leaves(frame)])
         if refused is not None:
             where = next((watch.sites[call] for call in (*refused.calls, "sql") if call in watch.sites), str(pipeline.source))
             raise DeclarationError(f"{where}: the function of pipeline {pipeline.name} {refused.what} (in the rows of table {table})", hint=refused.hint)
-    return {table.name: list(_columns(table, rows[table.name])) for table in pipeline.function_tables}
+    tables = {table.name: list(_columns(table, rows[table.name])) for table in pipeline.function_tables}
+    return Description(tables, tuple(sorted({kind for plan in plans.values() for kind in changing(plan)})))
 
 
 class Watch:

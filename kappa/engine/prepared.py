@@ -3,10 +3,12 @@
 Calling the function, analysing and planning cost Spark some 200 ms, running the plan some 30: and freshness is counted in
 them. That the same plan gives other rows each time rests on its leaves (engine/leaf.py) and on having nothing between them
 and the result that Spark keeps from one run to the next: no exchange, no cache. A function that is row by row needs none.
+One that reads a clock or throws dice, and was let through, is planned anew for each slice: Spark does that part when it plans.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from kappa.build import TableBirth
 from kappa.engine.contribution import Function
 from kappa.engine.fold import contribution_columns, spark_quote
 from kappa.engine.leaf import Leaf
+from kappa.engine.rowlocal import changing
 from kappa.errors import Broken
 from kappa.pipeline import Pipeline
 
@@ -40,11 +43,12 @@ class Prepared:
         self._session = spark.newSession()
         self._session.conf.set("spark.sql.adaptive.enabled", "false")
         self._plan = self._planned()
+        self._changes = bool(changing(json.loads(self._plan._jdf.queryExecution().analyzed().toJSON())))  # noqa: SLF001  # as in describe.py
 
     def run(self, rows: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
         """What the valid records of a slice, per topic, contribute to each table."""
         fits = [leaf.put(rows.get(name)) for name, leaf in self._leaves.items()]
-        if not all(fits):
+        if self._changes or not all(fits):
             self._plan = self._planned()
         together: pa.Table = self._plan.toArrow()
         return {name: _unpacked(together, place, arrow_schema(columns)) for place, (name, columns) in enumerate(self._columns.items())}

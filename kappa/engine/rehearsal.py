@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -141,5 +140,5 @@ def local_pipeline(pipeline: Pipeline) -> Iterator[LocalPipeline]:
             spark = start_session(profile=Profile.TAIL, name=f"rehearsal of {pipeline.name}", memory="1g", jars=ensure_jars(find_java()), local_dir=folder)
             ending.callback(spark.stop)
         # The pipeline's file lies in its project's `pipelines`, or beside a test.
-        found: dict[str, Any] = describe(spark, pipeline, Watch(Path(pipeline.source.file).parent))
-        yield LocalPipeline(pipeline, spark, {name: {column: parse_type(kind) for column, kind in columns} for name, columns in found.items()})
+        found = describe(spark, pipeline, Watch(Path(pipeline.source.file).parent))
+        yield LocalPipeline(pipeline, spark, {name: {column: parse_type(kind) for column, kind in columns} for name, columns in found.tables.items()})

@@ -85,12 +85,15 @@ def not_row_local(plan: list[Any], given: Sequence[bool]) -> NotRowLocal | None:
     return None
 
 
+def changing(plan: list[Any]) -> tuple[str, ...]:
+    """The expressions in an analysed plan that give another value each time they are computed, by Spark's names for them."""
+    return tuple(sorted({_class(node) for top in plan for node in (top, *_nested(top)) if _class(node) in _CHANGING or node.get("udfDeterministic") is False}))
+
+
 def _in_expression(node: Any) -> NotRowLocal | None:
     kind = _class(node)
     if kind.endswith("Subquery") or kind in {"Exists", "ListQuery"}:
         return _ASKED
-    if kind in _CHANGING or (kind == "PythonUDF" and node.get("udfDeterministic") is False):
-        return NotRowLocal(f"uses {kind}, which gives another value each time", "take it from the record: _timestamp, _partition and _offset stand beside the event's columns")
     if kind == "WindowExpression":
         return _WINDOWED
     return None

@@ -65,6 +65,18 @@ def test_each_run_sees_the_rows_that_are_put_then(spark: SparkSession, tmp_path:
     assert plain(plan.run({})["all"]) == []
 
 
+def test_what_gives_another_value_each_time_gives_another_for_each_slice(spark: SparkSession, tmp_path: Path) -> None:
+    def function(events: DataFrame) -> dict[str, DataFrame]:
+        from pyspark.sql import functions as F
+
+        return {"totals": events.select("k", "n"), "all": events.select(F.uuid().alias("k"), F.date_diff(F.current_date(), F.to_date(F.lit("1970-01-01"))).alias("n"))}
+
+    plan = prepared(spark, declared(function), tmp_path)
+
+    first, second = (plan.run(rows(("a", 1)))["all"].to_pylist() for _ in range(2))
+    assert first[0]["k"] != second[0]["k"]
+
+
 def test_a_slice_that_is_much_larger_than_those_before_is_read_whole_and_so_are_small_ones_after_it(spark: SparkSession, tmp_path: Path) -> None:
     def function(events: DataFrame) -> dict[str, DataFrame]:
         return {"totals": events.select("k", "n"), "all": events.select("k", "n")}

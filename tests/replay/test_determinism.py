@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kappa.sources import Find, SourceFile
-from replay.determinism import doubtful
+from replay.determinism import doubtful, overlooked
 from replay.finding import Finding
 
 
@@ -99,6 +99,29 @@ def test_what_may_differ_is_named(head: str, use: str, what: str) -> None:
 )
 def test_what_gives_the_same_again_is_not(head: str, use: str) -> None:
     assert lint(f"{head}\ndef p(x):\n    return {use}") == ()
+
+
+@pytest.mark.parametrize(
+    ("head", "use", "kind"),
+    [
+        ("from pyspark.sql import functions as F", "x.withColumn('t', F.current_timestamp())", "CurrentTimestamp"),
+        ("from pyspark.sql import functions as F", "x.withColumn('t', F.now())", "Now"),
+        ("from pyspark.sql.functions import rand", "x.where(rand() < 0.1)", "Rand"),
+        ("", "x.where('random() < 0.5')", "Rand"),
+        ("import pyspark.sql.functions as F", "x.withColumn('i', F.monotonically_increasing_id())", "MonotonicallyIncreasingID"),
+        ("from pyspark.sql import functions as F", "x.withColumn('t', F.curdate())", "CurrentDate"),
+        ("", "x.selectExpr('uuid()')", "Uuid"),
+    ],
+)
+def test_what_spark_finds_is_told_once(head: str, use: str, kind: str) -> None:
+    found = lint(f"{head}\ndef p(x):\n    return {use}")
+
+    assert len(found) == 1
+    assert list(overlooked([kind], found, "pipelines/p.py:2")) == []
+    # What the look at the code has not found, or found another of, is told with the line of the function.
+    (told,) = overlooked([kind, "SparkPartitionID"], found, "pipelines/p.py:2")
+    assert (told.name, told.refuses) == ("pipelines/p.py:2", True)
+    assert told.message.startswith("pipelines/p.py:2 uses Spark's SparkPartitionID")
 
 
 def test_a_parameter_named_like_a_module_is_the_parameter() -> None:
