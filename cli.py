@@ -391,7 +391,7 @@ def diff(
 @app.command()
 def logs(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="supervisor, broker, a build, or a pipeline")] = "supervisor",
+    name: Annotated[str, typer.Argument(help="supervisor, broker, verification, a build, or a pipeline")] = "supervisor",
     follow: Annotated[bool, typer.Option("-f", "--follow", help="go on with what is written")] = False,
     lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="how many of the last lines")] = 40,
 ) -> None:

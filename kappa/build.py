@@ -6,6 +6,7 @@ needs the user's code or Spark to know what tables it has.
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -85,6 +86,12 @@ class Birth:
     def origin_offsets(self) -> Offsets:
         """Where the first slice begins."""
         return Offsets.parse(self.origin)
+
+    @property
+    def code_sha256(self) -> str:
+        """One hash of the names and hashes of all its sources: equal code is equal text."""
+        listed = "".join(f"{digest}  {name}\n" for name, digest in sorted(self.sources.items()))
+        return hashlib.sha256(listed.encode()).hexdigest()
 
     def table(self, name: str) -> TableBirth:
         """The table of that name; KeyError where the build has none."""

@@ -198,7 +198,10 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The proof in a promote's record. `live_offsets` is None for the first build of a pipeline, which had nothing to hold."""
+    """The proof in a promote's record. `live_offsets` is None for the first build of a pipeline, which had nothing to hold.
+
+    `code` and `live_code` are the hashes of both builds' sources (`Birth.code_sha256`): what the diff of the code was between.
+    """
 
     pipeline: str
     build: str
@@ -212,6 +215,8 @@ class Receipt:
     differences: tuple[Difference, ...] = ()
     counts: tuple[Count, ...] = ()
     incomparable_topics: tuple[str, ...] = ()
+    code: str = ""
+    live_code: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +231,8 @@ class Switched:
 class Served:
     """The whole serving map of a new generation: pipeline -> build that answers for its tables. Ends the holds.
 
-    `others` are the rollouts that were promoted together with the first, each with its receipt.
+    `others` are the rollouts that were promoted together with the first, each with its receipt; `previous_generation` is
+    the one that readers saw until then (None: nothing was served).
     """
 
     rollout: int
@@ -234,6 +240,7 @@ class Served:
     serving: Mapping[str, str]
     receipt: Receipt
     others: tuple[Switched, ...] = ()
+    previous_generation: int | None = None
     kind: Literal["served"] = "served"
 
     @property

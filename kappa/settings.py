@@ -58,7 +58,14 @@ class RolloutSettings(_Section):
     hold_seconds: float = Field(default=10.0, gt=0, description="how long the live job keeps its frontier still for a promote")
     hold_attempts: int = Field(default=3, ge=1, description="how often a promote tries to get there")
     lease_seconds: float = Field(default=60.0, gt=0, description="how long a reader's pinned versions are kept if it does not renew")
-    soak_seconds: float = Field(default=3600.0, ge=0, description="how long the build that served before is kept consuming after a promote, so that it can be undone")
+    soak: str = Field(
+        default="1h", description="how long the build that served before is kept consuming after a promote, so that it can be undone: 90s, 30m, 1h, 2d", pattern=r"^\d+[smhd]$"
+    )
+
+    @property
+    def soak_seconds(self) -> float:
+        """The soak, in seconds."""
+        return float(self.soak[:-1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[self.soak[-1]]
 
 
 class HistorySettings(_Section):

@@ -17,7 +17,7 @@ from kappa.engine.legs import has_tail
 from kappa.errors import Broken, Conflict, KappaError, UsageError
 from kappa.failpoint import failpoint
 from kappa.frontier import Frontiers
-from kappa.journal import CaughtUp, Event, Failed, Held, Journal, Retired, Served
+from kappa.journal import CaughtUp, Event, Failed, Held, Journal, Retired, Served, Verified
 from kappa.lease import ensure_released, ensure_renewed
 from kappa.offsets import Offsets
 from kappa.settings import RolloutSettings
@@ -124,16 +124,19 @@ class Controller:
 
     def _look(self, rollout: Rollout) -> Sight:
         live_build = self.state.serving.get(rollout.pipeline)
-        birth = read_birth(self._store, rollout.build)
+        birth, live = read_birth(self._store, rollout.build), read_birth(self._store, live_build) if live_build else None
         seen = Sight(
             state=self.state,
             rollout=rollout,
             candidate=Frontiers(self._store, rollout.build).newest(),
             live=Frontiers(self._store, live_build).newest() if live_build else None,
-            comparable=comparable_topics(birth, read_birth(self._store, live_build)) if live_build else frozenset(),
+            comparable=comparable_topics(birth, live) if live else frozenset(),
             tails=rollout.phase is Phase.REPLAYING and has_tail(self._store, rollout.build),
             alignment=None if rollout.switch else self._alignment(rollout),
             live_runs=live_build is not None and self._processes.job_runs(live_build),
+            live_stopped=None if live_build is None else self._processes.job_stopped(live_build),
+            code=birth.code_sha256,
+            live_code=None if live is None else live.code_sha256,
             stopped=self._processes.job_stopped(rollout.build),
             deaths=self._processes.job_deaths(rollout.build),
         )
@@ -179,7 +182,8 @@ class Controller:
             case StartVerification():
                 why_not = self._processes.ensure_verifying(rollout.number)
                 if why_not is not None:
-                    self._append(Failed(rollout.number, why_not, f"see kappa logs {rollout.build}"))
+                    live = self.state.serving.get(rollout.pipeline)
+                    self._append(Verified(rollout.number, "inconclusive", rollout.caught_up or Offsets(), reason=f"{why_not}; see kappa logs verification", live_build=live))
             case AlignAgain(build):
                 self._processes.ensure_aligned_again(build)
             case Acknowledge(build, hold):
@@ -231,6 +235,14 @@ def next_step(sight: Sight, rules: RolloutSettings) -> Step:
         return Append(Failed(rollout.number, f"the job of build {rollout.build} stopped: {sight.stopped.message}", sight.stopped.hint))
     if sight.deaths >= _MOST_DEATHS:
         return Append(Failed(rollout.number, f"the job of build {rollout.build} died {sight.deaths} times in a row", f"see kappa logs {rollout.build}"))
+    if sight.never_aligned is not None:
+        return Append(
+            Failed(
+                rollout.number,
+                f"build {rollout.build} cannot be compared with build {sight.live_build} at equal offsets: it is past where that one stopped: {sight.never_aligned.message}",
+                f"kappa retry {rollout.pipeline} makes a build of the same code that is brought to exactly there",
+            )
+        )
     match rollout.phase:
         case Phase.REPLAYING if sight.aligns and sight.alignment is not None:
             return Append(CaughtUp(rollout.number, sight.alignment.candidate.offsets, sight.alignment.number))

@@ -6,10 +6,12 @@ A changed library is told and changes no version by itself (law 14): whether it 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from importlib import metadata
 
 
-def installed_libraries() -> dict[str, str]:
+@cache
+def installed_libraries() -> Mapping[str, str]:
     """The version of every package of this environment, as births record them."""
     found = ((each.metadata["Name"], each.version) for each in metadata.distributions())
     return {name: version for name, version in sorted(found) if name}

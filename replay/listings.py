@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from replay.status import BuildStatus, Status
     from replay.supervisor import Running
 
+_SHOWN_LIBRARIES = 3
+
 
 def status_listing(status: Status, now: datetime) -> Listing:
     """A row per wanted build."""
-    machines = ("offsets", "kept_until", "waits_for", "rate", "eta_seconds", "trouble", "checks")
+    machines = ("phase", "total", "offsets", "kept_until", "waits_for", "rate", "eta_seconds", "trouble", "verdict", "checks", "libraries")
     columns = ("pipeline", "role", "build", "version", "state", "folded", "behind", "age_seconds", "rejected", *machines, "note")
     return Listing(columns, tuple(_build_row(build, now) for build in status.builds), wide=frozenset(machines))
 
@@ -75,7 +77,7 @@ def gc_listing(found: tuple[Find, ...], *, done: bool) -> Listing:
 
 
 def _build_row(build: BuildStatus, now: datetime) -> tuple[Any, ...]:
-    age = build.age_seconds(now)
+    age, verified = build.age_seconds(now), None if build.rollout is None else build.rollout.verified
     return (
         build.pipeline,
         build.role,
@@ -86,13 +88,17 @@ def _build_row(build: BuildStatus, now: datetime) -> tuple[Any, ...]:
         build.lag,
         None if age is None else round(age, 1),
         build.rejected,
+        None if build.rollout is None else str(build.rollout.phase),
+        None if build.lag is None else build.folded + build.lag,
         build.offsets.plain(),
         build.kept_until,
         build.waits_for,
         build.rate,
         None if build.eta_seconds is None else round(build.eta_seconds, 1),
         build.trouble,
-        [] if build.rollout is None or build.rollout.verified is None else [{**asdict(check), "passed": check.passed} for check in build.rollout.verified.checks],
+        None if verified is None else verified.verdict,
+        [] if verified is None else [{**asdict(check), "passed": check.passed} for check in verified.checks],
+        build.libraries,
         _note(build),
     )
 
@@ -106,6 +112,9 @@ def _note(build: BuildStatus) -> str:
         said.append(f"{build.rate:,.0f}/s, {build.eta_seconds:,.0f} s left")
     if build.kept_until is not None and build.rollout is None:
         said.append(f"kept until {build.kept_until.isoformat(timespec='seconds').replace('+00:00', 'Z')}")
+    if build.libraries:
+        more = f" and {len(build.libraries) - _SHOWN_LIBRARIES} more" if len(build.libraries) > _SHOWN_LIBRARIES else ""
+        said.append(f"born with other libraries: {', '.join(build.libraries[:_SHOWN_LIBRARIES])}{more}")
     return "; ".join(each for each in said if each)
 
 

@@ -21,6 +21,8 @@ from replay.rollout import Phase, Rollout
 _PLAIN_SECONDS = 10.0
 # How far the live build is behind is asked of the broker, so not at every look.
 _LOG_END_SECONDS = 2.0
+# What to do where a candidate has not passed.
+_AFTER = {"failed": "mend the pipeline or its check and deploy again", "inconclusive": "see to what kept it from being told, and try the same code again: kappa retry {pipeline}"}
 
 
 def tell(
@@ -86,7 +88,7 @@ def ensure_served(rollout: Rollout) -> None:
         case Phase.FAILED if rollout.verified is not None and rollout.verified.verdict != "passed":
             raise VerificationFailed(
                 f"build {rollout.build} of pipeline {rollout.pipeline} was not promoted: {rollout.reason}",
-                hint=rollout.hint or "mend the pipeline or its check and deploy again; what served goes on serving",
+                hint=rollout.hint or f"{_AFTER[rollout.verified.verdict].format(pipeline=rollout.pipeline)}; what served goes on serving",
             )
         case Phase.FAILED:
             raise KappaError(f"build {rollout.build} of pipeline {rollout.pipeline} was not promoted: {rollout.reason}", hint=rollout.hint or f"see kappa logs {rollout.build}")

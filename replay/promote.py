@@ -124,7 +124,7 @@ def _served(sight: Sight) -> Served:
     group = sorted((sight, *sight.others), key=lambda each: each.rollout.group.index(each.rollout.number) if each.rollout.group else 0)
     switched = [Switched(each.rollout.number, _receipt(each)) for each in group]
     serving = {**sight.state.serving, **{each.rollout.pipeline: each.rollout.build for each in group}}
-    return Served(switched[0].rollout, sight.state.generation + 1, serving, switched[0].receipt, tuple(switched[1:]))
+    return Served(switched[0].rollout, sight.state.generation + 1, serving, switched[0].receipt, tuple(switched[1:]), sight.state.generation or None)
 
 
 def _receipt(sight: Sight) -> Receipt:
@@ -148,4 +148,6 @@ def _receipt(sight: Sight) -> Receipt:
         differences=() if verified is None else verified.differences,
         counts=() if verified is None else verified.counts,
         incomparable_topics=() if verified is None else verified.incomparable_topics,
+        code=sight.code,
+        live_code=sight.live_code,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -60,10 +59,9 @@ def shown(state: State, generation: int, births: Mapping[str, Birth], codes: Map
 
 
 def code_of(store: Store, birth: Birth) -> Code:
-    """Where a build's code lies; the hash is of the names and hashes of its files, so equal code is equal text."""
+    """Where a build's code lies, and its hash."""
     path = store.path(f"{folder(birth.build)}/code")
-    listed = "".join(f"{digest}  {name}\n" for name, digest in sorted(birth.sources.items()))
-    return Code(str(path), hashlib.sha256(listed.encode()).hexdigest(), path.is_dir())
+    return Code(str(path), birth.code_sha256, path.is_dir())
 
 
 def show_listing(found: Shown) -> Listing:

@@ -13,6 +13,7 @@ from kappa.journal import Journal
 from kappa.offsets import Offsets
 from kappa.stopped import Stopped, read_stopped
 from kappa.store import Store
+from replay.libraries import changed_libraries, installed_libraries
 from replay.rollout import Rollout, State, fold, soak_end
 from replay.underway import Underway, Waiting
 
@@ -23,7 +24,8 @@ class BuildStatus:
 
     `lag` counts offsets up to the log's end (None: the broker was not asked); `fresh_at` is when its frontier was
     published; `folded` and `rejected` count records since its origin. `kept_until` is when the soak of an idle build ends;
-    `waits_for`, `rate` (offsets a second) and `trouble` are the supervisor's words.
+    `waits_for`, `rate` (offsets a second) and `trouble` are the supervisor's words. `libraries` are those that are installed
+    in another version than when it was born.
     """
 
     pipeline: str
@@ -41,6 +43,7 @@ class BuildStatus:
     waits_for: str = ""
     rate: float | None = None
     trouble: str = ""
+    libraries: tuple[str, ...] = ()
 
     @property
     def eta_seconds(self) -> float | None:
@@ -115,6 +118,7 @@ def _seen(store: Store, pipeline: str, role: str, build: str, rollout: Rollout |
         _rejected(frontier),
         rollout,
         read_stopped(store, build),
+        libraries=changed_libraries(birth.libraries, installed_libraries()),
     )
 
 

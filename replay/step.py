@@ -13,7 +13,7 @@ from kappa.frontier import Frontier
 from kappa.journal import Event
 from kappa.offsets import Offsets
 from kappa.stopped import Stopped
-from replay.rollout import Rollout, State
+from replay.rollout import Phase, Rollout, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,10 @@ class Sight:
     """What is seen of one rollout at one tick.
 
     `live` and `candidate` are newest frontiers; `comparable` the topics that both builds read, by topic id; `target` what
-    the candidate must have reached before more is done, taken when the rollout's phase was first looked at; `tails` is
+    the candidate must have reached before more is done, taken when the rollout's phase was first looked at; `live_stopped` is
+    why the live build's job is not started again, `stopped` why the candidate's; `tails` is
     whether the candidate's tail has begun; `alignment` the newest one with the live build that is kept; `deaths` counts
-    those of its job in a row; `recreated` names a topic that is not the one the candidate was born with; `others` is what is
+    those of its job in a row; `code` and `live_code` are hashes of both builds' sources; `recreated` names a topic that is not the one the candidate was born with; `others` is what is
     seen of the rollouts that are promoted together with this one, and `unseen` why they could not be looked at ("": they were).
     """
 
@@ -86,9 +87,12 @@ class Sight:
     tails: bool = False
     alignment: Alignment | None = None
     live_runs: bool = True
+    live_stopped: Stopped | None = None
     stopped: Stopped | None = None
     deaths: int = 0
     recreated: str | None = None
+    code: str = ""
+    live_code: str | None = None
     others: tuple[Sight, ...] = ()
     unseen: str = ""
 
@@ -101,6 +105,14 @@ class Sight:
     def aligns(self) -> bool:
         """True where the candidate is compared with a live build: both read a topic that is the same."""
         return self.live_build is not None and bool(self.comparable)
+
+    @property
+    def never_aligned(self) -> Stopped | None:
+        """Why the candidate will not be aligned with the live build any more: that one has stopped, and the candidate is past it (law 13)."""
+        awaited = self.rollout.phase in {Phase.REPLAYING, Phase.VERIFYING} and self.aligns and self.alignment is None
+        if not awaited or self.live_stopped is None or self.live is None or self.candidate is None:
+            return None
+        return None if self.live.offsets.covers(self.candidate.offsets.only(self.comparable)) else self.live_stopped
 
     @property
     def target_reached(self) -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import cli
-from kappa.build import Birth, TableBirth, put_birth
+from kappa.build import Birth, TableBirth, put_birth, read_birth
 from kappa.errors import Conflict, KappaError, VerificationFailed
 from kappa.frontier import Frontier, Frontiers
 from kappa.journal import Abandoned, CaughtUp, Check, Event, Failed, Held, Journal, PromoteAsked, Receipt, Served, Staged, Switched, Verified, now
@@ -240,6 +240,21 @@ def test_status_tells_each_wanted_build(kappa: Kappa, two_builds: Store) -> None
     assert found["supervisor"] is None
     assert [(each["role"], each["build"], each["state"], each["folded"]) for each in found["builds"]] == [("live", "web-2", "serving", 7), ("idle", "web-1", "kept", 7)]
     assert "web-2" in kappa("status").out
+
+
+def test_status_tells_of_a_candidate_what_following_it_tells_and_of_each_build_its_libraries(kappa: Kappa, two_builds: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Offsets({"web.hits": {0: 7}})
+    born(two_builds, "web-3")
+    append(two_builds, Staged("web", "web-3", "v3", ("new",)), CaughtUp(10, here), Verified(10, "passed", here, (Check("page_hits", "hits > 0", 3, 0),)))
+    birth = read_birth(two_builds, "web-2")
+    two_builds.put_json("builds/web-2/birth.json", asdict(replace(birth, libraries={"duckdb": "1", "pyspark": "4"})))
+    monkeypatch.setattr("replay.status.installed_libraries", lambda: {"duckdb": "2", "pyspark": "4"})
+
+    live, _, candidate = kappa("status", "-o", "json").json()["builds"]
+
+    assert (candidate["phase"], candidate["folded"], candidate["verdict"]) == ("ready", 7, "passed")
+    assert [check["passed"] for check in candidate["checks"]] == [True]
+    assert (live["phase"], live["libraries"], live["note"]) == (None, ["duckdb 1 to 2"], "born with other libraries: duckdb 1 to 2")
 
 
 def test_history_tells_every_rollout_with_its_receipt(kappa: Kappa, two_builds: Store) -> None:

@@ -89,7 +89,7 @@ def test_after_the_soak_the_idle_build_goes_and_an_undo_and_a_look_back_say_so(b
     idle = bed.state().idle["shop"]
     assert bed.kappa("query", SQL, "--at-generation", "2").code == 0
     bed.must("down")
-    (bed.folder / "kappa.toml").write_text(SETTINGS + "[rollout]\nsoak_seconds = 0.0\n", encoding="utf-8")
+    (bed.folder / "kappa.toml").write_text(SETTINGS + '[rollout]\nsoak = "0s"\n', encoding="utf-8")
     bed.must("up", "-d")
     bed.wait(lambda: idle in bed.state().retired and not bed.store.path(f"builds/{idle}/tables").exists(), "the end of the idle build")
 

@@ -18,7 +18,7 @@ from kappa.alignment import Alignments
 from kappa.build import Birth, TableBirth, TopicBirth, put_birth, read_birth, table_path
 from kappa.engine.align import Aligner
 from kappa.engine.legs import Legs, tail
-from kappa.errors import Conflict, TimedOut, Unreachable, UsageError
+from kappa.errors import Conflict, TimedOut, Unreachable, UsageError, VerificationFailed
 from kappa.frontier import Frontier, Frontiers
 from kappa.journal import Abandoned, Journal, Served, SwitchAsked
 from kappa.lease import Lease, Pin, ensure_lease, ensure_released, read_lease
@@ -31,6 +31,7 @@ from kappa.store import Store
 from replay.controller import Controller
 from replay.follow import follow
 from replay.intents import abandon, ask_promote, ask_undo, ask_verify, undone
+from replay.progress import ensure_served
 from replay.rollout import Phase, Rollout, State
 from replay.verify import Means, ensure_verified
 
@@ -101,7 +102,10 @@ class Platform:
     def stage(self, build: str, *, checks: tuple[str, ...] = (), views: dict[str, str] | None = None, auto_promote: bool = True) -> None:
         table = TableBirth("delays", (("carrier", "string"), ("flights", "bigint")), keys=("carrier",), checks=checks)
         topics = (TopicBirth("flights", self.topic_id, "retained", 1),)
-        put_birth(self.store, Birth(build, "flights", "v", {}, 1, {}, "flights", topics, (table, REJECTS_BIRTH), views or {}, {"flights": {"0": 0}}, {}, "then", "ada"))
+        put_birth(
+            self.store,
+            Birth(build, "flights", "v", {}, 1, {"pipelines/flights.py": build}, "flights", topics, (table, REJECTS_BIRTH), views or {}, {"flights": {"0": 0}}, {}, "then", "ada"),
+        )
         rows = pa.table({"carrier": ["UA", "AA", None], "flights": [3, 0, None]}, schema=SCHEMA)
         write_deltalake(table_path(self.store, build, "delays"), rows)
         write_deltalake(table_path(self.store, build, "rejects"), REJECTS.empty_table())
@@ -220,6 +224,10 @@ def test_a_second_build_takes_over_and_the_first_is_kept(platform: Platform) -> 
 
     state = platform.tick()
     assert (state.serving, state.idle, state.generation) == ({"flights": "b"}, {"flights": "a"}, 2)
+    # The record tells by itself what was there before, and which code was compared with which.
+    event = state.served[-1].event
+    assert isinstance(event, Served)
+    assert (event.previous_generation, event.receipt.code, event.receipt.live_code) == (1, *(read_birth(platform.store, build).code_sha256 for build in "ba"))
     assert platform.store.path("builds/a/tables").exists()
 
 
@@ -319,6 +327,41 @@ def test_what_is_verified_once_more_is_aligned_once_more_and_waits_for_a_new_yes
     assert platform.last.verified is not None
     assert platform.last.verified.offsets == at(12)
     assert not platform.last.approved
+
+
+@pytest.mark.parametrize(("reached", "phase"), [(12, Phase.FAILED), (10, Phase.READY)])
+def test_an_alignment_with_a_build_that_has_stopped_behind_it_is_not_waited_for(platform: Platform, reached: int, phase: Phase) -> None:
+    """Law 13: it ends, and the way on is a build that is brought to exactly where the live one stopped."""
+    platform.serve("a")
+    platform.stage("b", auto_promote=False)
+    platform.fold_to("b", 10)
+    platform.begin_tail("b")
+    platform.tick(5)
+    platform.fold_to("b", reached)
+    platform.stopped["a"] = Stopped("the sum of n does not fit", "", "then")
+
+    ask_verify(platform.store, "flights")
+    platform.tick(4)
+
+    assert platform.last.phase is phase
+    if phase is Phase.FAILED:
+        assert platform.last.reason.endswith("it is past where that one stopped: the sum of n does not fit")
+        assert platform.last.hint.startswith("kappa retry flights")
+
+
+def test_a_verification_that_dies_again_and_again_has_concluded_nothing(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "ensure_verifying", lambda _rollout: "the verification died 3 times")
+    platform.stage("a")
+    platform.fold_to("a", 10)
+    platform.begin_tail("a")
+
+    platform.tick(3)
+
+    assert platform.last.verified is not None
+    assert (platform.last.phase, platform.last.verified.verdict) == (Phase.FAILED, "inconclusive")
+    with pytest.raises(VerificationFailed, match="the verification died 3 times; see kappa logs verification") as told:
+        ensure_served(platform.last)
+    assert "kappa retry flights" in told.value.hint
 
 
 def test_a_yes_to_what_is_not_ready_is_refused(platform: Platform) -> None:
@@ -590,7 +633,7 @@ def test_an_undo_under_way_outlives_the_soak(platform: Platform) -> None:
 
 
 def test_a_soak_of_no_seconds_retires_at_once(platform: Platform) -> None:
-    platform.rules = RolloutSettings(soak_seconds=0)
+    platform.rules = RolloutSettings(soak="0s")
     platform.controller = platform.new_controller()
     platform.serve("a")
     platform.now += 60
