@@ -8,6 +8,7 @@ reckoning.py for how it is judged.
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -81,6 +82,8 @@ class Story:
             **({} if screen.console.is_terminal else {"COLUMNS": "140"}),
         }
         self._prompt = Prompt(screen.console, self._project, self._environment)
+        # The CPU that each took.
+        self._query_seconds: list[float] = []
         self._storms: list[tuple[tuple[Any, ...], ...]] = []
         self._marks: dict[str, float] = {}
         # How much there was to replay when version 2 was deployed.
@@ -235,11 +238,15 @@ class Story:
         for what, window in (("at rest", "quiet"), ("while version 2 was replayed", "replay")):
             found = seen_fresh(self._records, topic=PIPELINE, since=self._marks[f"{window} from"], until=self._marks[f"{window} to"])
             self._screen.say(f"from produced to visible in a DuckDB query, {what}: {found or 'nothing was seen'}")
+        self._screen.say(f"kappa query, from its start to its end: {min(self._query_seconds):.2f} s of CPU, and no JVM")
         self._screen.say(f"peak memory of all processes together: {watch.peak_resident / 2**30:.2f} GiB")
         self._screen.say(f"load of the machine meanwhile, others' work included: {os.getloadavg()[2]:.1f} on {os.cpu_count()} cores")
 
     def _ask_about_the_storm(self) -> None:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         self._prompt.kappa("query", STORM)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self._query_seconds.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
         self._storms.append(answer(self._store, STORM).rows)
 
     def _offsets(self, build: str) -> Offsets:
