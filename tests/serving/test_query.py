@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -16,16 +17,17 @@ import pytest
 from deltalake import write_deltalake
 
 from kappa.build import Birth, TableBirth, put_birth, table_path
-from kappa.errors import KappaError, UsageError
+from kappa.errors import Conflict, KappaError, UsageError
 from kappa.frontier import Frontier, Frontiers
 from kappa.journal import Journal, Receipt, Served, now
 from kappa.kept import Kept, put_kept
+from kappa.lease import live_leases
 from kappa.offsets import Offsets
 from kappa.shape import LATEST_COLUMNS, REJECTS_BIRTH
 from kappa.store import Store
 from serving.catalog import Snapshot, pin_build
 from serving.past import AtGeneration, AtTime
-from serving.query import Answer, Reader, answer, connect, open_reader, read
+from serving.query import Answer, Reader, Rows, answer, ask, connect, open_reader, read
 
 DELAYS = TableBirth("delays", (("carrier", "string"), ("flights", "bigint"), ("_state", "binary")), keys=("carrier",))
 PLANES = TableBirth("planes", (("tailnum", "string"), ("seats", "int"), *LATEST_COLUMNS), keys=("tailnum",), latest="planes")
@@ -318,6 +320,57 @@ def test_a_file_that_is_gone_while_the_lease_holds_is_an_error(platform: Platfor
         file.unlink()
     with pytest.raises(KappaError, match="could not be run"):
         platform.ask("from delays")
+
+
+class StoodStill:
+    """A question whose reader stands still for longer than its lease lasts, the first `times` that it is asked; a collection runs then."""
+
+    def __init__(self, platform: Platform, times: int) -> None:
+        self.platform = platform
+        self.times = times
+        self.asked: list[Rows] = []
+
+    def __call__(self, reader: Reader, _snapshot: Snapshot) -> Rows:
+        self.asked.append(reader.rows("select count(*) from delays"))
+        if len(self.asked) <= self.times:
+            self.platform.advance("flights-1", DELAYS, ROWS_OF_DELAYS)
+            assert live_leases(self.platform.store, math.inf) == ()
+        return self.asked[-1]
+
+
+def test_an_answer_whose_lease_ended_meanwhile_is_thrown_away_and_asked_for_again(platform: Platform) -> None:
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
+    question = StoodStill(platform, 2)
+
+    found = ask(platform.store, question)
+
+    assert [rows.rows for rows in question.asked] == [((3,),), ((6,),), ((9,),)]
+    assert found == question.asked[-1]
+
+
+def test_a_reader_that_loses_its_lease_again_and_again_is_told_so(platform: Platform) -> None:
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
+    question = StoodStill(platform, 3)
+
+    with pytest.raises(Conflict, match="the lease on what was being read has ended") as told:
+        ask(platform.store, question)
+
+    assert len(question.asked) == 3
+    assert "rollout.lease_seconds" in told.value.hint
+
+
+def test_a_file_that_was_collected_when_the_lease_had_ended_is_no_error(platform: Platform) -> None:
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
+    asked: list[Reader] = []
+
+    def collected(reader: Reader, _snapshot: Snapshot) -> Rows:
+        asked.append(reader)
+        if len(asked) == 1:
+            live_leases(platform.store, math.inf)
+            raise KappaError("the query could not be run: no such file")
+        return reader.rows("select count(*) from delays")
+
+    assert ask(platform.store, collected).rows == ((3,),)
 
 
 def test_an_interrupt_ends_a_long_query_as_it_ends_anything_else(store: Store) -> None:
