@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow as pa
 import pytest
@@ -19,7 +20,7 @@ from kappa.engine.publisher import Publisher
 from kappa.frontier import Frontier, Frontiers
 from kappa.journal import CaughtUp, Event, Journal, Retired
 from kappa.kept import Kept, kept_of, put_kept
-from kappa.lease import Lease, Pin, ensure_lease
+from kappa.lease import Lease, Pin, ensure_lease, floor
 from kappa.lock import Lock
 from kappa.mark import Mark
 from kappa.offsets import Offsets
@@ -211,6 +212,33 @@ def test_a_build_whose_job_runs_is_left_to_it(house: House) -> None:
         assert house.on_disk("c", "delays") == before
 
     assert [each.left for each in said if each.build == "c"] == ["its job runs, and keeps it in shape"]
+
+
+class Listed(Store):
+    """A store on which a reader comes just after the leases were listed, and looks at the floors."""
+
+    seen: ClassVar[list[tuple[int, int]]] = []
+
+    def names(self, prefix: str) -> tuple[str, ...]:
+        found = super().names(prefix)
+        if prefix == "leases":
+            self.seen.append((floor(self, "b"), floor(self, "c")))
+        return found
+
+
+def test_a_reader_whose_lease_comes_too_late_to_be_listed_finds_the_floor_above_what_it_pinned(tmp_path: Path) -> None:
+    house = House(Listed(tmp_path))
+    pinned = [house.newest(build) for build in "bc"]
+    for build in "bc":
+        house.fold(build, 3)
+    Listed.seen.clear()
+
+    house.gc()
+
+    b, c = (house.newest(build).number for build in "bc")
+    # The leases are listed for a (a record has retired it, so readers look at the journal), for b, for c, and for those that have expired.
+    assert Listed.seen == [(0, 0), (b, 0), (b, c), (b, c)]
+    assert all(before.number < let_go for before, let_go in zip(pinned, (b, c), strict=True))
 
 
 def test_a_retired_build_that_a_reader_has_pinned_is_left(house: House) -> None:
