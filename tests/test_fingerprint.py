@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa import Table, Topic, View, count, pipeline, sum_
+from kappa import fingerprint as fingerprints
 from kappa.errors import DeclarationError
 from kappa.fingerprint import differences, fingerprint, version_of
 from kappa.reach import files, reach
+from kappa.semantics import SEMANTICS
 from kappa.sources import Find, SourceFile
 
 FLIGHTS = '''
@@ -281,6 +283,14 @@ def test_how_kafka_keeps_a_topic_is_not() -> None:
 
 def test_thresholds_are_not_for_they_are_no_reason_to_replay_what_serves() -> None:
     assert declared(tables=[Table("t", keys=("id",), fold={"n": count()}, max_changed=0.05, max_added=0, max_removed=1)]) == declared()
+
+
+def test_what_the_platform_means_by_rows_is_a_part_of_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = declared()
+    monkeypatch.setattr(fingerprints, "SEMANTICS", SEMANTICS + 1)
+
+    assert differences(before, declared()) == (f"what Kappa means by a valid record and a fold changed ({SEMANTICS} to {SEMANTICS + 1})",)
+    assert version_of(before) != version_of(declared())
 
 
 NAMES = tuple("abcdef")
