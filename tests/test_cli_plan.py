@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -13,14 +15,14 @@ import pytest
 import cli
 from kappa.build import read_birth
 from kappa.fingerprint import fingerprint
-from kappa.journal import CaughtUp, Event, Journal, Receipt, Served, Verified, now
+from kappa.journal import CaughtUp, Check, Event, Held, Journal, Receipt, Served, Verified, now
 from kappa.log.client import TopicFacts
 from kappa.offsets import Offsets
 from kappa.process import process_id
 from kappa.project import load_project
 from kappa.store import Store
 from replay.here import Here
-from replay.rollout import Rollout, State, fold
+from replay.rollout import Phase, Rollout, State, fold
 
 PIPELINE = """
 from kappa import Table, Topic, count, pipeline
@@ -108,14 +110,19 @@ class Project:
     def rollout(self) -> Rollout:
         return self.state.rollouts[-1]
 
-    def serve(self) -> None:
-        """Lets the newest rollout serve, as the controller would."""
-        rollout, state, here = self.rollout, self.state, Offsets({"web.hits": {0: 7}})
-        live = state.serving.get("web")
-        assert live is None, "the first one needs no hold"
-        receipt = Receipt("web", rollout.build, rollout.version, here, None, None, first=True)
-        for event in (CaughtUp(rollout.number, here), Verified(rollout.number, "passed", here), Served(rollout.number, 1, {"web": rollout.build}, receipt)):
-            self.append(event)
+    def bring_on(self) -> None:
+        """Brings the newest rollout on as far as it goes without a yes, as the controller would."""
+        here, check = Offsets({"web.hits": {0: 7}}), Check("page_hits", "hits > 0", 3, 0)
+        if self.rollout.phase is Phase.REPLAYING:
+            self.append(CaughtUp(self.rollout.number, here))
+            self.append(Verified(self.rollout.number, "passed", here, (check,)))
+        rollout, state = self.rollout, self.state
+        if rollout.active and rollout.approved:
+            live = state.serving.get("web")
+            if live is not None:
+                self.append(Held(rollout.number, live, 1))
+            receipt = Receipt("web", rollout.build, rollout.version, here, live, None if live is None else here, first=live is None)
+            self.append(Served(rollout.number, state.generation + 1, {"web": rollout.build}, receipt))
 
     def append(self, event: Event) -> None:
         assert Journal(self.store).append(self.state.last + 1, event) is not None
@@ -142,7 +149,7 @@ def web(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 def served(web: Project) -> Project:
     """The project's first version serves."""
     assert web.kappa("deploy", "--yes", *NEVER_ENDS).code == 5
-    web.serve()
+    web.bring_on()
     return web
 
 
@@ -286,7 +293,7 @@ def test_a_plan_that_was_applied_is_stale(web: Project) -> None:
     assert refused.code == 6
     assert "journal: rollout 1 of pipeline web is on its way (record 0 then, 1 now)" in refused.err
 
-    web.serve()
+    web.bring_on()
     assert "is served by build" in web.kappa("deploy", "--plan", "plan.json").err
     assert web.state.last == 4
 
@@ -329,3 +336,93 @@ def test_what_was_given_up_is_begun_again_with_what_was_let_through(web: Project
     web.edit("LIMIT = 15", "LIMIT = 30")
     changed = web.kappa("retry", "web", "--yes")
     assert (changed.code, "kappa deploy web" in changed.err) == (6, True)
+
+
+class Terminal(io.StringIO):
+    """A terminal at which these answers are given, one a question; `shown` is what had been written before each, and `then` the journal's end."""
+
+    def __init__(self, project: Project, capsys: pytest.CaptureFixture[str], *answers: str) -> None:
+        super().__init__("".join(f"{answer}\n" for answer in answers))
+        self.project = project
+        self.capsys = capsys
+        self.shown: list[str] = []
+        self.then: list[int] = []
+
+    def isatty(self) -> bool:
+        return True
+
+    def readline(self, size: int = -1, /) -> str:
+        said = self.capsys.readouterr()
+        self.shown.append(said.out + said.err)
+        self.then.append(self.project.state.last)
+        return super().readline(size)
+
+
+At = Callable[..., Terminal]
+
+
+@pytest.fixture
+def terminal(served: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> At:
+    """Sits down at a terminal, and gives these answers. What is begun is brought on whenever a command asks for the broker: to follow it, it does."""
+
+    def log(_: Here) -> Log:
+        served.bring_on()
+        return served.log
+
+    def answering(*answers: str) -> Terminal:
+        here = Terminal(served, capsys, *answers)
+        monkeypatch.setattr(sys, "stdin", here)
+        return here
+
+    monkeypatch.setattr(Here, "log", log)
+    served.edit("LIMIT = 15", "LIMIT = 30")
+    return answering
+
+
+@pytest.mark.parametrize("command", ["deploy", "replay"])
+def test_at_a_terminal_the_plan_is_shown_before_the_first_question_and_the_verification_before_the_second(served: Project, terminal: At, command: str) -> None:
+    asked = terminal("y", "y")
+    before = served.state.last
+
+    ended = served.kappa(command, "web")
+
+    assert ended.code == 0, ended.err
+    assert f"build {served.rollout.build} (version {served.rollout.version}) serves, generation 2" in ended.out
+    plan, verification = asked.shown
+    assert "+LIMIT = 30" in plan
+    assert "go on?" in plan
+    assert "page_hits: hits > 0: 3 rows pass" in verification
+    assert "promote?" in verification
+    # Nothing had been begun at the first, and nothing but the verification done at the second.
+    assert asked.then == [before, before + 3]
+
+
+@pytest.mark.parametrize(("command", "flags"), [("deploy", ()), ("deploy", ("--auto-promote",)), ("replay", ())])
+def test_a_no_to_the_plan_begins_nothing(served: Project, terminal: At, command: str, flags: tuple[str, ...]) -> None:
+    terminal("n")
+    before = served.state
+
+    refused = served.kappa(command, "web", *flags)
+
+    assert refused.code == 7
+    assert f"what serves was not changed\nhint: to go on: kappa {command} web\n" in refused.err
+    assert served.state == before
+
+
+def test_a_no_to_the_verification_leaves_the_candidate_waiting(served: Project, terminal: At) -> None:
+    terminal("y", "n")
+
+    refused = served.kappa("deploy")
+
+    assert refused.code == 7
+    assert "hint: to go on: kappa promote web\n" in refused.err
+    assert (served.state.generation, served.rollout.waits) == (1, True)
+
+
+@pytest.mark.parametrize("command", ["deploy", "replay"])
+def test_auto_promote_asks_about_the_plan_only(served: Project, terminal: At, command: str) -> None:
+    asked = terminal("y")
+
+    assert served.kappa(command, "web", "--auto-promote").code == 0
+    assert ["go on?" in shown for shown in asked.shown] == [True]
+    assert served.state.generation == 2
