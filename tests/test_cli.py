@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,10 +20,12 @@ import cli
 from kappa.build import Birth, TableBirth, put_birth, read_birth
 from kappa.errors import Conflict, KappaError, VerificationFailed
 from kappa.frontier import Frontier, Frontiers
-from kappa.journal import Abandoned, CaughtUp, Check, Event, Failed, Held, Journal, PromoteAsked, Receipt, Served, Staged, Switched, Verified, now
+from kappa.journal import Abandoned, CaughtUp, Check, Event, Failed, Held, Journal, PromoteAsked, Receipt, Served, Staged, SwitchAsked, Switched, Verified, now
+from kappa.log.client import Acknowledged, ProducedRecord, TopicFacts
 from kappa.offsets import Offsets
 from kappa.process import process_id
 from kappa.store import Store
+from replay.here import Here
 from replay.progress import ensure_not_waiting, ensure_served, news
 from replay.rollout import Rollout, fold
 
@@ -489,6 +492,34 @@ def test_a_rollout_that_outlives_our_patience_goes_on_and_a_second_one_is_refuse
     assert kappa("abandon").code == 2
 
 
+def test_waiting_has_an_end_and_the_rollout_goes_on(kappa: Kappa, two_builds: Store) -> None:
+    append(two_builds, Staged("web", "web-3", "v3", ("new",)))
+    born(two_builds, "web-3")
+    pretend_up(two_builds)
+
+    waited = kappa("wait", "web", "--timeout", "0")
+
+    assert waited.code == 5
+    assert "error: rollout 10 is still replaying after 0 s\nhint: it goes on: kappa status -w follows it, kappa abandon gives it up\n" in waited.err
+    assert (rollout_of(two_builds, 10).active, fold(Journal(two_builds).after(0)).last) == (True, 10)
+
+
+def test_an_undo_to_a_generation_is_to_the_build_that_served_in_it(kappa: Kappa, two_builds: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_up(two_builds)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    nothing = kappa("undo", "web", "--to", "2", "--yes")
+    assert (nothing.code, nothing.out) == (2, "")
+    assert "pipeline web of generation 2 serves now: there is nothing to undo" in nothing.err
+    assert "there is no generation 3" in kappa("undo", "--to", "3", "--yes").err
+    assert "to go on: kappa undo --to 1 --yes" in kappa("undo", "--to", "1").err
+
+    undone = kappa("undo", "--to", "1", "--yes", "--timeout", "0")
+
+    assert undone.code == 5
+    assert "build web-1 (version v1) will serve instead of web-2" in undone.out
+    assert [record.event for record in Journal(two_builds).after(9)] == [SwitchAsked("web", "web-1", "undo")]
+
+
 def test_undo_of_what_was_never_switched_is_a_slip(kappa: Kappa, store: Store) -> None:
     pretend_up(store)
     ended = kappa("undo", "--yes")
@@ -510,6 +541,64 @@ def test_a_missing_file_to_produce_is_named(kappa: Kappa, store: Store) -> None:
     ended = kappa("produce", "web.hits", "/nowhere/x.jsonl")
     assert ended.code == 2
     assert "/nowhere/x.jsonl cannot be read: No such file" in ended.err
+
+
+class Sent:
+    """A broker's client that knows two topics of seven records, and acknowledges what it is given."""
+
+    def __init__(self) -> None:
+        self.records: list[ProducedRecord] = []
+
+    def topics(self) -> dict[str, TopicFacts]:
+        return {name: TopicFacts(name, f"id of {name}", 1) for name in ("web.hits", "web.misses")}
+
+    def beginning(self, topics: Iterable[str]) -> Offsets:
+        return Offsets({name: {0: 3} for name in topics})
+
+    def end(self, topics: Iterable[str]) -> Offsets:
+        return Offsets({name: {0: 10} for name in topics})
+
+    def produce(self, records: Iterable[ProducedRecord], topic: str, *, on_progress: Callable[[int], None]) -> Acknowledged:
+        self.records = list(records)
+        on_progress(len(self.records))
+        return Acknowledged(len(self.records), Offsets({topic: {0: 10 + len(self.records)}}))
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
+    broker = Sent()
+    monkeypatch.setattr(Here, "log", lambda _: broker)
+    return broker
+
+
+def test_what_is_produced_is_counted_and_stands_in_the_log_up_to_the_offsets_that_are_printed(kappa: Kappa, project: Path, sent: Sent) -> None:
+    (project / "hits.jsonl").write_text('{"page": "/a"}\n\n{"page":  "/b"}\n')
+
+    produced = kappa("produce", "web.hits", "hits.jsonl", "-o", "csv")
+
+    assert (produced.code, produced.out) == (0, "topic,partition,next_offset\nweb.hits,0,12\n")
+    assert "2 records acknowledged" in produced.err
+    assert sent.records == [ProducedRecord(b'{"page": "/a"}', b"/a"), ProducedRecord(b'{"page":  "/b"}', b"/b")]
+    assert kappa("produce", "web.hits", "hits.jsonl", "-o", "json").json() == {"acknowledged": 2, "offsets": {"web.hits": {"0": 12}}}
+
+
+def test_a_line_of_envelopes_is_a_whole_record(kappa: Kappa, project: Path, sent: Sent) -> None:
+    (project / "hits.jsonl").write_text('{"key": "k", "value": {"page": "/a"}, "timestamp": 5, "headers": {"trace": "x"}, "partition": 0}\n{"key": "k", "value": null}\n')
+
+    assert kappa("produce", "web.hits", "hits.jsonl", "--envelope").code == 0
+    assert sent.records == [ProducedRecord(b'{"page": "/a"}', b"k", 5, (("trace", b"x"),), 0), ProducedRecord(None, b"k")]
+
+
+def test_topics_are_listed_whether_they_are_declared_on_the_broker_or_both(kappa: Kappa, project: Path, sent: Sent) -> None:
+    (project / "pipelines" / "ads.py").write_text(PIPELINE.replace("web.hits", "ads.shown").replace("page_hits", "ads").replace("def web", "def ads"), encoding="utf-8")
+
+    listed = kappa("topics", "list", "-o", "json").json()
+
+    assert [tuple(each.values()) for each in listed] == [
+        ("ads.shown", "retained", True, False, None, None, None),
+        ("web.hits", "retained", True, True, 1, 7, "id of web.hits"),
+        ("web.misses", None, False, True, 1, 7, "id of web.misses"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -566,6 +655,33 @@ def test_an_interrupt_is_quiet(project: Path, two_builds: Store) -> None:
         assert (process.wait(30), read(process)) == (130, b"interrupted\n")
 
 
+def test_who_stops_following_a_rollout_learns_how_to_come_back_and_the_rollout_goes_on(project: Path, two_builds: Store) -> None:
+    append(two_builds, Staged("web", "web-3", "v3", ("new",)))
+    born(two_builds, "web-3")
+    pretend_up(two_builds)
+    with typed(project, "wait", "web") as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == b"rollout 10: build web-3 of pipeline web replays from the beginning\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        assert read(process) == b"rollout 10 goes on; kappa status -w shows it, kappa abandon web gives it up\ninterrupted\n"
+
+    assert (rollout_of(two_builds, 10).active, fold(Journal(two_builds).after(0)).last) == (True, 10)
+
+
+def test_at_a_terminal_status_is_shown_again_and_again_until_it_is_interrupted(project: Path, two_builds: Store) -> None:
+    screen, terminal = pty.openpty()
+    command, wide = [sys.executable, str(HOUSE / "cli.py"), "status", "-w"], {**os.environ, "TERM": "xterm", "COLUMNS": "200"}
+    with subprocess.Popen(command, cwd=project, stdout=terminal, stderr=subprocess.PIPE, env=wide) as process:
+        os.close(terminal)
+        see(screen, b"generation 2")
+        append(two_builds, SwitchAsked("web", "web-1", "undo"), Held(10, "web-2", 1), served(10, 3, "web-1", "web-2"))
+        see(screen, b"generation 3")
+        process.send_signal(signal.SIGINT)
+        assert (process.wait(30), read(process)) == (130, b"interrupted\n")
+    os.close(screen)
+
+
 @pytest.mark.parametrize("language", ["C", "C.UTF-8"])
 def test_answers_are_utf_8_in_any_language(project: Path, language: str) -> None:
     done = subprocess.run(
@@ -593,3 +709,10 @@ def typed(project: Path, *arguments: str) -> subprocess.Popen[bytes]:
 def read(process: subprocess.Popen[bytes]) -> bytes:
     assert process.stderr is not None
     return process.stderr.read()
+
+
+def see(screen: int, text: bytes) -> None:
+    """Reads what is written on a terminal until this stands there."""
+    seen = b""
+    while text not in seen:
+        seen += os.read(screen, 65536)
