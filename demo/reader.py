@@ -19,7 +19,7 @@ from demo.feed import stop_at_end_of_input
 from demo.verdict import Observation, Verdict, after_answer, after_error
 from kappa.errors import KappaError
 from kappa.store import Store
-from serving.catalog import pin
+from serving.catalog import Snapshot, pin
 from serving.query import connect
 
 # The machine has other things to do: what it costs to ask all the time would be taken from the jobs.
@@ -29,8 +29,14 @@ _LEASE_SECONDS = 30.0
 # Three tables and a view in one answer: the view adds up the same rows again, after a join.
 _QUESTION = """
 select (select sum(flights) from delays)::bigint, (select sum(flights) from departures)::bigint, (select sum(flights) from carriers)::bigint,
-    (select count(*) from rejects where topic = 'flights'), (select count(*) from planes)
+    (select sum({cancelled}) from delays)::bigint, (select sum(flights - departed) from departures)::bigint,
+    (select count(*) from delays where {foreign}), (select count(*) from rejects where topic = 'flights'), (select count(*) from planes)
 """
+# At equal offsets the two versions differ in `delays` alone: to version 1 what was cancelled was on time, to version 2 it was not.
+_QUESTIONS = {
+    1: _QUESTION.format(cancelled="flights - departed", foreign="on_time < flights - departed"),
+    2: _QUESTION.format(cancelled="cancelled", foreign="on_time > departed"),
+}
 
 
 def look(store: Store) -> Observation:
@@ -38,7 +44,7 @@ def look(store: Store) -> Observation:
     with pin(store, lease_seconds=_LEASE_SECONDS) as pinned:
         snapshot = pinned.snapshot
         with connect(snapshot, store) as reader:
-            ((delays, departures, carriers, rejects, _planes),) = reader.rows(_QUESTION).rows
+            ((delays, departures, carriers, cancelled, not_departed, foreign, rejects, _planes),) = reader.rows(_QUESTIONS[_version(snapshot)]).rows
         pinned.confirm()
     build = snapshot.build_of("flights")
     frontier = snapshot.frontiers[build]
@@ -49,8 +55,16 @@ def look(store: Store) -> Observation:
         build=build,
         offsets=frontier.offsets,
         flights={"delays": delays, "departures": departures, "carriers": carriers, "frontier": sum(tally.decoded for tally in tallies)},
+        cancelled={"delays": cancelled, "departures": not_departed},
         rejects={"rejects": rejects, "frontier": sum(tally.rejected for tally in tallies)},
+        foreign=foreign,
     )
+
+
+def _version(snapshot: Snapshot) -> int:
+    """Which version serves: 2 has a column for what was cancelled. Where nothing serves, any question says so."""
+    births = [snapshot.births[build] for pipeline, build in snapshot.serving.items() if pipeline == "flights"]
+    return 2 if any("cancelled" in dict(birth.table("delays").columns) for birth in births) else 1
 
 
 def main() -> int:

@@ -1,8 +1,8 @@
 """What a reader may hold against the platform: errors, mixed answers, backward answers. Pure.
 
 An answer is mixed where its tables, which are folded from the same slices, disagree with one another or with what the
-frontier says was folded; it is backward where its generation, or any partition's offset, is less than one the same
-reader has seen before. Read next: reader.py, which asks.
+frontier says was folded, or hold rows that the version which serves cannot have made; it is backward where its generation,
+or any partition's offset, is less than one the same reader has seen before. Read next: reader.py, which asks.
 """
 
 from __future__ import annotations
@@ -18,14 +18,19 @@ _TOLD = 5
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One answer: flights as several tables of it count them, rejects as the table and as the frontier count them."""
+    """One answer: flights, and the cancelled of them, as several tables of it count them; rejects as the table and as the frontier do.
+
+    `foreign` are the rows that only the other version can have made.
+    """
 
     at: float
     generation: int
     build: str
     offsets: Offsets
     flights: Mapping[str, int]
+    cancelled: Mapping[str, int]
     rejects: Mapping[str, int]
+    foreign: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +70,9 @@ def after_error(verdict: Verdict, error: str) -> Verdict:
 
 
 def _mixed(now: Observation) -> tuple[str, ...]:
-    found = [
-        f"generation {now.generation} counts {what} as {dict(counts)}" for what, counts in (("flights", now.flights), ("rejects", now.rejects)) if len(set(counts.values())) > 1
-    ]
-    return tuple(found)
+    counted = (("flights", now.flights), ("cancelled flights", now.cancelled), ("rejects", now.rejects))
+    found = [f"generation {now.generation} counts {what} as {dict(counts)}" for what, counts in counted if len(set(counts.values())) > 1]
+    return (*found, *([f"generation {now.generation} has {now.foreign} rows that its version of the pipeline cannot have made"] if now.foreign else []))
 
 
 def _backward(before: Observation | None, now: Observation) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from demo.edit import edited
 from demo.reader import look
 from demo.verdict import Verdict, after_answer
 from kappa.build import Birth, TableBirth, put_birth, table_path
@@ -20,21 +21,24 @@ from kappa.errors import UsageError
 from kappa.frontier import Frontier, Frontiers, Tally
 from kappa.journal import Journal, Receipt, Served
 from kappa.offsets import Offsets
+from kappa.pipeline import Pipeline
 from kappa.shape import table_births
 from kappa.store import Store
 
 BUILD = "flights-1"
 HOUR = datetime(2013, 2, 9, 13, tzinfo=UTC)
+# Three flights, two of them cancelled. They were on time, says version 1.
+ON_TIME = {1: 3, 2: 1}
 ROWS: dict[str, list[dict[str, Any]]] = {
-    "delays": [{"carrier": "UA", "day": date(2013, 2, 9), "flights": 3, "departed": 2, "on_time": 3, "delay_minutes": 4, "worst_delay": 4}],
-    "departures": [{"origin": "EWR", "hour": HOUR, "flights": 2, "departed": 1, "miles": 9}, {"origin": "JFK", "hour": HOUR, "flights": 1, "departed": 1, "miles": None}],
+    "departures": [{"origin": "EWR", "hour": HOUR, "flights": 2, "departed": 1, "miles": 9}, {"origin": "JFK", "hour": HOUR, "flights": 1, "departed": 0, "miles": None}],
     "airlines": [{"carrier": "UA", "name": "United", "_log_time": 1, "_partition": 0, "_offset": 0, "_deleted": False}],
     "rejects": [{"topic": "flights", "partition": 1, "offset": 1, "reason": "no_json"}],
 }
 OUTPUTS = {
-    "delays": {"carrier": "string", "day": "date", "dep_time": "int", "on_time": "int", "dep_delay": "int"},
+    "delays": {"carrier": "string", "day": "date", "dep_time": "int", "on_time": "int", "cancelled": "int", "dep_delay": "int"},
     "departures": {"origin": "string", "hour": "timestamp", "dep_time": "int", "distance": "int"},
 }
+TALLIES = {0: Tally(decoded=2), 1: Tally(decoded=1, rejected=1)}
 ARROW = {
     "string": pa.string(),
     "bigint": pa.int64(),
@@ -47,20 +51,31 @@ ARROW = {
 }
 
 
-def serve(store: Store, tallies: dict[int, Tally]) -> None:
-    pipeline = runpy.run_path(str(Path(__file__).parents[2] / "pipelines" / "flights.py"))["flights"]
+def serve(store: Store, tallies: dict[int, Tally], *, version: int = 1, delays_of: int | None = None) -> None:
+    """A version serves; `delays_of` the other one, its `delays` are that one's."""
+    pipeline = declared(store.folder, version)
     births = table_births(pipeline, {table: {name: parse_type(kind) for name, kind in columns.items()} for table, columns in OUTPUTS.items()})
     put_birth(store, Birth(BUILD, "flights", "v1", {}, 1, {}, "", (), births, {view.name: view.sql for view in pipeline.views}, {}, {}, "", "me"))
     for table in births:
-        write_deltalake(table_path(store, BUILD, table.name), written(table))
+        write_deltalake(table_path(store, BUILD, table.name), written(table, ON_TIME[delays_of or version]))
     frontier = Frontier(1, BUILD, 1, Offsets({"flights": {0: 2, 1: 2}}), dict.fromkeys((table.name for table in births), 0), "", tally={"flights": tallies})
     Frontiers(store, BUILD).publish(frontier)
     assert Journal(store).append(1, Served(1, 1, {"flights": BUILD}, Receipt("flights", BUILD, "v1", Offsets(), None, None, first=True)))
 
 
-def written(table: TableBirth) -> pa.Table:
+def declared(folder: Path, version: int) -> Pipeline:
+    text = (Path(__file__).parents[2] / "pipelines" / "flights.py").read_text(encoding="utf-8")
+    file = folder / "flights.py"
+    file.write_text(edited(text) if version == 2 else text, encoding="utf-8")
+    found = runpy.run_path(str(file))["flights"]
+    assert isinstance(found, Pipeline)
+    return found
+
+
+def written(table: TableBirth, on_time: int) -> pa.Table:
     schema = pa.schema([(name, ARROW[kind]) for name, kind in table.columns])
-    return pa.Table.from_pylist(ROWS.get(table.name, []), schema)
+    delays = {"carrier": "UA", "day": date(2013, 2, 9), "flights": 3, "departed": 1, "on_time": on_time, "cancelled": 2, "delay_minutes": 4, "worst_delay": 4}
+    return pa.Table.from_pylist([delays] if table.name == "delays" else ROWS.get(table.name, []), schema)
 
 
 @pytest.fixture
@@ -68,14 +83,26 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path)
 
 
-def test_tables_view_and_frontier_that_count_the_same_are_no_mixed_answer(store: Store) -> None:
-    serve(store, {0: Tally(decoded=2), 1: Tally(decoded=1, rejected=1)})
+@pytest.mark.parametrize("version", [1, 2])
+def test_tables_view_and_frontier_that_count_the_same_are_no_mixed_answer(store: Store, version: int) -> None:
+    serve(store, TALLIES, version=version)
 
     seen = look(store)
 
     assert (seen.generation, seen.build) == (1, BUILD)
     assert seen.flights == {"delays": 3, "departures": 3, "carriers": 3, "frontier": 3}
+    assert seen.cancelled == {"delays": 2, "departures": 2}
     assert after_answer(Verdict(), replace(seen, at=0.0), seen).clean
+
+
+@pytest.mark.parametrize(("version", "other"), [(1, 2), (2, 1)])
+def test_a_table_of_the_other_version_at_equal_offsets_is_a_mixed_answer(store: Store, version: int, other: int) -> None:
+    serve(store, TALLIES, version=version, delays_of=other)
+
+    seen = look(store)
+
+    assert seen.foreign == 1
+    assert after_answer(Verdict(), None, seen).mixed == 1
 
 
 def test_a_frontier_that_counts_otherwise_is_a_mixed_answer(store: Store) -> None:

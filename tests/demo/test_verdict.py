@@ -10,7 +10,14 @@ from demo.verdict import Observation, Verdict, after_answer, after_error
 from kappa.offsets import Offsets
 
 SEEN = Observation(
-    at=1.0, generation=3, build="flights-a", offsets=Offsets({"flights": {0: 10, 1: 20}}), flights={"delays": 30, "frontier": 30}, rejects={"rejects": 0, "frontier": 0}
+    at=1.0,
+    generation=3,
+    build="flights-a",
+    offsets=Offsets({"flights": {0: 10, 1: 20}}),
+    flights={"delays": 30, "frontier": 30},
+    cancelled={"delays": 2, "departures": 2},
+    rejects={"rejects": 0, "frontier": 0},
+    foreign=0,
 )
 
 
@@ -32,6 +39,11 @@ def test_tables_that_disagree_are_a_mixed_answer(counts: dict[str, int]) -> None
     verdict = after_answer(Verdict(), SEEN, replace(SEEN, flights=counts))
 
     assert (verdict.mixed, verdict.clean) == (1, False)
+
+
+@pytest.mark.parametrize("mixed", [replace(SEEN, cancelled={"delays": 2, "departures": 3}), replace(SEEN, foreign=1)])
+def test_rows_that_the_version_which_serves_cannot_have_made_are_a_mixed_answer(mixed: Observation) -> None:
+    assert after_answer(Verdict(), SEEN, mixed).mixed == 1
 
 
 def test_rejects_that_the_frontier_does_not_count_are_a_mixed_answer() -> None:

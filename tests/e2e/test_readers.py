@@ -21,6 +21,13 @@ from kappa.store import Store
 from serving.catalog import pin, pin_build
 from serving.query import connect
 
+# Odd generations of these tests serve V1, even ones V2, which counts no returns (negative amounts) among a customer's orders:
+# only so do tables of both builds at equal offsets, in one answer, not add up. The view is held to the tables it stands on.
+QUESTION = """
+select (select sum(orders) from by_customer)::bigint, (select sum(orders) from by_item)::bigint,
+    (select count(*) from order_log), (select count(*) from order_log where amount is null or amount >= 0),
+    (select sum(orders) from titled)::bigint, (select sum(orders) from by_item semi join items using (item))::bigint
+"""
 # One reader: a process of its own, asking and resting in turn (those that never rest would leave the jobs none of two cores) until its standard input ends, telling what it saw of anything wrong.
 READER = """
 import json, sys, threading
@@ -37,13 +44,14 @@ while not stop.wait(float(sys.argv[2])):
     try:
         with pin(store, lease_seconds=30) as pinned:
             with connect(pinned.snapshot, store) as reader:
-                ((by_item, log, titled),) = reader.rows("select (select sum(orders) from by_item)::bigint, (select count(*) from order_log), (select count(*) from titled)").rows
+                ((by_customer, by_item, log, bought, titled, known),) = reader.rows(sys.argv[3]).rows
             pinned.confirm()
         snapshot = pinned.snapshot
         frontier = snapshot.frontiers[snapshot.build_of("shop")]
         decoded = sum(tally.decoded for tally in frontier.tally.get("orders", {}).values())
-        if not by_item == log == decoded:
-            told.append(f"mixed: {by_item} {log} {decoded}")
+        counted = log if snapshot.generation % 2 else bought
+        if not (by_item == log == decoded and by_customer == counted and titled == known):
+            told.append(f"mixed: generation {snapshot.generation}, {by_item} {log} {decoded}, {by_customer} {counted}, {titled} {known}")
         if snapshot.generation < generation:
             told.append(f"backward: generation {snapshot.generation} after {generation}")
         for topic, partition, offset in frontier.offsets.items():
@@ -151,7 +159,9 @@ def test_readers_see_no_error_no_mix_and_nothing_backward_through_switches_under
         script = tmp_path / "reader.py"
         script.write_text(READER, encoding="utf-8")
         readers = [
-            subprocess.Popen([sys.executable, str(script), str(bed.store.folder), str(rest_seconds)], env=bed.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            subprocess.Popen(
+                [sys.executable, str(script), str(bed.store.folder), str(rest_seconds), QUESTION], env=bed.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
             for _ in range(count)
         ]
         with producing(bed), the_same_all_the_while(bed):
