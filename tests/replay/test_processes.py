@@ -58,10 +58,10 @@ def test_a_job_that_dies_in_a_row_is_started_again_later_each_time_up_to_half_a_
     assert course.deaths == len(runs)
 
 
-def test_a_job_that_ran_well_for_a_minute_is_started_again_at_once() -> None:
+def test_a_job_that_ran_well_for_a_minute_is_started_again_as_soon_as_after_its_first_death() -> None:
     worn = Course(deaths=9, not_before=7.0)
 
-    assert after_death(worn, ran_seconds=60.0, now=100.0) == Course(deaths=1, not_before=100.5)
+    assert after_death(worn, ran_seconds=60.0, now=100.0) == after_death(Course(), ran_seconds=0.0, now=100.0) == Course(deaths=1, not_before=100.5)
 
 
 def test_a_death_forgets_neither_the_leg_nor_why_it_stopped() -> None:
