@@ -1,0 +1,62 @@
+"""Laws of settings: flags beat the environment, that beats the file, and a key that nobody knows is said with the nearest one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kappa.errors import SettingsError
+from kappa.settings import load_settings
+
+FILE = """
+[kafka]
+bootstrap_servers = "file:9092"
+heap = "300m"
+[rollout]
+soak_seconds = 1
+hold_attempts = 2
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "kappa.toml").write_text(FILE)
+    return tmp_path
+
+
+def test_the_environment_beats_the_file_key_by_key(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAPPA__KAFKA__BOOTSTRAP_SERVERS", "environment:9092")
+    monkeypatch.setenv("KAPPA__KAFKA__OPTIONS", '{"security.protocol": "SSL"}')
+    monkeypatch.setenv("KAPPA__ROLLOUT__SOAK_SECONDS", "7.5")
+
+    settings = load_settings(project)
+
+    assert (settings.kafka.bootstrap_servers, settings.kafka.heap, settings.kafka.options) == ("environment:9092", "300m", {"security.protocol": "SSL"})
+    assert (settings.rollout.soak_seconds, settings.rollout.hold_attempts, settings.rollout.hold_seconds) == (7.5, 2, 10.0)
+
+
+def test_a_flag_beats_both_and_one_that_was_not_given_beats_neither(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project / "kappa.toml").write_text('root = "by_file"')
+    monkeypatch.setenv("KAPPA__ROOT", "by_environment")
+
+    assert load_settings(project, root="by_flag").root == "by_flag"
+    assert load_settings(project, root=None).root == "by_environment"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message", "hint"),
+    [
+        ("KAPPA__KAFKA__BOOTSTRAP_SERVER", "x", "kafka.bootstrap_server is no setting", "did you mean kafka.bootstrap_servers?"),
+        ("KAPPA__ROLLOUT__SOAK_SECONDS", "long", "setting rollout.soak_seconds is 'long'", "KAPPA__ROLLOUT__SOAK_SECONDS"),
+        ("KAPPA__ROLLOUT__HOLD_ATTEMPTS", "0", "setting rollout.hold_attempts is '0'", "KAPPA__ROLLOUT__HOLD_ATTEMPTS"),
+    ],
+)
+def test_a_slip_in_the_environment_is_one_sentence_with_a_hint(project: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str, hint: str) -> None:
+    monkeypatch.setenv(name, value)
+
+    with pytest.raises(SettingsError) as told:
+        load_settings(project)
+
+    assert told.value.message.startswith(message)
+    assert hint in told.value.hint
