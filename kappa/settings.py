@@ -6,16 +6,19 @@ A project is the nearest parent folder that holds kappa.toml. Unknown keys are e
 from __future__ import annotations
 
 import difflib
+import os
 import tomllib
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import SettingsError as Unparsed
 
 from kappa.errors import SettingsError
 
 FILE = "kappa.toml"
+_PREFIX = "KAPPA__"
 
 
 class _Section(BaseModel):
@@ -88,7 +91,7 @@ class VerifySettings(_Section):
 class Settings(BaseSettings):
     """All settings of one project; `project` is the folder that holds kappa.toml."""
 
-    model_config = SettingsConfigDict(extra="forbid", frozen=True, env_prefix="KAPPA__", env_nested_delimiter="__")
+    model_config = SettingsConfigDict(extra="forbid", frozen=True, env_prefix=_PREFIX, env_nested_delimiter="__")
 
     project: Path = Path()
     root: str = Field(default=".kappa", description="where everything lies; relative to the project")
@@ -143,26 +146,40 @@ def load_settings(start: Path, **flags: Any) -> Settings:
         raise SettingsError(f"{project / FILE} cannot be read: {error}", hint="mend the file; it is TOML") from error
     if "project" in in_file:
         raise SettingsError(f"{project / FILE}: project is no setting: it is the folder that holds the file")
+    # Pydantic looks in the environment for what it knows, and passes over all else.
+    for first in sorted(name.upper().removeprefix(_PREFIX).split("__")[0].lower() for name in os.environ if name.upper().startswith(_PREFIX)):
+        if first not in _known(Settings):
+            raise _unknown([first], project)
     given = {flag: value for flag, value in flags.items() if value is not None}
     try:
         # Not by the constructor, where the environment beats what it is given. The command line has typed its flags.
         return Settings(**in_file, project=project).model_copy(update=given)
     except ValidationError as error:
         raise _explained(error, project) from None
+    except Unparsed as error:
+        raise SettingsError(
+            f"the environment cannot be read: {error}", hint=f"what has parts is given as JSON, or part by part: {_PREFIX}KAFKA__HEAP=1g, {_PREFIX}KAFKA__OPTIONS='{{...}}'"
+        ) from error
 
 
 def _explained(error: ValidationError, project: Path) -> SettingsError:
     first = error.errors()[0]
     path = [str(part) for part in first["loc"]]
-    name = ".".join(path)
     if first["type"] == "extra_forbidden":
-        section: Any = Settings
-        for part in path[:-1]:
-            section = section.model_fields[part].annotation
-        known = [field for field in section.model_fields if field != "project"]
-        near = difflib.get_close_matches(path[-1], known, n=1)
-        return SettingsError(
-            f"{name} is no setting ({project / FILE} or KAPPA__{'__'.join(path).upper()})",
-            hint=f"did you mean {'.'.join([*path[:-1], *near])}?" if near else f"there are {', '.join(known)}",
-        )
-    return SettingsError(f"setting {name} is {first.get('input')!r}: {first['msg']}", hint=f"mend it in {project / FILE} or in KAPPA__{'__'.join(path).upper()}")
+        return _unknown(path, project)
+    return SettingsError(f"setting {'.'.join(path)} is {first.get('input')!r}: {first['msg']}", hint=f"mend it in {project / FILE} or in {_PREFIX}{'__'.join(path).upper()}")
+
+
+def _unknown(path: list[str], project: Path) -> SettingsError:
+    section: Any = Settings
+    for part in path[:-1]:
+        section = section.model_fields[part].annotation
+    near = difflib.get_close_matches(path[-1], _known(section), n=1)
+    return SettingsError(
+        f"{'.'.join(path)} is no setting ({project / FILE} or {_PREFIX}{'__'.join(path).upper()})",
+        hint=f"did you mean {'.'.join([*path[:-1], *near])}?" if near else f"there are {', '.join(_known(section))}",
+    )
+
+
+def _known(section: type[BaseModel]) -> list[str]:
+    return [field for field in section.model_fields if field != "project"]

@@ -50,6 +50,12 @@ def test_a_flag_beats_both_and_one_that_was_not_given_beats_neither(project: Pat
         ("KAPPA__KAFKA__BOOTSTRAP_SERVER", "x", "kafka.bootstrap_server is no setting", "did you mean kafka.bootstrap_servers?"),
         ("KAPPA__ROLLOUT__SOAK_SECONDS", "long", "setting rollout.soak_seconds is 'long'", "KAPPA__ROLLOUT__SOAK_SECONDS"),
         ("KAPPA__ROLLOUT__HOLD_ATTEMPTS", "0", "setting rollout.hold_attempts is '0'", "KAPPA__ROLLOUT__HOLD_ATTEMPTS"),
+        ("KAPPA__KAFKAA__HEAP", "1g", "kafkaa is no setting", "did you mean kafka?"),
+        ("KAPPA__ROTO", "x", "roto is no setting", "did you mean root?"),
+        ("kappa__roto", "x", "roto is no setting", "did you mean root?"),
+        ("KAPPA__PROJECT", "/tmp", "project is no setting", "rollout"),
+        ("KAPPA__KAFKA", "{", 'the environment cannot be read: error parsing value for field "kafka"', "KAPPA__KAFKA__HEAP=1g"),
+        ("KAPPA__KAFKA__OPTIONS", "{", 'the environment cannot be read: error parsing value for field "kafka"', "KAPPA__KAFKA__OPTIONS='{...}'"),
     ],
 )
 def test_a_slip_in_the_environment_is_one_sentence_with_a_hint(project: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str, hint: str) -> None:
