@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -324,9 +326,11 @@ def test_every_phase_can_be_abandoned_before_it_serves() -> None:
     assert all(Move.ABANDONED in moves for moves in TRANSITIONS.values() if moves)
 
 
-def next_events(state: State, draw: st.DrawFn) -> list[Event]:
-    """What may follow, of any kind and over few names; what brings a rollout on is there more often than what ends it."""
-    pipelines = {**dict.fromkeys("abcd", "flights"), **dict.fromkeys("xyz", "trains"), "s": "ships"}
+PIPELINES = {**dict.fromkeys("abcd", "flights"), **dict.fromkeys("xyz", "trains"), "s": "ships"}
+
+
+def any_events(state: State, draw: st.DrawFn, pipelines: Mapping[str, str] = PIPELINES) -> tuple[list[Event], list[Event]]:
+    """One of each kind over few names, whether or not it may follow: what brings a rollout on, and what does not."""
     active = [rollout.number for rollout in state.active_rollouts]
     number = draw(st.sampled_from(active * 3 + [rollout.number for rollout in state.rollouts] or [1]))
     build = draw(st.sampled_from(sorted(pipelines)))
@@ -356,6 +360,12 @@ def next_events(state: State, draw: st.DrawFn) -> list[Event]:
         Failed(number, "no", together=draw(st.sampled_from([(), group]))),
         Retired(build),
     ]
+    return on, off
+
+
+def next_events(state: State, draw: st.DrawFn) -> list[Event]:
+    """What may follow, of any kind; what brings a rollout on is there more often than what ends it."""
+    on, off = any_events(state, draw)
     return [event for event in on if follows(state, event)] * 4 + [event for event in off if follows(state, event)]
 
 
@@ -415,3 +425,76 @@ def test_folding_in_two_parts_is_folding_at_once(events: list[Event], cut: int) 
     records = numbered(*events)
 
     assert fold(records[cut:], fold(records[:cut])) == fold(records)
+
+
+@st.composite
+def attempts(draw: st.DrawFn) -> tuple[list[Event], State]:
+    """Events that were tried one after the other on one or two pipelines, those that may not follow too, and the state after the last."""
+    pipelines, begun = draw(st.sampled_from([("abcd", ()), ("abcd", SECOND), ("abcdxyz", ()), ("abcdxyz", READY), ("abcdxyz", BOTH_HELD)]))
+    known = {build: PIPELINES[build] for build in pipelines}
+    tried = list(begun)
+    state = state_of(*begun)
+    for _ in range(draw(st.integers(0, 30))):
+        on, off = any_events(state, draw, known)
+        event = draw(st.sampled_from([*[each for each in on if follows(state, each)] * 4, *on, *off]))
+        tried.append(event)
+        with suppress(IllegalTransition):
+            state = advance(state, numbered(event, after=state.last)[0])
+    return tried, state
+
+
+@given(attempts())
+def test_what_is_refused_leaves_no_trace(attempted: tuple[list[Event], State]) -> None:
+    tried, after = attempted
+    taken: list[Event] = []
+    for event in tried:
+        before = state_of(*taken)
+        if follows(before, event):
+            taken.append(event)
+        # Not even in what a state shares with the one before it.
+        else:
+            assert before == state_of(*taken)
+
+    assert after == state_of(*taken)
+
+
+def next_to_serve(state: State) -> Event:
+    """What brings the first rollout on that can be brought on without the others of its group, else what lets one group serve."""
+    for rollout in state.active_rollouts:
+        live = state.serving.get(rollout.pipeline)
+        match rollout.phase:
+            case Phase.REPLAYING:
+                return CaughtUp(rollout.number, NOWHERE)
+            case Phase.VERIFYING:
+                return verified(rollout.number)
+            case Phase.READY if rollout.waits:
+                return PromoteAsked(rollout.number)
+            case Phase.READY if live is not None:
+                return held(rollout.number, live, together=rollout.together)
+    first = state.active_rollouts[0]
+    group = [state.rollout(number) for number in first.group or (first.number,)]
+    each = [served(one.number, state.generation + 1, one.build, pipeline=one.pipeline, live=state.serving.get(one.pipeline)) for one in group]
+    return replace(together(*each), serving={**state.serving, **{one.pipeline: one.build for one in group}})
+
+
+@given(attempts())
+def test_from_wherever_rollouts_stand_all_of_them_can_serve(attempted: tuple[list[Event], State]) -> None:
+    _, state = attempted
+    under_way = [rollout.number for rollout in state.active_rollouts]
+    # The longest way: caught up, verified, a yes, a hold, served.
+    for _ in range(5 * len(under_way)):
+        if state.active_rollouts:
+            state = advance(state, numbered(next_to_serve(state), after=state.last)[0])
+
+    assert {state.rollout(number).phase for number in under_way} <= {Phase.SERVED}
+
+
+@given(attempts())
+def test_from_wherever_rollouts_stand_each_can_be_given_up_and_what_serves_goes_on(attempted: tuple[list[Event], State]) -> None:
+    _, before = attempted
+    state = before
+    for rollout in before.active_rollouts:
+        state = advance(state, numbered(Abandoned(rollout.number, "no"), after=state.last)[0])
+
+    assert {state.rollout(rollout.number).phase for rollout in before.active_rollouts} <= {Phase.ABANDONED}
+    assert (state.active_rollouts, state.serving, state.idle, state.generation) == ((), before.serving, before.idle, before.generation)
