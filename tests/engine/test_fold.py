@@ -7,6 +7,7 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from kappa import Table, Topic, and_, count, first, latest, max_, min_, or_, pip
 from kappa.delta import FileLists, files
 from kappa.errors import Broken
 from kappa.frontier import Tally
+from kappa.log.client import TopicFacts
 from kappa.mark import Mark
 from kappa.offsets import Offsets
 from kappa.slices import Slice
@@ -132,6 +134,25 @@ def random_log(seed: int, records: int) -> MemoryLog:
         else:
             log.add("events", partition, event(**random_event(draw)), key=draw.choice([None, b"k"]), ms=clock)
     return log
+
+
+def doomed_log() -> Any:
+    """A log whose topics are others once a slice of it is read, as soon as it is `doomed`."""
+    from kappa.engine.rehearsal import MemoryLog
+
+    class Doomed(MemoryLog):
+        doomed = re_created = False
+
+        def here(self, piece: Slice) -> pa.Table:
+            read = super().here(piece)
+            self.re_created = self.doomed
+            return read
+
+        def facts(self, name: str) -> TopicFacts:
+            found = super().facts(name)
+            return replace(found, id="another") if self.re_created else found
+
+    return Doomed()
 
 
 def random_event(draw: random.Random) -> dict[str, Any]:
@@ -322,6 +343,27 @@ def test_a_slice_that_does_not_follow_stops_the_job(build: Build) -> None:
         with pytest.raises(Broken, match="has folded up to"):
             built.fold_again(piece)
     assert built.publisher.newest.offsets.equals(first)
+
+
+@pytest.mark.parametrize("driver_rows", [10_000, 0])
+def test_a_topic_that_was_re_created_before_a_slice_was_read_stops_the_job_and_no_table_has_a_commit_of_it(build: Build, driver_rows: int) -> None:
+    log = doomed_log()
+    built = build(log)
+    log.add("events", 0, event(k="a"))
+    log.add("things", 0, event(id=7, v="a"), key=b"7")
+    built.fold(log.end)
+    before, versions = built.publisher.newest, built.slices.versions()
+    log.add("events", 0, event(k="b"))
+    log.add("things", 0, None, key=b"7")
+    log.doomed = True
+    built.begin(driver_rows=driver_rows)
+
+    with pytest.raises(Broken, match="topic (events|things) was re-created: its id is another"):
+        built.fold(log.end)
+
+    built.begin(driver_rows=driver_rows)
+    assert built.slices.versions() == versions
+    assert built.publisher.newest.offsets.equals(before.offsets)
 
 
 @pytest.mark.parametrize("driver_rows", [10_000, 0])
