@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import cycle
 from typing import Any
 
 import duckdb
@@ -45,8 +48,10 @@ class Story:
         self.people: dict[int, str | None] = {}
         self.rejects = 0
 
-    def produce(self, count: int) -> None:
-        events, people = [], []
+    def produce(self, count: int, *, into: Sequence[int] = ()) -> None:
+        """Events, people and rubbish; the events of these partitions where they are given, each of which gets some."""
+        events: list[ProducedRecord] = []
+        people: list[ProducedRecord] = []
         for _ in range(count):
             if self._draw.random() < 0.1:
                 self.rejects += 1
@@ -60,6 +65,8 @@ class Story:
                 kind, n = self._draw.choice([None, "a", "b", "Ü"]), self._draw.choice([None, 1, 2**40, -5])
                 self.events.append((kind, n))
                 events.append(ProducedRecord(json.dumps({"kind": kind, "n": n, "at": 1_700_000_000_000 + len(self.events)}).encode()))
+        if into:
+            events = [replace(each, partition=partition) for each, partition in zip(events, cycle(into), strict=False)]
         self._log.produce(events, f"{self._name}.events")
         self._log.produce(people, f"{self._name}.people")
 

@@ -111,13 +111,26 @@ def test_a_catch_up_killed_in_mid_leg_goes_on_with_its_planned_slices_and_hands_
     assert_adds_up(frontier)
 
 
-def test_a_second_job_is_refused_and_an_orphaned_jvm_is_gone_before_the_next_begins(project: Project, log: Log, topic_name: str, jobs: list[JobProcess]) -> None:
+def assert_folded(project: Project, frontier: Frontier, story: Story, topic: str, *, partitions: int) -> None:
+    assert served(project, "b-1", frontier) == story.expected()
+    assert_adds_up(frontier)
+    assert sorted(partition for partition, end in frontier.offsets.next[topic].items() if end) == list(range(partitions))
+
+
+def test_a_second_job_is_refused_an_orphaned_jvm_is_gone_before_the_next_begins_and_both_fold_partitions_added_in_mid_run(
+    project: Project, log: Log, topic_name: str, jobs: list[JobProcess]
+) -> None:
+    events = f"{topic_name}.events"
     project.bear("b-1", source(topic_name), OUTPUTS)
     story = Story(log, topic_name, seed=3)
-    story.produce(30)
+    story.produce(30, into=range(3))
     first = project.start("b-1")
     jobs.append(first)
     project.wait_until_folded("b-1", first)
+    # The tail goes on with these from their offset 0 (law 12).
+    log.add_partitions(events, 5)
+    story.produce(30, into=(3, 4))
+    assert_folded(project, project.wait_until_folded("b-1", first), story, events, partitions=5)
 
     second = project.start("b-1")
     jobs.append(second)
@@ -129,11 +142,11 @@ def test_a_second_job_is_refused_and_an_orphaned_jvm_is_gone_before_the_next_beg
     first.kill()
     third = project.start("b-1")
     jobs.append(third)
-    story.produce(30)
+    story.produce(30, into=range(5))
     frontier = project.wait_until_folded("b-1", third)
 
     assert not [pid for pid in left if Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes()]
-    assert served(project, "b-1", frontier) == story.expected()
+    assert_folded(project, frontier, story, events, partitions=5)
 
 
 def test_a_hold_is_acknowledged_at_once_and_released_when_it_lasts_too_long(project: Project, log: Log, topic_name: str, jobs: list[JobProcess]) -> None:
