@@ -247,11 +247,11 @@ def stage(
 
 @app.command()
 def wait(context: typer.Context, pipeline: OnePipeline = None, timeout: Timeout = None) -> None:
-    """Wait until a rollout serves, or has passed its verification and waits for a yes."""
-    from replay.intents import active_rollout
+    """Wait until a rollout serves, or has passed its verification and waits for a yes; of one that has ended already, tell how."""
+    from replay.intents import awaited_rollout
 
     here = _here(context)
-    ended = _follow(here, active_rollout(here.state(), pipeline, "wait").number, timeout, to_the_yes=True)
+    ended = _follow(here, awaited_rollout(here.state(), pipeline).number, timeout, to_the_yes=True)
     if ended.waits:
         print(f"{ended.pipeline}: build {ended.build} (version {ended.version}) passed; to let it serve: kappa promote {ended.pipeline}")
 
@@ -366,8 +366,10 @@ def show(context: typer.Context, generation: Annotated[int, typer.Argument(help=
 def diff(
     context: typer.Context,
     pipeline: Annotated[str, typer.Argument(help="the pipeline", show_default=False)],
-    before: Annotated[str | None, typer.Argument(metavar="[A]", help="a build; default: the one that serves", show_default=False)] = None,
-    after: Annotated[str | None, typer.Argument(metavar="[B]", help="another build; default: the candidate, else the one that served before", show_default=False)] = None,
+    before: Annotated[
+        str | None, typer.Argument(metavar="[A]", help="a build; default: the one that serves while a candidate is on its way, else the one that served before", show_default=False)
+    ] = None,
+    after: Annotated[str | None, typer.Argument(metavar="[B]", help="another build; default: the candidate, else the one that serves", show_default=False)] = None,
     table: Annotated[list[str] | None, typer.Option("--table", "-t", help="only this table; again for more", show_default=False)] = None,
     sample: Annotated[int, typer.Option("--sample", min=0, max=10_000, help="so many rows of each kind are shown")] = 5,
     output: As = Form.TABLE,
@@ -494,6 +496,9 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Runs one command and gives its exit code; what went wrong is one sentence and a hint on stderr."""
+    if sys.stdout is None:
+        # Closed by who started us: there is nobody to answer, and still something to do.
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  # to the end of the process
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # Data are UTF-8 whatever the machine's language is.
@@ -514,10 +519,18 @@ def run(arguments: list[str]) -> int:
         _say("interrupted")
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
-        # Who read us has seen enough (`kappa history | head`). Python would complain again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Who read us has seen enough (`kappa history | head`).
+        _write_no_more()
         return ExitCode.OK
+    except OSError as error:
+        _write_no_more()
+        return _failed(KappaError(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", hint="what there was to print may not all be written"))
     return ExitCode.OK
+
+
+def _write_no_more() -> None:
+    # Python would complain again at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _failed(error: KappaError) -> int:

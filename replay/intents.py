@@ -136,6 +136,15 @@ def active_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
     return active
 
 
+def awaited_rollout(state: State, pipeline: str | None) -> Rollout:
+    """The active rollout of a pipeline, or the only one; where none is active, the last one: it was over before it was waited for."""
+    active = {rollout.pipeline for rollout in state.active_rollouts}
+    ended = [rollout for rollout in state.rollouts if pipeline in {None, rollout.pipeline}]
+    if ended and (not active if pipeline is None else pipeline not in active):
+        return ended[-1]
+    return active_rollout(state, pipeline, "wait")
+
+
 def _ask(store: Store, decide: Callable[[State, State], Event], seen: State | None = None) -> Record:
     """Appends what is decided on what was looked at (the first state that is read, unless it is given) and on what is there by now."""
     journal, state = Journal(store), State()

@@ -31,6 +31,7 @@ from replay.determinism import doubtful, overlooked
 from replay.libraries import installed_libraries
 from replay.observed import Declared, DiskFacts, LogFacts, Observed
 from replay.rollout import State, fold
+from serving.query import unreadable
 
 if TYPE_CHECKING:
     from kappa.log.client import Log
@@ -87,7 +88,20 @@ def _declared(settings: Settings, store: Store, only: str | None) -> tuple[froze
         )
         for name, pipeline in wanted.items()
     }
+    for each in declared.values():
+        _refuse_unreadable(each)
     return frozenset(project.pipelines), declared
+
+
+def _refuse_unreadable(declared: Declared) -> None:
+    """Raises DeclarationError, with the line, for a view or a check that the pipeline's own tables do not bear: a replay would end with it."""
+    pipeline = declared.pipeline
+    refused = unreadable(declared.tables, {view.name: view.sql for view in pipeline.views})
+    places = {view.name: (view.source, f"view {view.name}") for view in pipeline.views}
+    places |= {f"{table.name}: {check}": (table.source, f"the check {check!r} of table {table.name}") for table in pipeline.tables for check in table.checks}
+    for name, error in refused.items():
+        source, what = places[name]
+        raise DeclarationError(f"{source}: {what} cannot be read: {error.message}", hint=error.hint)
 
 
 def _line(pipeline: Pipeline, folder: Path) -> str:

@@ -43,7 +43,7 @@ class Pair:
 
 
 def builds_to_compare(state: State, pipeline: str, before: str | None, after: str | None) -> tuple[str, str]:
-    """The two builds that are meant: those named, or what serves and the candidate (where none is on its way, the build before).
+    """The two builds that are meant: those named, or what serves and the candidate; where none is on its way, the build before and what serves.
 
     Raises UsageError where there are no two such builds of the pipeline. Pure.
     """
@@ -53,10 +53,12 @@ def builds_to_compare(state: State, pipeline: str, before: str | None, after: st
         if before is not None:
             raise UsageError("one build is named, and two are compared", hint=f"name both, or none: kappa diff {pipeline}")
         rollout = state.active(pipeline)
-        other = state.idle.get(pipeline) if rollout is None else rollout.build
-        if other is None:
+        serving, idle = state.serving[pipeline], state.idle.get(pipeline)
+        if rollout is not None:
+            return serving, rollout.build
+        if idle is None:
             raise UsageError(f"pipeline {pipeline} has no build beside the one that serves", hint=f"kappa deploy or kappa replay {pipeline} makes one")
-        return state.serving[pipeline], other
+        return idle, serving
     for build in (before, after):
         if state.pipelines.get(build) != pipeline or build in state.retired:
             there = sorted(each for each, of in state.pipelines.items() if of == pipeline and each not in state.retired)

@@ -162,6 +162,8 @@ def make_plan(observed: Observed, *, only: str | None = None, again: bool = Fals
     if only is None:
         steps += [_gone(observed, name) for name in sorted(observed.state.serving.keys() - observed.names)]
     notes = tuple(f"nothing named {name} stands in the way: --allow lets nothing through" for name in sorted(accepting.allowed.keys() - named))
+    if not observed.names:
+        notes = (*notes, "no pipeline is declared: each is a file in pipelines/, beside kappa.toml")
     return Plan(tuple(steps), tuple(refusals), observed.state.last, observed.state.generation, notes)
 
 

@@ -122,6 +122,8 @@ def save_plan(path: Path, plan: Plan, observed: Observed, *, only: str | None, a
         "ground": asdict(ground_of(plan, observed)),
         "plan": plan_document(plan),
     }
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder", hint="give --out a file in it")
     written = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
         written.write_text(json.dumps({**document, "hash": _hash(document)}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -114,6 +114,7 @@ def _switch_lines(rollout: Rollout, receipt: Receipt, generation: int) -> Iterat
     yield f"rollout {rollout.number}, asked for {rollout.at} by {rollout.by}: {'; '.join(receipt.reasons) or 'no reason was given'}"
     instead = ", its first" if receipt.first else f" instead of {receipt.live_build}, which generation {generation - 1} served"
     yield f"{receipt.pipeline}: build {receipt.build} (version {receipt.version}){instead}"
+    yield from (f"let through: {each}" for each in rollout.accepted)
     yield from (f"check of {check.table}: {check.condition}: {_found(check)}" for check in receipt.checks)
 
 
@@ -126,6 +127,7 @@ def _switch_document(rollout: Rollout, receipt: Receipt) -> dict[str, Any]:
         "build": receipt.build,
         "version": receipt.version,
         "reasons": receipt.reasons,
+        "accepted": rollout.accepted,
         "first": receipt.first,
         "checks": [{"table": check.table, "condition": check.condition, "rows": check.rows, "failing": check.failing, "passed": check.passed} for check in receipt.checks],
     }

@@ -31,7 +31,7 @@ from replay.rollout import Phase, Rollout, fold
 from replay.thresholds import exceeded, unmeasured
 from replay.unsettled import KeyLog
 from serving.catalog import PinnedSnapshot, pin_build, pin_pair
-from serving.query import Limits, Reader, connect
+from serving.query import Limits, Reader, check_sql, connect
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +112,8 @@ def _never_compared(store: Store, rollout: Rollout, live: str | None, reason: st
 def _run_checks(reader: Reader, birth: Birth) -> Iterable[Check]:
     for table in birth.tables:
         for condition in table.checks:
-            # On a line of its own, so that a comment at its end comments out nothing of ours. Null counts as false.
-            sql = f'select count(*), count(*) filter (where holds is not true) from (select (\n{condition}\n) as holds from main."{table.name}")'
             try:
-                rows, failing = reader.rows(sql).rows[0]
+                rows, failing = reader.rows(check_sql(table.name, condition)).rows[0]
             except KappaError as error:
                 yield Check(table.name, condition, 0, None, error.message)
             else:

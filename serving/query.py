@@ -273,16 +273,44 @@ def _ensure_schema(reader: Reader, pipeline: str, birth: Birth, versions: Mappin
     put_tables(reader, schema, birth, versions, store)
     # The views' own names of tables are looked up here, and DuckDB keeps that for when they are read.
     reader.command(f"set search_path = {_text(schema)}")
-    pending = {name: reader.only_select(sql) for name, sql in birth.views.items()}
-    while pending:
-        refusals = {name: error for name, sql in pending.items() if (error := _refusal(reader, f"create view {quoted(name)} as {sql}"))}
-        if len(refusals) == len(pending):
-            name, error = next(iter(refusals.items()))
-            raise UsageError(
-                f"view {name} of pipeline {pipeline} cannot be read: {error.message}", hint=f"mend the view in the pipeline's file and deploy again; {error.hint}"
-            ) from error
-        pending = {name: pending[name] for name in refusals}
+    for name, error in _made_views(reader, birth.views).items():
+        raise UsageError(
+            f"view {name} of pipeline {pipeline} cannot be read: {error.message}", hint=f"mend the view in the pipeline's file and deploy again; {error.hint}"
+        ) from error
     reader.command("reset search_path")
+
+
+def _made_views(reader: Reader, views: Mapping[str, str]) -> Mapping[str, UsageError]:
+    """Makes views, each after those it is made of; gives those that cannot be made, and why."""
+    pending, refusals = dict(views), dict[str, UsageError]()
+    while pending:
+        refusals = {name: error for name, sql in pending.items() if (error := _refusal(reader, name, sql))}
+        if len(refusals) == len(pending):
+            break
+        pending = {name: pending[name] for name in refusals}
+    return refusals
+
+
+def unreadable(tables: Iterable[TableBirth], views: Mapping[str, str]) -> Mapping[str, UsageError]:
+    """What of a pipeline's SQL does not fit its tables, before there is any row in them: the names of views, and conditions of checks as `TABLE: CONDITION`."""
+    found: dict[str, UsageError] = {}
+    with open_reader(None, served=True) as reader:
+        for table in tables:
+            reader.command(f"create view {quoted(table.name)} as {read_sql(table, ())}")
+        found |= _made_views(reader, views)
+        for table in tables:
+            for condition in table.checks:
+                try:
+                    reader.rows(check_sql(table.name, condition))
+                except UsageError as error:
+                    found[f"{table.name}: {condition}"] = error
+    return found
+
+
+def check_sql(table: str, condition: str) -> str:
+    """The query for how many rows a table has, and how many of them do not satisfy a condition; null counts as false."""
+    # On a line of its own, so that a comment at its end comments out nothing of ours.
+    return f'select count(*), count(*) filter (where holds is not true) from (select (\n{condition}\n) as holds from main."{table}")'
 
 
 def _ensure_public_names(reader: Reader, births: Mapping[str, Birth]) -> None:
@@ -321,9 +349,9 @@ def _true_of(snapshot: Snapshot, found: Rows) -> Answer:
     )
 
 
-def _refusal(reader: Reader, sql: str) -> UsageError | None:
+def _refusal(reader: Reader, view: str, sql: str) -> UsageError | None:
     try:
-        reader.command(sql)
+        reader.command(f"create view {quoted(view)} as {reader.only_select(sql)}")
     except UsageError as error:
         return error
     return None

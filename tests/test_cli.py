@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -286,6 +287,39 @@ def test_a_generation_is_shown_in_full(kappa: Kappa, two_builds: Store) -> None:
     text = kappa("show", "1").out
     assert "web: build web-1 (version v1), its first" in text
     assert "there are 1 to 2" in kappa("show", "3").err
+
+
+def test_a_generation_is_shown_with_what_was_let_through_for_it(kappa: Kappa, two_builds: Store) -> None:
+    here = Offsets({"web.hits": {0: 7}})
+    born(two_builds, "web-3")
+    append(two_builds, Staged("web", "web-3", "v3", ("new",), ("pipelines/web.py:12 uses time.time, which reads the clock: it is only logged",)))
+    append(two_builds, CaughtUp(10, here), Verified(10, "passed", here), Held(10, "web-2", 1), served(10, 3, "web-3", "web-2"))
+
+    assert "let through: pipelines/web.py:12 uses time.time, which reads the clock: it is only logged" in kappa("show", "3").out
+    assert kappa("show", "3", "-o", "json").json()["switched"][0]["accepted"] == ["pipelines/web.py:12 uses time.time, which reads the clock: it is only logged"]
+
+
+def test_who_waits_for_what_has_ended_already_is_told_how(kappa: Kappa, two_builds: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Here, "log", lambda _: SimpleNamespace(end=lambda _topics: Offsets()))
+    ended = kappa("wait", "web")
+    assert (ended.code, ended.out) == (0, "web: build web-2 (version v2) serves, generation 2\n")
+
+    born(two_builds, "web-3")
+    append(two_builds, Staged("web", "web-3", "v3", ("new",)), CaughtUp(10, Offsets()), Verified(10, "failed", Offsets(), reason="3 rows do not satisfy: hits > 0"))
+
+    for arguments in (["web"], []):
+        ended = kappa("wait", *arguments)
+        assert ended.code == 4
+        assert "3 rows do not satisfy: hits > 0" in ended.err
+
+
+@pytest.mark.parametrize(("redirected", "code", "says"), [(">&-", 0, ""), (">/dev/full", 1, "error: No space left on device")])
+def test_where_nothing_can_be_printed_is_no_traceback(project: Path, two_builds: Store, redirected: str, code: int, says: str) -> None:
+    done = subprocess.run(["sh", "-c", f'"{sys.executable}" "{HOUSE / "cli.py"}" history {redirected}'], cwd=project, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, says in done.stderr) == (code, True)
+    assert "Traceback" not in done.stderr
+    assert says or not done.stderr
 
 
 def test_what_is_kept_no_longer_is_said_with_what_is(kappa: Kappa, two_builds: Store) -> None:

@@ -255,6 +255,42 @@ def test_a_saved_plan_is_applied_with_no_question(web: Project) -> None:
     assert len(web.rollout.accepted) == 1
 
 
+@pytest.mark.parametrize("path", [".", "pipelines", "/nowhere/plan.json"])
+def test_where_no_plan_can_be_saved_is_said(web: Project, path: str) -> None:
+    ended = web.kappa("plan", "--out", path)
+
+    assert ended.code == 2
+    assert f"error: {path} " in ended.err
+    assert "hint: give --out a file in" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ('checks=["hitz > 0"]', "the check 'hitz > 0' of table page_hits cannot be read"),
+        ('checks=["hits >"]', "the check 'hits >' of table page_hits cannot be read"),
+        ('), View("v", "select nope from page_hits"', "view v cannot be read"),
+        ('), View("v", "select page frm page_hits"', "view v cannot be read"),
+        ('), View("v", "select page from w"), View("w", "select hits as page from u"', "view v cannot be read"),
+    ],
+)
+def test_sql_that_a_pipelines_own_tables_do_not_bear_is_refused_before_anything_is_replayed(web: Project, wrong: str, says: str) -> None:
+    mark = 'fold={"hits": count()}'
+    assert mark in PIPELINE
+    web.write(PIPELINE.replace("count, pipeline", "View, count, pipeline").replace(mark, f"{mark}{'' if wrong.startswith(')') else ', '}{wrong}"))
+
+    ended = web.kappa("plan")
+
+    assert ended.code == 2
+    assert f"web.py:8: {says}" in ended.err
+
+
+def test_a_project_without_pipelines_is_said_to_have_none(web: Project) -> None:
+    (web.folder / "pipelines" / "web.py").unlink()
+
+    assert "no pipeline is declared: each is a file in pipelines/" in web.kappa("plan").out
+
+
 def test_a_plan_that_is_refused_is_not_saved(web: Project) -> None:
     web.log.begins = 3
 

@@ -21,6 +21,10 @@ from kappa.offsets import Offsets
 from kappa.slices import Slice, cut
 from kappa.store import NumberedRecords, Store
 
+# A catch-up is in so many slices at least, unless they would be smaller than this.
+_STEPS = 8
+_SMALL_STEP = 75_000
+
 
 class LegKind(StrEnum):
     """What a leg reads."""
@@ -97,6 +101,11 @@ class Legs:
         if not put:
             raise Broken(f"leg {leg.number} of build {self._build} was begun by another process", hint="two jobs ran for one build; kappa logs says which")
         return leg
+
+
+def step(distance: int, slice_records: int) -> int:
+    """The most offsets in a slice of a catch-up over this distance: in several slices, so that who waits sees it go on, none of them so small that Spark's own time is felt. Pure."""
+    return min(slice_records, max(_SMALL_STEP, -(-distance // _STEPS)))
 
 
 def catch_up(number: int, start: Offsets, end: Offsets, *, at_most: int) -> Leg:
