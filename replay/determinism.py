@@ -112,6 +112,18 @@ def _as_spark(function: str) -> str:
 
 
 def _in_statement(scanned: Module, statement: Statement, find: Find) -> Iterator[tuple[int, str, _Kind]]:
+    used = list(_used(scanned, statement, find))
+    yield from used
+    # An import inside a function is there to be used; where it was not seen to be, it is named itself.
+    for node in ast.walk(statement.node):
+        if isinstance(node, ast.Import | ast.ImportFrom) and node is not statement.node:
+            for _, imported in imported_by(node, scanned.source, find):
+                kind = _kind(str(imported), None)
+                if kind is not None and find(imported.module.partition(".")[0]) is None and not any(what.startswith(str(imported)) for _, what, _ in used):
+                    yield node.lineno, str(imported), kind
+
+
+def _used(scanned: Module, statement: Statement, find: Find) -> Iterator[tuple[int, str, _Kind]]:
     names = _Names(scanned, statement, find)
     for node, arguments in _uses(statement.node):
         match node:

@@ -135,6 +135,15 @@ def test_the_body_of_a_udf_and_helpers_of_other_files_are_looked_at() -> None:
     assert places(text, h=helper) == [("pipelines/h.py:6", "time.time"), ("pipelines/p.py:6", "secrets.token_hex")]
 
 
+def test_what_a_function_imports_and_is_not_seen_to_use_is_named_where_it_is_imported() -> None:
+    assert places("def p(x):\n    import requests\n    return x") == [("pipelines/p.py:2", "requests")]
+    assert places("def p(x):\n    from random import choice\n    import random, json\n    return choice(x)") == [
+        ("pipelines/p.py:3", "random"),
+        ("pipelines/p.py:4", "random.choice"),
+    ]
+    assert places("def p(x):\n    import math, urllib.parse, time\n    return x") == []
+
+
 def test_what_a_module_computes_when_it_is_imported_is_looked_at() -> None:
     assert places("import os\nLIMIT = int(os.environ.get('LIMIT', '1'))\ndef p(x):\n    return x.where(LIMIT)") == [("pipelines/p.py:2", "os.environ.get")]
     assert places("import random\nR = []\nR.append(random.random())\ndef p(x):\n    return x") == [("pipelines/p.py:3", "random.random")]
