@@ -24,9 +24,9 @@ from serving.query import connect
 # Odd generations of these tests serve V1, even ones V2, which counts no returns (negative amounts) among a customer's orders:
 # only so do tables of both builds at equal offsets, in one answer, not add up. The view is held to the tables it stands on.
 QUESTION = """
-select (select sum(orders) from by_customer)::bigint, (select sum(orders) from by_item)::bigint,
-    (select count(*) from order_log), (select count(*) from order_log where amount is null or amount >= 0),
-    (select sum(orders) from titled)::bigint, (select sum(orders) from by_item semi join items using (item))::bigint
+select (select sum(orders) from by_customer)::bigint, of_items.orders::bigint, of_log.orders, of_log.bought, (select sum(orders) from titled)::bigint, of_items.known::bigint
+from (select sum(orders) as orders, sum(orders) filter (item in (select item from items)) as known from by_item) as of_items,
+    (select count(*) as orders, count(*) filter (amount is null or amount >= 0) as bought from order_log) as of_log
 """
 # One reader: a process of its own, asking and resting in turn (those that never rest would leave the jobs none of two cores) until its standard input ends, telling what it saw of anything wrong.
 READER = """
