@@ -342,7 +342,8 @@ class Producer:
         self._sent = 0
         self._count = 0
         self._next: dict[str, dict[int, int]] = {}
-        self._failure: KafkaError | None = None
+        # Why the first was not delivered, and where it was to go.
+        self._failure: tuple[KafkaError, str] | None = None
 
     def send(self, topic: str, record: ProducedRecord) -> None:
         """Queues a record; waits where the queue is full, and never longer than deliveries may take."""
@@ -395,7 +396,7 @@ class Producer:
 
     def _delivered(self, error: KafkaError | None, message: Any) -> None:
         if error is not None:
-            self._failure = self._failure or error
+            self._failure = self._failure or (error, f"topic {message.topic()}, partition {message.partition()}")
             return
         self._count += 1
         parts = self._next.setdefault(message.topic(), {})
@@ -405,8 +406,12 @@ class Producer:
     def _raise_failure(self) -> None:
         if self._failure is None:
             return
-        kind = Unreachable if self._failure.code() in _AWAY or self._failure.code() == KafkaError._MSG_TIMED_OUT else KappaError
-        raise kind(f"a record could not be delivered to {self._log.bootstrap_servers}: {self._failure.str()}", hint=f"{self._so_far()}; {_UP}")
+        error, where = self._failure
+        if error.code() in _AWAY or error.code() == KafkaError._MSG_TIMED_OUT:
+            raise Unreachable(f"a record could not be delivered to {self._log.bootstrap_servers}: {error.str()}", hint=f"{self._so_far()}; {_UP}")
+        raise KappaError(
+            f"a record could not be delivered ({where}): {error.str().removeprefix('Local: ')}", hint=f"{self._so_far()}; kappa topics list shows topics and partitions"
+        )
 
     def _so_far(self) -> str:
         return f"{self._count} of {self._sent} records were acknowledged"

@@ -153,6 +153,15 @@ def test_a_record_too_large_is_said_with_what_was_acknowledged(log, topic_name):
         producer.flush()
 
 
+def test_a_partition_that_is_not_there_is_named(log, topic_name):
+    log.create(a_topic(topic_name, partitions=2))
+
+    with pytest.raises(KappaError, match=f"topic {topic_name}, partition 7.*Unknown partition") as refused:
+        log.produce([ProducedRecord(b"x", partition=7)], topic_name)
+
+    assert refused.value.hint.startswith("0 of 1 records were acknowledged; kappa topics list")
+
+
 def test_an_empty_topic_ends_where_it_begins(log, topic_name):
     log.create(a_topic(topic_name, partitions=2))
 
