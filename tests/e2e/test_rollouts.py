@@ -6,6 +6,7 @@ One platform serves all tests of this file: each leaves it serving, and begins f
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ import pytest
 from e2e_shop import ASKED, V1, V2, expected, item, order
 from testbed import Testbed, platform
 
+from kappa.engine.legs import Legs
 from kappa.journal import Held, Journal
 from kappa.offsets import Offsets
 from replay.rollout import Phase, Rollout, State
@@ -90,7 +92,8 @@ def standing_still(pid: int) -> Iterator[None]:
 def test_a_change_is_promoted_undone_and_redone_and_each_time_the_tables_are_right(bed: Testbed) -> None:
     one = bed.live("shop")
     bed.declare("shop", V2)
-    bed.must("deploy", "--yes")
+    deployed = bed.must("deploy", "--yes")
+    assert re.search(r"cost: [\d,]+ records in 5 partitions, [\d.]+ [kM]B; about [\d.]+ [kM]B of disk", deployed.out + deployed.err), deployed
     two = bed.live("shop")
     produce(bed)
     assert_served(bed, version=2)
@@ -170,16 +173,24 @@ def test_an_abandoned_candidate_leaves_nothing_and_the_live_build_goes_on(bed: T
     assert_served(bed, version=version_served(bed))
 
 
-def test_who_deployed_may_be_killed_and_the_rollout_goes_on(bed: Testbed) -> None:
+def test_who_deployed_and_the_broker_may_be_killed_in_mid_replay_and_the_rollout_goes_on(bed: Testbed) -> None:
     before = bed.state()
+    (broker,) = bed.pids("kafka.Kafka")
     deploying = bed.start("replay", "shop", "--yes")
-    bed.wait(lambda: bed.state().active("shop") is not None, "the rollout")
+    bed.wait(lambda: bed.state().active("shop") is not None and Legs(bed.store, last(bed).build).last() is not None, "the candidate's first slice")
+    os.kill(broker, signal.SIGKILL)
+    assert last(bed).phase is Phase.REPLAYING
     deploying.kill()
     deploying.communicate()
 
+    bed.wait(lambda: any(pid != broker for pid in bed.pids("kafka.Kafka")), "another broker")
+    bed.wait(lambda: bed.log.wait_until_ready(1.0), "its answer")
+    produce(bed)
     bed.wait(lambda: bed.state().generation > before.generation, "the switch")
 
     assert_served(bed, version=version_served(bed))
+    idle, end = bed.state().idle["shop"], bed.log.end(["orders", "items"])
+    bed.wait(lambda: (found := bed.frontier(idle)) is not None and found.offsets.covers(end), "the build that served")
 
 
 def test_no_hold_is_begun_while_the_kept_build_is_behind(bed: Testbed) -> None:
