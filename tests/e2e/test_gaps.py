@@ -1,4 +1,4 @@
-"""A log that has lost its beginning: refused, or replayed from what is there with that written down for ever; by a saved plan too.
+"""What stands in a plan's way (a log that has lost its beginning, a clock): refused, or let through with that written down for ever; by a saved plan too.
 
 The platform of this file is on a broker that is there already (`kafka.bootstrap_servers`), and runs none of its own.
 """
@@ -18,6 +18,11 @@ from kappa.log.broker import Broker
 from kappa.log.client import Log
 
 pytestmark = [pytest.mark.jvm]
+
+# Each order is noted with the time at which it was folded.
+NOTED = V2.replace("from kappa import", "from pyspark.sql import functions as F\nfrom kappa import").replace(
+    '"amount", "at")}', '"amount", "at", F.current_timestamp().alias("noted"))}'
+)
 
 
 def lose(bed: Testbed, topic: str, partition: int, before: int) -> None:
@@ -52,15 +57,27 @@ def test_a_lost_beginning_is_refused_accepted_and_told_for_ever(tmp_path: Path, 
 
         # Of what serves nobody asks; a new build needs it anew, and both are told.
         assert bed.kappa("plan", "--detailed-exitcode").code == 0
-        bed.declare("shop", V2)
-        planned = bed.must("plan", "--accept-gap", "-o", "json").json()
+        bed.declare("shop", NOTED)
+        refused = bed.kappa("deploy", "--yes", "--accept-gap")
+        assert refused.code == 1
+        clock = f"pipelines/shop.py:{1 + NOTED[: NOTED.index('F.current')].count(chr(10))}"
+        assert f"{clock} uses pyspark.sql.functions.current_timestamp, which reads the clock" in refused.err
+        allowed = ("--accept-gap", "--allow", f"{clock}=it is for people to read")
+        planned = bed.must("plan", *allowed, "-o", "json").json()
         (step,) = planned["steps"]
         # A broker that is not ours has its disk elsewhere.
         assert step["cost"]["bytes"] is None
         assert step["cost"]["disk_needed"] > 0
         assert any(line.startswith("+") for diff in step["diffs"] for line in diff["diff"].splitlines())
-        bed.must("deploy", "--yes", "--accept-gap")
-        history = bed.must("history", "-o", "json").json()
-        assert [each["accepted"][0].partition(" begins")[0] for each in history] == [f"gap: orders partition {partition}"] * 2
+        bed.must("deploy", "--yes", *allowed)
+        first, second = (each["accepted"] for each in bed.must("history", "-o", "json").json())
+        for accepted in (first, second):
+            assert [each.partition(" begins")[0] for each in accepted if each.startswith("gap: ")] == [f"gap: orders partition {partition}"]
+        assert any(each.startswith(clock) and each.endswith(": it is for people to read") for each in second)
+        # Small slices share a plan that is made once, and each of them has its own time all the same.
+        for number in range(10, 12):
+            bed.log.produce([order(number, customer="ada")], "orders")
+            bed.wait_until_folded("shop", bed.log.end(["orders"]))
+        assert bed.rows("select count(*) as orders, count(distinct noted) >= 3 as apart from order_log") == [{"orders": 8, "apart": True}]
         assert not bed.pids("kafka.Kafka")
     assert given.alive()
