@@ -93,9 +93,14 @@ def test_while_events_arrive_and_both_jobs_are_killed_the_candidate_comes_to_a_f
         live = start("old")
         assert start("new", "catch-up").ended() == 0
         assert Alignments(project.store, "new").last() is None
+        before = project.frontier("old")
+        assert before is not None
         candidate = start("new")
         candidate.wait_for(lambda: Alignments(project.store, "new").last())
         alignment = aligned(project, "new")
+        # It does not pause for a candidate that starts, either: what is aligned with is newer.
+        assert alignment.live.number > before.number
+        assert alignment.live.offsets.distance(before.offsets) > 0
         # The live job goes on, and its upkeep with it, far past what is pinned.
         live.wait_for(lambda: (now := project.frontier("old")) is not None and now.number > alignment.live.number + 8)
         assert ensure_renewed(project.store, alignment.lease, now=time.time(), seconds=60)
