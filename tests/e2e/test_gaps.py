@@ -42,6 +42,7 @@ def given(broker: Broker) -> Iterator[Broker]:
 
 def test_a_lost_beginning_is_refused_accepted_and_told_for_ever(tmp_path: Path, given: Broker) -> None:
     with platform(tmp_path / "gaps", f'[kafka]\nbootstrap_servers = "{given.bootstrap_servers}"\n', shop=V1) as bed:
+        assert not bed.pids("kafka.Kafka")
         end = bed.log.produce([order(number, customer="ada") for number in range(10)], "orders").offsets
         ((_, partition, _),) = [each for each in end.items() if each[2]]
         lose(bed, "orders", partition, 4)
@@ -79,5 +80,4 @@ def test_a_lost_beginning_is_refused_accepted_and_told_for_ever(tmp_path: Path, 
             bed.log.produce([order(number, customer="ada")], "orders")
             bed.wait_until_folded("shop", bed.log.end(["orders"]))
         assert bed.rows("select count(*) as orders, count(distinct noted) >= 3 as apart from order_log") == [{"orders": 8, "apart": True}]
-        assert not bed.pids("kafka.Kafka")
     assert given.alive()
