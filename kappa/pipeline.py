@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kappa.errors import DeclarationError
-from kappa.table import ORDER_COLUMNS, Table, View
+from kappa.table import FOLD_ORDER_COLUMNS, Table, View
 from kappa.topic import Source, Topic, TopicKind
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
@@ -49,7 +49,7 @@ class Pipeline:
         The log time is among them where a fold goes by order: a pipeline without one sees what it has always seen.
         """
         event = tuple((column.name, str(column.type)) for column in topic.columns)
-        beside = dict(ORIGIN_COLUMNS) | (dict(ORDER_COLUMNS) if any(table.by_order for table in self.tables) else {})
+        beside = dict(ORIGIN_COLUMNS) | (dict(FOLD_ORDER_COLUMNS) if any(table.by_order for table in self.tables) else {})
         return (*event, *beside.items())
 
     def topic(self, name: str) -> Topic:

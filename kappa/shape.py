@@ -12,7 +12,7 @@ from kappa.build import TableBirth
 from kappa.columns import INTEGERS, Array, Decimal, Scalar, Struct, Type
 from kappa.errors import DeclarationError
 from kappa.pipeline import Pipeline
-from kappa.table import ORDER_COLUMNS, REJECTS, Fold, FoldKind, Table
+from kappa.table import FOLD_ORDER_COLUMNS, ORDER_COLUMNS, REJECTS, Fold, FoldKind, Table
 
 # The order of a latest row (law 4) and its tombstone's mark.
 LATEST_COLUMNS = (*ORDER_COLUMNS, ("_deleted", "boolean"))
@@ -62,7 +62,7 @@ def _filled(table: Table, output: Mapping[str, Type]) -> TableBirth:
 
 
 def order_column(column: str, of: str) -> str:
-    """Where a table keeps, of a column that is folded by order, the log time, partition or offset of the record that its value is from."""
+    """Where a table keeps, of a column that is folded by order, the log time, topic, partition or offset of the record that its value is from."""
     return f"_{column}{of}"
 
 
@@ -70,11 +70,11 @@ def _stored(table: Table, column: str, fold: Fold, output: Mapping[str, Type]) -
     yield column, str(_folded_type(table, column, fold, output))
     if not fold.kind.by_order:
         return
-    for name, kind in ORDER_COLUMNS:
+    for name, kind in FOLD_ORDER_COLUMNS:
         if str(output.get(name)) != kind:
             raise DeclarationError(
                 f"{table.source}: table {table.name} needs column {name} {kind} for {column} = {fold}, and the function {f'returns it as {output[name]}' if name in output else 'does not return it'}",
-                hint=f"keep what tells the order in the rows: .select(..., {', '.join(repr(each) for each, _ in ORDER_COLUMNS)})",
+                hint=f"keep what tells the order in the rows: .select(..., {', '.join(repr(each) for each, _ in FOLD_ORDER_COLUMNS)})",
             )
         yield order_column(column, name), kind
 

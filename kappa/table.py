@@ -19,6 +19,8 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 REJECTS = "rejects"
 # The order of the log (law 4), and Spark's types: the broker's clock first, then what tells two records of one millisecond apart.
 ORDER_COLUMNS = (("_log_time", "bigint"), ("_partition", "int"), ("_offset", "bigint"))
+# A function may bring rows of several topics together, and only their names tell two records of one millisecond, partition and offset apart.
+FOLD_ORDER_COLUMNS = (("_log_time", "bigint"), ("_topic", "string"), ("_partition", "int"), ("_offset", "bigint"))
 
 
 class FoldKind(StrEnum):
@@ -81,12 +83,12 @@ def or_(column: str) -> Fold:
 
 
 def first(column: str) -> Fold:
-    """Keeps the value that came first, nulls ignored: least by log time, partition and offset. Of several rows of one record the least value counts. Exact."""
+    """Keeps the value that came first, nulls ignored: least by log time, topic, partition and offset. Of several rows of one record the least value counts. Exact."""
     return Fold(FoldKind.FIRST, column)
 
 
 def latest(column: str) -> Fold:
-    """Keeps the value that came last, nulls ignored: greatest by log time, partition and offset. Of several rows of one record the greatest value counts. Exact."""
+    """Keeps the value that came last, nulls ignored: greatest by log time, topic, partition and offset. Of several rows of one record the greatest value counts. Exact."""
     return Fold(FoldKind.LATEST, column)
 
 

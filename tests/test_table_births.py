@@ -13,7 +13,7 @@ EVENTS = Topic("events", event="k string")
 OUTPUT = {column.name: column.type for column in parse_columns("k string, x double, n int, d decimal(12,3), wide decimal(38,0), b boolean, l array<int>, at timestamp")}
 
 
-ORDER = {"_log_time": parse_type("bigint"), "_partition": parse_type("int"), "_offset": parse_type("bigint")}
+ORDER = {"_log_time": parse_type("bigint"), "_topic": parse_type("string"), "_partition": parse_type("int"), "_offset": parse_type("bigint")}
 
 
 def columns(fold: Fold, *, key: str = "k", output: dict[str, Type] = OUTPUT) -> dict[str, str]:
@@ -57,17 +57,17 @@ def test_a_fold_over_what_it_cannot_fold_is_refused_with_the_line(fold: Fold, wh
 def test_a_fold_by_order_keeps_the_order_of_its_value_hidden(fold: Fold, kind: str) -> None:
     born = columns(fold, output=OUTPUT | ORDER)
 
-    assert born == {"k": "string", "f": kind, "_f_log_time": "bigint", "_f_partition": "int", "_f_offset": "bigint"}
+    assert born == {"k": "string", "f": kind, "_f_log_time": "bigint", "_f_topic": "string", "_f_partition": "int", "_f_offset": "bigint"}
 
 
 @pytest.mark.parametrize("lost", ORDER)
 def test_a_fold_by_order_needs_the_order_in_the_rows(lost: str) -> None:
     with pytest.raises(DeclarationError, match=rf"table t needs column {lost} \w+ for f = latest\(x\), and the function does not return it") as refused:
         columns(latest("x"), output=OUTPUT | {name: kind for name, kind in ORDER.items() if name != lost})
-    assert "'_log_time', '_partition', '_offset'" in refused.value.hint
+    assert "'_log_time', '_topic', '_partition', '_offset'" in refused.value.hint
 
-    with pytest.raises(DeclarationError, match=rf"needs column {lost} .* and the function returns it as string"):
-        columns(latest("x"), output=OUTPUT | ORDER | {lost: parse_type("string")})
+    with pytest.raises(DeclarationError, match=rf"needs column {lost} .* and the function returns it as date"):
+        columns(latest("x"), output=OUTPUT | ORDER | {lost: parse_type("date")})
 
 
 @pytest.mark.parametrize("key", ["x", "l"])

@@ -30,9 +30,9 @@ from kappa.log.jars import Jars
 from kappa.pipeline import ORIGIN_COLUMNS, Pipeline
 from kappa.project import line_in, load_module, pipelines_in, said
 from kappa.sources import Sources
-from kappa.table import ORDER_COLUMNS, Table
+from kappa.table import FOLD_ORDER_COLUMNS, Table
 
-_PLATFORM_NAMES = frozenset(name for name, _ in (*ORIGIN_COLUMNS, *ORDER_COLUMNS))
+_PLATFORM_NAMES = frozenset(name for name, _ in (*ORIGIN_COLUMNS, *FOLD_ORDER_COLUMNS))
 # Calls that run a job, or keep something: on a slice of the log their answer would be about that slice only.
 _LOOKING = (
     *("collect", "count", "first", "head", "take", "tail", "show", "isEmpty", "toPandas", "toArrow", "toLocalIterator", "toJSON", "foreach", "foreachPartition"),
@@ -204,7 +204,7 @@ def _checked(pipeline: Pipeline, returned: object) -> dict[str, DataFrame]:
 
 def _columns(table: Table, frame: DataFrame) -> Iterator[tuple[str, str]]:
     # A keyed table takes only what its keys and folds name; what else the rows hold may be of any type.
-    order = [name for name, _ in ORDER_COLUMNS] if table.by_order else []
+    order = [name for name, _ in FOLD_ORDER_COLUMNS] if table.by_order else []
     needed = None if table.appends else {*table.keys, *(fold.column for fold in table.fold.values()), *order}
     seen: set[str] = set()
     for field in frame.schema.fields:

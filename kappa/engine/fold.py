@@ -17,10 +17,11 @@ from kappa.columns import Decimal, Scalar, Type, parse_type
 from kappa.engine.decode import Fate
 from kappa.merge import Merge
 from kappa.shape import order_column
-from kappa.table import ORDER_COLUMNS, FoldKind
+from kappa.table import FOLD_ORDER_COLUMNS, ORDER_COLUMNS, FoldKind
 
 Quote = Callable[[str], str]
 _ORDER = tuple(name for name, _ in ORDER_COLUMNS)
+_FOLD_ORDER = tuple(name for name, _ in FOLD_ORDER_COLUMNS)
 # One digit less than both engines have: Spark takes digits behind the point away from a sum that might need 39.
 _WIDE_DIGITS = 37
 _WIDE = f"decimal({_WIDE_DIGITS},0)"
@@ -125,14 +126,14 @@ def _narrow(sum_: str, kind: str) -> str:
 
 
 def _later(one: Sequence[str], other: Sequence[str]) -> str:
-    """That one record's log time, partition and offset come after another's."""
-    (log_time, partition, offset), (log_time_2, partition_2, offset_2) = one, other
-    return f"{log_time} > {log_time_2} or ({log_time} = {log_time_2} and ({partition} > {partition_2} or ({partition} = {partition_2} and {offset} > {offset_2})))"
+    """That one record's log time, and what tells records of one millisecond apart, come after another's."""
+    after = f"{one[0]} > {other[0]}"
+    return after if len(one) == 1 else f"{after} or ({one[0]} = {other[0]} and ({_later(one[1:], other[1:])}))"
 
 
 def _picked(how: FoldKind, name: str, quote: Quote) -> dict[str, str]:
     """A value that the order decides about, and its own order with it. Of a null none is kept, and it never wins."""
-    columns = [quote(name), *(quote(order_column(name, of)) for of in _ORDER)]
+    columns = [quote(name), *(quote(order_column(name, of)) for of in _FOLD_ORDER)]
     held, contributed = ([f"{side}.{column}" for column in columns[1:]] for side in "ts")
     wins = _later(contributed, held) if how is FoldKind.LATEST else _later(held, contributed)
     return {column: f"case when {contributed[0]} is not null and ({held[0]} is null or {wins}) then s.{column} else t.{column} end" for column in columns}
@@ -156,9 +157,9 @@ def _aggregates(name: str, stored: str, how: FoldKind, column: str | None, given
             yield f"bool_{how}({value}) as {own}"
         case FoldKind.FIRST | FoldKind.LATEST:
             # With the value last, so that of several rows of one record the choice does not hang on how they lie.
-            picked = f"{'max' if how is FoldKind.LATEST else 'min'}(struct({', '.join(_ORDER)}, {value} as value)) filter (where {value} is not null)"
+            picked = f"{'max' if how is FoldKind.LATEST else 'min'}(struct({', '.join(_FOLD_ORDER)}, {value} as value)) filter (where {value} is not null)"
             yield f"{picked}.value as {own}"
-            yield from (f"{picked}.{of} as {spark_quote(order_column(name, of))}" for of in _ORDER)
+            yield from (f"{picked}.{of} as {spark_quote(order_column(name, of))}" for of in _FOLD_ORDER)
 
 
 def _sum(value: str, kind: Type, stored: str) -> str:

@@ -35,6 +35,7 @@ pytestmark = pytest.mark.jvm
 
 EVENT = "k string, g int, day date, n bigint, small smallint, x double, f float, d decimal(12,3), s string, at timestamp, b boolean, tags array<string>"
 EVENTS = Topic("events", event=EVENT, partitions=3)
+OTHERS = Topic("others", event="s string", partitions=3)
 LATEST = Topic("things", kind="compacted", event="id int not null, v string, tags array<string>", partitions=3, key="id")
 FOLDED = {
     "rows": count(),
@@ -304,6 +305,35 @@ def test_any_cut_by_any_writer_gives_what_one_record_after_the_other_gives(build
 
     assert found(built) == expected(log)
     _adds_up(built, log)
+
+
+@pipeline(
+    reads={"events": EVENTS, "others": OTHERS},
+    writes=[Table("ends", keys=("k",), fold={"first": first("s"), "latest": latest("s")})],
+)
+def both(events: DataFrame, others: DataFrame) -> dict[str, DataFrame]:
+    from pyspark.sql import functions as F
+
+    return {"ends": events.unionByName(others, allowMissingColumns=True).withColumn("k", F.lit("all"))}
+
+
+@pytest.mark.parametrize(("driver_rows", "orders"), [(10_000, [["events", "others"], ["others", "events"], []]), (0, [["others", "events"]])])
+def test_records_of_two_topics_that_only_their_names_tell_apart_are_in_one_order_whatever_the_slices(
+    spark: SparkSession, log: MemoryLog, tmp_path: Path, driver_rows: int, orders: list[list[str]]
+) -> None:
+    from kappa.engine.rehearsal import Rehearsal, local_pipeline
+
+    log.add("events", 0, event(s="of events"))
+    log.add("others", 0, event(s="of others"))
+    with local_pipeline(both) as made:
+        for number, order in enumerate(orders):
+            built = Rehearsal(tmp_path / str(number), made, log, driver_rows=driver_rows)
+            reached = Offsets()
+            for topic in order:
+                reached = reached.highest(Offsets({topic: {0: 1}}))
+                built.fold(reached)
+            built.fold(log.end)
+            assert [(row["first"], row["latest"]) for row in rows_of(built, "ends")] == [("of events", "of others")]
 
 
 def test_writers_may_take_turns_on_one_table(build: Build) -> None:
