@@ -79,5 +79,7 @@ def follow(
         if now - seen_up > _PATIENCE_SECONDS:
             raise Unreachable(f"rollout {number} is {rollout.phase}, and nobody is there to bring it on", hint="kappa up -d goes on with it; kappa status shows it")
         if timeout is not None and now - begun > timeout:
-            raise TimedOut(f"rollout {number} is still {rollout.phase} after {timeout:g} s", hint="it goes on: kappa status -w follows it, kappa abandon gives it up")
+            raise TimedOut(
+                f"rollout {number} is still {rollout.phase} after {timeout:g} s", hint=f"it goes on: kappa status -w follows it, kappa abandon {rollout.pipeline} gives it up"
+            )
         time.sleep(_LOOK_SECONDS)

@@ -534,7 +534,7 @@ def test_waiting_has_an_end_and_the_rollout_goes_on(kappa: Kappa, two_builds: St
     waited = kappa("wait", "web", "--timeout", "0")
 
     assert waited.code == 5
-    assert "error: rollout 10 is still replaying after 0 s\nhint: it goes on: kappa status -w follows it, kappa abandon gives it up\n" in waited.err
+    assert "error: rollout 10 is still replaying after 0 s\nhint: it goes on: kappa status -w follows it, kappa abandon web gives it up\n" in waited.err
     assert (rollout_of(two_builds, 10).active, fold(Journal(two_builds).after(0)).last) == (True, 10)
 
 
