@@ -167,7 +167,11 @@ def _explained(error: ValidationError, project: Path) -> SettingsError:
     path = [str(part) for part in first["loc"]]
     if first["type"] == "extra_forbidden":
         return _unknown(path, project)
-    return SettingsError(f"setting {'.'.join(path)} is {first.get('input')!r}: {first['msg']}", hint=f"mend it in {project / FILE} or in {_PREFIX}{'__'.join(path).upper()}")
+    what = Settings.model_fields.get(path[0])
+    for part in path[1:]:
+        what = getattr(what and what.annotation, "model_fields", {}).get(part)
+    told = f"; {what.description}" if what is not None and what.description else ""
+    return SettingsError(f"setting {'.'.join(path)} is {first.get('input')!r}: {first['msg']}", hint=f"mend it in {project / FILE} or in {_PREFIX}{'__'.join(path).upper()}{told}")
 
 
 def _unknown(path: list[str], project: Path) -> SettingsError:

@@ -70,12 +70,7 @@ def _declared(settings: Settings, store: Store, only: str | None) -> tuple[froze
     prints = {name: fingerprint(pipeline, places[name].module, places[name].attribute, find) for name, pipeline in wanted.items()}
     doubts = {name: doubtful(places[name].module, places[name].attribute, find) for name in wanted}
     described = {name: Described(pipeline, places[name].module, prints[name].version) for name, pipeline in wanted.items()}
-    try:
-        outputs = learn_outputs(settings, store, project.sources.folder, described)
-    except DeclarationError as refused:
-        # Spark says what it refuses, and often not in which line.
-        seen = [finding.message for found in doubts.values() for finding in found]
-        raise DeclarationError(refused.message, hint="; ".join(filter(None, (refused.hint, *seen)))) from refused
+    outputs = learn_outputs(settings, store, project.sources.folder, described)
     declared = {
         name: Declared(
             pipeline=pipeline,

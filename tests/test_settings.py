@@ -14,7 +14,7 @@ FILE = """
 bootstrap_servers = "file:9092"
 heap = "300m"
 [rollout]
-soak_seconds = 1
+soak = "90s"
 hold_attempts = 2
 """
 
@@ -28,12 +28,12 @@ def project(tmp_path: Path) -> Path:
 def test_the_environment_beats_the_file_key_by_key(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAPPA__KAFKA__BOOTSTRAP_SERVERS", "environment:9092")
     monkeypatch.setenv("KAPPA__KAFKA__OPTIONS", '{"security.protocol": "SSL"}')
-    monkeypatch.setenv("KAPPA__ROLLOUT__SOAK_SECONDS", "7.5")
+    monkeypatch.setenv("KAPPA__ROLLOUT__SOAK", "2h")
 
     settings = load_settings(project)
 
     assert (settings.kafka.bootstrap_servers, settings.kafka.heap, settings.kafka.options) == ("environment:9092", "300m", {"security.protocol": "SSL"})
-    assert (settings.rollout.soak_seconds, settings.rollout.hold_attempts, settings.rollout.hold_seconds) == (7.5, 2, 10.0)
+    assert (settings.rollout.soak_seconds, settings.rollout.hold_attempts, settings.rollout.hold_seconds) == (7200.0, 2, 10.0)
 
 
 def test_a_flag_beats_both_and_one_that_was_not_given_beats_neither(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,7 +48,7 @@ def test_a_flag_beats_both_and_one_that_was_not_given_beats_neither(project: Pat
     ("name", "value", "message", "hint"),
     [
         ("KAPPA__KAFKA__BOOTSTRAP_SERVER", "x", "kafka.bootstrap_server is no setting", "did you mean kafka.bootstrap_servers?"),
-        ("KAPPA__ROLLOUT__SOAK_SECONDS", "long", "setting rollout.soak_seconds is 'long'", "KAPPA__ROLLOUT__SOAK_SECONDS"),
+        ("KAPPA__ROLLOUT__SOAK", "long", "setting rollout.soak is 'long'", "KAPPA__ROLLOUT__SOAK; how long the build that served before"),
         ("KAPPA__ROLLOUT__HOLD_ATTEMPTS", "0", "setting rollout.hold_attempts is '0'", "KAPPA__ROLLOUT__HOLD_ATTEMPTS"),
         ("KAPPA__KAFKAA__HEAP", "1g", "kafkaa is no setting", "did you mean kafka?"),
         ("KAPPA__ROTO", "x", "roto is no setting", "did you mean root?"),
