@@ -167,11 +167,17 @@ def _explained(error: ValidationError, project: Path) -> SettingsError:
     path = [str(part) for part in first["loc"]]
     if first["type"] == "extra_forbidden":
         return _unknown(path, project)
-    what = Settings.model_fields.get(path[0])
-    for part in path[1:]:
-        what = getattr(what and what.annotation, "model_fields", {}).get(part)
-    told = f"; {what.description}" if what is not None and what.description else ""
-    return SettingsError(f"setting {'.'.join(path)} is {first.get('input')!r}: {first['msg']}", hint=f"mend it in {project / FILE} or in {_PREFIX}{'__'.join(path).upper()}{told}")
+    hint = f"mend it in {project / FILE} or in {_PREFIX}{'__'.join(path).upper()}"
+    return SettingsError(f"setting {'.'.join(path)} is {first.get('input')!r}: {first['msg']}", hint="; ".join(filter(None, (hint, _description(path)))))
+
+
+def _description(path: list[str]) -> str:
+    section: Any = Settings
+    said = ""
+    for part in path:
+        field = getattr(section, "model_fields", {}).get(part)
+        said, section = ("", None) if field is None else (field.description or "", field.annotation)
+    return said
 
 
 def _unknown(path: list[str], project: Path) -> SettingsError:
