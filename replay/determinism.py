@@ -2,8 +2,8 @@
 
 A pipeline's rows must follow from its records alone. Whatever the function reaches is looked at (kappa/reach.py): bodies of
 UDFs, helpers, what modules compute when they are imported, SQL in strings too. What is not found so, and Spark finds in the
-plan of the function (kappa/engine/rowlocal.py), is named with the function's line. It is a lint: it knows names, and does not follow values. Views and checks are left alone: they are asked anew each time, and
-no row of a table follows from them.
+plan of the function (kappa/engine/rowlocal.py), is named with the function's line. It is a lint: it knows names, and does
+not follow values. Views and checks are left alone: they are asked anew each time, and no row of a table follows from them.
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ _ANYWHERE = re.compile(rf"\b({_CALLED})\(", re.IGNORECASE)
 # In what is given to a call that takes SQL: there, a bare word is no column's name.
 _IN_SQL = re.compile(rf"\b({_CALLED})\s*\(|\b(current_timestamp|current_date|current_time|localtimestamp|current_user)\b", re.IGNORECASE)
 _SQL_TEXT = re.compile(r"'(?:[^'\\]|\\.|'')*'|`[^`]*`|--[^\n]*")
+_AS_SQL = " in SQL"
 _TAKES_SQL = frozenset({"expr", "selectExpr", "sql", "where", "filter"})
 
 
@@ -99,15 +100,19 @@ def doubtful(module: str, attribute: str, find: Find) -> tuple[Finding, ...]:
 
 def overlooked(changing: Iterable[str], found: Iterable[Finding], line: str) -> Iterator[Finding]:
     """What Spark finds in a function's plan that gives another value each time, and the look at its code has not found. `line` is the function's."""
-    said = {_as_spark(word) for each in found for word in re.findall(r"\w+", each.message)}
+    said = set(map(_as_spark, found))
     for kind in changing:
         if kind.lower() not in said:
             yield Finding(f"{line} uses Spark's {kind}, which gives another value each time", _FROM_RECORD, line)
 
 
-def _as_spark(function: str) -> str:
-    """Spark's name for the expression that a function makes, in lower case."""
-    plain = function.lower().replace("_", "")
+def _as_spark(found: Finding) -> str:
+    """Spark's name, in lower case, for the expression of a function of Spark's that was found; "" where something else was."""
+    # Neither the file's name nor the reason says what was found, and Python has functions of the same names.
+    what = found.message.removeprefix(f"{found.name} uses ").partition(", which ")[0]
+    if not (what.startswith(f"{_SPARK}.") or what.endswith(_AS_SQL)):
+        return ""
+    plain = what.removesuffix(_AS_SQL).rpartition(".")[2].lower().replace("_", "")
     return _SPARK_CLASSES.get(plain, plain)
 
 
@@ -228,4 +233,4 @@ def _in_text(constant: ast.Constant, words: re.Pattern[str]) -> Iterator[tuple[i
     for match in words.finditer(plain):
         word = next(group for group in match.groups() if group).lower()
         line = min(constant.lineno + plain.count("\n", 0, match.start()), constant.end_lineno or constant.lineno)
-        yield line, f"{word} in SQL", _SPARK_NAMES.get(word, _CHANCE)
+        yield line, f"{word}{_AS_SQL}", _SPARK_NAMES.get(word, _CHANCE)

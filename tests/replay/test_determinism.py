@@ -124,6 +124,13 @@ def test_what_spark_finds_is_told_once(head: str, use: str, kind: str) -> None:
     assert told.message.startswith("pipelines/p.py:2 uses Spark's SparkPartitionID")
 
 
+def test_what_only_sounds_like_a_function_of_sparks_is_none() -> None:
+    found = doubtful("pipelines.rand", "p", finding({"pipelines/rand.py": "import random, uuid\ndef p(x):\n    return random.random() + uuid.uuid4().int"}))
+
+    assert [each.message.partition(" uses ")[2].partition(",")[0] for each in found] == ["random.random", "uuid.uuid4"]
+    assert len(list(overlooked(["Rand"], found, "pipelines/rand.py:2"))) == 1
+
+
 def test_a_parameter_named_like_a_module_is_the_parameter() -> None:
     assert lint("import random\ndef p(random):\n    return random.random()") == ()
 
