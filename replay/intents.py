@@ -138,10 +138,9 @@ def active_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
 
 def awaited_rollout(state: State, pipeline: str | None) -> Rollout:
     """The active rollout of a pipeline, or the only one; where none is active, the last one: it was over before it was waited for."""
-    active = {rollout.pipeline for rollout in state.active_rollouts}
-    ended = [rollout for rollout in state.rollouts if pipeline in {None, rollout.pipeline}]
-    if ended and (not active if pipeline is None else pipeline not in active):
-        return ended[-1]
+    meant = [rollout for rollout in state.rollouts if pipeline in {None, rollout.pipeline}]
+    if meant and not any(rollout.active for rollout in meant):
+        return meant[-1]
     return active_rollout(state, pipeline, "wait")
 
 

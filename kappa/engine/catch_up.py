@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from kappa.engine.align import Aligner, ahead
 from kappa.engine.fold_slice import SliceFolder
-from kappa.engine.legs import Leg, LegKind, Legs, alignment, catch_up, step, tail
+from kappa.engine.legs import Leg, LegKind, Legs, alignment, catch_up, slice_size, tail
 from kappa.engine.maintenance import Maintenance
 from kappa.engine.publisher import Publisher
 from kappa.engine.source import Source
@@ -103,7 +103,7 @@ class CatchUp:
         found = self._aligner.live()
         end = self._end(Offsets(), frozenset()) if found is None else self._end(found[0].offsets, found[1])
         distance = end.distance(done)
-        return self._legs.begin(catch_up(self._number(), done, end, at_most=step(distance, slice_records))) if distance > small else None
+        return self._legs.begin(catch_up(self._number(), done, end, at_most=slice_size(distance, slice_records))) if distance > small else None
 
     def _next_leg(self, stop: Event, *, slice_records: int, small: int) -> Leg | None:
         """The next leg, written down. None where it was asked to stop meanwhile."""

@@ -103,7 +103,7 @@ class Legs:
         return leg
 
 
-def step(distance: int, slice_records: int) -> int:
+def slice_size(distance: int, slice_records: int) -> int:
     """The most offsets in a slice of a catch-up over this distance: in several slices, so that who waits sees it go on, none of them so small that Spark's own time is felt. Pure."""
     return min(slice_records, max(_SMALL_STEP, -(-distance // _STEPS)))
 

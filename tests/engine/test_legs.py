@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kappa.engine.commit import folded_of
-from kappa.engine.legs import Legs, catch_up, has_tail, step, tail
+from kappa.engine.legs import Legs, catch_up, has_tail, slice_size, tail
 from kappa.errors import Broken
 from kappa.mark import Mark, parse_mark
 from kappa.offsets import Offsets
@@ -43,7 +43,7 @@ def test_a_build_has_a_tail_as_soon_as_it_is_written_down(tmp_path: Path) -> Non
     ("distance", "most", "size"), [(40_000, 500_000, 75_000), (300_000, 500_000, 75_000), (2_000_000, 500_000, 250_000), (50_000_000, 500_000, 500_000), (700, 150, 150)]
 )
 def test_a_catch_up_is_in_several_slices_that_are_not_small(distance: int, most: int, size: int) -> None:
-    assert step(distance, most) == size
+    assert slice_size(distance, most) == size
 
 
 def test_two_processes_do_not_begin_the_same_leg(tmp_path: Path) -> None:
