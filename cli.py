@@ -647,7 +647,15 @@ def _begun(here: Here, command: str, pipeline: str | None, made: Plan, *, yes: b
     if not made.has_changes:
         return ()
     _agree(_typed(command, pipeline), yes=yes)
+    _hold_to_law(here, made)
     return stage(here.store, made, auto_promote=auto_promote)
+
+
+def _hold_to_law(here: Here, made: Plan) -> None:
+    from replay.law import ensure_lawful
+
+    with _talk().status("trying it on a sample of the log, cut in several ways"):
+        ensure_lawful(here.settings, here.store, here.log(), made)
 
 
 def _roll_out(here: Here, command: str, pipeline: str | None, *, again: bool, accepting: Accepting, yes: bool, auto_promote: bool, timeout: float | None) -> None:
@@ -681,6 +689,7 @@ def _apply(here: Here, file: Path, *, timeout: float | None) -> None:
     sys.stdout.write(plan_text(made))
     sys.stdout.flush()
     made.ensure_possible()
+    _hold_to_law(here, made)
     _all_told(lambda number: _follow(here, number, timeout), stage(here.store, made, auto_promote=True))
 
 

@@ -6,11 +6,6 @@ of its own. What it found lies under `cache/describe/<version>.json`.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +13,9 @@ from typing import Any
 
 from kappa.columns import Type, parse_type
 from kappa.errors import DeclarationError, KappaError
-from kappa.java import find_java
-from kappa.log.jars import ensure_jars
 from kappa.pipeline import Pipeline
 from kappa.settings import Settings
+from kappa.spark_child import ask
 from kappa.store import Store
 
 _FORMAT = 1
@@ -75,30 +69,15 @@ def _kept(store: Store, version: str) -> Outputs | None:
 
 
 def _ask(settings: Settings, folder: Path, missing: Mapping[str, Described]) -> Any:
-    jars = ensure_jars(find_java(), cache=settings.jars.cache, repository=settings.jars.repository)
-    # The JVM may still be at its last words when its files go.
-    with tempfile.TemporaryDirectory(prefix="kappa-describe-", ignore_cleanup_errors=True) as scratch:
-        request = {
-            "folder": str(folder),
-            "jars": [str(jar) for jar in jars.spark],
-            "pipelines": {name: described.module for name, described in missing.items()},
-        }
-        (Path(scratch) / "request.json").write_text(json.dumps(request), encoding="utf-8")
-        command = [sys.executable, "-m", "kappa.engine.describe", scratch]
-        # Or a file of the project named like a library would hide it, from the child and from Spark's workers.
-        environment = {**os.environ, "PYTHONSAFEPATH": "1"}
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL, check=False, timeout=_PATIENCE_SECONDS, env=environment)
-        except subprocess.TimeoutExpired as error:
-            names = ", ".join(missing)
-            raise KappaError(
-                f"the function of {names} did not return within {_PATIENCE_SECONDS:.0f} seconds, on no rows", hint="it must only build up frames and return them"
-            ) from error
-        answer = Path(scratch) / "answer.json"
-        if not answer.exists():
-            last = (done.stderr.strip().splitlines() or [f"it ended with {done.returncode} and said nothing"])[-1]
-            raise KappaError(f"the pipelines could not be described: {last}", hint="see whether Spark starts here: python -m kappa.setup")
-        return json.loads(answer.read_text(encoding="utf-8"))
+    names = ", ".join(missing)
+    return ask(
+        settings,
+        folder,
+        "kappa.engine.describe",
+        {name: described.module for name, described in missing.items()},
+        patience_seconds=_PATIENCE_SECONDS,
+        too_long=KappaError(f"the function of {names} did not return within {_PATIENCE_SECONDS:.0f} seconds, on no rows", hint="it must only build up frames and return them"),
+    )
 
 
 def _typed(answer: Mapping[str, Any]) -> Outputs:

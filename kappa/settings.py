@@ -85,6 +85,7 @@ class VerifySettings(_Section):
     threads: int = Field(default=0, ge=0, description="threads for them; 0: one a core")
     temp: str = Field(default="tmp", description="folder for what is spilled; relative to the root")
     temp_size: str = Field(default="20g", description="most that may be spilled", pattern=r"^\d+[mg]$")
+    law_records: int = Field(default=200, ge=0, description="on so many records of each topic a new version is held to the law of slices before it is replayed; 0: on none")
     timeout_seconds: float = Field(default=3600.0, gt=0, description="how long a verification may take; then nothing is concluded, and nothing swapped")
 
 

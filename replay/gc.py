@@ -30,7 +30,7 @@ from replay.rollout import State, fold
 
 # What a job writes anew each time it begins.
 _SCRATCH = ("spark", "slice")
-_DESCRIBED = "cache/describe"
+_DESCRIBED = "cache"
 # Described pipelines that no build is of may be of a plan that somebody looks at right now.
 _DESCRIBED_SECONDS = 3600.0
 

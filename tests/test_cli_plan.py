@@ -133,6 +133,8 @@ def web(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "kappa.toml").touch()
     monkeypatch.chdir(tmp_path)
+    # That takes a JVM: tests/replay/test_law.py has one.
+    monkeypatch.setenv("KAPPA__VERIFY__LAW_RECORDS", "0")
 
     def type_in(*arguments: str) -> Ended:
         code = cli.run(list(arguments))

@@ -225,7 +225,7 @@ def test_a_child_process_that_dies_is_one_sentence(tmp_path: Path, monkeypatch: 
     file.parent.mkdir()
     file.write_text(HEAD + body("import os\nos._exit(3)"), encoding="utf-8")
 
-    with pytest.raises(KappaError, match="could not be described"):
+    with pytest.raises(KappaError, match="Spark gave no answer about web"):
         learn(tmp_path, Store(tmp_path / "root"))
 
 

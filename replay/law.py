@@ -1,0 +1,106 @@
+"""Before a version is replayed it is held to the law of slices, on records of its topics' beginnings, middles and ends.
+
+What breaks it would give other rows live than in a replay, and no verification at one frontier would find that. A child
+process tries it (kappa/engine/law.py), once per version: the answer lies under `cache/law/<version>.json`.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from kappa.errors import KappaError, VerificationFailed
+from kappa.log.reader import Record
+from kappa.offsets import Offsets
+from kappa.settings import Settings
+from kappa.spark_child import ask
+from kappa.store import Store
+from replay.plan import Plan, Step
+
+_FORMAT = 1
+# The more, the more likely a cut is found that breaks it; each takes the time of a small slice.
+_SLICES = 8
+_MOST_BYTES = 4 << 20
+_PATIENCE_SECONDS = 600.0
+
+
+class Sampled(Protocol):
+    """Of the broker's client, what a sample takes."""
+
+    def beginning(self, topics: Iterable[str]) -> Offsets: ...  # noqa: D102  # as in Log
+
+    def end(self, topics: Iterable[str]) -> Offsets: ...  # noqa: D102  # as in Log
+
+    def records(self, topics: Iterable[str], start: Offsets, end: Offsets) -> Iterator[Record]: ...  # noqa: D102  # as in Log
+
+
+def ensure_lawful(settings: Settings, store: Store, log: Sampled, plan: Plan) -> None:
+    """Raises VerificationFailed where a pipeline that is about to be replayed gives other rows when its log is cut otherwise.
+
+    What was let through although it gives another value each time cannot hold the law, and is not tried.
+    """
+    steps = {step.pipeline: step for step in plan.steps if step.replays and _is_due(settings, store, step)}
+    records = {name: list(_sample(log, step, settings.verify.law_records)) for name, step in steps.items()}
+    tried = {name: step.declared.module for name, step in steps.items() if records[name] and step.declared is not None}
+    if not tried:
+        return
+    names = ", ".join(tried)
+    too_long = KappaError(
+        f"{names} could not be held to the law of slices within {_PATIENCE_SECONDS:.0f} seconds", hint="try fewer records: verify.law_records in kappa.toml; 0 for none"
+    )
+    answers = ask(
+        settings,
+        settings.project,
+        "kappa.engine.law",
+        tried,
+        patience_seconds=_PATIENCE_SECONDS,
+        too_long=too_long,
+        slices=_SLICES,
+        records={name: [(each.topic, each.partition, each.timestamp_ms, _text(each.key), _text(each.value)) for each in records[name]] for name in tried},
+    )
+    for name in tried:
+        if name in answers:
+            raise VerificationFailed(answers[name]["message"], hint=answers[name]["hint"])
+        store.put_json(_cache(steps[name]), {"format": _FORMAT, "records": len(records[name])})
+
+
+def _is_due(settings: Settings, store: Store, step: Step) -> bool:
+    return step.declared is not None and not step.declared.doubtful and settings.verify.law_records > 0 and store.get_json(_cache(step)) is None
+
+
+def _sample(log: Sampled, step: Step, at_most: int) -> Iterator[Record]:
+    """Records of each partition's beginning, middle and end, in the order of their offsets."""
+    taken = 0
+    for topic in () if step.declared is None else step.declared.pipeline.topics:
+        begin, end = log.beginning([topic.name]), log.end([topic.name])
+        for start, stop in pieces(begin, end, at_most):
+            for record in log.records([topic.name], start, stop):
+                taken += len(record.key or b"") + len(record.value or b"")
+                if taken > _MOST_BYTES:
+                    return
+                yield record
+
+
+def pieces(begin: Offsets, end: Offsets, at_most: int) -> Iterator[tuple[Offsets, Offsets]]:
+    """Three ranges, one after the other, that together hold about `at_most` offsets: of all partitions the first, some in the middle, the last. Pure."""
+    parts = [(topic, partition, begin.at(topic, partition), stop) for topic, partition, stop in end.items()]
+    width = max(1, at_most // (3 * max(1, len(parts))))
+    reached = begin
+    for third in range(3):
+        start: dict[str, dict[int, int]] = {}
+        stop: dict[str, dict[int, int]] = {}
+        for topic, partition, first, last in parts:
+            here = max(reached.at(topic, partition), first + (last - first - width) * third // 2)
+            start.setdefault(topic, {})[partition] = min(here, last)
+            stop.setdefault(topic, {})[partition] = min(here + width, last)
+        reached = Offsets(stop)
+        yield Offsets(start), reached
+
+
+def _cache(step: Step) -> str:
+    return f"cache/law/{step.version}.json"
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else base64.b64encode(value).decode()

@@ -1,0 +1,80 @@
+"""What breaks the law of slices is refused before it is replayed, on records of the log itself (replay/law.py)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kappa.errors import VerificationFailed
+from kappa.log.client import Log, ProducedRecord
+from kappa.offsets import Offsets
+from kappa.settings import Settings
+from kappa.store import Store
+from kappa.topic import Topic
+from replay.law import ensure_lawful, pieces
+from replay.observe import observe
+from replay.plan import Plan, make_plan
+
+# Each row says how many came with it, which depends on where the slices end.
+SIZED = """
+from pyspark.sql import functions as F
+from kappa import Table, Topic, count, max_, pipeline
+
+HITS = Topic("{topic}", partitions=2, event="page string not null, n int")
+
+@F.pandas_udf("int")
+def size(values):
+    return values * 0 + len(values)
+
+
+@pipeline(reads={{"hits": HITS}}, writes=[Table("pages", keys=("page",), fold={{"hits": count(), "most": max_("n")}})])
+def web(hits):
+    return {{"pages": hits.withColumn("n", {n})}}
+"""
+
+
+@given(st.dictionaries(st.integers(0, 5), st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=4), st.integers(1, 200))
+def test_a_sample_is_the_beginning_the_middle_and_the_end_of_each_partition(parts: dict[int, tuple[int, int]], at_most: int) -> None:
+    begin = Offsets({"t": {partition: first for partition, (first, _) in parts.items()}})
+    end = Offsets({"t": {partition: first + length for partition, (first, length) in parts.items()}})
+
+    found = list(pieces(begin, end, at_most))
+
+    for partition, (first, length) in parts.items():
+        taken = [offset for start, stop in found for offset in range(start.at("t", partition), stop.at("t", partition))]
+        assert taken == sorted(set(taken))
+        assert set(taken) <= set(range(first, first + length))
+        if length:
+            assert {first, first + length - 1} <= set(taken) or len(taken) < 2
+    assert sum(stop.distance(start) for start, stop in found) <= max(at_most, 3 * len(parts))
+
+
+@pytest.mark.jvm
+def test_a_pipeline_that_breaks_it_is_refused_with_table_key_and_column_and_one_that_holds_it_is_tried_once(
+    tmp_path: Path, log: Log, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pipelines").mkdir()
+    settings = Settings(project=tmp_path)
+    store = Store(settings.root_url)
+    log.create(Topic(topic_name, partitions=2, event="page string not null, n int"))
+    log.produce((ProducedRecord(b'{"page": "home", "n": 1}', partition=number % 2) for number in range(60)), topic_name)
+
+    def plan(n: str) -> Plan:
+        (tmp_path / "pipelines" / "web.py").write_text(SIZED.format(topic=topic_name, n=n), encoding="utf-8")
+        return make_plan(observe(settings, store, log))
+
+    with pytest.raises(VerificationFailed, match=r"web\.py:12: pipeline web breaks the law of slices: .*table pages, key 'home', column most") as refused:
+        ensure_lawful(settings, store, log, plan('size("n")'))
+    assert refused.value.exit_code == 4
+    assert store.names("cache/law") == ()
+
+    lawful = plan('F.col("n") + 1')
+    ensure_lawful(settings, store, log, lawful)
+    assert store.names("cache/law") == (f"cache/law/{lawful.steps[0].version}.json",)
+    # No second process could start.
+    monkeypatch.setattr(sys, "executable", "/nonexistent")
+    ensure_lawful(settings, store, log, lawful)
