@@ -1,10 +1,11 @@
-"""Columns and their types, as an event declares them in DDL: `id string not null, at timestamp, price decimal(10,2)`.
+"""Columns and their types, as an event declares them in DDL: `id string not null, at timestamp, page string default '/'`.
 
 Pure: the spelling is Spark's, and no Spark is needed to read it. Types of events are those that JSON can carry.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +16,14 @@ from kappa.errors import DeclarationError
 _SYNONYMS = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint", "real": "float", "bool": "boolean", "varchar": "string", "text": "string"}
 INTEGERS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 SCALARS = frozenset({"string", "boolean", "float", "double", "date", "timestamp", *INTEGERS})
-_TOKEN = re.compile(r"\s*(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)|`(?P<quoted>[^`]+)`|(?P<number>\d+)|(?P<mark>[<>(),:])|(?P<other>\S))")
+# Texts keep their quotes, so that no text is taken for a name.
+_TOKEN = re.compile(
+    r"""\s*(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)|`(?P<quoted>[^`]+)`|(?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)
+    |(?P<text>'(?:[^'\\]|''|\\.)*'|"(?:[^"\\]|""|\\.)*")|(?P<mark>[<>(),:])|(?P<other>\S))""",
+    re.VERBOSE | re.DOTALL,
+)
+# What a backslash makes of a letter in a text of Spark's SQL; any other letter stays itself.
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "0": "\0"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +72,23 @@ Type = Scalar | Decimal | Array | Struct
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A named, typed place in a row."""
+    """A named, typed place in a row.
+
+    `default` is the JSON text of what stands there where an event has no such field (a null stays null); `was` are the names
+    that the field had in older events, looked for in their order where none of its name is there.
+    """
 
     name: str
     type: Type
     nullable: bool = True
+    default: str | None = None
+    was: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.name} {self.type}{'' if self.nullable else ' not null'}"
+        # It is hashed into versions and kept in birth certificates: what is not declared is not said.
+        default = "" if self.default is None else f" default {self.default}"
+        was = f" was {json.dumps(self.was, ensure_ascii=False)}" if self.was else ""
+        return f"{self.name} {self.type}{'' if self.nullable else ' not null'}{default}{was}"
 
 
 def parse_columns(ddl: str) -> tuple[Column, ...]:
@@ -106,7 +123,7 @@ class _Tokens:
     @staticmethod
     def _split(text: str) -> Iterator[str]:
         for match in _TOKEN.finditer(text.strip()):
-            yield match["name"] or match["quoted"] or match["number"] or match["mark"] or match["other"]
+            yield match["name"] or match["quoted"] or match["number"] or match["text"] or match["mark"] or match["other"]
 
     @property
     def at_end(self) -> bool:
@@ -141,6 +158,10 @@ class _Tokens:
         self._next += 1
         return int(word)
 
+    def next(self) -> str:
+        self._next += 1
+        return self._tokens[self._next - 1] if self._next <= len(self._tokens) else ""
+
 
 def _column(tokens: _Tokens) -> Column:
     name = tokens.word("a column name")
@@ -148,11 +169,41 @@ def _column(tokens: _Tokens) -> Column:
         raise DeclarationError(f"column {name} begins with an underscore, which marks the platform's own columns", hint="choose another name")
     tokens.take(":")
     kind = _type(tokens, name)
-    nullable = True
-    if tokens.take("not"):
-        tokens.must("null")
-        nullable = False
-    return Column(name, kind, nullable)
+    nullable, default, is_null = True, None, False
+    while True:
+        if nullable and tokens.take("not"):
+            tokens.must("null")
+            nullable = False
+        elif default is None and not is_null and tokens.take("default"):
+            default = _literal(tokens, name)
+            is_null = default is None
+        else:
+            break
+    if is_null and not nullable:
+        raise DeclarationError(f"column {name} is not null, and null by default", hint="take `default null` away, or `not null`")
+    return Column(name, kind, nullable, default)
+
+
+def _literal(tokens: _Tokens, of: str) -> str | None:
+    """The JSON text of a literal of SQL; None for null, which a missing field is anyway."""
+    word = tokens.next()
+    if word.lower() in {"date", "timestamp"} and tokens.peek()[:1] in {"'", '"'}:
+        # The type is the column's, and says how its text is read.
+        word = tokens.next()
+    sign = "-" if word == "-" else ""
+    number = tokens.next() if word in {"-", "+"} else word
+    if number[:1].isdigit():
+        return f"{sign}{int(number) if number.isdigit() else number}"
+    if word[:1] in {"'", '"'} and len(word) > 1:
+        inside = word[1:-1].replace(word[0] * 2, word[0])
+        return json.dumps(re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[1], found[1]), inside, flags=re.DOTALL), ensure_ascii=False)
+    if word.lower() in {"true", "false"}:
+        return word.lower()
+    if word.lower() == "null":
+        return None
+    raise DeclarationError(
+        f"the default of {of} is {'`' + word + '`' if word else 'missing'}, which is no literal", hint="write a text, a number, true or false: `page string not null default '/'`"
+    )
 
 
 def _type(tokens: _Tokens, of: str) -> Type:
@@ -174,6 +225,11 @@ def _type(tokens: _Tokens, of: str) -> Type:
             fields.append(_column(tokens))
         tokens.must(">")
         _refuse_repeated(fields, tokens.text)
+        for field in fields:
+            if field.default is not None:
+                raise DeclarationError(
+                    f"{field.name} in {of} has a default, which only a column of its own has", hint="declare the event by a JSON Schema, where nested fields have defaults"
+                )
         return Struct(tuple(fields))
     raise DeclarationError(f"{of} has the type {word}, which events cannot have", hint=f"use one of {', '.join(sorted(SCALARS))}, decimal(p,s), array<...>, struct<...>")
 

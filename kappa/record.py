@@ -1,7 +1,8 @@
 """A valid record: the one definition of what is decoded, for every path that decodes. Pure.
 
 A record is exactly one JSON object in UTF-8. Unknown fields are ignored, repeated ones rejected; nothing is coerced (a
-string is no number, 1.0 no integer), and what is out of range is rejected; a missing field is null. The Kafka key,
+string is no number, 1.0 no integer), and what is out of range is rejected; a missing field is its column's default, or null.
+A field that is not there under its name is looked for under the names it had. The Kafka key,
 where one is declared, is the event's key field as text. A change here that rejects or accepts other records raises
 `kappa.semantics`. JSON is RFC 8259's, times are RFC 3339's. Read next: engine/decode.py, which runs it.
 """
@@ -90,12 +91,11 @@ class RecordReader:
 
     def __init__(self, topic: Topic) -> None:
         self._compacted = topic.kind is TopicKind.COMPACTED
-        self._columns = tuple((column.name, column.nullable, _check(column.type)) for column in topic.columns)
+        self._format = _Json(exact=any(_holds_decimal(column.type) for column in topic.columns))
+        self._columns = tuple((column.name, column.nullable, check := _check(column.type), _default(column, check)) for column in topic.columns)
+        self._was = tuple((column.name, column.was) for column in topic.columns if column.was)
         self._key_place = None if topic.key is None else [column.name for column in topic.columns].index(topic.key)
         self._key_column = topic.key_column
-        exact = any(_holds_decimal(column.type) for column in topic.columns)
-        self._parse = _parser(_number if exact else float, None)
-        self._parse_long = _parser(_number if exact else float, _integer)
 
     def read(self, key: bytes | None, value: bytes | None) -> Row | Tombstone:
         """The row of one record, or that it deletes its key. Raises Rejected where it is not valid."""
@@ -103,23 +103,63 @@ class RecordReader:
             if not self._compacted:
                 raise Rejected(Reason.NULL_VALUE, "the value is null, which deletes a key; this topic is a history and deletes nothing")
             return Tombstone(self._typed_key(self._key_text(key)))
-        event = self._parsed(value)
-        row: list[Any] = []
-        for name, nullable, check in self._columns:
-            found = event.get(name)
-            if found is None:
-                if not nullable:
-                    raise Rejected(Reason.MISSING, f"{name} is {'null' if name in event else 'missing'}")
-                row.append(None)
-            else:
-                row.append(check(found, name))
+        row = self._row(self._format.fields(value))
         if self._key_place is not None:
             text, field = self._key_text(key), row[self._key_place]
             if field is None or text != str(field):
                 raise Rejected(Reason.KEY_MISMATCH, f"the key is {_shown(text)} and {self._columns[self._key_place][0]} is {_shown(field)}")
+        return row
+
+    def _row(self, event: dict[str, Any]) -> Row:
+        """The columns' values, whatever format the fields came in."""
+        for name, old_names in self._was:
+            # Presence decides, not the value: where its name is there, an old one is a field like any other unknown one.
+            stood = [event.pop(old) for old in old_names if old in event]
+            if stood and name not in event:
+                event[name] = stood[0]
+        row: list[Any] = []
+        for name, nullable, check, default in self._columns:
+            found = event.get(name)
+            if found is not None:
+                row.append(check(found, name))
+            elif default is not None and name not in event:
+                row.append(default)
+            elif nullable:
+                row.append(None)
+            else:
+                raise Rejected(Reason.MISSING, f"{name} is {'null' if name in event else 'missing'}")
         return tuple(row)
 
-    def _parsed(self, value: bytes) -> dict[str, Any]:
+    def _key_text(self, key: bytes | None) -> str:
+        if key is None:
+            raise Rejected(Reason.NULL_KEY, "the key is null")
+        try:
+            return key.decode()
+        except UnicodeDecodeError as error:
+            raise Rejected(Reason.KEY_NOT_UTF8, f"byte {error.start} of the key is not UTF-8") from None
+
+    def _typed_key(self, text: str) -> str | int:
+        column = self._key_column
+        if column is None or not isinstance(column.type, Scalar) or column.type.name not in INTEGERS:
+            return text
+        if not _CANONICAL_INTEGER.fullmatch(text):
+            raise Rejected(Reason.BAD_KEY, f"the key is {_shown(text)}, not a whole number as text")
+        return int(_check(column.type)(int(text), "the key"))
+
+
+class _Json:
+    """The format of records: bytes to an event's fields, as Python has the values of JSON. What they mean, the reader says.
+
+    Another format is another one of these.
+    """
+
+    def __init__(self, *, exact: bool) -> None:
+        """`exact` keeps every digit of a number."""
+        self._parse = _parser(_number if exact else float, None)
+        self._parse_long = _parser(_number if exact else float, _integer)
+
+    def fields(self, value: bytes) -> dict[str, Any]:
+        """The fields of one event. Raises Rejected where the bytes are not exactly one object."""
         try:
             text = value.decode()
         except UnicodeDecodeError as error:
@@ -139,22 +179,6 @@ class RecordReader:
         if "\\u" in text:
             _refuse_surrogates(event)
         return event
-
-    def _key_text(self, key: bytes | None) -> str:
-        if key is None:
-            raise Rejected(Reason.NULL_KEY, "the key is null")
-        try:
-            return key.decode()
-        except UnicodeDecodeError as error:
-            raise Rejected(Reason.KEY_NOT_UTF8, f"byte {error.start} of the key is not UTF-8") from None
-
-    def _typed_key(self, text: str) -> str | int:
-        column = self._key_column
-        if column is None or not isinstance(column.type, Scalar) or column.type.name not in INTEGERS:
-            return text
-        if not _CANONICAL_INTEGER.fullmatch(text):
-            raise Rejected(Reason.BAD_KEY, f"the key is {_shown(text)}, not a whole number as text")
-        return int(_check(column.type)(int(text), "the key"))
 
 
 def _parser(parse_float: Callable[[str], Any], parse_int: Callable[[str], int] | None) -> Callable[[str], Any]:
@@ -339,20 +363,30 @@ def _array_check(kind: Array) -> _Check:
 
 
 def _struct_check(fields: tuple[Column, ...]) -> _Check:
-    checks = tuple((field.name, field.nullable, _check(field.type)) for field in fields)
+    checks = tuple((field.name, field.nullable, typed := _check(field.type), _default(field, typed)) for field in fields)
 
     def check(found: Any, name: str) -> dict[str, Any]:
         if type(found) is not dict:
             raise _wrong(name, "an object", found)
         made = {}
-        for field, nullable, of_field in checks:
+        for field, nullable, of_field, default in checks:
             value = found.get(field)
-            if value is None and not nullable:
+            if value is not None:
+                made[field] = of_field(value, f"{name}.{field}")
+            elif default is not None and field not in found:
+                made[field] = default
+            elif nullable:
+                made[field] = None
+            else:
                 raise Rejected(Reason.MISSING, f"{name}.{field} is {'null' if field in found else 'missing'}")
-            made[field] = None if value is None else of_field(value, f"{name}.{field}")
         return made
 
     return check
+
+
+def _default(column: Column, check: _Check) -> Any:
+    """What stands for a field that is missing, as a row has it; None where nothing does. Raises Rejected where it is no value of the column."""
+    return None if column.default is None else check(_parser(_number, None)(column.default), f"the default of {column.name}")
 
 
 def _holds_decimal(kind: Type) -> bool:

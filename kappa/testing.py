@@ -78,8 +78,11 @@ def _some_event(topic: Topic, draw: random.Random, number: int) -> Event:
     partition, clock = draw.randrange(topic.partitions), 1_700_000_000_000 + number * draw.choice([0, 1, 1000])
     if draw.random() < 0.05:
         return Event(draw.choice([b"", b"{", b"[]", b"\xff", b'{"a": 1, "a": 2}']), partition=partition, timestamp_ms=clock)
-    value = {column.name: _some_value(column.type, draw) for column in topic.columns if not column.nullable or column.name == topic.key or draw.random() < 0.8}
-    key = None if topic.key is None else _bytes(value[topic.key])
+    present = [column for column in topic.columns if not (column.nullable or column.default is not None) or column.name == topic.key or draw.random() < 0.8]
+    values = {column.name: _some_value(column.type, draw) for column in present}
+    # As an event of before the field was renamed has it.
+    value = {draw.choice([column.name, *column.was]) if column.was else column.name: values[column.name] for column in present}
+    key = None if topic.key is None else _bytes(values[topic.key])
     # A key's records lie in one partition, as a producer sends them.
     partition = partition if key is None else sum(key) % topic.partitions
     return Event(None if key is not None and draw.random() < 0.1 else value, key=key, partition=partition, timestamp_ms=clock)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from kappa.columns import INTEGERS, Column, Scalar, parse_columns
@@ -44,7 +44,9 @@ class Source:
 class Topic:
     """A Kafka topic: retained (a history of events) or compacted (latest value per key, null = tombstone).
 
-    `event` declares the columns of one record in DDL; `key` names the column that the Kafka key repeats, as text.
+    `event` declares the columns of one record in DDL, defaults of missing fields among them (`page string default '/'`); `was`
+    gives the names that a column's field had in older events, the first that is there counting where its own is not. `key` names
+    the column that the Kafka key repeats, as text.
     `config` holds topic settings of Kafka that apply when `kappa topics create` makes it. Raises DeclarationError,
     with the user's file and line, where that cannot be meant.
     """
@@ -65,6 +67,7 @@ class Topic:
         kind: str = TopicKind.RETAINED,
         partitions: int = 1,
         key: str | None = None,
+        was: Mapping[str, str | Sequence[str]] | None = None,
         config: Mapping[str, str] | None = None,
     ) -> None:
         source = Source.of_caller()
@@ -75,7 +78,7 @@ class Topic:
         if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 1:
             raise DeclarationError(f"{source}: topic {name} has {partitions!r} partitions", hint="partitions is a whole number from 1")
         try:
-            columns = parse_columns(event)
+            columns = _renamed(parse_columns(event), was or {})
         except DeclarationError as error:
             raise DeclarationError(f"{source}: topic {name}: {error.message}", hint=error.hint) from None
         if key is None and kind == TopicKind.COMPACTED:
@@ -90,6 +93,8 @@ class Topic:
         set_field(self, "columns", columns)
         set_field(self, "config", {str(option): str(value) for option, value in (config or {}).items()})
         set_field(self, "source", source)
+        if any(column.default is not None for column in columns):
+            _check_defaults(self)
 
     def column(self, name: str) -> Column:
         """The column of that name; KeyError where there is none."""
@@ -102,6 +107,35 @@ class Topic:
     def key_column(self) -> Column | None:
         """The column that the Kafka key repeats, or None where no key is declared."""
         return None if self.key is None else self.column(self.key)
+
+
+def _renamed(columns: tuple[Column, ...], was: Mapping[str, str | Sequence[str]]) -> tuple[Column, ...]:
+    """The columns with the names that their fields had."""
+    names = [column.name for column in columns]
+    taken = dict.fromkeys(names, "a column")
+    old_names: dict[str, tuple[str, ...]] = {}
+    for name, given in was.items():
+        if name not in names:
+            hint = "only a column of its own was renamed, nothing inside of one" if "." in name else f"write was={{new name: old name}}; its columns are {', '.join(names)}"
+            raise DeclarationError(f"was names {name}, which is no column", hint=hint)
+        old_names[name] = (given,) if isinstance(given, str) else tuple(given)
+        for old in old_names[name]:
+            if not isinstance(old, str) or not old:
+                raise DeclarationError(f"column {name} was {old!r}, which is no name", hint='write was={"page": "url"}, or was={"page": ("url", "uri")}')
+            if old in taken:
+                # In one record it cannot be told which of the two is meant.
+                raise DeclarationError(f"column {name} was {old}, which is {taken[old]}", hint="a name means one thing in all events, old and new")
+            taken[old] = f"what {name} was already"
+    return tuple(replace(column, was=old_names.get(column.name, ())) for column in columns)
+
+
+def _check_defaults(topic: Topic) -> None:
+    from kappa.record import RecordReader, Rejected  # noqa: PLC0415  # it is made of a topic, and alone knows what a valid value is
+
+    try:
+        RecordReader(topic)
+    except Rejected as rejected:
+        raise DeclarationError(f"{topic.source}: topic {topic.name}: {rejected.detail}", hint="a default is a value that the column may have") from None
 
 
 def _check_key(source: Source, topic: str, key: str, columns: tuple[Column, ...]) -> None:

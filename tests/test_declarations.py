@@ -38,6 +38,21 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     ("column twice", lambda: Topic("a", event="x int, X int"), "declared twice"),
     ("hidden column", lambda: Topic("a", event="_x int"), "underscore"),
     ("trailing text", lambda: Topic("a", event="x int y"), "not expected"),
+    ("a default that is no literal", lambda: Topic("a", event="x timestamp default now()"), "default of x is `now`, which is no literal"),
+    ("no default", lambda: Topic("a", event="x int default"), "default of x is missing"),
+    ("half a text", lambda: Topic("a", event="x string default 'y"), "no literal"),
+    ("a default of another type", lambda: Topic("a", event="x int default '1'"), "default of x is the text"),
+    ("a default out of range", lambda: Topic("a", event="x tinyint default 128"), "default of x is 128, beyond"),
+    ("a default without its zone", lambda: Topic("a", event="x timestamp default timestamp '2024-01-01 00:00:00'"), "not a time with zone"),
+    ("null by default", lambda: Topic("a", event="x int not null default null"), "not null, and null by default"),
+    ("two defaults", lambda: Topic("a", event="x int default 1 default 2"), "`default` is not expected"),
+    ("a default inside", lambda: Topic("a", event="x struct<y:int default 1>"), "y in x has a default"),
+    ("old name of no column", lambda: Topic("a", event="x int", was={"y": "z"}), "was names y, which is no column"),
+    ("old name inside a column", lambda: Topic("a", event="x struct<y:int>", was={"x.y": "z"}), "was names x.y"),
+    ("old name that is a column", lambda: Topic("a", event="x int, y int", was={"x": "y"}), "x was y, which is a column"),
+    ("a column's own name as its old one", lambda: Topic("a", event="x int", was={"x": "x"}), "x was x, which is a column"),
+    ("one old name of two columns", lambda: Topic("a", event="x int, y int", was={"x": "z", "y": ("w", "z")}), "y was z, which is what x was already"),
+    ("an old name that is none", lambda: Topic("a", event="x int", was={"x": ("y", "")}), "x was '', which is no name"),
     ("table name", lambda: Table("T"), "no name of a table"),
     ("platform's table", lambda: Table("rejects"), "belongs to the platform"),
     ("keys as text", lambda: Table("t", keys="id", fold={"n": count()}), "keys='id'"),
@@ -88,6 +103,20 @@ def test_a_type_is_spelled_as_it_is_read(text: str) -> None:
 
 def test_sparks_other_spellings_are_the_same_types() -> None:
     assert parse_columns("a long not null, b: INTEGER") == parse_columns("a bigint NOT NULL, b int")
+
+
+def test_a_default_is_a_literal_of_sql_before_or_after_not_null() -> None:
+    ddl = "a string not null default 'it''s', b int default -7 not null, c double default 1.5e3, d boolean default TRUE, e date default date '2024-01-01', f string default null, g string default \"\\t'\""
+
+    assert [(column.default, column.nullable) for column in parse_columns(ddl)] == [
+        ('"it\'s"', False),
+        ("-7", False),
+        ("1.5e3", True),
+        ("true", True),
+        ('"2024-01-01"', True),
+        (None, True),
+        ('"\\t\'"', True),
+    ]
 
 
 OUTPUT = {column.name: column.type for column in HITS.columns}

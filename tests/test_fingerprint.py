@@ -266,6 +266,8 @@ def declared(**changed: object) -> Mapping[str, str]:
     [
         ({"topic": Topic("hits", event="id string, n bigint")}, "topic hits changed"),
         ({"topic": Topic("hits", event="id string, n int", key="id")}, "topic hits changed"),
+        ({"topic": Topic("hits", event="id string, n int default 0")}, "topic hits changed"),
+        ({"topic": Topic("hits", event="id string, n int", was={"n": "m"})}, "topic hits changed"),
         ({"tables": [Table("t", keys=("id",), fold={"n": sum_("n")})]}, "table t changed"),
         ({"tables": [Table("t", keys=("id",), fold={"n": count()}, checks=["n > 0"])]}, "table t changed"),
         ({"tables": [Table("t", keys=("id",), fold={"n": count()}), Table("u")]}, "table u is new"),
@@ -275,6 +277,12 @@ def declared(**changed: object) -> Mapping[str, str]:
 )
 def test_declarations_are_a_part_of_the_version(changed: dict[str, object], reason: str) -> None:
     assert differences(declared(), declared(**changed)) == (reason,)
+
+
+def test_a_column_that_says_nothing_of_older_events_is_hashed_as_ever() -> None:
+    (column,) = Topic("hits", event="n decimal(10,2) not null").columns
+
+    assert str(column) == "n decimal(10,2) not null"
 
 
 def test_how_kafka_keeps_a_topic_is_not() -> None:

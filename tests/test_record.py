@@ -228,6 +228,113 @@ def test_depth_is_counted_outside_of_texts() -> None:
     assert READER.read(None, b'{"id": "a", "other": ' + b"[" * (DEEPEST - 1) + b"]" * (DEEPEST - 1) + b"}") is not None
 
 
+AFTER = Topic(
+    "t",
+    event="page string not null default '/', n bigint default -1, price decimal(12,3) default 0.5, at timestamp not null, seen date default '1970-01-02'",
+    was={"page": ("url", "uri"), "at": "time"},
+)
+NEWER = RecordReader(AFTER)
+TIME = '"at": 0'
+
+
+@pytest.mark.parametrize(
+    ("event", "page"),
+    [
+        ("{" + TIME + "}", "/"),
+        ('{"page": "a", ' + TIME + "}", "a"),
+        ('{"url": "a", ' + TIME + "}", "a"),
+        ('{"uri": "a", ' + TIME + "}", "a"),
+        ('{"uri": "b", "url": "a", ' + TIME + "}", "a"),
+        # A producer that writes both for a while: its own name counts, wherever it stands.
+        ('{"url": "b", "page": "a", ' + TIME + "}", "a"),
+        ('{"page": "a", "url": 1, ' + TIME + "}", "a"),
+    ],
+)
+def test_a_missing_field_is_looked_for_under_its_old_names_and_is_its_default_then(event: str, page: str) -> None:
+    assert NEWER.read(None, event.encode()) == (page, -1, Decimal("0.5"), 0, 1)
+
+
+@pytest.mark.parametrize("event", ['{"page": null, ' + TIME + "}", '{"url": null, ' + TIME + "}", '{"page": null, "url": "a", ' + TIME + "}"])
+def test_a_default_is_for_what_is_missing_and_not_for_null(event: str) -> None:
+    rejected = rejection(NEWER, None, event.encode())
+
+    assert (rejected.reason, rejected.detail) == (Reason.MISSING, "page is null")
+    assert NEWER.read(None, b'{"at": 0, "n": null, "seen": null}') == ("/", None, Decimal("0.5"), 0, None)
+
+
+def test_what_stood_under_an_old_name_must_be_valid_and_is_named_by_the_new_one() -> None:
+    assert rejection(NEWER, None, b'{"url": 1, "at": 0}').detail == "page is the whole number 1, not a text"
+    assert rejection(NEWER, None, b'{"time": "2024", "url": "a"}').reason is Reason.BAD_FORMAT
+    assert rejection(NEWER, None, b"{}").detail == "at is missing"
+
+
+def test_a_key_is_compared_with_its_field_under_any_name() -> None:
+    reader = RecordReader(Topic("t", kind="compacted", event="page string not null, n int", key="page", was={"page": "url"}))
+
+    assert reader.read(b"a", b'{"url": "a"}') == ("a", None)
+    assert rejection(reader, b"b", b'{"url": "a"}').reason is Reason.KEY_MISMATCH
+    assert reader.read(b"a", None) == Tombstone("a")
+
+
+WIDENED = [
+    ("tinyint", "smallint"),
+    ("smallint", "int"),
+    ("int", "bigint"),
+    ("int", "double"),
+    ("float", "double"),
+    ("int", "decimal(10,0)"),
+    ("bigint", "decimal(19,0)"),
+    ("bigint", "decimal(21,2)"),
+    ("decimal(10,2)", "decimal(12,3)"),
+    ("array<int>", "array<bigint>"),
+    ("struct<a:int>", "struct<a:bigint,b:string>"),
+]
+_NUMBERS = st.integers(-(2**65), 2**65).map(str) | st.decimals(-(10**9), 10**9, places=2).map(str) | st.floats(allow_nan=False, allow_infinity=False).map(repr)
+
+
+@pytest.mark.parametrize(("old", "new"), WIDENED)
+@given(number=_NUMBERS)
+def test_what_an_old_declaration_read_a_wider_one_reads_as_the_same_value(old: str, new: str, number: str) -> None:
+    text = {"array": f"[{number}]", "struct": f'{{"a": {number}}}'}.get(old.partition("<")[0], number)
+    event = f'{{"x": {text}}}'.encode()
+    before, after = (verdict(RecordReader(Topic("t", event=f"x {kind}")), None, event) for kind in (old, new))
+
+    if isinstance(before, Rejected):
+        return
+    assert not isinstance(after, Rejected)
+    match before[0], after[0]:
+        case dict() as small, dict() as large:
+            assert (large["a"], large["b"]) == (small["a"], None)
+        case float() as small, float() as large if old == "float":
+            # A float was rounded when it was read; a double keeps what was sent.
+            assert small == pytest.approx(large, rel=1e-6, abs=1e-37)
+        case small, large:
+            assert small == large
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "value"), [("double", "bigint", "1.0"), ("bigint", "int", str(2**31)), ("string", "int", '"1"'), ("int", "string", "1"), ("date", "timestamp", '"2024-01-01"')]
+)
+def test_what_is_no_widening_is_a_reject_and_never_coerced(old: str, new: str, value: str) -> None:
+    event = f'{{"x": {value}}}'.encode()
+
+    assert RecordReader(Topic("t", event=f"x {old}")).read(None, event)
+    assert rejection(RecordReader(Topic("t", event=f"x {new}")), None, event).reason in {Reason.WRONG_TYPE, Reason.OUT_OF_RANGE, Reason.BAD_FORMAT}
+
+
+@given(
+    st.fixed_dictionaries(
+        {"at": st.integers(0, 10**12)}, optional={name: st.none() | st.text("ab", max_size=2) | st.integers(0, 9) for name in ("page", "url", "uri", "n", "other")}
+    )
+)
+def test_an_event_means_the_same_after_its_producer_has_renamed_its_fields(event: dict[str, Any]) -> None:
+    stands = next((name for name in ("page", "url", "uri") if name in event), None)
+    renamed = {name: value for name, value in event.items() if name not in {"page", "url", "uri"}} | ({} if stands is None else {"page": event[stands]})
+    found, wanted = (verdict(NEWER, None, json.dumps(each).encode()) for each in (event, renamed))
+
+    assert (found.reason, found.detail) == (wanted.reason, wanted.detail) if isinstance(found, Rejected) and isinstance(wanted, Rejected) else found == wanted
+
+
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5) | st.sampled_from(COLUMNS), inner, max_size=6),
@@ -240,7 +347,7 @@ _JSON = st.recursive(
     st.none() | st.binary(),
 )
 def test_any_bytes_are_a_row_or_a_reject_with_a_sentence(value: bytes, key: bytes | None) -> None:
-    for reader in (READER, KEYED, PAGES):
+    for reader in (READER, KEYED, PAGES, NEWER):
         found = verdict(reader, key, value)
 
         assert isinstance(found, tuple) or found.detail.encode()

@@ -50,10 +50,17 @@ def read_type(text: str) -> T.DataType:
     try:
         return spark_type(parse_type(text))
     except DeclarationError:
-        try:
-            return _struct(parse_columns(text))
-        except DeclarationError as error:
-            raise ValueError(f'the type "{text}" cannot be read before Spark runs: give it as an object of pyspark.sql.types, such as IntegerType()') from error
+        columns = _columns(text)
+    if not columns or any(column.default is not None for column in columns):
+        raise ValueError(f'the type "{text}" cannot be read before Spark runs: give it as an object of pyspark.sql.types, such as IntegerType()')
+    return _struct(columns)
+
+
+def _columns(text: str) -> tuple[Column, ...]:
+    try:
+        return parse_columns(text)
+    except DeclarationError:
+        return ()
 
 
 def spark_type(kind: Type) -> T.DataType:
