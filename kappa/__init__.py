@@ -3,8 +3,9 @@
 Read next: pipeline.py, table.py, topic.py for the declarations; engine/job.py for how they run.
 """
 
+from kappa.ordered import Ordered, ordered
 from kappa.pipeline import Pipeline, pipeline
 from kappa.table import Fold, Table, View, and_, count, first, latest, max_, min_, or_, sum_
 from kappa.topic import Topic
 
-__all__ = ["Fold", "Pipeline", "Table", "Topic", "View", "and_", "count", "first", "latest", "max_", "min_", "or_", "pipeline", "sum_"]
+__all__ = ["Fold", "Ordered", "Pipeline", "Table", "Topic", "View", "and_", "count", "first", "latest", "max_", "min_", "or_", "ordered", "pipeline", "sum_"]

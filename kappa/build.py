@@ -32,6 +32,8 @@ class TableBirth:
     latest: str | None = None
     checks: tuple[str, ...] = ()
     thresholds: Thresholds = field(default_factory=Thresholds)
+    # Of a table that is folded by a step: the columns of the rows that the step gets.
+    steps_over: tuple[tuple[str, str], ...] = ()
 
     @property
     def served(self) -> tuple[tuple[str, str], ...]:

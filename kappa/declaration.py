@@ -34,11 +34,15 @@ def _topic(topic: Topic, pipeline: Pipeline) -> Iterator[str]:
 def _table(table: Table) -> Iterator[str]:
     if table.latest is not None:
         yield f"latest of topic {table.latest.name}"
+    elif table.emitted:
+        yield f"rows are emitted: {', '.join(map(str, table.emitted))}"
     elif table.appends:
         yield "rows are appended"
     if table.keys:
         yield f"keys {', '.join(table.keys)}"
     for column, fold in table.fold.items():
         yield f"{column} = {fold}"
+    if table.ordered is not None:
+        yield str(table.ordered)
     for check in table.checks:
         yield f"check {check}"

@@ -37,7 +37,7 @@ def fingerprint(pipeline: Pipeline, module: str, attribute: str, find: Find) -> 
 
     Raises DeclarationError where it cannot be told what decides its rows.
     """
-    code = {part: _hash(text, _PART_DIGITS) for part, text in reach(module, attribute, find).items()}
+    code = {part: _hash(text, _PART_DIGITS) for root in pipeline.roots(module, attribute) for part, text in reach(*root, find).items()}
     topics = {f"topic {topic.name}": _hash(_topic(topic, pipeline), _PART_DIGITS) for topic in pipeline.topics}
     tables = {f"table {table.name}": _hash(_table(table), _PART_DIGITS) for table in pipeline.tables}
     views = {f"view {view.name}": _hash(_view(view), _PART_DIGITS) for view in pipeline.views}
@@ -88,7 +88,10 @@ def _topic(topic: Topic, pipeline: Pipeline) -> str:
 def _table(table: Table) -> str:
     # Checks are in it, for they say what may stand in the rows for as long as the version serves. Thresholds are not: they
     # compare a candidate with its predecessor once, and another one is no reason to replay a version that serves.
-    return json.dumps([table.keys, [(column, str(fold)) for column, fold in table.fold.items()], table.latest.name if table.latest else None, table.checks])
+    means = [table.keys, [(column, str(fold)) for column, fold in table.fold.items()], table.latest.name if table.latest else None, table.checks]
+    # What came later is said only where it is used: a version that is older than it stays what it is.
+    later = [str(each) for each in (table.ordered, *table.emitted) if each is not None]
+    return json.dumps([*means, later] if later else means)
 
 
 def _view(view: View) -> str:

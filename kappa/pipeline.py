@@ -36,12 +36,16 @@ class Pipeline:
     @property
     def function_tables(self) -> tuple[Table, ...]:
         """The tables whose rows the function returns."""
-        return tuple(table for table in self.tables if table.latest is None)
+        return tuple(table for table in self.tables if table.latest is None and not table.emitted)
 
     @property
     def latest_tables(self) -> tuple[Table, ...]:
         """The tables that keep the latest value per key of a topic."""
         return tuple(table for table in self.tables if table.latest is not None)
+
+    def roots(self, module: str, attribute: str) -> tuple[tuple[str, str], ...]:
+        """Where the code that decides its rows begins, as (module, name): the pipeline itself, which stands there, and its steps."""
+        return ((module, attribute), *(table.ordered.place for table in self.tables if table.ordered is not None))
 
     def columns_of(self, topic: Topic) -> tuple[tuple[str, str], ...]:
         """The columns of a topic that the function sees, with Spark's types: the event's, then where the record stands in the log.
@@ -100,7 +104,24 @@ def _declared(function: Callable[..., Mapping[str, Any]], name: str, reads: dict
     idle = [topic.name for topic in reads.values() if topic.name not in used]
     if idle:
         raise DeclarationError(f"{source}: pipeline {name} reads topic {idle[0]} and does nothing with it", hint="make it a parameter of the function, or a table's latest")
+    _check_emitted(name, tables)
     return Pipeline(name, function, inputs, tuple(reads.values()), tables, views, source, inspect.getdoc(function) or "")
+
+
+def _check_emitted(pipeline: str, tables: tuple[Table, ...]) -> None:
+    emitters = {table.name: table.ordered.emits for table in tables if table.ordered is not None and table.ordered.emits is not None}
+    takers = {table.name: table for table in tables if table.emitted}
+    for table in tables:
+        if table.name in emitters and emitters[table.name] not in takers:
+            raise DeclarationError(
+                f"{table.source}: table {table.name} emits rows into {emitters[table.name]}, which pipeline {pipeline} does not write so",
+                hint=f'add Table({emitters[table.name]!r}, emitted="...") to writes, with the columns of what is emitted',
+            )
+    for name, taker in takers.items():
+        found = [emitter for emitter, into in emitters.items() if into == name]
+        if len(found) != 1:
+            told = f"by {' and by '.join(found)}" if found else "by no ordered fold"
+            raise DeclarationError(f"{taker.source}: table {name} is emitted {told}", hint=f"one fold emits into it: fold=ordered(step, state=..., emits={name!r})")
 
 
 def _inputs(function: Callable[..., Mapping[str, Any]], name: str, reads: dict[str, Topic], source: Source) -> dict[str, Topic]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from kappa.build import TableBirth
 from kappa.columns import INTEGERS, Array, Decimal, Scalar, Struct, Type
 from kappa.errors import DeclarationError
+from kappa.ordered import PLACE_COLUMNS, Ordered
 from kappa.pipeline import Pipeline
 from kappa.table import FOLD_ORDER_COLUMNS, ORDER_COLUMNS, REJECTS, Fold, FoldKind, Table
 
@@ -40,8 +41,17 @@ def table_births(pipeline: Pipeline, outputs: Mapping[str, Mapping[str, Type]]) 
     `outputs` gives, for every table that the function fills, its output columns and types in order. Raises
     DeclarationError, with the table's line, where keys or folds do not fit them.
     """
-    births = [_latest(table) if table.latest is not None else _filled(table, outputs[table.name]) for table in pipeline.tables]
-    return (*births, REJECTS_BIRTH)
+    return (*(_born(pipeline, table, outputs) for table in pipeline.tables), REJECTS_BIRTH)
+
+
+def _born(pipeline: Pipeline, table: Table, outputs: Mapping[str, Mapping[str, Type]]) -> TableBirth:
+    if table.latest is not None:
+        return _latest(table)
+    if table.emitted:
+        return TableBirth(table.name, tuple((column.name, str(column.type)) for column in table.emitted), checks=table.checks, thresholds=table.thresholds)
+    if table.ordered is not None:
+        return _stepped(table, table.ordered, outputs[table.name], {topic.key for topic in pipeline.inputs.values()})
+    return _filled(table, outputs[table.name])
 
 
 def _latest(table: Table) -> TableBirth:
@@ -61,6 +71,21 @@ def _filled(table: Table, output: Mapping[str, Type]) -> TableBirth:
     return TableBirth(table.name, (*keys, *folded), keys=table.keys, fold=fold, checks=table.checks, thresholds=table.thresholds)
 
 
+def _stepped(table: Table, fold: Ordered, output: Mapping[str, Type], topic_keys: set[str | None]) -> TableBirth:
+    keys = tuple((key, str(_key_type(table, key, output))) for key in table.keys)
+    # Rows of one Kafka key lie in one partition, whose offsets are their order (law 4).
+    if not topic_keys & set(table.keys):
+        named = ", ".join(sorted(key for key in topic_keys if key is not None))
+        raise DeclarationError(
+            f"{table.source}: table {table.name} is folded in the order of the log, and its keys {', '.join(table.keys)} do not have the topic's key among them",
+            hint=f"rows of one key have an order where they lie in one partition: have {named} among the keys" if named else "declare the topic's key: Topic(..., key=...)",
+        )
+    _check_order(table, PLACE_COLUMNS, output, "its order")
+    state = tuple((column.name, str(column.type)) for column in fold.state)
+    rows = tuple((name, str(kind)) for name, kind in output.items())
+    return TableBirth(table.name, (*keys, *state, *PLACE_COLUMNS), keys=table.keys, checks=table.checks, thresholds=table.thresholds, steps_over=rows)
+
+
 def order_column(column: str, of: str) -> str:
     """Where a table keeps, of a column that is folded by order, the log time, topic, partition or offset of the record that its value is from."""
     return f"_{column}{of}"
@@ -70,13 +95,17 @@ def _stored(table: Table, column: str, fold: Fold, output: Mapping[str, Type]) -
     yield column, str(_folded_type(table, column, fold, output))
     if not fold.kind.by_order:
         return
-    for name, kind in FOLD_ORDER_COLUMNS:
+    _check_order(table, FOLD_ORDER_COLUMNS, output, f"{column} = {fold}")
+    yield from ((order_column(column, name), kind) for name, kind in FOLD_ORDER_COLUMNS)
+
+
+def _check_order(table: Table, columns: tuple[tuple[str, str], ...], output: Mapping[str, Type], what: str) -> None:
+    for name, kind in columns:
         if str(output.get(name)) != kind:
             raise DeclarationError(
-                f"{table.source}: table {table.name} needs column {name} {kind} for {column} = {fold}, and the function {f'returns it as {output[name]}' if name in output else 'does not return it'}",
-                hint=f"keep what tells the order in the rows: .select(..., {', '.join(repr(each) for each, _ in FOLD_ORDER_COLUMNS)})",
+                f"{table.source}: table {table.name} needs column {name} {kind} for {what}, and the function {f'returns it as {output[name]}' if name in output else 'does not return it'}",
+                hint=f"keep what tells the order in the rows: .select(..., {', '.join(repr(each) for each, _ in columns)})",
             )
-        yield order_column(column, name), kind
 
 
 def _key_type(table: Table, key: str, output: Mapping[str, Type]) -> Type:

@@ -1,7 +1,7 @@
 """Serving tables and views, as a pipeline's file declares them: name, keys, folds, checks. Pure.
 
-A table takes its rows in one of three ways: appended (no keys), folded (keys and fold), or the latest value per Kafka
-key of a topic (latest). Public names are stable; the data belong to one build.
+A table takes its rows in one of four ways: appended (no keys), folded (keys and fold), the latest value per Kafka key of
+a topic (latest), or emitted by another table's ordered fold (emitted). Public names are stable; the data belong to one build.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from kappa.columns import Column
 from kappa.errors import DeclarationError
+from kappa.ordered import Ordered, plain_columns
 from kappa.topic import Source, Topic
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
@@ -105,9 +107,10 @@ class Thresholds:
 class Table:
     """A serving table.
 
-    `keys` and `fold` belong together: one row per key, each other column folded. With neither, rows are appended as the
-    function returns them. `latest=TOPIC` keeps the newest value per Kafka key of that topic (a tombstone deletes) and
-    takes nothing from the function. `checks` are SQL conditions that must be true of every row before a candidate is
+    `keys` and `fold` belong together: one row per key, each other column folded, or all of them by `ordered(...)`. With
+    neither, rows are appended as the function returns them. `latest=TOPIC` keeps the newest value per Kafka key of that
+    topic (a tombstone deletes), and `emitted` declares, in DDL, the columns of rows that an ordered fold emits; both take
+    nothing from the function. `checks` are SQL conditions that must be true of every row before a candidate is
     promoted; null counts as false. `max_added`, `max_removed` and `max_changed` are the largest shares (0 to 1) of the rows
     that serve which a candidate may add, remove and change at equal offsets, and still be promoted.
     """
@@ -115,7 +118,9 @@ class Table:
     name: str
     keys: tuple[str, ...]
     fold: Mapping[str, Fold]
+    ordered: Ordered | None
     latest: Topic | None
+    emitted: tuple[Column, ...]
     checks: tuple[str, ...]
     thresholds: Thresholds
     source: Source = field(compare=False)
@@ -125,8 +130,9 @@ class Table:
         name: str,
         *,
         keys: Sequence[str] = (),
-        fold: Mapping[str, Fold] | None = None,
+        fold: Mapping[str, Fold] | Ordered | None = None,
         latest: Topic | None = None,
+        emitted: str | None = None,
         checks: Sequence[str] = (),
         max_added: float | None = None,
         max_removed: float | None = None,
@@ -136,16 +142,19 @@ class Table:
         _check_name(source, "table", name)
         keys = _words(source, name, "keys", keys)
         checks = _words(source, name, "checks", checks)
-        fold = dict(fold or {})
-        if latest is not None and (keys or fold):
+        step = fold if isinstance(fold, Ordered) else None
+        fold = {} if fold is None or isinstance(fold, Ordered) else dict(fold)
+        if emitted is not None and (keys or fold or step is not None or latest is not None):
+            raise DeclarationError(f"{source}: table {name} is emitted, and its rows are appended as they come", hint="leave keys, fold and latest out")
+        if latest is not None and (keys or fold or step is not None):
             raise DeclarationError(f"{source}: table {name} has both latest and {'keys' if keys else 'fold'}", hint="latest takes its key from the topic: leave keys and fold out")
         if latest is not None and not isinstance(latest, Topic):
             raise DeclarationError(f"{source}: table {name} is the latest of {latest!r}, which is no Topic")
         if latest is not None and latest.key is None:
             raise DeclarationError(f"{source}: table {name} is the latest of topic {latest.name}, which has no key", hint=f"declare Topic({latest.name!r}, key=...)")
-        if keys and not fold:
+        if keys and not fold and step is None:
             raise DeclarationError(f"{source}: table {name} has keys and no fold", hint='say how rows of one key are folded: fold={"rows": count()}')
-        if fold and not keys:
+        if (fold or step is not None) and not keys:
             raise DeclarationError(f"{source}: table {name} has a fold and no keys", hint="say what the rows are grouped by: keys=(...)")
         for column, how in fold.items():
             if not isinstance(how, Fold):
@@ -153,10 +162,11 @@ class Table:
                     f"{source}: table {name} folds column {column} by {how!r}, which is no fold",
                     hint="use count(), sum_(...), min_(...), max_(...), and_(...), or_(...), first(...) or latest(...)",
                 )
-        for column in (*keys, *fold):
+        state = [] if step is None else [column.name for column in step.state]
+        for column in (*keys, *fold, *state):
             if not isinstance(column, str) or not column or column.startswith("_"):
                 raise DeclarationError(f"{source}: table {name} has a column named {column!r}", hint="a leading underscore marks the platform's own columns")
-        twice = sorted({c for c in (*keys, *fold) if [*keys, *fold].count(c) > 1})
+        twice = sorted({c for c in (*keys, *fold, *state) if [*keys, *fold, *state].count(c) > 1})
         if twice:
             raise DeclarationError(f"{source}: table {name} has column {twice[0]} twice")
         for threshold, share in (("max_added", max_added), ("max_removed", max_removed), ("max_changed", max_changed)):
@@ -167,7 +177,9 @@ class Table:
         set_field(self, "name", name)
         set_field(self, "keys", keys)
         set_field(self, "fold", fold)
+        set_field(self, "ordered", step)
         set_field(self, "latest", latest)
+        set_field(self, "emitted", () if emitted is None else plain_columns(source, f"table {name}", emitted))
         set_field(self, "checks", checks)
         set_field(self, "thresholds", Thresholds(max_added, max_removed, max_changed))
         set_field(self, "source", source)

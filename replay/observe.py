@@ -22,12 +22,14 @@ from kappa.log.sizes import partition_bytes
 from kappa.offsets import Offsets
 from kappa.outputs import Described, learn_outputs
 from kappa.pipeline import Pipeline
-from kappa.project import load_project
+from kappa.project import Place, load_project
 from kappa.settings import Settings
 from kappa.shape import table_births
+from kappa.sources import Find
 from kappa.store import Store
 from replay.cost import last_replays
 from replay.determinism import doubtful, overlooked
+from replay.finding import Finding
 from replay.libraries import installed_libraries
 from replay.observed import Declared, DiskFacts, LogFacts, Observed
 from replay.rollout import State, fold
@@ -68,7 +70,7 @@ def _declared(settings: Settings, store: Store, only: str | None) -> tuple[froze
     wanted = {name: pipeline for name, pipeline in project.pipelines.items() if only in {None, name}}
     places = {name: project.places[name] for name in wanted}
     prints = {name: fingerprint(pipeline, places[name].module, places[name].attribute, find) for name, pipeline in wanted.items()}
-    doubts = {name: doubtful(places[name].module, places[name].attribute, find) for name in wanted}
+    found = {name: doubts(pipeline, places[name], find) for name, pipeline in wanted.items()}
     described = {name: Described(pipeline, places[name].module, prints[name].version) for name, pipeline in wanted.items()}
     outputs = learn_outputs(settings, store, project.sources.folder, described)
     declared = {
@@ -79,13 +81,18 @@ def _declared(settings: Settings, store: Store, only: str | None) -> tuple[froze
             parts=prints[name].parts,
             tables=table_births(pipeline, outputs[name].tables),
             files=snapshot_files(places[name].module, find),
-            doubtful=(*doubts[name], *overlooked(outputs[name].changing, doubts[name], _line(pipeline, project.sources.folder))),
+            doubtful=(*found[name], *overlooked(outputs[name].changing, found[name], _line(pipeline, project.sources.folder))),
         )
         for name, pipeline in wanted.items()
     }
     for each in declared.values():
         _refuse_unreadable(each)
     return frozenset(project.pipelines), declared
+
+
+def doubts(pipeline: Pipeline, place: Place, find: Find) -> tuple[Finding, ...]:
+    """What is doubtful in the code that the function or a step reaches; what both reach is found once."""
+    return tuple(dict.fromkeys(found for root in pipeline.roots(place.module, place.attribute) for found in doubtful(*root, find)))
 
 
 def _refuse_unreadable(declared: Declared) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
-from kappa import Fold, Table, Topic, View, count, max_, min_, pipeline, sum_
+from kappa import Fold, Table, Topic, View, count, max_, min_, ordered, pipeline, sum_
 from kappa.columns import parse_columns, parse_type
 from kappa.errors import DeclarationError
+from kappa.pipeline import ORIGIN_COLUMNS
 from kappa.shape import table_births
 from kappa.table import Thresholds
 
@@ -24,6 +25,14 @@ def function(hits: Any) -> dict[str, Any]:
 def declared(**changed: Any) -> Any:
     given: dict[str, Any] = {"reads": {"hits": HITS}, "writes": [Table("t", keys=("id",), fold={"rows": count()})], **changed}
     return pipeline(**given)(function)
+
+
+def step(state: dict[str, Any], row: Mapping[str, Any]) -> None:
+    state["n"] = row["n"]
+
+
+def stepping(name: str, *, keys: tuple[str, ...] = ("visitor",), emits: str | None = None) -> Table:
+    return Table(name, keys=keys, fold=ordered(step, state="last int", emits=emits))
 
 
 REFUSED: list[tuple[str, Callable[[], Any], str]] = [
@@ -67,6 +76,19 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     ("a share that is not a number", lambda: Table("t", max_added=float("nan")), "max_added=nan, which is no share"),
     ("a share that is true", lambda: Table("t", max_added=True), "max_added=True, which is no share"),
     ("changed rows without keys", lambda: Table("t", max_changed=0.1), "max_changed and no keys"),
+    ("a step by the name of a lambda", lambda: ordered(lambda *_: None, state="n int"), "<lambda> is no step"),
+    ("a step that is no function", lambda: ordered(max, state="n int"), "max is no step"),
+    ("a state that is no DDL", lambda: ordered(step, state="n"), "the state of step: "),
+    ("a state that is not null", lambda: ordered(step, state="n int not null"), "has the column n int not null"),
+    ("a state with a default", lambda: ordered(step, state="n int default 0"), "has the column n int default 0"),
+    ("a step and no keys", lambda: Table("t", fold=ordered(step, state="n int")), "fold and no keys"),
+    ("a state's column that is a key", lambda: Table("t", keys=("n",), fold=ordered(step, state="n int")), "column n twice"),
+    ("a hidden state", lambda: Table("t", keys=("id",), fold=ordered(step, state="n int, `_n` int")), "underscore"),
+    ("emitted and folded", lambda: Table("t", keys=("id",), fold={"n": count()}, emitted="n int"), "is emitted, and its rows are appended"),
+    ("emitted by nobody", lambda: declared(writes=[Table("t"), Table("e", emitted="n int")]), "e is emitted by no ordered fold"),
+    ("emitted twice", lambda: declared(writes=[stepping("t", emits="e"), stepping("u", emits="e"), Table("e", emitted="n int")]), "e is emitted by t and by u"),
+    ("emits into nothing", lambda: declared(writes=[stepping("t", emits="e")]), "emits rows into e, which pipeline function does not write"),
+    ("emits into a table of the function", lambda: declared(writes=[stepping("t", emits="e"), Table("e")]), "emits rows into e, which pipeline function does not write"),
     ("view", lambda: View("v", " "), "no query"),
     ("no topic", lambda: declared(reads={}), "reads no topic"),
     ("no table", lambda: declared(writes=[]), "writes no table"),
@@ -151,6 +173,34 @@ def test_a_latest_table_hides_its_order_and_its_tombstones() -> None:
 
     assert [name for name, _ in latest.columns if name.startswith("_")] == ["_log_time", "_partition", "_offset", "_deleted"]
     assert [name for name, _ in latest.served] == [column.name for column in HITS.columns]
+
+
+ORIGIN = {**OUTPUT, **{name: parse_type(kind) for name, kind in ORIGIN_COLUMNS}}
+
+
+def test_a_table_that_a_step_folds_keeps_its_state_and_where_its_last_row_stands() -> None:
+    made = declared(writes=[stepping("t", emits="e"), Table("e", emitted="who string, n int")])
+
+    folded, emitted, _ = table_births(made, {"t": ORIGIN})
+
+    assert folded.columns == (("visitor", "string"), ("last", "int"), ("_topic", "string"), ("_partition", "int"), ("_offset", "bigint"))
+    assert folded.steps_over == tuple((name, str(kind)) for name, kind in ORIGIN.items())
+    assert (emitted.columns, emitted.keys, emitted.steps_over) == ((("who", "string"), ("n", "int")), (), ())
+    assert made.function_tables == made.tables[:1]
+
+
+@pytest.mark.parametrize(
+    ("keys", "output", "said"),
+    [
+        (("id",), ORIGIN, "its keys id do not have the topic's key among them"),
+        (("visitor",), OUTPUT, "needs column _topic string for its order, and the function does not return it"),
+        (("visitor",), {**ORIGIN, "_offset": parse_type("int")}, "needs column _offset bigint for its order, and the function returns it as int"),
+        (("visitor", "x"), ORIGIN, "key x of type double"),
+    ],
+)
+def test_an_order_that_is_none_is_refused_with_the_tables_line(keys: tuple[str, ...], output: dict[str, Any], said: str) -> None:
+    with pytest.raises(DeclarationError, match=f"{__file__}:.*{said}"):
+        table_births(declared(writes=[stepping("t", keys=keys)]), {"t": output})
 
 
 def test_thresholds_are_part_of_the_birth_of_every_kind_of_table() -> None:

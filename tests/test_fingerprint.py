@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kappa import Table, Topic, View, count, pipeline, sum_
+from kappa import Table, Topic, View, count, ordered, pipeline, sum_
 from kappa import fingerprint as fingerprints
 from kappa.errors import DeclarationError
 from kappa.fingerprint import differences, fingerprint, version_of
@@ -283,6 +283,27 @@ def test_a_column_that_says_nothing_of_older_events_is_hashed_as_ever() -> None:
     (column,) = Topic("hits", event="n decimal(10,2) not null").columns
 
     assert str(column) == "n decimal(10,2) not null"
+
+
+def step(state: dict[str, object], row: Mapping[str, object]) -> None:
+    state["n"] = row["n"]
+
+
+def test_a_step_and_all_that_it_reaches_is_a_part_of_the_version() -> None:
+    step.__module__ = "p"
+
+    def version(code: str, state: str = "n int") -> Mapping[str, str]:
+        @pipeline(reads={"hits": HITS}, writes=[Table("t", keys=("id",), fold=ordered(step, state=state))])
+        def function(hits: object) -> dict[str, object]:
+            return {"t": hits}
+
+        text = f"import helpers\ndef function(hits): return {{}}\ndef step(state, row): {code}"
+        return fingerprint(function, "p", "function", finding({"p.py": text, "helpers.py": "def f(x): return x"})).parts
+
+    before = version("state['n'] = 1")
+    assert differences(before, version("state['n'] = 2")) == ("function step in p.py changed",)
+    assert differences(before, version("state['n'] = helpers.f(1)")) == ("function f in helpers.py is new", "function step in p.py changed")
+    assert differences(before, version("state['n'] = 1", "n bigint")) == ("table t changed",)
 
 
 def test_how_kafka_keeps_a_topic_is_not() -> None:

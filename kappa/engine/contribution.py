@@ -29,8 +29,9 @@ _REPLAY = "mend the function and deploy it, as a new version: kappa deploy"
 # the causes of an error. (ISO 9075-2, table 38)
 _UNFIT = re.compile(r"(\[[A-Z_.]+\] [^\n]*?) SQLSTATE: (?:22|42)\w{3}")
 
-# What a Python worker says of an error: its frames, indented, and then the error itself.
-_RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t]+.*\n)+(\S.*)")
+# What a Python worker says of an error: its frames, indented, then the error itself, and what a step's loop noted of it.
+_RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t]+.*\n)+(\S.*)(?:\n(the step of table .*))?")
+_OURS = f"{Broken.__module__}.{Broken.__qualname__}: "
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 
@@ -44,7 +45,7 @@ class Function:
         self._right: set[tuple[tuple[str, tuple[tuple[str, str], ...]], ...]] = set()
 
     def contributions(self, inputs: Mapping[str, DataFrame], *, one_partition: bool = False) -> dict[str, DataFrame]:
-        """One frame per table of the function: rows to append as they are, or one row per key to fold in.
+        """One frame per table of the function: rows to append as they are, one row per key to fold in, or the rows that a step folds.
 
         `inputs` has a frame per parameter; with `one_partition` each result is computed in one. Nothing is computed yet.
         Raises Broken with the user's line.
@@ -54,14 +55,17 @@ class Function:
         self._check_shapes(given)
         if one_partition:
             returned = {name: rows.coalesce(1) for name, rows in returned.items()}
-        return {name: _appended(returned[name], table) if not table.keys else _folded(returned[name], table, given[name]) for name, table in self._tables.items()}
+        return {
+            name: _selected(returned[name], table.steps_over or table.columns) if table.steps_over or not table.keys else _folded(returned[name], table, given[name])
+            for name, table in self._tables.items()
+        }
 
     def _called(self, inputs: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:
         pipeline = self._pipeline
         try:
             returned: Any = pipeline.function(**inputs)
         except Exception as error:
-            raise Broken(f"{user_line(error, pipeline)}: pipeline {pipeline.name} raised {_named(error)}", hint=_REPLAY) from error
+            raise raised_here(error, pipeline) from error
         wanted = sorted(self._tables)
         if not isinstance(returned, Mapping) or sorted(returned) != wanted or not all(isinstance(rows, DataFrame) for rows in returned.values()):
             got = ", ".join(sorted(map(str, returned))) if isinstance(returned, Mapping) else type(returned).__name__
@@ -75,7 +79,7 @@ class Function:
         outputs = {name: {column: _type(kind, f"{self._pipeline.source}: table {name}") for column, kind in columns.items()} for name, columns in given.items()}
         for made in table_births(self._pipeline, outputs):
             born = self._tables.get(made.name)
-            if born is not None and made.columns != born.columns:
+            if born is not None and (made.columns, made.steps_over) != (born.columns, born.steps_over):
                 raise Broken(
                     f"{self._pipeline.source}: pipeline {self._pipeline.name} returns {_listed(made)} for table {made.name}, which was born with {_listed(born)}",
                     hint="a function's columns may not depend on the data; kappa deploy takes a changed one as a new version",
@@ -98,13 +102,21 @@ def user_line(error: BaseException, pipeline: Pipeline) -> str:
     return f"{passed[-1].filename}:{passed[-1].lineno}" if passed else str(pipeline.source)
 
 
+def raised_here(error: Exception, pipeline: Pipeline) -> Broken:
+    """What the user's code raised in this process, with its line, and with what was noted on the way."""
+    noted = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
+    return Broken(f"{user_line(error, pipeline)}: pipeline {pipeline.name} raised {_named(error)}{noted}", hint=_REPLAY)
+
+
 def explained(error: Exception, pipeline: Pipeline) -> KappaError | None:
     """An error of an action over the user's rows in a sentence of ours; None where the rows are not to blame."""
     text = str(error)
     raised = _RAISED.search(text)
     lines = [(file, line) for file, line in _FRAME.findall(raised[0]) if not _is_ours(file)] if raised is not None else []
+    if raised is not None and raised[1].startswith(_OURS):
+        return Broken(raised[1].removeprefix(_OURS), hint=_REPLAY)
     if raised is not None and lines:
-        return Broken(f"{':'.join(lines[-1])}: pipeline {pipeline.name} raised {raised[1]}", hint=_REPLAY)
+        return Broken(f"{':'.join(lines[-1])}: pipeline {pipeline.name} raised {raised[1]}{f'; {raised[2]}' if raised[2] else ''}", hint=_REPLAY)
     unfit = _UNFIT.search(text)
     if unfit is not None:
         return Broken(
@@ -125,8 +137,8 @@ def _called_at(error: Exception) -> str:
     return ""
 
 
-def _appended(rows: DataFrame, table: TableBirth) -> DataFrame:
-    return rows.select(*(F.col(spark_quote(name)) for name, _ in table.columns))
+def _selected(rows: DataFrame, columns: tuple[tuple[str, str], ...]) -> DataFrame:
+    return rows.select(*(F.col(spark_quote(name)) for name, _ in columns))
 
 
 def _folded(rows: DataFrame, table: TableBirth, given: Mapping[str, str]) -> DataFrame:

@@ -49,6 +49,9 @@ def merge_for(table: TableBirth, quote: Quote) -> Merge:
     if table.latest is not None:
         whole = {quote(name): f"s.{quote(name)}" for name, _ in table.columns}
         return Merge(match, update=whole, insert=whole, update_when=_later([f"s.{quote(name)}" for name in _ORDER], [f"t.{quote(name)}" for name in _ORDER]))
+    if table.steps_over:
+        whole = {quote(name): f"s.{quote(name)}" for name, _ in table.columns}
+        return Merge(match, update=whole, insert=whole)
     types = dict(table.columns)
     inserted = {quote(name): _first(table, name, kind, f"s.{quote(name)}") for name, kind in table.columns}
     updated: dict[str, str] = {}

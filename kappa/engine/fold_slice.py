@@ -8,6 +8,7 @@ used here.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -17,14 +18,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kappa.build import Birth, folder
 from kappa.engine.commit import Rows, TableWriter, folded_of
-from kappa.engine.contribution import Function
+from kappa.engine.contribution import Function, raised_here
 from kappa.engine.decoded import DecodedAtSpark, DecodedHere, SeenOf
+from kappa.engine.ordered import OrderedFold
 from kappa.engine.prepared import Prepared
 from kappa.engine.publisher import Publisher
 from kappa.engine.source import Source
 from kappa.engine.splits import Splits
+from kappa.engine.touched import stored_frame, touched_rows
 from kappa.engine.trouble import SPARK_ERRORS, translated
-from kappa.errors import Broken
+from kappa.errors import Broken, KappaError
 from kappa.failpoint import failpoint
 from kappa.frontier import Frontier, Tally
 from kappa.log.client import Log
@@ -35,6 +38,9 @@ from kappa.slices import Slice
 from kappa.stopwatch import Stopwatch
 from kappa.store import Store
 from kappa.topic import Topic
+
+# Where, within a slice's scratch folder, large slices are folded by steps.
+_STEPS = "steps"
 
 
 class SliceFolder:
@@ -50,6 +56,7 @@ class SliceFolder:
         self.writers = tuple(TableWriter(store, birth.build, table, origin=origin, driver_rows=driver_rows) for table in birth.tables)
         self.splits = Splits(store, birth.build)
         self._function = Function(pipeline, {table.name: table for table in birth.tables})
+        self._ordered = OrderedFold.of_pipeline(pipeline, {table.name: table for table in birth.tables})
         self._prepared: Prepared | None = None
         self._scratch = store.path(f"{folder(birth.build)}/slice")
         self._topic_watch = ThreadPoolExecutor(1, thread_name_prefix="topics")
@@ -123,12 +130,15 @@ class SliceFolder:
                 with watch.step("function"), self._committing(of_topics, self._rows_of_topics(decoded, of_topics), mark):
                     rows = self._rows_of_function(decoded, of_function, spark)
                 failpoint("job.between_tables")
-                with watch.step("commit"), self._committing(of_function, rows, mark):
-                    pass
+                with watch.step("commit"):
+                    for writers in self._in_order(of_function):
+                        with self._committing(writers, rows, mark):
+                            pass
                 return mark
             finally:
                 same_topics.cancel()
                 decoded.close()
+                shutil.rmtree(self._scratch / _STEPS, ignore_errors=True)
         except SPARK_ERRORS as error:
             raise translated(error, self._pipeline) from error
 
@@ -139,8 +149,13 @@ class SliceFolder:
 
     def _parted(self, writers: list[TableWriter]) -> tuple[list[TableWriter], list[TableWriter]]:
         """The tables that are filled from topics as they are, and those that the function fills."""
-        filled = {table.name for table in self._pipeline.function_tables}
+        filled = {table.name for table in self._pipeline.tables if table.latest is None}
         return [writer for writer in writers if writer.birth.name not in filled], [writer for writer in writers if writer.birth.name in filled]
+
+    def _in_order(self, writers: list[TableWriter]) -> tuple[list[TableWriter], list[TableWriter]]:
+        """The tables that are committed first, and the others: a state that has the slice would not emit again what is lost of it (law 1)."""
+        emitted = {fold.emitted.name for fold in self._ordered if fold.emitted is not None}
+        return [writer for writer in writers if writer.birth.name in emitted], [writer for writer in writers if writer.birth.name not in emitted]
 
     def _rows_of_topics(self, decoded: DecodedHere | DecodedAtSpark, writers: list[TableWriter]) -> Mapping[str, Rows]:
         tables = {writer.birth.name: writer.birth for writer in writers}
@@ -150,7 +165,34 @@ class SliceFolder:
     def _rows_of_function(self, decoded: DecodedHere | DecodedAtSpark, writers: list[TableWriter], spark: SparkSession) -> Mapping[str, Rows]:
         seen = decoded.seen()
         fed = any(one.decoded for topic in self._pipeline.inputs.values() for one in seen.get(topic.name, {}).values())
-        return self._contributed(decoded, spark) if fed and writers else {}
+        return self._stepped(self._contributed(decoded, spark), writers, spark) if fed and writers else {}
+
+    def _stepped(self, rows: Mapping[str, Rows], writers: list[TableWriter], spark: SparkSession) -> Mapping[str, Rows]:
+        """The rows of all tables, in place of those that steps fold what becomes of them; states are read as they were before the slice."""
+        made = dict(rows)
+        due = {writer.birth.name: writer for writer in writers}
+        for fold in self._ordered:
+            found = made.pop(fold.table.name)
+            # What it emits is committed before it is: where it has the slice, both have.
+            writer = due.get(fold.table.name)
+            if writer is not None:
+                made |= self._folded_by_step(fold, found, writer, spark)
+        return made
+
+    def _folded_by_step(self, fold: OrderedFold, rows: Rows, writer: TableWriter, spark: SparkSession) -> Mapping[str, Rows]:
+        columns, path, version = fold.table.columns, writer.path, writer.version
+        if isinstance(rows, DataFrame):
+            # A crash has left some.
+            shutil.rmtree(self._scratch / _STEPS, ignore_errors=True)
+            return fold.at_spark(spark, rows, stored_frame(spark, path, version, columns), self._scratch / _STEPS / fold.table.name)
+        assert rows is not None
+        held = touched_rows(path, version, columns, rows.select(fold.table.keys))
+        try:
+            return fold.here(rows, held)
+        except KappaError:
+            raise
+        except Exception as error:
+            raise raised_here(error, self._pipeline) from error
 
     def _contributed(self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession) -> Mapping[str, Rows]:
         if isinstance(decoded, DecodedAtSpark):

@@ -37,7 +37,7 @@ class Prepared:
         folder.mkdir(parents=True, exist_ok=True)
         self._pipeline = pipeline
         self._function = function
-        self._columns = {table.name: contribution_columns(tables[table.name]) for table in pipeline.function_tables}
+        self._columns = {table.name: tables[table.name].steps_over or contribution_columns(tables[table.name]) for table in pipeline.function_tables}
         self._leaves = {topic.name: Leaf(folder / f"{topic.name}.parquet", pipeline.columns_of(topic)) for topic in pipeline.inputs.values()}
         # Adaptive execution keeps the stages it has run; a session of its own, as it is the tables' writers' to have it.
         self._session = spark.newSession()

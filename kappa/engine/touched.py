@@ -45,11 +45,16 @@ def touched_rows(path: str, version: int, columns: Columns, keys: pa.Table) -> p
 
 def touched_frame(spark: SparkSession, path: str, version: int, columns: Columns, keys: DataFrame) -> DataFrame:
     """As `touched_rows`, of keys that are Spark's: a frame that reads exactly the files of that version. Keys may be repeated."""
-    read = files(path, version)
-    ddl = ", ".join(f"{spark_quote(name)} {kind}" for name, kind in columns)
-    stored = spark.read.schema(ddl).parquet(*read) if read else spark.createDataFrame([], ddl)
+    stored = stored_frame(spark, path, version, columns)
     match = reduce(and_, (stored[spark_quote(name)].eqNullSafe(keys[spark_quote(name)]) for name in keys.columns))
     return stored.join(keys, match, "left_semi")
+
+
+def stored_frame(spark: SparkSession, path: str, version: int, columns: Columns) -> DataFrame:
+    """All rows at a version, by exactly its files."""
+    read = files(path, version)
+    ddl = ", ".join(f"{spark_quote(name)} {kind}" for name, kind in columns)
+    return spark.read.schema(ddl).parquet(*read) if read else spark.createDataFrame([], ddl)
 
 
 def _found(file: str, schema: pa.Schema, among: _Among) -> Iterator[pa.RecordBatch]:
@@ -63,8 +68,8 @@ def _found(file: str, schema: pa.Schema, among: _Among) -> Iterator[pa.RecordBat
             batches = stored.iter_batches(_BATCH_ROWS, row_groups=[group], columns=schema.names)
             for batch, hit in zip(batches, hits, strict=True):
                 if hit.true_count:
-                    # The two writers have different Arrow types for one type of Delta's.
-                    yield batch.filter(hit).select(schema.names).cast(schema)
+                    # The two writers have different Arrow types for one type of Delta's, and not all can be filtered.
+                    yield batch.select(schema.names).cast(schema).filter(hit)
 
 
 class _Among:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from kappa import Table, Topic, ordered, pipeline
+from kappa.project import Place
 from kappa.sources import Find, SourceFile
 from replay.determinism import doubtful, overlooked
 from replay.finding import Finding
+from replay.observe import doubts
+
+TOPIC = Topic("t", event="k string", key="k")
 
 
 def finding(tree: dict[str, str]) -> Find:
@@ -23,6 +30,24 @@ def finding(tree: dict[str, str]) -> Find:
 def lint(text: str, **others: str) -> tuple[Finding, ...]:
     tree = {"pipelines/p.py": text, **{f"pipelines/{name}.py": other for name, other in others.items()}}
     return doubtful("pipelines.p", "p", finding(tree))
+
+
+def test_a_steps_code_is_looked_at_and_what_it_shares_with_the_function_is_found_once() -> None:
+    text = "import helper\ndef p(x):\n    return helper.now()\ndef step(state, row):\n    state['n'] = helper.now() + hash(row)"
+    tree = {"pipelines/p.py": text, "helper.py": "import time\ndef now():\n    return time.time()"}
+
+    def step(state: dict[str, Any], row: Any) -> None:
+        raise NotImplementedError
+
+    def function(t: Any) -> dict[str, Any]:
+        return {"a": t}
+
+    step.__module__, step.__qualname__ = "pipelines.p", "step"
+    made = pipeline(reads={"t": TOPIC}, writes=[Table("a", keys=("k",), fold=ordered(step, state="n int"))])(function)
+
+    found = doubts(made, Place("pipelines.p", "p"), finding(tree))
+
+    assert [each.name for each in found] == ["helper.py:3", "pipelines/p.py:5"]
 
 
 def places(text: str, **others: str) -> list[tuple[str, str]]:

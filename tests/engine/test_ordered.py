@@ -1,0 +1,237 @@
+"""An ordered fold is what its step makes of each key's rows in the order of the log, however the log is cut (laws 1 and 4)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kappa import Table, Topic, ordered, pipeline
+from kappa.arrow import arrow_schema
+from kappa.columns import parse_type
+from kappa.engine.ordered import OrderedFold
+from kappa.errors import Broken
+from kappa.offsets import Offsets
+from kappa.shape import table_births
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kappa.engine.rehearsal import MemoryLog, Rehearsal
+
+LOGINS = Topic("logins", event="who string not null, ok boolean, n int", partitions=2, key="who")
+
+
+def watch(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Three failures and then a success; and a balance that refuses to go negative."""
+    if row["ok"]:
+        if (state["failed"] or 0) >= 3:
+            yield {"who": row["who"], "failed": state["failed"], "at": row["_offset"]}
+        state["failed"] = 0
+    else:
+        state["failed"] = (state["failed"] or 0) + 1
+    after = (state["balance"] or 0) + (row["n"] or 0)
+    state["balance"] = after if after >= 0 else state["balance"]
+
+
+def invert(state: dict[str, Any], row: Mapping[str, Any]) -> None:
+    state["inverse"] = 1 // row["n"]
+
+
+@pipeline(
+    reads={"logins": LOGINS},
+    writes=[
+        Table("watched", keys=("who",), fold=ordered(watch, state="failed int, balance bigint", emits="breakins")),
+        Table("breakins", emitted="who string, failed int, at bigint"),
+    ],
+)
+def safe(logins: DataFrame) -> dict[str, DataFrame]:
+    return {"watched": logins}
+
+
+@pipeline(reads={"logins": LOGINS}, writes=[Table("inverses", keys=("who",), fold=ordered(invert, state="inverse int"))])
+def inverting(logins: DataFrame) -> dict[str, DataFrame]:
+    return {"inverses": logins}
+
+
+def fold_of(declared: Any = safe) -> OrderedFold:
+    output = {name: parse_type(kind) for name, kind in declared.columns_of(LOGINS)}
+    tables = table_births(declared, {table.name: output for table in declared.function_tables})
+    return OrderedFold.of_pipeline(declared, {table.name: table for table in tables})[0]
+
+
+def rows_of(events: Sequence[tuple[Any, Any, Any]], declared: Any = safe) -> list[dict[str, Any]]:
+    """Rows of the function for (who, ok, n) at offsets 0, 1, 2 ... of partition 1."""
+    return [{"who": who, "ok": ok, "n": n, "_topic": "logins", "_partition": 1, "_offset": at} for at, (who, ok, n) in enumerate(events)]
+
+
+def folded(fold: OrderedFold, rows: list[dict[str, Any]], held: pa.Table) -> dict[str, pa.Table]:
+    return fold.here(pa.Table.from_pylist(rows, schema=arrow_schema(fold.table.steps_over)), held)
+
+
+def by_hand(events: Sequence[tuple[Any, Any, Any]]) -> tuple[dict[Any, tuple[int, int | None]], list[tuple[Any, int, int]]]:
+    """The same in other words: per key how many have failed since the last success, and the balance; and the break-ins."""
+    found, states = [], {}
+    for who in {who for who, _, _ in events}:
+        failed, balance = 0, None
+        for at, (_, ok, n) in ((at, event) for at, event in enumerate(events) if event[0] == who):
+            if ok and failed > 2:
+                found.append((who, failed, at))
+            failed = 0 if ok else failed + 1
+            balance = balance if (balance or 0) + (n or 0) < 0 else (balance or 0) + (n or 0)
+        states[who] = failed, balance
+    return states, found
+
+
+EVENT = st.tuples(st.sampled_from(["ann", "bob", None]), st.sampled_from([True, False, False, False, None]), st.none() | st.integers(-5, 5))
+
+
+@given(st.lists(EVENT, max_size=30), st.sets(st.integers(0, 30)))
+def test_states_and_what_is_emitted_do_not_depend_on_the_cut(events: list[tuple[Any, Any, Any]], cuts: set[int]) -> None:
+    fold = fold_of()
+    rows = rows_of(events)
+    held: dict[Any, dict[str, Any]] = {}
+    emitted: list[dict[str, Any]] = []
+    for start, end in zip([0, *sorted(cuts)], [*sorted(cuts), len(rows)], strict=True):
+        # However they lie in the slice.
+        made = folded(fold, rows[start:end][::-1], pa.Table.from_pylist(list(held.values()), schema=arrow_schema(fold.table.columns)))
+        held |= {state["who"]: state for state in made["watched"].to_pylist()}
+        emitted += made["breakins"].to_pylist()
+
+    states, found = by_hand(events)
+    assert {who: (state["failed"], state["balance"]) for who, state in held.items()} == states
+    assert sorted((row["at"], row["who"], row["failed"]) for row in emitted) == sorted((at, who, failed) for who, failed, at in found)
+    last = {row["who"]: row["_offset"] for row in rows}
+    assert {who: (state["_topic"], state["_partition"], state["_offset"]) for who, state in held.items()} == {who: ("logins", 1, at) for who, at in last.items()}
+
+
+def test_rows_of_one_record_come_in_the_order_of_their_values() -> None:
+    fold = fold_of()
+    rows = [{**row, "_offset": 7} for row in rows_of([("ann", False, n) for n in (3, -2, -1)])]
+
+    balances = {folded(fold, order, pa.Table.from_pylist([], schema=arrow_schema(fold.table.columns)))["watched"].to_pylist()[0]["balance"] for order in (rows, rows[::-1])}
+
+    assert len(balances) == 1
+
+
+def test_a_key_in_two_partitions_has_no_order() -> None:
+    fold = fold_of()
+    rows = rows_of([("ann", True, 1), ("ann", True, 1)])
+    nothing = pa.Table.from_pylist([], schema=arrow_schema(fold.table.columns))
+    held = folded(fold, rows[:1], nothing)["watched"]
+
+    for given_rows, before in (([rows[0], {**rows[1], "_partition": 0}], nothing), ([{**rows[1], "_partition": 0}], held)):
+        with pytest.raises(Broken, match="table watched .* rows of key 'ann' lie in logins partition .* and in logins partition .*, which have no order"):
+            folded(fold, given_rows, before)
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (lambda *_: [{"whom": "ann"}], r"the step of table watched emits \{'whom': 'ann'\}"),
+        (lambda *_: "ann", "emits 'a'"),
+        (lambda state, *_: state.pop("failed") and None, "leaves the state of key 'ann' with balance"),
+        (lambda state, *_: state.update(failed="three"), "gives failed of table watched, which is int32, what does not fit"),
+        (lambda state, *_: state.update(balance=2**63), "gives balance of table watched, which is int64, what does not fit"),
+        (lambda *_: [{"who": "ann", "at": "soon"}], "gives at of table breakins, which is int64, what does not fit"),
+    ],
+)
+def test_what_a_step_may_not_do_is_said(step: Any, message: str) -> None:
+    fold = fold_of()
+    wrong = OrderedFold(fold.table, fold.emitted, step)
+
+    with pytest.raises(Broken, match=message):
+        folded(wrong, rows_of([("ann", False, 1)]), pa.Table.from_pylist([], schema=arrow_schema(fold.table.columns)))
+
+
+@pytest.fixture
+def spark_here(spark: SparkSession) -> Iterator[SparkSession]:
+    """Workers cannot import what stands in a test's file: they are sent it whole."""
+    from pyspark import cloudpickle
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield spark
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+def log_of(events: Sequence[tuple[str, Any, Any]]) -> MemoryLog:
+    from kappa.engine.rehearsal import MemoryLog
+
+    log = MemoryLog()
+    for who, ok, n in events:
+        log.add("logins", len(who) % 2, json.dumps({"who": who, "ok": ok, "n": n}).encode(), key=who.encode())
+    return log
+
+
+@pytest.mark.jvm
+@pytest.mark.usefixtures("spark_here")
+def test_it_holds_the_law_of_slices_by_either_way() -> None:
+    from kappa.testing import Event, law_of_slices
+
+    keys = ["ann", "bo", "", "Ä"]
+    events = [Event({"who": who, "ok": number % 5 == 4, "n": number % 7 - 3}, key=who, partition=len(who) % 2) for number in range(14) for who in [keys[number * number % 4]]]
+    law_of_slices(safe, {"logins": events}, cuts=1)
+
+
+@pytest.mark.jvm
+@pytest.mark.usefixtures("spark_here")
+def test_what_was_lost_between_both_commits_is_emitted_from_the_state_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kappa.engine.commit import TableWriter
+    from kappa.engine.rehearsal import Rehearsal, local_pipeline
+
+    log = log_of([("ann", number == 7, number) for number in range(10)])
+    begun: list[str] = []
+    commit = TableWriter.commit
+
+    def cut_short(writer: TableWriter, rows: Any, mark: Any) -> str:
+        if writer.birth.name != "rejects":
+            begun.append(writer.birth.name)
+        if begun == ["breakins", "watched"]:
+            raise ConnectionAbortedError
+        return commit(writer, rows, mark)
+
+    with local_pipeline(safe) as local:
+        build = Rehearsal(tmp_path, local, log, driver_rows=100)
+        build.fold(Offsets({"logins": {0: 0, 1: 5}}))
+        begun.clear()
+        monkeypatch.setattr(TableWriter, "commit", cut_short)
+        with pytest.raises(ConnectionAbortedError):
+            build.fold(log.end)
+        build.close()
+        build.begin(driver_rows=100)
+        build._number -= 1
+        build.fold(log.end)
+        tables = served(build)
+        build.close()
+
+    # A state that had the slice would not have emitted again what was lost of it; what is there is not committed again.
+    assert begun == ["breakins", "watched", "watched"]
+    assert tables == {"watched": [{"who": "ann", "failed": 2, "balance": 45}], "breakins": [{"who": "ann", "failed": 7, "at": 7}]}
+
+
+def served(build: Rehearsal) -> dict[str, list[dict[str, Any]]]:
+    return {name: [{column: value for column, value in row.items() if column[0] != "_"} for row in build.table(name).to_pylist()] for name in ("watched", "breakins")}
+
+
+@pytest.mark.jvm
+@pytest.mark.usefixtures("spark_here")
+@pytest.mark.parametrize("driver_rows", [100, 0])
+def test_a_step_that_raises_is_named_with_its_line_and_the_record(tmp_path: Path, driver_rows: int) -> None:
+    from kappa.engine.rehearsal import Rehearsal, local_pipeline
+
+    log = log_of([("ann", True, 2 - number) for number in range(4)])
+    with local_pipeline(inverting) as local:
+        build = Rehearsal(tmp_path, local, log, driver_rows=driver_rows)
+        with pytest.raises(
+            Broken, match=r"test_ordered\.py:\d+: pipeline inverting raised ZeroDivisionError: .*; the step of table inverses was at logins partition 1 offset 2, key 'ann'"
+        ):
+            build.fold(log.end)
+        build.close()
