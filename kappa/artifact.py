@@ -16,13 +16,18 @@ from kappa.importer import open_sources
 from kappa.pipeline import Pipeline
 from kappa.project import load_module, pipelines_in
 from kappa.reach import files
+from kappa.schema_files import schema_files
 from kappa.sources import Find, Sources
 from kappa.store import Store
 
 
 def snapshot_files(module: str, find: Find) -> Mapping[str, bytes]:
-    """The files that a build of a pipeline in `module` needs, by path: all of the project that importing it reads."""
-    return {path: source.content for path, source in files(module, find).items()}
+    """The files that a build of a pipeline in `module` needs, by path: all of the project that importing it reads.
+
+    The project must be loaded: which schema files its declarations read is known from there.
+    """
+    code = {path: source.content for path, source in files(module, find).items()}
+    return {**code, **schema_files(code)}
 
 
 def digests(contents: Mapping[str, bytes]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from kappa.errors import DeclarationError
@@ -101,7 +101,7 @@ def parse_columns(ddl: str) -> tuple[Column, ...]:
         raise DeclarationError(
             f"`{tokens.peek()}` is not expected after column {columns[-1].name} in: {ddl}", hint="separate columns by commas: `id string not null, at timestamp`"
         )
-    _refuse_repeated(columns, ddl)
+    refuse_repeated(columns, ddl)
     return tuple(columns)
 
 
@@ -224,7 +224,7 @@ def _type(tokens: _Tokens, of: str) -> Type:
         while tokens.take(","):
             fields.append(_column(tokens))
         tokens.must(">")
-        _refuse_repeated(fields, tokens.text)
+        refuse_repeated(fields, tokens.text)
         for field in fields:
             if field.default is not None:
                 raise DeclarationError(
@@ -245,7 +245,8 @@ def _decimal(tokens: _Tokens, of: str) -> Decimal:
     return Decimal(precision, scale)
 
 
-def _refuse_repeated(columns: list[Column], text: str) -> None:
+def refuse_repeated(columns: Iterable[Column], text: str) -> None:
+    """Raises DeclarationError where two columns have one name, whatever its case."""
     # Spark and Delta compare names without regard to case.
     seen: set[str] = set()
     for column in columns:

@@ -27,6 +27,8 @@ def _topic(topic: Topic, pipeline: Pipeline) -> Iterator[str]:
     yield f"key {topic.key or '(none)'}"
     for column in topic.columns:
         yield f"column {column}"
+    if topic.schema is not None:
+        yield from topic.schema.lines()
     for parameter in sorted(name for name, bound in pipeline.inputs.items() if bound.name == topic.name):
         yield f"given to the function as {parameter}"
 

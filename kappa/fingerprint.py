@@ -82,7 +82,8 @@ def part_name(part: str) -> str:
 def _topic(topic: Topic, pipeline: Pipeline) -> str:
     # Its config says how Kafka keeps records, not what they mean; the parameters say where its rows go.
     parameters = sorted(name for name, bound in pipeline.inputs.items() if bound.name == topic.name)
-    return json.dumps([topic.kind, topic.partitions, topic.key, [str(column) for column in topic.columns], parameters])
+    declared: list[object] = [topic.kind, topic.partitions, topic.key, [str(column) for column in topic.columns], parameters]
+    return json.dumps(declared if topic.schema is None else [*declared, [*topic.schema.lines()]])
 
 
 def _table(table: Table) -> str:

@@ -17,6 +17,7 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import CodeType, ModuleType
 
+from kappa.schema_files import open_schema_files
 from kappa.sources import PIPELINES, Sources
 
 # Read by Spark's Python workers (engine/workers.py), which import what this process imports.
@@ -34,6 +35,7 @@ def open_sources(sources: Sources) -> None:
     _forget({name for name, module in list(sys.modules.items()) if _is_stale(name, module, sources)})
     sys.meta_path.insert(0, _Importer(sources))
     importlib.invalidate_caches()
+    open_schema_files(sources.folder)
     read_types_without_session()
     os.environ[FOLDER_VARIABLE] = str(sources.folder)
 

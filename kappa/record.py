@@ -2,8 +2,8 @@
 
 A record is exactly one JSON object in UTF-8. Unknown fields are ignored, repeated ones rejected; nothing is coerced (a
 string is no number, 1.0 no integer), and what is out of range is rejected; a missing field is its column's default, or null.
-A field that is not there under its name is looked for under the names it had. The Kafka key,
-where one is declared, is the event's key field as text. A change here that rejects or accepts other records raises
+A field that is not there under its name is looked for under the names it had. What a JSON Schema demands besides is held last
+(schema_rules.py). The Kafka key, where one is declared, is the event's key field as text. A change here that rejects or accepts other records raises
 `kappa.semantics`. JSON is RFC 8259's, times are RFC 3339's. Read next: engine/decode.py, which runs it.
 """
 
@@ -23,6 +23,7 @@ from enum import StrEnum
 from typing import Any, assert_never
 
 from kappa.columns import INTEGERS, Array, Column, Decimal, Scalar, Struct, Type
+from kappa.schema_rules import MISSING, rule_of
 from kappa.topic import Topic, TopicKind
 
 # Deeper than any event is meant to be, and far from where the JSON parser's own stack ends: that end depends on the
@@ -62,6 +63,7 @@ class Reason(StrEnum):
     WRONG_TYPE = "wrong_type"
     OUT_OF_RANGE = "out_of_range"
     BAD_FORMAT = "bad_format"
+    AGAINST_SCHEMA = "against_schema"
 
 
 class Rejected(Exception):  # a verdict about a record, not a mistake of the program
@@ -94,6 +96,7 @@ class RecordReader:
         self._format = _Json(exact=any(_holds_decimal(column.type) for column in topic.columns))
         self._columns = tuple((column.name, column.nullable, check := _check(column.type), _default(column, check)) for column in topic.columns)
         self._was = tuple((column.name, column.was) for column in topic.columns if column.was)
+        self._rule = None if topic.schema is None else rule_of(topic.schema, _against)
         self._key_place = None if topic.key is None else [column.name for column in topic.columns].index(topic.key)
         self._key_column = topic.key_column
 
@@ -128,6 +131,8 @@ class RecordReader:
                 row.append(None)
             else:
                 raise Rejected(Reason.MISSING, f"{name} is {'null' if name in event else 'missing'}")
+        if self._rule is not None:
+            self._rule(event, "")
         return tuple(row)
 
     def _key_text(self, key: bytes | None) -> str:
@@ -405,6 +410,10 @@ def _holds_decimal(kind: Type) -> bool:
 
 def _wrong(name: str, wanted: str, found: Any) -> Rejected:
     return Rejected(Reason.WRONG_TYPE, f"{name} is {_kind(found)}, not {wanted}")
+
+
+def _against(name: str, found: Any, demand: str) -> Rejected:
+    return Rejected(Reason.AGAINST_SCHEMA, f"{name} is {'missing' if found is MISSING else _kind(found)}, and {demand}")
 
 
 def _beyond(name: str, found: Any, type_name: str) -> Rejected:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import random
+import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -22,7 +23,9 @@ from kappa.columns import INTEGERS, Array, Decimal, Scalar, Struct, Type
 from kappa.engine.law import LawBroken, hold_to_law
 from kappa.engine.rehearsal import MemoryLog, local_pipeline
 from kappa.errors import UsageError
+from kappa.json_schema import Place
 from kappa.pipeline import Pipeline
+from kappa.schema_rules import rule_of
 from kappa.topic import Topic
 
 __all__ = ["Event", "LawBroken", "law_of_slices", "some_events"]
@@ -42,7 +45,11 @@ class Event:
 
 
 def some_events(pipeline: Pipeline, count: int, *, seed: int = 0) -> dict[str, list[Event]]:
-    """Random events of all topics that a pipeline reads, per topic: nulls, extremes, what is not valid, tombstones; few values, so that keys come again."""
+    """Random events of all topics that a pipeline reads, per topic: nulls, extremes, what is not valid, tombstones; few values, so that keys come again.
+
+    Fields may be missing where they have a default, and stand under names they had. A `pattern` is met only by chance: give such
+    a property an `enum` or a `default` beside it, or write its events by hand.
+    """
     draw = random.Random(seed)  # noqa: S311  # the same events again, and no secret
     return {topic.name: [_some_event(topic, draw, number) for number in range(count)] for topic in pipeline.topics}
 
@@ -78,8 +85,11 @@ def _some_event(topic: Topic, draw: random.Random, number: int) -> Event:
     partition, clock = draw.randrange(topic.partitions), 1_700_000_000_000 + number * draw.choice([0, 1, 1000])
     if draw.random() < 0.05:
         return Event(draw.choice([b"", b"{", b"[]", b"\xff", b'{"a": 1, "a": 2}']), partition=partition, timestamp_ms=clock)
-    present = [column for column in topic.columns if not (column.nullable or column.default is not None) or column.name == topic.key or draw.random() < 0.8]
-    values = {column.name: _some_value(column.type, draw) for column in present}
+    places = {} if topic.schema is None else {field.name: field.place for field in topic.schema.fields}
+    needed = {column.name for column in topic.columns if not (column.nullable or column.default is not None) or column.name == topic.key}
+    needed |= set() if topic.schema is None else {field.name for field in topic.schema.fields if field.required}
+    present = [column for column in topic.columns if column.name in needed or draw.random() < 0.8]
+    values = {column.name: _some_value(column.type, draw) if column.name not in places else _some_of_schema(places[column.name], draw) for column in present}
     # As an event of before the field was renamed has it.
     value = {draw.choice([column.name, *column.was]) if column.was else column.name: values[column.name] for column in present}
     key = None if topic.key is None else _bytes(values[topic.key])
@@ -109,3 +119,44 @@ def _some_value(kind: Type, draw: random.Random) -> Any:
             return [_some_value(kind.element, draw) for _ in range(draw.randrange(3))]
         case Struct():
             return {field.name: _some_value(field.type, draw) for field in kind.fields}
+
+
+def _some_of_schema(place: Place, draw: random.Random) -> Any:
+    """A value that a JSON Schema allows, as far as one is found."""
+    limits = {keyword: json.loads(said) for keyword, said in place.limits}
+    if place.nullable and draw.random() < 0.1:
+        return None
+    match place.json_type:
+        case "object":
+            return {field.name: _some_of_schema(field.place, draw) for field in place.fields if field.required or draw.random() < 0.8}
+        case "array" if place.element is not None:
+            least = limits.get("minItems", 0)
+            length = draw.randint(least, min(limits.get("maxItems", least + 2), least + 2))
+            return [_some_of_schema(place.element, draw) for _ in range(length)]
+        case _:
+            found = [value for value in _candidates(place, limits, draw) if _is_allowed(value, place)]
+            return draw.choice(found) if found else _some_value(place.column, draw)
+
+
+def _candidates(place: Place, limits: Mapping[str, Any], draw: random.Random) -> list[Any]:
+    if "const" in limits or "enum" in limits:
+        return [each for each in limits.get("enum", [limits.get("const")]) if each is not None]
+    if "format" in limits:
+        return [str(uuid.UUID(int=draw.randrange(5)))]
+    some = [_some_value(Scalar("bigint") if (place.json_type, place.column) == ("integer", Scalar("timestamp")) else place.column, draw) for _ in range(32)]
+    if place.json_type == "string" and limits:
+        return [each.ljust(limits.get("minLength", 0), "x")[: limits.get("maxLength")] for each in some]
+    bounds = [value for keyword, value in limits.items() if "inimum" in keyword or "aximum" in keyword]
+    near = [bound + step for bound in bounds for step in (-1, 0, 1)]
+    middle = [sum(bounds) / 2] if len(bounds) == 2 else []
+    return [*some, *(each for each in (*near, *middle) if place.json_type == "number" or isinstance(each, int))]
+
+
+def _is_allowed(value: Any, place: Place) -> bool:
+    rule = rule_of(place, lambda name, _, demand: ValueError(f"{name}: {demand}"))
+    try:
+        if rule is not None:
+            rule(value, "it")
+    except ValueError:
+        return False
+    return True

@@ -7,9 +7,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from pathlib import Path
+from typing import Any
 
 from kappa.columns import INTEGERS, Column, Scalar, parse_columns
 from kappa.errors import DeclarationError
+from kappa.json_schema import Place, read_schema
+from kappa.schema_files import read_schema_file
 
 # https://kafka.apache.org: 249 characters of this alphabet, and neither "." nor "..".
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -44,7 +48,9 @@ class Source:
 class Topic:
     """A Kafka topic: retained (a history of events) or compacted (latest value per key, null = tombstone).
 
-    `event` declares the columns of one record in DDL, defaults of missing fields among them (`page string default '/'`); `was`
+    `event` declares one record: in DDL, defaults of missing fields among it (`page string default '/'`), or by a JSON Schema, given
+    as a mapping or as the path of a file, named from the project's folder. `columns` are what it makes; `schema` is what a JSON
+    Schema demands besides. `was`
     gives the names that a column's field had in older events, the first that is there counting where its own is not. `key` names
     the column that the Kafka key repeats, as text.
     `config` holds topic settings of Kafka that apply when `kappa topics create` makes it. Raises DeclarationError,
@@ -56,6 +62,7 @@ class Topic:
     partitions: int
     key: str | None
     columns: tuple[Column, ...]
+    schema: Place | None
     config: Mapping[str, str]
     source: Source = field(compare=False)
 
@@ -63,7 +70,7 @@ class Topic:
         self,
         name: str,
         *,
-        event: str,
+        event: str | Mapping[str, Any] | Path,
         kind: str = TopicKind.RETAINED,
         partitions: int = 1,
         key: str | None = None,
@@ -78,7 +85,8 @@ class Topic:
         if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 1:
             raise DeclarationError(f"{source}: topic {name} has {partitions!r} partitions", hint="partitions is a whole number from 1")
         try:
-            columns = _renamed(parse_columns(event), was or {})
+            schema = _schema(event, source)
+            columns = _renamed(parse_columns(str(event)) if schema is None else schema.columns, was or {})
         except DeclarationError as error:
             raise DeclarationError(f"{source}: topic {name}: {error.message}", hint=error.hint) from None
         if key is None and kind == TopicKind.COMPACTED:
@@ -91,9 +99,10 @@ class Topic:
         set_field(self, "partitions", partitions)
         set_field(self, "key", key)
         set_field(self, "columns", columns)
+        set_field(self, "schema", schema)
         set_field(self, "config", {str(option): str(value) for option, value in (config or {}).items()})
         set_field(self, "source", source)
-        if any(column.default is not None for column in columns):
+        if schema is not None or any(column.default is not None for column in columns):
             _check_defaults(self)
 
     def column(self, name: str) -> Column:
@@ -107,6 +116,24 @@ class Topic:
     def key_column(self) -> Column | None:
         """The column that the Kafka key repeats, or None where no key is declared."""
         return None if self.key is None else self.column(self.key)
+
+
+def _schema(event: str | Mapping[str, Any] | Path, source: Source) -> Place | None:
+    """The JSON Schema that an event is declared by; None where it is DDL."""
+    match event:
+        case str() if event.endswith(".json"):
+            raise DeclarationError(f"event={event!r} is no DDL", hint=f'give a schema\'s file as a path: event=Path("{event}")')
+        case str():
+            return None
+        case Path():
+            try:
+                return read_schema(read_schema_file(event, source.file))
+            except DeclarationError as error:
+                raise DeclarationError(error.message.replace("the schema", f"{event}", 1), hint=error.hint) from None
+        case Mapping():
+            return read_schema(event)
+        case _:
+            raise DeclarationError(f"event={event!r} declares nothing", hint='give DDL ("id string not null, at timestamp"), a JSON Schema, or the Path of one')
 
 
 def _renamed(columns: tuple[Column, ...], was: Mapping[str, str | Sequence[str]]) -> tuple[Column, ...]:

@@ -76,6 +76,56 @@ def test_a_build_runs_as_it_was_born_after_the_tree_has_changed(store: Store, tr
     assert load_snapshot(store, birth).function(None) == RETURNED
 
 
+SCHEMAS = {
+    "pipelines/visits.py": """
+from pathlib import Path
+from kappa import Table, Topic, pipeline
+import topics
+
+NAMES = ["visit", "click"]
+ALL = {name: Topic(name, event=Path(f"./schemas/{name}.json")) for name in NAMES}
+
+@pipeline(reads={"visits": ALL["visit"]}, writes=[Table("lines")])
+def visits(visits):
+    return {"lines": visits}
+""",
+    "topics.py": 'from pathlib import Path\nfrom kappa import Topic\nPAGES = Topic("pages", event=Path("pages.json"))',
+    "pipelines/others.py": 'from pathlib import Path\nfrom kappa import Topic\nPAGES = Topic("others", event=Path("schemas/other.json"))',
+    **{
+        name: f'{{"type": "object", "properties": {{"{column}": {{"type": "string"}}}}}}'
+        for name, column in [("schemas/visit.json", "id"), ("schemas/click.json", "id"), ("schemas/other.json", "id"), ("pages.json", "id")]
+    },
+}
+
+
+def test_schema_files_that_importing_it_reads_are_kept_as_they_were_read(store: Store, tmp_path: Path) -> None:
+    tree = write(tmp_path / "tree", SCHEMAS)
+
+    birth = born(store, tree, "visits")
+    write(tree, {"schemas/visit.json": '{"type": "object", "properties": {"other": {"type": "string"}}}'})
+
+    assert set(birth.sources) == SCHEMAS.keys() - {"pipelines/others.py", "schemas/other.json"}
+    assert [column.name for column in load_snapshot(store, birth).topics[0].columns] == ["id"]
+    assert [column.name for column in load_project(tree).pipelines["visits"].topics[0].columns] == ["other"]
+
+
+def test_a_schema_file_that_is_read_no_more_is_in_no_snapshot(store: Store, tmp_path: Path) -> None:
+    tree = write(tmp_path / "tree", SCHEMAS)
+    load_project(tree)
+
+    write(tree, {"pipelines/visits.py": SCHEMAS["pipelines/visits.py"].replace(', "click"', "")})
+
+    assert "schemas/click.json" not in born(store, tree, "visits").sources
+
+
+def test_a_schema_file_that_was_changed_in_a_snapshot_stops_its_build(store: Store, tmp_path: Path) -> None:
+    birth = born(store, write(tmp_path / "tree", SCHEMAS), "visits")
+    store.put("builds/visits-1/code/schemas/visit.json", SCHEMAS["schemas/visit.json"].replace("id", "no").encode())
+
+    with pytest.raises(Broken, match=r"schemas/visit\.json was changed in the code snapshot"):
+        load_snapshot(store, birth)
+
+
 def test_a_build_runs_without_its_tree(store: Store, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     birth = born(store, tree)
     monkeypatch.chdir(tree)

@@ -202,3 +202,42 @@ def test_columns_at_the_top_of_a_file_are_refused_with_the_line(tmp_path: Path, 
     write(tmp_path, pipelines__orders="from pyspark.sql import functions as F\nLATE = F.col('delay') > 15\n" + ORDERS)
 
     assert refused(tmp_path) == f"{tmp_path}/pipelines/orders.py:2: this needs a running Spark, and a file is read without one"
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "said"),
+    [
+        ("schemas/none.json", None, "schemas/none.json cannot be read: No such file"),
+        ("/etc/hostname", None, "/etc/hostname is not named from within the project"),
+        ("../out.json", b"{}", "../out.json is not named from within the project"),
+        ("a.json", b"{", "a.json is no JSON: Expecting property name"),
+        ("a.json", b"\xff", "a.json is no JSON: 'utf-8' codec can't decode"),
+        ("a.json", b"\xef\xbb\xbf{}", "a.json is no JSON"),
+        ("a.json", b"[]", "a.json is no JSON Schema of an event"),
+        ("a.json", b'{"type": "object", "type": "object"}', "a.json is no JSON: 'type' stands twice in one object"),
+        ("a.json", b'{"type": "object", "properties": {"x": {"type": "string", "format": "ipv4"}}}', "a.json says format at /properties/x, 'ipv4'"),
+    ],
+)
+def test_a_schema_file_that_cannot_be_meant_is_told_with_the_users_line(tmp_path: Path, path: str, content: bytes | None, said: str) -> None:
+    project = tmp_path / "project"
+    declared = ORDERS.replace('event="id string"', f'event=Path("{path}")')
+    write(project, pipelines__orders=f"from pathlib import Path{declared}")
+    if content is not None:
+        (project / path).write_bytes(content)
+
+    message = refused(project)
+
+    assert message.startswith(f"{project}/pipelines/orders.py:3: topic orders: {said}")
+
+
+def test_schema_files_are_found_from_a_test_that_only_imports_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, declared_by_schema='from pathlib import Path\nfrom kappa import Topic\nVISITS = Topic("visits", event=Path("schemas/visit.json"))')
+    (tmp_path / "kappa.toml").touch()
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "schemas" / "visit.json").write_text('{"type": "object", "properties": {"id": {"type": "string"}}}', encoding="utf-8")
+    load_project(write(tmp_path / "other", pipelines__orders=ORDERS))
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    from declared_by_schema import VISITS  # type: ignore[import-not-found]  # it was just written
+
+    assert [column.name for column in VISITS.columns] == ["id"]
