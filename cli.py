@@ -18,9 +18,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TypeVar
 
 import typer
+from typer.core import TyperGroup
 from typer.exceptions import Abort, Exit, TyperException
 
 from kappa.errors import ConsentNeeded, ExitCode, KappaError, UsageError
@@ -45,6 +46,18 @@ app = typer.Typer(
 topics_app = typer.Typer(no_args_is_help=True, help="The topics that the project declares, and those on the broker.")
 app.add_typer(topics_app, name="topics")
 
+
+class _Rejects(TyperGroup):
+    """`kappa rejects [PIPELINE]` is `kappa rejects list [PIPELINE]`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        # Typer has no public name for that type.
+        return super().parse_args(ctx, args if args and (args[0] in self.commands or args[0] == "--help") else ["list", *args])
+
+
+rejects_app = typer.Typer(cls=_Rejects, help="The records that were not valid: list and show them, export them to mend them, and redrive what is mended.")
+app.add_typer(rejects_app, name="rejects")
+
 As = Annotated[Form, typer.Option("-o", "--output", help="what is printed")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask")]
 AutoPromote = Annotated[bool, typer.Option("--auto-promote", help="ask about the plan only: what passes its verification serves")]
@@ -56,6 +69,7 @@ Allow = Annotated[
 ]
 PastGeneration = Annotated[int | None, typer.Option("--at-generation", min=1, help="of what that generation showed last, as long as it is kept", show_default=False)]
 PastTime = Annotated[str | None, typer.Option("--at", metavar="TIME", help="of what was served then (ISO 8601; UTC without a zone), as long as it is kept", show_default=False)]
+OfBuild = Annotated[str | None, typer.Option("--build", help="those of this build, such as a candidate that is on its way, and not of what serves", show_default=False)]
 OnePipeline = Annotated[str | None, typer.Argument(metavar="[PIPELINE]", show_default=False, help="one pipeline")]
 
 
@@ -408,19 +422,99 @@ def logs(
         _write(more)
 
 
-@app.command()
-def rejects(
+@rejects_app.command("list")
+def rejects_list(
     context: typer.Context,
     pipeline: OnePipeline = None,
     lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="how many of the newest; 0 for all")] = 20,
+    reason: Annotated[str | None, typer.Option("--reason", help="only those with this reason: wrong_type, missing_field, ...", show_default=False)] = None,
+    build: OfBuild = None,
     output: As = Form.TABLE,
 ) -> None:
-    """Show the records that were not valid: where they lie, what they hold, and why."""
-    from serving.rejects import newest_rejects
+    """List the newest: where they lie, what they hold, and why. `kappa rejects` alone does the same."""
+    from replay.listings import rejects_listing
+    from serving.rejects import Wanted, newest_rejects
 
     here = _here(context)
-    found = newest_rejects(here.store, pipeline, limit=lines or None, lease_seconds=here.lease_seconds)
-    _print(output, Listing(found.columns, found.rows))
+    _print(output, rejects_listing(newest_rejects(here.store, Wanted(pipeline, build, reason), limit=lines or None, lease_seconds=here.lease_seconds)))
+
+
+@rejects_app.command("show")
+def rejects_show(
+    context: typer.Context,
+    place: Annotated[str, typer.Argument(metavar="TOPIC:PARTITION:OFFSET", help="where it lies", show_default=False)],
+    build: OfBuild = None,
+    output: As = Form.TABLE,
+) -> None:
+    """Show all of one record that was rejected, once for each pipeline that has rejected it."""
+    from kappa.redrive import parse_position
+    from replay.listings import reject_text, rejects_listing
+    from serving.rejects import Wanted, newest_rejects
+
+    here = _here(context)
+    at = parse_position(place)
+    found = newest_rejects(here.store, Wanted(build=build, at=at), limit=None, lease_seconds=here.lease_seconds)
+    if not found:
+        raise UsageError(f"{at} is no reject of {f'build {build}' if build else 'what serves'}", hint="see kappa rejects list")
+    if output is Form.TABLE:
+        sys.stdout.write("\n".join(map(reject_text, found)))
+    else:
+        _print(output, rejects_listing(found))
+
+
+@rejects_app.command("export")
+def rejects_export(
+    context: typer.Context,
+    arguments: Annotated[list[str], typer.Argument(metavar="[PIPELINE] FILE", help="one pipeline; a new file for the lines, or - for stdout", show_default=False)],
+    reason: Annotated[str | None, typer.Option("--reason", help="only those with this reason", show_default=False)] = None,
+) -> None:
+    """Write those that are still to be mended as lines of JSON, to mend and then to redrive.
+
+    A line is an envelope as `kappa produce --envelope` reads it: "value" is a JSON object, or a text; what is no UTF-8 is in
+    base 64, and "base64" names it. The header kappa-redrive names the original, and has to stay.
+    """
+    from serving.redrive import export_line, to_mend
+    from serving.rejects import Wanted, rejects_in_order
+
+    if len(arguments) > 2:
+        raise UsageError(f"{len(arguments)} arguments were given", hint="kappa rejects export [PIPELINE] FILE")
+    here = _here(context)
+    pipeline, file = (arguments[0] if len(arguments) == 2 else None), arguments[-1]
+    found = to_mend(rejects_in_order(here.store, Wanted(pipeline, reason=reason), lease_seconds=here.lease_seconds))
+    with _new_file(file) as lines:
+        lines.writelines(f"{export_line(reject)}\n".encode() for reject in found)
+    _say(f"{len(found):,} rejects; once they are mended: kappa rejects redrive {'FILE' if file == '-' else file}")
+
+
+@rejects_app.command("redrive")
+def rejects_redrive(
+    context: typer.Context,
+    file: Annotated[str, typer.Argument(help="a file with mended lines of kappa rejects export, or - for stdin", show_default=False)],
+    yes: Yes = False,
+    output: As = Form.TABLE,
+) -> None:
+    """Produce mended rejects again: each is folded once, in place of the record that its header names."""
+    from kappa.build import read_birth
+    from serving.redrive import plan_redrive, read_lines
+    from serving.rejects import Wanted, rejects_in_order
+
+    here = _here(context)
+    with _lines(file) as lines:
+        read = read_lines(lines)
+    topics = sorted({line.names.topic for line in read})
+    found = rejects_in_order(here.store, Wanted(topics=topics), lease_seconds=here.lease_seconds)
+    log = here.log()
+    births = {build: read_birth(here.store, build) for build in {reject.build for reject in found}}
+    planned = plan_redrive(read, found, births, {topic: log.facts(topic) for topic in topics})
+    sys.stdout.write(planned.text) if output is Form.TABLE else _say(planned.text.rstrip("\n"))
+    sys.stdout.flush()
+    if planned.records:
+        _agree(f"rejects redrive {file}", yes=yes, question="produce them?", what="records would be produced", undone="nothing was produced")
+    sent = {topic: log.produce(records, topic) for topic, records in planned.records.items()}
+    count = sum(each.count for each in sent.values())
+    _say(f"{count} records acknowledged; what becomes of them: kappa rejects list")
+    rows = tuple((*row,) for each in sent.values() for row in each.offsets.items())
+    _print(output, Listing(("topic", "partition", "next_offset"), rows), document={"acknowledged": count, "folded_already": planned.folded_already, "unmended": planned.unmended})
 
 
 @app.command()
@@ -592,6 +686,23 @@ def _lines(file: str) -> Iterator[Iterable[bytes]]:
         yield lines
 
 
+@contextlib.contextmanager
+def _new_file(file: str) -> Iterator[BinaryIO]:
+    """A file that was not there before, or stdout."""
+    if file == "-":
+        yield sys.stdout.buffer
+        sys.stdout.flush()
+        return
+    with contextlib.ExitStack() as closing:
+        try:
+            made = closing.enter_context(Path(file).open("xb"))
+        except FileExistsError as error:
+            raise UsageError(f"{file} is there already, and may be mended in part", hint="give a new file, or delete it") from error
+        except OSError as error:
+            raise UsageError(f"{file} cannot be written: {error.strerror}", hint="give a new file, or - for stdout") from error
+        yield made
+
+
 def _named(name: str, known: Mapping[str, _Known], what: str) -> _Known:
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
@@ -723,14 +834,14 @@ def _typed(command: str, pipeline: str | None) -> str:
     return command if pipeline is None else f"{command} {pipeline}"
 
 
-def _agree(command: str, *, yes: bool, question: str = "go on?") -> None:
+def _agree(command: str, *, yes: bool, question: str = "go on?", what: str = "this changes what serves", undone: str = "what serves was not changed") -> None:
     """Asks once, on a terminal. Raises ConsentNeeded where the answer is no, or nobody is there to give one."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise ConsentNeeded("this changes what serves, and there is no terminal to ask on", hint=f"to go on: kappa {command} --yes")
+        raise ConsentNeeded(f"{what}, and there is no terminal to ask on", hint=f"to go on: kappa {command} --yes")
     if not typer.confirm(question, err=True):
-        raise ConsentNeeded("what serves was not changed", hint=f"to go on: kappa {command}")
+        raise ConsentNeeded(undone, hint=f"to go on: kappa {command}")
 
 
 def _follow(here: Here, number: int, timeout: float | None, *, to_the_yes: bool = False, known: Rollout | None = None) -> Rollout:

@@ -7,7 +7,7 @@ from typing import assert_never
 
 import pyarrow as pa
 
-from kappa.columns import Array, Decimal, Scalar, Struct, Type, parse_type
+from kappa.columns import HEADERS, Array, Decimal, Scalar, Struct, Type, parse_type
 
 _SCALARS = {
     "string": pa.string(),
@@ -22,6 +22,9 @@ _SCALARS = {
     # With a zone: Delta's timestamp is an instant, and one without a zone would need a newer writer version.
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
+
+# No event has these, but the rejects do.
+_RAW = {"binary": pa.binary(), HEADERS: pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))}
 
 
 def arrow_type(kind: Type) -> pa.DataType:
@@ -41,4 +44,4 @@ def arrow_type(kind: Type) -> pa.DataType:
 
 def arrow_schema(columns: Iterable[tuple[str, str]]) -> pa.Schema:
     """The Arrow schema of (name, type) pairs as a birth certificate has them; every column may be null."""
-    return pa.schema([pa.field(name, pa.binary() if kind == "binary" else arrow_type(parse_type(kind))) for name, kind in columns])
+    return pa.schema([pa.field(name, _RAW.get(kind) or arrow_type(parse_type(kind))) for name, kind in columns])

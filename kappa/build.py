@@ -40,6 +40,11 @@ class TableBirth:
         """The columns that readers see."""
         return tuple(column for column in self.columns if not column[0].startswith("_"))
 
+    @property
+    def hides_rows(self) -> bool:
+        """True where it may hold rows that readers do not see: those that are marked as `_deleted`."""
+        return any(name == "_deleted" for name, _ in self.columns)
+
 
 @dataclass(frozen=True, slots=True)
 class TopicBirth:

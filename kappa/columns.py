@@ -15,6 +15,8 @@ from kappa.errors import DeclarationError
 # Spark's other spellings of the same types.
 _SYNONYMS = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint", "real": "float", "bool": "boolean", "varchar": "string", "text": "string"}
 INTEGERS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+# What only the platform's own tables have: the headers of a record, by Spark's name for what its Kafka source gives.
+HEADERS = "array<struct<key:string,value:binary>>"
 SCALARS = frozenset({"string", "boolean", "float", "double", "date", "timestamp", *INTEGERS})
 # Texts keep their quotes, so that no text is taken for a name.
 _TOKEN = re.compile(

@@ -64,6 +64,7 @@ class Reason(StrEnum):
     OUT_OF_RANGE = "out_of_range"
     BAD_FORMAT = "bad_format"
     AGAINST_SCHEMA = "against_schema"
+    BAD_REDRIVE = "bad_redrive"
 
 
 class Rejected(Exception):  # a verdict about a record, not a mistake of the program

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from kappa.build import TableBirth
-from kappa.columns import INTEGERS, Array, Decimal, Scalar, Struct, Type
+from kappa.columns import HEADERS, INTEGERS, Array, Decimal, Scalar, Struct, Type
 from kappa.errors import DeclarationError
 from kappa.ordered import PLACE_COLUMNS, Ordered
 from kappa.pipeline import Pipeline
@@ -26,8 +26,13 @@ REJECTS_BIRTH = TableBirth(
         ("timestamp", "timestamp"),
         ("key", "binary"),
         ("value", "binary"),
+        ("headers", HEADERS),
         ("reason", "string"),
         ("detail", "string"),
+        # The earlier offset that a redriven record names. One that was folded leaves a row that readers do not see: what it
+        # names is folded once (law 7).
+        ("_redrives", "bigint"),
+        ("_deleted", "boolean"),
     ),
 )
 # Ten digits more than a row's: ten billion rows cannot overflow. Both writers add without loss within 37 (engine/fold.py).

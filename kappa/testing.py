@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import random
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -36,12 +36,13 @@ _MOST_SLICES = 64
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One record of a topic: a mapping is sent as JSON, bytes as they are, None is a tombstone."""
+    """One record of a topic: a mapping is sent as JSON, bytes as they are, None is a tombstone; headers are names and values."""
 
     value: Mapping[str, Any] | bytes | None
     key: bytes | str | None = None
     partition: int = 0
     timestamp_ms: int = 1_700_000_000_000
+    headers: Sequence[tuple[str, bytes | None]] = ()
 
 
 def some_events(pipeline: Pipeline, count: int, *, seed: int = 0) -> dict[str, list[Event]]:
@@ -65,7 +66,7 @@ def law_of_slices(pipeline: Pipeline, events: Mapping[str, Iterable[Event]], *, 
         if topic not in {each.name for each in pipeline.topics}:
             raise UsageError(f"pipeline {pipeline.name} reads no topic {topic}", hint=f"it reads {', '.join(each.name for each in pipeline.topics)}")
         for event in found:
-            log.add(topic, event.partition, _bytes(event.value), key=_bytes(event.key), ms=event.timestamp_ms)
+            log.add(topic, event.partition, _bytes(event.value), key=_bytes(event.key), ms=event.timestamp_ms, headers=event.headers)
     with local_pipeline(pipeline) as local:
         hold_to_law(local, log, cuts=cuts, most_slices=_MOST_SLICES, seed=seed)
 

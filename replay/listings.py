@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from replay.history import Chapter
 from replay.rollout import Phase
-from serving.render import Listing
+from serving.render import Listing, cell
 
 if TYPE_CHECKING:
     # Each comes with what it takes to ask a broker, to run jobs; a history is told without.
     from replay.gc import Find
     from replay.status import BuildStatus, Status
     from replay.supervisor import Running
+    from serving.rejects import Reject
 
 _SHOWN_LIBRARIES = 3
 
@@ -68,6 +70,47 @@ def history_listing(chapters: tuple[Chapter, ...]) -> Listing:
     )
     wide = frozenset({"served_at", "live_build", "live_offsets", "candidate_offsets", "checks", "differences", "hint", "accepted"})
     return Listing(columns, tuple(_chapter_row(chapter) for chapter in chapters), wide=wide)
+
+
+def rejects_listing(found: Iterable[Reject]) -> Listing:
+    """A row per reject; the table leaves out what `kappa rejects show` has."""
+    columns = ("pipeline", "topic", "partition", "offset", "timestamp", "reason", "detail", "key", "value", "redriven_at", "redrives", "headers", "build")
+    return Listing(columns, tuple(_reject_row(each) for each in found), wide=frozenset({"redrives", "headers", "build"}))
+
+
+def _reject_row(reject: Reject) -> tuple[Any, ...]:
+    at, original = reject.at, reject.original.position
+    headers = [{"name": name, "value": value} for name, value in reject.headers]
+    place = (reject.pipeline, at.topic, at.partition, at.offset, reject.timestamp)
+    return (*place, reject.reason, reject.detail, reject.key, reject.value, reject.redriven_at, None if original == at else original.offset, headers, reject.build)
+
+
+def reject_text(reject: Reject) -> str:
+    """All of one reject for people, a fact a line; bytes as text where they are UTF-8, else in hexadecimal digits."""
+    original = reject.original.position
+    facts = [
+        ("place", str(reject.at)),
+        ("timestamp", cell(reject.timestamp)),
+        ("pipeline", reject.pipeline),
+        ("build", reject.build),
+        ("reason", reject.reason),
+        ("detail", cell(reject.detail)),
+        *([("redrives", str(original))] if original != reject.at else []),
+        *([("redriven", f"folded at {reject.at.topic}:{reject.at.partition}:{reject.redriven_at}")] if reject.redriven_at is not None else []),
+        ("key", _raw(reject.key)),
+        *(("header", f"{cell(name)}: {_raw(value)}") for name, value in reject.headers),
+        ("value", _raw(reject.value)),
+    ]
+    return "".join(f"{name:<10} {told}\n" for name, told in facts)
+
+
+def _raw(value: bytes | None) -> str:
+    if value is None:
+        return "null"
+    try:
+        return cell(value.decode())
+    except UnicodeDecodeError:
+        return f"hex {value.hex()}"
 
 
 def gc_listing(found: tuple[Find, ...], *, done: bool) -> Listing:

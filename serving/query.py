@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import duckdb
 
 from kappa.build import Birth, TableBirth, table_path
-from kappa.columns import Array, Scalar, Struct, Type, parse_type
+from kappa.columns import HEADERS, Array, Scalar, Struct, Type, parse_type
 from kappa.delta import FileLists
 from kappa.errors import DeclarationError, KappaError, UsageError
 from kappa.offsets import Offsets
@@ -49,7 +49,7 @@ union all select 'view', view_name from duckdb_views() where not internal and sc
 _ATTEMPTS = 3
 # Schemas that DuckDB has already; a pipeline of such a name gets one with an underscore behind it.
 _RESERVED = frozenset({"main", "information_schema", "pg_catalog"})
-_SPELLINGS = {"string": "varchar", "binary": "blob", "timestamp": "timestamptz", "timestamp_ntz": "timestamp"}
+_SPELLINGS = {"string": "varchar", "binary": "blob", HEADERS: 'struct("key" varchar, "value" blob)[]', "timestamp": "timestamptz", "timestamp_ntz": "timestamp"}
 # What is not the query's fault; everything else that DuckDB says about a query is.
 _NOT_THE_USERS = (duckdb.IOException, duckdb.InternalException, duckdb.FatalException, duckdb.OutOfMemoryException, duckdb.ConnectionException)
 _ONE_SELECT = "give one query that reads, such as: select * from page_hits limit 10"
@@ -153,9 +153,9 @@ def open_reader(limits: Limits | None, *, served: bool) -> Reader:
         # Where Python was given its program by `-c`, DuckDB takes that for a person at work and draws on stdout.
         reader.command("set enable_progress_bar = false")
         if limits is not None and folder is not None:
-            reader.command(f"set memory_limit = {_text(limits.memory)}")
-            reader.command(f"set temp_directory = {_text(str(folder))}")
-            reader.command(f"set max_temp_directory_size = {_text(limits.size)}")
+            reader.command(f"set memory_limit = {text(limits.memory)}")
+            reader.command(f"set temp_directory = {text(str(folder))}")
+            reader.command(f"set max_temp_directory_size = {text(limits.size)}")
             # Rows in no order take far less memory; what needs an order says so.
             reader.command("set preserve_insertion_order = false")
             if limits.threads:
@@ -272,7 +272,7 @@ def _ensure_schema(reader: Reader, pipeline: str, birth: Birth, versions: Mappin
     schema = schema_of(pipeline)
     put_tables(reader, schema, birth, versions, store)
     # The views' own names of tables are looked up here, and DuckDB keeps that for when they are read.
-    reader.command(f"set search_path = {_text(schema)}")
+    reader.command(f"set search_path = {text(schema)}")
     for name, error in _made_views(reader, birth.views).items():
         raise UsageError(
             f"view {name} of pipeline {pipeline} cannot be read: {error.message}", hint=f"mend the view in the pipeline's file and deploy again; {error.hint}"
@@ -319,8 +319,9 @@ def _ensure_public_names(reader: Reader, births: Mapping[str, Birth]) -> None:
         for name in (*(table.name for table in birth.tables if table.name != REJECTS), *birth.views):
             reader.command(f"create view main.{quoted(name)} as select * from {quoted(schema_of(pipeline))}.{quoted(name)}")
     if births:
-        of_each = (f"select {_text(pipeline)} as pipeline, * from {quoted(schema_of(pipeline))}.{REJECTS}" for pipeline in births)
-        reader.command(f"create view main.{REJECTS} as {' union all '.join(of_each)}")
+        # By name: builds that were born earlier have fewer columns.
+        of_each = (f"select {text(pipeline)} as pipeline, * from {quoted(schema_of(pipeline))}.{REJECTS}" for pipeline in births)
+        reader.command(f"create view main.{REJECTS} as {' union all by name '.join(of_each)}")
 
 
 def read_sql(table: TableBirth, paths: Iterable[str]) -> str:
@@ -328,12 +329,21 @@ def read_sql(table: TableBirth, paths: Iterable[str]) -> str:
 
     Every column is cast to its declared type: Delta's writers spell times in two ways, and the first file would decide.
     """
-    columns = ", ".join(f"cast({quoted(name)} as {_duck_type(kind)}) as {quoted(name)}" for name, kind in table.served)
-    listed = ", ".join(_text(_literal(path)) for path in paths)
+    return _read_sql(table.served, paths, " where _deleted is not true" if table.hides_rows else "")
+
+
+def stored_sql(table: TableBirth, paths: Iterable[str]) -> str:
+    """As `read_sql`, but for all that a table holds: the platform's own columns and rows too."""
+    return _read_sql(table.columns, paths, "")
+
+
+def _read_sql(columns: Sequence[tuple[str, str]], paths: Iterable[str], where: str) -> str:
+    selected = ", ".join(f"cast({quoted(name)} as {_duck_type(kind)}) as {quoted(name)}" for name, kind in columns)
+    listed = ", ".join(text(_literal(path)) for path in paths)
     if not listed:
-        nothing = ", ".join(f"null as {quoted(name)}" for name, _ in table.served)
-        return f"select {columns} from (select {nothing}) where false"
-    return f"select {columns} from read_parquet([{listed}], hive_partitioning = false){' where _deleted is not true' if table.latest else ''}"
+        nothing = ", ".join(f"null as {quoted(name)}" for name, _ in columns)
+        return f"select {selected} from (select {nothing}) where false"
+    return f"select {selected} from read_parquet([{listed}], hive_partitioning = false){where}"
 
 
 def _true_of(snapshot: Snapshot, found: Rows) -> Answer:
@@ -366,7 +376,7 @@ def _duck_type(kind: str) -> str:
     try:
         return _spelled(parse_type(kind))
     except DeclarationError:
-        # Binary is no type of an event, but the rejects have it.
+        # Bytes and headers are no type of an event, but the rejects have them.
         return _SPELLINGS.get(kind, kind)
 
 
@@ -392,7 +402,8 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _text(value: str) -> str:
+def text(value: str) -> str:
+    """A text as SQL has it."""
     return "'" + value.replace("'", "''") + "'"
 
 

@@ -160,6 +160,15 @@ def pretend_up(store: Store) -> None:
         (["diff", "web"], 2, "no pipeline web is served", "kappa deploy"),
         (["diff", "web", "web-1", "web-2", "--sample", "-1"], 2, "--sample", "kappa diff --help"),
         (["rejects", "web"], 2, "no pipeline web is served", "kappa deploy"),
+        (["rejects", "list", "web"], 2, "no pipeline web is served", "kappa deploy"),
+        (["rejects", "show", "visits:0"], 2, "'visits:0' is no place of a record", "visits:0:17"),
+        (["rejects", "show", "visits:0:17"], 2, "visits:0:17 is no reject of what serves", "kappa rejects list"),
+        (["rejects", "export", "web", "new.jsonl"], 2, "no pipeline web is served", "kappa deploy"),
+        (["rejects", "export", "a", "b", "c"], 2, "3 arguments were given", "[PIPELINE] FILE"),
+        (["rejects", "export", "kappa.toml"], 2, "kappa.toml is there already", "a new file"),
+        (["rejects", "redrive", "nowhere.jsonl"], 2, "nowhere.jsonl cannot be read", "a file"),
+        (["rejects", "redrive", "/dev/null"], 2, "there is no record in it", "kappa rejects export"),
+        (["rejects", "redrive", "pipelines/web.py"], 2, "line 2 is no JSON", "an envelope is one JSON object a line"),
     ],
 )
 def test_a_slip_is_one_sentence_a_hint_and_its_exit_code(kappa: Kappa, arguments: list[str], code: int, error: str, hint: str) -> None:
@@ -212,7 +221,9 @@ def test_where_nothing_is_there_each_look_is_empty_and_well(kappa: Kappa) -> Non
     assert kappa("query", "select 1 as one", "-o", "csv") == Ended(0, "one\n1\n", "")
     assert kappa("tables", "-o", "json") == Ended(0, "[]\n", "")
     assert kappa("history", "-o", "json") == Ended(0, "[]\n", "")
-    assert kappa("rejects", "-o", "csv") == Ended(0, "pipeline,topic,partition,offset,timestamp,reason,detail,key,value\n", "")
+    listed = Ended(0, "pipeline,topic,partition,offset,timestamp,reason,detail,key,value,redriven_at,redrives,headers,build\n", "")
+    assert [kappa("rejects", "-o", "csv"), kappa("rejects", "list", "-o", "csv"), kappa("rejects", "-n", "0", "-o", "csv")] == [listed] * 3
+    assert kappa("rejects", "export", "-") == Ended(0, "", "0 rejects; once they are mended: kappa rejects redrive FILE\n")
     status = kappa("status")
     assert (status.code, status.err) == (0, "")
     assert "kappa is not up: kappa up -d starts it" in status.out

@@ -16,12 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kappa.arrow import arrow_schema
+from kappa.columns import HEADERS
 from kappa.pipeline import ORIGIN_COLUMNS
 from kappa.record import RecordReader, Rejected, Tombstone
-from kappa.topic import Topic
+from kappa.redrive import HEADER, Original, Position, original_of
+from kappa.topic import Topic, TopicKind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,10 +38,20 @@ class Fate(IntEnum):
     REJECTED = 2
 
 
-# What only the platform sees. The raw record is kept only where it is rejected.
-HIDDEN_COLUMNS = (("_log_time", "bigint"), ("_fate", "tinyint"), ("_reason", "string"), ("_detail", "string"), ("_raw_key", "binary"), ("_raw_value", "binary"))
+# What only the platform sees. The raw record is kept only where it is rejected; `_redrives` is the offset that a redriven one names.
+HIDDEN_COLUMNS = (
+    ("_log_time", "bigint"),
+    ("_fate", "tinyint"),
+    ("_reason", "string"),
+    ("_detail", "string"),
+    ("_raw_key", "binary"),
+    ("_raw_value", "binary"),
+    ("_raw_headers", HEADERS),
+    ("_redrives", "bigint"),
+)
 
-_SEEN_TYPES = (("partition", "int"), ("decoded", "bigint"), ("tombstone", "bigint"), ("rejected", "bigint"), ("log_time", "bigint"))
+_HEADERS_TYPE = arrow_schema([("headers", HEADERS)]).field(0).type
+_SEEN_TYPES = (("partition", "int"), ("decoded", "bigint"), ("tombstone", "bigint"), ("rejected", "bigint"), ("log_time", "bigint"), ("redriven", "bigint"))
 _SEEN_COLUMNS = ", ".join(f"{name} {kind}" for name, kind in _SEEN_TYPES)
 
 # Per partition, the log time before the first record that is decoded.
@@ -47,16 +60,21 @@ Clock = Mapping[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was seen of one partition in a slice: how many records of each fate, and the log time after the last of them."""
+    """What was seen of one partition in a slice: how many records of each fate, and the log time after the last of them.
+
+    `redriven` of them name an earlier one, whatever their fate; `duplicate` is known once these are settled (engine/redriven.py).
+    """
 
     decoded: int
     tombstone: int
     rejected: int
     log_time: int
+    redriven: int = 0
+    duplicate: int = 0
 
     def then(self, more: Seen) -> Seen:
         """This and what was seen after it."""
-        return Seen(self.decoded + more.decoded, self.tombstone + more.tombstone, self.rejected + more.rejected, more.log_time)
+        return Seen(self.decoded + more.decoded, self.tombstone + more.tombstone, self.rejected + more.rejected, more.log_time, self.redriven + more.redriven)
 
 
 def decoded_columns(topic: Topic) -> tuple[tuple[str, str], ...]:
@@ -84,7 +102,9 @@ def seen_in(decoded: pa.Table | pa.RecordBatch) -> dict[int, Seen]:
     counts = Counter(zip(partitions, decoded.column("_fate").to_pylist(), strict=True))
     # Within a partition the log time only rises, so its last one is its greatest.
     clock = dict(zip(partitions, decoded.column("_log_time").to_pylist(), strict=True))
-    return {p: Seen(counts[p, Fate.DECODED], counts[p, Fate.TOMBSTONE], counts[p, Fate.REJECTED], clock[p]) for p in clock}
+    names = decoded.column("_redrives")
+    redriven = Counter(decoded.filter(names.is_valid()).column("_partition").to_pylist() if names.null_count < len(names) else ())
+    return {p: Seen(counts[p, Fate.DECODED], counts[p, Fate.TOMBSTONE], counts[p, Fate.REJECTED], clock[p], redriven[p]) for p in clock}
 
 
 def _decode_into(batches: Iterable[pa.RecordBatch], topic: Topic, clock: Clock, folder: str) -> Iterator[pa.RecordBatch]:
@@ -101,7 +121,8 @@ def _decode_into(batches: Iterable[pa.RecordBatch], topic: Topic, clock: Clock, 
             for partition, more in seen_in(batch).items():
                 before = seen.get(partition)
                 seen[partition] = more if before is None else before.then(more)
-    yield pa.RecordBatch.from_pylist([{"partition": partition, **asdict(one)} for partition, one in seen.items()], schema=arrow_schema(_SEEN_TYPES))
+    counted = [{name: {"partition": partition, **asdict(one)}[name] for name, _ in _SEEN_TYPES} for partition, one in seen.items()]
+    yield pa.RecordBatch.from_pylist(counted, schema=arrow_schema(_SEEN_TYPES))
 
 
 def _decode_batches(batches: Iterable[pa.RecordBatch], topic: Topic, clock: Clock) -> Iterator[pa.RecordBatch]:
@@ -123,12 +144,15 @@ class _Decoder:
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """One batch of raw records, decoded: as many rows, in the same order."""
         keys, values = batch.column("key").to_pylist(), batch.column("value").to_pylist()
+        redriven = self._redriven(batch)
         rows: list[tuple[Any, ...]] = []
         tombstones: set[int] = set()
         rejected: dict[int, Rejected] = {}
         read = self._read
         for place, (key, value) in enumerate(zip(keys, values, strict=True)):
             try:
+                if place in redriven and isinstance(refused := redriven[place], Rejected):
+                    raise refused
                 found = read(key, value)
             except Rejected as verdict:
                 rejected[place] = verdict
@@ -142,8 +166,28 @@ class _Decoder:
         # A key without a declaration may be any bytes, and the record is valid all the same.
         texts = [None if key is None else key.decode(errors="replace") for key in keys]
         columns += [[self._topic.name] * len(rows), batch.column("partition"), batch.column("offset"), batch.column("timestamp"), texts, self._log_times(batch)]
-        columns += [_fates(len(rows), tombstones, rejected), *_why(len(rows), keys, values, rejected)]
+        columns += [_fates(len(rows), tombstones, rejected), *_why(keys, values, batch.column("headers"), rejected)]
+        columns += [
+            [one.position.offset if isinstance(one := redriven.get(place), Original) else None for place in range(len(rows))] if redriven else pa.nulls(len(rows), pa.int64())
+        ]
         return pa.RecordBatch.from_arrays([_array(column, field.type) for column, field in zip(columns, self._schema, strict=True)], schema=self._schema)
+
+    def _redriven(self, batch: pa.RecordBatch) -> dict[int, Original | Rejected]:
+        """By their place in the batch the records that stand for an earlier one, or name one that they cannot stand for."""
+        headers = batch.column("headers")
+        # Nearly always none has any, or none that is ours.
+        if self._topic.kind is TopicKind.COMPACTED or headers.null_count == len(headers) or not pc.any(pc.equal(pc.struct_field(headers.flatten(), "key"), HEADER)).as_py():
+            return {}
+        found: dict[int, Original | Rejected] = {}
+        for place, (partition, offset, each) in enumerate(zip(batch.column("partition").to_pylist(), batch.column("offset").to_pylist(), headers.to_pylist(), strict=True)):
+            try:
+                original = original_of([(header["key"], header["value"]) for header in each or ()], Position(self._topic.name, partition, offset))
+            except Rejected as verdict:
+                found[place] = verdict
+            else:
+                if original is not None:
+                    found[place] = original
+        return found
 
     def _log_times(self, batch: pa.RecordBatch) -> list[int]:
         times = []
@@ -167,10 +211,14 @@ def _fates(count: int, tombstones: set[int], rejected: Mapping[int, Rejected]) -
     return fates
 
 
-def _why(count: int, keys: list[bytes | None], values: list[bytes | None], rejected: Mapping[int, Rejected]) -> list[Any]:
+def _why(keys: list[bytes | None], values: list[bytes | None], headers: pa.Array, rejected: Mapping[int, Rejected]) -> list[Any]:
+    """Reason, detail, key, value and headers of the records that are rejected, nulls for the others."""
+    count = len(keys)
     if not rejected:
-        return [pa.nulls(count, kind) for kind in (pa.string(), pa.string(), pa.binary(), pa.binary())]
-    found = [(str(verdict.reason), verdict.detail, keys[place], values[place]) if (verdict := rejected.get(place)) else (None, None, None, None) for place in range(count)]
+        return [pa.nulls(count, kind) for kind in (pa.string(), pa.string(), pa.binary(), pa.binary(), _HEADERS_TYPE)]
+    found = [
+        (str(verdict.reason), verdict.detail, keys[place], values[place], headers[place].as_py()) if (verdict := rejected.get(place)) else (None,) * 5 for place in range(count)
+    ]
     return [list(column) for column in zip(*found, strict=True)]
 
 

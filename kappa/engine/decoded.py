@@ -1,17 +1,21 @@
 """The decoded records of one slice, for what is made of them: contributions, latest rows, rejects and the count of all.
 
 A small slice is decoded in the job itself and is Arrow; a large one in Spark's workers, kept in files while the slice is
-folded. Both answer the same questions with the same rows, each in its own form. Each topic is decoded once. Read next: engine/decode.py.
+folded. Both answer the same questions with the same rows, each in its own form. Each topic is decoded once. Once the redriven
+records are settled (engine/redriven.py), those of them that are duplicates are left out of all answers. Read next: engine/decode.py.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -21,10 +25,10 @@ from kappa.engine.commit import Rows
 from kappa.engine.contribution import latest_frame
 from kappa.engine.decode import Clock, Fate, Seen, decode_table, decode_to_files, decoded_columns, seen_in
 from kappa.engine.fold import latest_table, spark_quote
-from kappa.shape import REJECTS_BIRTH
+from kappa.redrive import Attempt, Position, Settled
 from kappa.topic import Topic
 
-# A reject's row: where each column of the rejects table comes from.
+# A reject's row: where each column of the rejects table comes from; a build that was born earlier has fewer of them.
 _REJECT = {
     "topic": "_topic",
     "partition": "_partition",
@@ -32,9 +36,13 @@ _REJECT = {
     "timestamp": "_timestamp",
     "key": "_raw_key",
     "value": "_raw_value",
+    "headers": "_raw_headers",
     "reason": "_reason",
     "detail": "_detail",
+    "_redrives": "_redrives",
 }
+_NAMES = ("_partition", "_offset", "_fate", "_redrives")
+_PLACE = (("_partition", "int"), ("_offset", "bigint"))
 
 
 SeenOf = Mapping[str, Mapping[int, Seen]]
@@ -48,10 +56,29 @@ class DecodedHere:
     def __init__(self, raw: pa.Table, topics: Iterable[Topic], clocks: Mapping[str, Clock]) -> None:
         """`raw` holds the records of all these topics."""
         self._tables = {topic.name: decode_table(_of_topic(raw, topic.name), topic, clocks.get(topic.name, {})) for topic in topics}
+        self._seen: SeenOf = {name: seen_in(table) for name, table in self._tables.items()}
+        self._folded: Mapping[Position, int] = {}
 
     def seen(self) -> SeenOf:
         """What was seen, per topic and partition; a partition without records is not named."""
-        return {name: seen_in(table) for name, table in self._tables.items()}
+        return self._seen
+
+    def attempts(self) -> tuple[Attempt, ...]:
+        """The redriven records."""
+        return tuple(each for name in _with_attempts(self._seen) for each in _attempts(name, self._tables[name].select(_NAMES).filter(pc.field("_redrives").is_valid())))
+
+    def rejected(self, places: Collection[Position]) -> dict[Position, int | None]:
+        """Which of these places hold a reject of this slice, and the offset that it names itself."""
+        return {place: of for name in _topics_of(places) if name in self._tables for place, of in _rejected_at(name, self._tables[name].select(_NAMES), places)}
+
+    def settle(self, found: Settled) -> None:
+        """Takes note of which redriven records are folded, and leaves out those that are duplicates."""
+        self._folded = found.folded
+        self._seen = _recounted(self._seen, found.duplicates)
+        for name in _topics_of(found.duplicates):
+            table = self._tables[name]
+            places = zip(table.column("_partition").to_pylist(), table.column("_offset").to_pylist(), strict=True)
+            self._tables[name] = table.filter(pa.array([Position(name, *place) not in found.duplicates for place in places], pa.bool_()))
 
     def accepted(self, topic: Topic, columns: Columns) -> pa.Table:
         """The valid records of a topic, these columns of them."""
@@ -63,11 +90,11 @@ class DecodedHere:
         decoded = self._tables.get(topic.name)
         return None if decoded is None else latest_table(decoded, table)
 
-    def rejects(self) -> Rows:
-        """The records that are not valid, as rows of the rejects table."""
-        rejected = [_with_fate(table, Fate.REJECTED).select(list(_REJECT.values())) for table in self._tables.values()]
-        rows = pa.concat_tables([arrow_schema([(source, dict(REJECTS_BIRTH.columns)[name]) for name, source in _REJECT.items()]).empty_table(), *rejected])
-        return rows.rename_columns(list(_REJECT))
+    def rejects(self, table: TableBirth) -> Rows:
+        """The records that are not valid, as rows of the rejects table; with them a hidden row for each redriven one that is folded."""
+        sources = {name: _REJECT[name] for name, _ in table.columns if name in _REJECT}
+        rejected = [_with_fate(decoded, Fate.REJECTED).select(list(sources.values())).rename_columns(list(sources)) for decoded in self._tables.values()]
+        return _with_hidden(pa.concat_tables(rejected, promote_options="default") if rejected else None, _hidden(table, self._folded), table)
 
     def close(self) -> None:
         """Lets go of what was kept."""
@@ -82,20 +109,46 @@ class DecodedAtSpark:
         self._spark = spark
         self._folder = folder
         self._frames: dict[str, DataFrame] = {}
-        self._seen: dict[str, Mapping[int, Seen]] = {}
+        self._files: dict[str, Path] = {}
+        self._seen: SeenOf = {}
+        self._folded: Mapping[Position, int] = {}
+        seen_of: dict[str, Mapping[int, Seen]] = {}
         # A crash has left some.
         self.close()
         for number, topic in enumerate(topics):
             path = folder / str(number)
             path.mkdir(parents=True)
             found = decode_to_files(raw(topic.name), topic, clocks.get(topic.name, {}), path).collect()
-            self._seen[topic.name] = {row.partition: Seen(row.decoded, row.tombstone, row.rejected, row.log_time) for row in found}
+            seen_of[topic.name] = {row.partition: Seen(row.decoded, row.tombstone, row.rejected, row.log_time, row.redriven) for row in found}
+            self._files[topic.name] = path
             columns = ", ".join(f"{spark_quote(name)} {kind}" for name, kind in decoded_columns(topic))
             self._frames[topic.name] = spark.read.schema(columns).parquet(str(path))
+        self._seen = seen_of
 
     def seen(self) -> SeenOf:
         """As DecodedHere."""
         return self._seen
+
+    def attempts(self) -> tuple[Attempt, ...]:
+        """As DecodedHere."""
+        return tuple(each for name in _with_attempts(self._seen) for each in _attempts(name, self._read(name, pc.field("_redrives").is_valid())))
+
+    def rejected(self, places: Collection[Position]) -> dict[Position, int | None]:
+        """As DecodedHere."""
+        found = ((name, self._read(name, pc.field("_offset").isin([place.offset for place in places]))) for name in _topics_of(places) if name in self._files)
+        return {place: of for name, rows in found for place, of in _rejected_at(name, rows, places)}
+
+    def settle(self, found: Settled) -> None:
+        """As DecodedHere."""
+        self._folded = found.folded
+        self._seen = _recounted(self._seen, found.duplicates)
+        for name in _topics_of(found.duplicates):
+            rows = [{"_partition": place.partition, "_offset": place.offset} for place in found.duplicates if place.topic == name]
+            left_out = self._spark.createDataFrame(pa.Table.from_pylist(rows, schema=arrow_schema(_PLACE)))
+            self._frames[name] = self._frames[name].join(F.broadcast(left_out), [column for column, _ in _PLACE], "left_anti")
+
+    def _read(self, topic: str, where: ds.Expression) -> pa.Table:
+        return ds.dataset(self._files[topic], format="parquet").to_table(columns=list(_NAMES), filter=where)
 
     def accepted(self, topic: Topic, columns: Columns) -> DataFrame:
         """As DecodedHere."""
@@ -109,14 +162,18 @@ class DecodedAtSpark:
         frame = self._frames.get(topic.name)
         return None if frame is None else latest_frame(frame, table)
 
-    def rejects(self) -> Rows:
+    def rejects(self, table: TableBirth) -> Rows:
         """As DecodedHere."""
+        hidden = _hidden(table, self._folded)
         rows: DataFrame | None = None
         for name, frame in self._frames.items():
             if any(seen.rejected for seen in self._seen[name].values()):
-                rejected = frame.where(f"_fate = {int(Fate.REJECTED)}").select(*(F.col(source).alias(column) for column, source in _REJECT.items()))
+                columns = (F.col(_REJECT[column]) if column in _REJECT else F.lit(None).cast(kind) for column, kind in table.columns)
+                rejected = frame.where(f"_fate = {int(Fate.REJECTED)}").select(*(source.alias(column) for (column, _), source in zip(table.columns, columns, strict=True)))
                 rows = rejected if rows is None else rows.unionAll(rejected)
-        return rows
+        if rows is None or hidden.num_rows == 0:
+            return hidden if rows is None and hidden.num_rows else rows
+        return rows.unionAll(self._spark.createDataFrame(hidden))
 
     def close(self) -> None:
         """As DecodedHere."""
@@ -129,3 +186,42 @@ def _of_topic(raw: pa.Table, name: str) -> pa.Table:
 
 def _with_fate(table: pa.Table, fate: Fate) -> pa.Table:
     return table.filter(pc.equal(table.column("_fate"), int(fate)))
+
+
+def _with_attempts(seen: SeenOf) -> Iterable[str]:
+    """The topics with redriven records: nearly always none."""
+    return (name for name, parts in seen.items() if any(one.redriven for one in parts.values()))
+
+
+def _attempts(topic: str, rows: pa.Table) -> Iterable[Attempt]:
+    return (Attempt(Position(topic, row["_partition"], row["_offset"]), row["_redrives"], row["_fate"] == Fate.DECODED) for row in rows.to_pylist())
+
+
+def _topics_of(places: Iterable[Position]) -> set[str]:
+    return {place.topic for place in places}
+
+
+def _rejected_at(topic: str, rows: pa.Table, places: Collection[Position]) -> Iterable[tuple[Position, int | None]]:
+    for row in rows.filter(pc.field("_fate") == int(Fate.REJECTED)).to_pylist():
+        place = Position(topic, row["_partition"], row["_offset"])
+        if place in places:
+            yield place, row["_redrives"]
+
+
+def _recounted(seen: SeenOf, duplicates: Iterable[Position]) -> SeenOf:
+    counted = Counter((place.topic, place.partition) for place in duplicates)
+    return {
+        topic: {part: replace(one, decoded=one.decoded - counted[topic, part], duplicate=one.duplicate + counted[topic, part]) for part, one in parts.items()}
+        for topic, parts in seen.items()
+    }
+
+
+def _hidden(table: TableBirth, folded: Mapping[Position, int]) -> pa.Table:
+    """What the rejects table remembers of redriven records that are folded."""
+    rows = [{"topic": at.topic, "partition": at.partition, "offset": at.offset, "_redrives": of, "_deleted": True} for at, of in folded.items()]
+    return pa.Table.from_pylist(rows, schema=arrow_schema(table.columns))
+
+
+def _with_hidden(rejected: pa.Table | None, hidden: pa.Table, table: TableBirth) -> pa.Table:
+    found = pa.concat_tables([hidden] if rejected is None else [rejected, hidden], promote_options="default")
+    return found.select([name for name, _ in table.columns]).cast(arrow_schema(table.columns))

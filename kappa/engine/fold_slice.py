@@ -17,12 +17,14 @@ from dataclasses import replace
 from pyspark.sql import DataFrame, SparkSession
 
 from kappa.build import Birth, folder
+from kappa.delta import files
 from kappa.engine.commit import Rows, TableWriter, folded_of
 from kappa.engine.contribution import Function, raised_here
 from kappa.engine.decoded import DecodedAtSpark, DecodedHere, SeenOf
 from kappa.engine.ordered import OrderedFold
 from kappa.engine.prepared import Prepared
 from kappa.engine.publisher import Publisher
+from kappa.engine.redriven import settle_redriven
 from kappa.engine.source import Source
 from kappa.engine.splits import Splits
 from kappa.engine.touched import stored_frame, touched_rows
@@ -33,10 +35,10 @@ from kappa.frontier import Frontier, Tally
 from kappa.log.client import Log
 from kappa.mark import Mark
 from kappa.pipeline import Pipeline
-from kappa.shape import REJECTS_BIRTH
 from kappa.slices import Slice
 from kappa.stopwatch import Stopwatch
 from kappa.store import Store
+from kappa.table import REJECTS
 from kappa.topic import Topic
 
 # Where, within a slice's scratch folder, large slices are folded by steps.
@@ -118,6 +120,7 @@ class SliceFolder:
         try:
             with watch.step("read"):
                 decoded = self._decoded(piece, spark, source, topics, last)
+                self._settle_redriven(decoded, piece)
             # The slice is read: a topic that was re-created before could have given it other records (law 2).
             same_topics: Future[None] = self._topic_watch.submit(self.check_topics)
             try:
@@ -147,6 +150,11 @@ class SliceFolder:
             return DecodedHere(source.here(piece), topics, last.log_time)
         return DecodedAtSpark(spark, topics, lambda topic: source.at_spark(spark, piece, topic), last.log_time, self._scratch / "decoded")
 
+    def _settle_redriven(self, decoded: DecodedHere | DecodedAtSpark, piece: Slice) -> None:
+        rejects = next((writer for writer in self.writers if writer.birth.name == REJECTS), None)
+        if rejects is not None:
+            settle_redriven(decoded, piece, self._birth, rejects.birth, lambda: files(rejects.path, rejects.version))
+
     def _parted(self, writers: list[TableWriter]) -> tuple[list[TableWriter], list[TableWriter]]:
         """The tables that are filled from topics as they are, and those that the function fills."""
         filled = {table.name for table in self._pipeline.tables if table.latest is None}
@@ -160,7 +168,7 @@ class SliceFolder:
     def _rows_of_topics(self, decoded: DecodedHere | DecodedAtSpark, writers: list[TableWriter]) -> Mapping[str, Rows]:
         tables = {writer.birth.name: writer.birth for writer in writers}
         rows = {table.name: decoded.latest(table.latest, tables[table.name]) for table in self._pipeline.latest_tables if table.name in tables and table.latest is not None}
-        return {**rows, REJECTS_BIRTH.name: decoded.rejects()} if REJECTS_BIRTH.name in tables else rows
+        return {**rows, REJECTS: decoded.rejects(tables[REJECTS])} if REJECTS in tables else rows
 
     def _rows_of_function(self, decoded: DecodedHere | DecodedAtSpark, writers: list[TableWriter], spark: SparkSession) -> Mapping[str, Rows]:
         seen = decoded.seen()
@@ -239,14 +247,14 @@ def next_mark(birth: Birth, last: Mark, piece: Slice, seen: SeenOf) -> Mark:
         if span == 0:
             continue
         one = seen.get(topic, {}).get(partition)
-        decoded, tombstone, rejected = (one.decoded, one.tombstone, one.rejected) if one else (0, 0, 0)
-        absent = span - decoded - tombstone - rejected
+        decoded, duplicate, tombstone, rejected = (one.decoded, one.duplicate, one.tombstone, one.rejected) if one else (0, 0, 0, 0)
+        absent = span - decoded - duplicate - tombstone - rejected
         if absent < 0:
             raise Broken(
                 f"{topic} partition {partition} gave {-absent} more records than the slice {piece.start} to {piece.end} has offsets",
                 hint="this is a mistake in Kappa; kappa logs has the slice",
             )
-        more = Tally(decoded=decoded, rejected=rejected, tombstone=tombstone, absent=absent)
+        more = Tally(decoded=decoded, duplicate=duplicate, rejected=rejected, tombstone=tombstone, absent=absent)
         tally.setdefault(topic, {})[partition] = tally.get(topic, {}).get(partition, Tally()) + more
         if one:
             log_time.setdefault(topic, {})[partition] = one.log_time

@@ -31,6 +31,7 @@ from kappa.log.client import TopicFacts
 from kappa.log.jars import ensure_jars
 from kappa.offsets import Offsets
 from kappa.pipeline import Pipeline
+from kappa.redrive import Headers
 from kappa.semantics import SEMANTICS
 from kappa.shape import table_births
 from kappa.slices import Slice
@@ -45,9 +46,9 @@ class MemoryLog:
     records: list[RawRecord] = field(default_factory=list)
     ends: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
 
-    def add(self, topic: str, partition: int, value: bytes | None, *, key: bytes | None = None, ms: int = 1_700_000_000_000) -> None:
+    def add(self, topic: str, partition: int, value: bytes | None, *, key: bytes | None = None, ms: int = 1_700_000_000_000, headers: Headers = ()) -> None:
         """Appends a record to a partition."""
-        self.records.append((topic, partition, self.ends[topic, partition], ms * 1000, key, value))
+        self.records.append((topic, partition, self.ends[topic, partition], ms * 1000, key, value, tuple(headers)))
         self.ends[topic, partition] += 1
 
     def skip(self, topic: str, partition: int, offsets: int) -> None:

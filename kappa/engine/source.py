@@ -7,23 +7,27 @@ count too. Options: https://spark.apache.org/docs/latest/streaming/structured-st
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from kappa.arrow import arrow_schema
+from kappa.columns import HEADERS
 from kappa.errors import Damaged
 from kappa.log.client import Log
 from kappa.offsets import Offsets
 from kappa.slices import Slice
 
 # What a slice is read as. `timestamp` is the record's own, or the broker's where the topic says LogAppendTime.
-RAW_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value")
-_RAW_TYPES = (pa.string(), pa.int32(), pa.int64(), pa.timestamp("us", "UTC"), pa.binary(), pa.binary())
-# One record in the order of those columns, its time in microseconds since 1970.
-RawRecord = tuple[str, int, int, int, bytes | None, bytes | None]
+# Headers are there for rejects and for what is redriven: null where a record has none, so that they cost nearly nothing.
+RAW_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+_RAW_SCHEMA = arrow_schema(zip(RAW_COLUMNS, ("string", "int", "bigint", "timestamp", "binary", "binary", HEADERS), strict=True))
+# One record in the order of those columns, its time in microseconds since 1970, its headers as name and value.
+RawRecord = tuple[str, int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 # What makes a read exact; nothing the user sets may undo it. `minPartitions` and `maxRecordsPerPartition` are never set:
 # without them one task reads a whole partition's range in the order of its offsets, on which the log time depends (law 4).
 _EXACT = {"kafka.isolation.level": "read_committed", "failOnDataLoss": "true"}
@@ -56,7 +60,7 @@ class Source:
     def here(self, piece: Slice) -> pa.Table:
         """The raw records of a small slice, of all its topics: without a Spark job, which costs more than reading them."""
         read = self._reader.read(piece.start, piece.end)
-        return raw_table((record.topic, record.partition, record.offset, record.timestamp_ms * 1000, record.key, record.value) for record in read)
+        return raw_table((record.topic, record.partition, record.offset, record.timestamp_ms * 1000, record.key, record.value, record.headers) for record in read)
 
     def at_spark(self, spark: SparkSession, piece: Slice, topic: str) -> DataFrame:
         """The raw records of one topic in a slice, of exactly the partitions that have any offset in it."""
@@ -66,7 +70,7 @@ class Source:
             "startingOffsets": json.dumps({topic: {str(p): piece.start.at(topic, p) for p in partitions}}),
             "endingOffsets": json.dumps({topic: {str(p): piece.end.at(topic, p) for p in partitions}}),
         }
-        return spark.read.format("kafka").options(**_options(self._kafka), **bounds).load().select(*RAW_COLUMNS)
+        return spark.read.format("kafka").options(**_options(self._kafka), **bounds, includeHeaders="true").load().select(*RAW_COLUMNS)
 
     def close(self) -> None:
         """Ends the connection to the broker."""
@@ -75,8 +79,10 @@ class Source:
 
 def raw_table(records: Iterable[RawRecord]) -> pa.Table:
     """Raw records as a table."""
-    columns = list(zip(*records, strict=True)) or [()] * len(_RAW_TYPES)
-    return pa.table([pa.array(column, kind) for column, kind in zip(columns, _RAW_TYPES, strict=True)], names=list(RAW_COLUMNS))
+    *others, headers = list(zip(*records, strict=True)) or [()] * len(RAW_COLUMNS)
+    # As Spark gives them: null where there are none.
+    columns: list[Sequence[Any]] = [*others, [[{"key": name, "value": value} for name, value in each] or None for each in headers]]
+    return pa.table([pa.array(column, field.type) for column, field in zip(columns, _RAW_SCHEMA, strict=True)], schema=_RAW_SCHEMA)
 
 
 def read_tail(spark: SparkSession, kafka: Kafka, start: Offsets, topics: Iterable[str], *, at_most: int) -> DataFrame:

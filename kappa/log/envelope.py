@@ -1,13 +1,16 @@
-"""What `kappa produce` reads: a line is an event, or, with `--envelope`, a whole Kafka record.
+"""What `kappa produce` reads: a line is an event, or, with `--envelope`, a whole Kafka record; and how rejects are written to be mended.
 
 An event's line is sent byte for byte, whether or not it is a valid one: the job decides that, and shows what it rejects. An
 envelope is `{"key": "N1", "value": {...}, "timestamp": 1356998400000, "headers": {"trace": "x"}, "partition": 0}`, only
 `value` being required: an object, array, number or boolean is sent as the JSON text that stands there, a string as its raw
-text, null as a tombstone. Blank lines are passed over.
+text, null as a tombstone. Bytes that are no UTF-8 are written as a string in base 64, and `"base64": ["value"]` names the
+fields that are: `key`, `value`, `headers.NAME`. Where a name stands twice among the headers, they are an array of pairs:
+`[["trace", "x"], ["trace", null]]`. A `note` is for people, and passed over, as blank lines are.
 """
 
 from __future__ import annotations
 
+import base64
 import difflib
 import json
 import re
@@ -19,7 +22,7 @@ from kappa.errors import UsageError
 from kappa.log.client import Acknowledged, Log, ProducedRecord
 from kappa.topic import Topic, TopicKind
 
-_FIELDS = ("key", "value", "timestamp", "headers", "partition")
+_FIELDS = ("key", "value", "timestamp", "headers", "partition", "base64", "note")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SPACE = re.compile(r"[ \t\n\r]*")
 _EXAMPLE = '{"key": "N1", "value": {"tailnum": "N1"}}'
@@ -65,8 +68,78 @@ def envelope_record(line: bytes) -> ProducedRecord:
     fields = _fields(line)
     if "value" not in fields:
         raise _refused("is an envelope without a value", f'a tombstone says "value": null; an event: {_EXAMPLE}')
-    key, timestamp, headers, partition = (fields[name][0] if name in fields else None for name in ("key", "timestamp", "headers", "partition"))
-    return ProducedRecord(_value(*fields["value"]), _key(key), _timestamp(timestamp), _headers(headers), _partition(partition))
+    key, timestamp, headers, partition, encoded = (fields[name][0] if name in fields else None for name in ("key", "timestamp", "headers", "partition", "base64"))
+    raw = _in_base64(encoded)
+    found = _headers(headers, raw)
+    unknown = sorted(raw - {"key", "value"} - {f"headers.{name}" for name, _ in found})
+    if unknown:
+        raise _refused(f"has {unknown[0]} in base64, and no such field", "it names key, value and headers.NAME")
+    value = _bytes(fields["value"][0], "value") if "value" in raw else _value(*fields["value"])
+    return ProducedRecord(value, _bytes(key, "key") if "key" in raw else _key(key), _timestamp(timestamp), found, _partition(partition))
+
+
+def envelope_line(record: ProducedRecord, *, note: str = "") -> str:
+    """The line that `envelope_record` reads as this record, byte for byte; a value that is a JSON object stands in it as one, so that tools for JSON can mend it."""
+    raw = [name for name, value in (("key", record.key), ("value", record.value)) if value is not None and not _is_text(value)]
+    headers = [(name, value) for name, value in record.headers if value is not None and not _is_text(value)]
+    # All of one name are written alike.
+    encoded = {*raw, *(f"headers.{name}" for name, _ in headers)}
+    told = [(name, _told(value, f"headers.{name}" in encoded)) for name, value in record.headers]
+    fields: dict[str, Any] = {
+        "note": note or None,
+        "partition": record.partition,
+        "timestamp": record.timestamp_ms,
+        "headers": None if not told else dict(told) if len(dict(told)) == len(told) else told,
+        "base64": sorted(encoded) or None,
+        "key": _told(record.key, "key" in encoded),
+    }
+    before = json.dumps({name: value for name, value in fields.items() if value is not None}, ensure_ascii=False)
+    value = json.dumps(_told(record.value, "value" in encoded), ensure_ascii=False)
+    if record.value is not None and "value" not in encoded and _is_object(text := record.value.decode()):
+        value = text
+    return f'{before[:-1]}{", " if len(before) > 2 else ""}"value": {value}}}'
+
+
+def _told(value: bytes | None, encoded: bool) -> str | None:  # what to do is looked up in a set, thrice
+    if value is None:
+        return None
+    return base64.b64encode(value).decode() if encoded else value.decode()
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _is_object(text: str) -> bool:
+    """True where a text is a JSON object that may stand in a line as it is."""
+    # Some of what Python takes for the end of a line is none to us, but is to the editors that users mend it with.
+    if len(text.splitlines()) != 1 or text != text.strip():
+        return False
+    try:
+        return isinstance(json.JSONDecoder(parse_constant=_no_constant).decode(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _in_base64(named: Any) -> frozenset[str]:
+    if named is None:
+        return frozenset()
+    if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
+        raise _refused(f"has the base64 {json.dumps(named)[:40]}", 'base64 names fields: ["value"]')
+    return frozenset(named)
+
+
+def _bytes(found: Any, of: str) -> bytes | None:
+    if found is None:
+        return None
+    try:
+        return base64.b64decode(found, validate=True)
+    except (ValueError, TypeError) as error:
+        raise _refused(f"has a {of} that is no base 64: {error}", "leave it out of base64 to send it as text") from error
 
 
 def _fields(line: bytes) -> dict[str, tuple[Any, str]]:
@@ -133,12 +206,13 @@ def _milliseconds(text: str) -> int | None:
     return None if moment.tzinfo is None else (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
-def _headers(headers: Any) -> tuple[tuple[str, bytes | None], ...]:
+def _headers(headers: Any, raw: frozenset[str]) -> tuple[tuple[str, bytes | None], ...]:
     if headers is None:
         return ()
-    if not isinstance(headers, dict) or not all(value is None or isinstance(value, str) for value in headers.values()):
+    pairs = list(headers.items()) if isinstance(headers, dict) else headers
+    if not isinstance(pairs, list) or not all(isinstance(each, list | tuple) and len(each) == 2 and isinstance(each[0], str) and isinstance(each[1], str | None) for each in pairs):
         raise _refused(f"has the headers {json.dumps(headers)[:40]}", 'headers are an object of strings: {"trace": "x"}')
-    return tuple((name, None if value is None else _encoded(value, "headers")) for name, value in headers.items())
+    return tuple((name, None if value is None else _bytes(value, f"header {name}") if f"headers.{name}" in raw else _encoded(value, "headers")) for name, value in pairs)
 
 
 def _partition(partition: Any) -> int | None:

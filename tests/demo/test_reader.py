@@ -15,6 +15,7 @@ from deltalake import write_deltalake
 from demo.edit import edited
 from demo.reader import look
 from demo.verdict import Verdict, after_answer
+from kappa.arrow import arrow_schema
 from kappa.build import Birth, TableBirth, put_birth, table_path
 from kappa.columns import parse_type
 from kappa.errors import UsageError
@@ -39,16 +40,6 @@ OUTPUTS = {
     "departures": {"origin": "string", "hour": "timestamp", "dep_time": "int", "distance": "int"},
 }
 TALLIES = {0: Tally(decoded=2), 1: Tally(decoded=1, rejected=1)}
-ARROW = {
-    "string": pa.string(),
-    "bigint": pa.int64(),
-    "int": pa.int32(),
-    "double": pa.float64(),
-    "boolean": pa.bool_(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", "UTC"),
-}
 
 
 def serve(store: Store, tallies: dict[int, Tally], *, version: int = 1, delays_of: int | None = None) -> None:
@@ -73,7 +64,7 @@ def declared(folder: Path, version: int) -> Pipeline:
 
 
 def written(table: TableBirth, on_time: int) -> pa.Table:
-    schema = pa.schema([(name, ARROW[kind]) for name, kind in table.columns])
+    schema = arrow_schema(table.columns)
     delays = {"carrier": "UA", "day": date(2013, 2, 9), "flights": 3, "departed": 1, "on_time": on_time, "cancelled": 2, "delay_minutes": 4, "worst_delay": 4}
     return pa.Table.from_pylist([delays] if table.name == "delays" else ROWS.get(table.name, []), schema)
 

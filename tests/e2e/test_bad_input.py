@@ -24,6 +24,37 @@ def assert_tally_adds_up(bed: Testbed) -> None:
             assert tally.decoded + tally.duplicate + tally.rejected + tally.tombstone + tally.absent == offset
 
 
+def _mended_and_redriven_it_is_folded_once(bed: Testbed) -> None:
+    (bad,) = bed.must("rejects", "list", "shop", "--reason", "wrong_type", "-o", "json").json()
+    place = f"orders:{bad['partition']}:{bad['offset']}"
+    exported = bed.must("rejects", "export", "shop", "-").out.splitlines()
+    assert len(exported) == 12
+    mended = "".join(line.replace('"amount": "7"', '"amount": 7') + "\n" for line in exported)
+
+    asked = bed.kappa("rejects", "redrive", "-", given=mended)
+    assert (asked.code, asked.out.splitlines()[0]) == (7, "1 record to topic orders"), asked
+    sent = bed.must("rejects", "redrive", "-", "--yes", given=mended)
+    assert "11 of the lines are as they were rejected" in sent.out
+    bed.wait_until_folded("shop", bed.log.end(TOPICS))
+    mine = "select orders, amount from by_customer where customer = 'a'"
+    assert bed.rows(mine) == [{"orders": 1, "amount": 7}]
+    shown = bed.must("rejects", "show", place).out
+    assert f"redriven   folded at orders:{bad['partition']}:" in shown
+    assert "build      " + bed.live("shop") in shown
+
+    again = bed.must("rejects", "redrive", "-", "--yes", given=mended)
+    assert again.err.startswith("0 records acknowledged")
+    # Sent all the same, it is a duplicate.
+    twice = next(line for line in mended.splitlines() if '"amount": 7' in line)
+    bed.must("produce", "orders", "-", "--envelope", given=twice + "\n")
+    bed.wait_until_folded("shop", bed.log.end(TOPICS))
+    assert bed.rows(mine) == [{"orders": 1, "amount": 7}]
+    frontier = bed.frontier(bed.live("shop"))
+    assert frontier is not None
+    assert frontier.tally["orders"][bad["partition"]].duplicate == 1
+    assert_tally_adds_up(bed)
+
+
 def test_what_is_not_valid_is_rejected_with_its_reason_and_everything_else_is_folded(tmp_path: Path) -> None:
     wrong = {
         "malformed_json": b'{"customer": "a"',
@@ -52,6 +83,7 @@ def test_what_is_not_valid_is_rejected_with_its_reason_and_everything_else_is_fo
         assert reasons >= {*wrong, "null_key", "null_value", "key_mismatch"}
         assert bed.rows("select customer, orders from by_customer order by orders desc") == [{"customer": "cust-1 é✈", "orders": 2}, {"customer": "ß\u200b漢字", "orders": 1}]
         assert_tally_adds_up(bed)
+        _mended_and_redriven_it_is_folded_once(bed)
 
         for code, said, command in [
             (2, "nope", ["produce", "nope", "-"]),

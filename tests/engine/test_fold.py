@@ -186,7 +186,7 @@ def expected(log: MemoryLog) -> dict[str, list[dict[str, Any]]]:
     every, rejects = [], []
     newest: dict[int, tuple[tuple[int, int, int], Any]] = {}
     clocks: dict[tuple[str, int], int] = {}
-    for topic, partition, offset, micros, key, value in sorted(log.records, key=lambda r: r[:3]):
+    for topic, partition, offset, micros, key, value, _headers in sorted(log.records, key=lambda r: r[:3]):
         ms = micros // 1000
         clocks[topic, partition] = clock = max(ms, clocks.get((topic, partition), ms))
         try:

@@ -8,9 +8,13 @@ import pytest
 
 from kappa import Pipeline, Table, Topic, count, max_, pipeline, sum_
 from kappa.errors import DeclarationError, UsageError
+from kappa.frontier import Tally
+from kappa.offsets import Offsets
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("spark")]
 
@@ -124,3 +128,67 @@ def test_random_events_are_mostly_valid_and_the_same_each_time() -> None:
             except Rejected:
                 pass
         assert 200 < valid < 300
+
+
+def redriven(of: int, *, partition: int = 0) -> list[tuple[str, bytes | None]]:
+    return [("trace", b"\xff"), ("kappa-redrive", b"events:%d:%d@1700000000000" % (partition, of))]
+
+
+@pytest.mark.parametrize("driver_rows", [1_000_000, 0])
+def test_a_redriven_record_is_folded_once_and_only_where_what_it_names_is_a_reject(spark: SparkSession, tmp_path: Path, driver_rows: int) -> None:
+    from kappa.engine.rehearsal import MemoryLog, Rehearsal, local_pipeline
+
+    log = MemoryLog()
+    bad, good = b'{"n": "1"}', b'{"k": "mended", "n": 1}'
+    log.add("events", 0, bad)
+    log.add("events", 0, b'{"k": "valid", "n": 2}')
+    log.add("events", 0, bad, headers=redriven(0))
+    log.add("events", 0, good, headers=redriven(2))
+    log.skip("events", 0, 2)
+    log.add("events", 0, good, headers=redriven(0))
+    log.add("events", 0, good, headers=redriven(1))
+    log.add("events", 0, good, headers=redriven(4))
+    log.add("events", 0, good, headers=redriven(0, partition=1))
+    log.add("events", 1, good, headers=[("trace", b"x")])
+    with local_pipeline(of_rows(lambda events: events)) as local:
+        for number, ends in enumerate([[10], [3, 4, 4, 8, 10]] if driver_rows else [[3, 10]]):
+            built = Rehearsal(tmp_path / str(number), local, log, driver_rows=driver_rows)
+            try:
+                for end in ends:
+                    piece = built.fold(Offsets({"events": {0: end, 1: int(end == 10)}}))
+                    built.fold_again(piece)
+                    built.close()
+                    built.begin(driver_rows=driver_rows)
+                rows = {row["k"]: row["rows"] for row in built.table("t").to_pylist()}
+                rejects = built.table("rejects").sort_by("offset").to_pylist()
+                tally = built.publisher.newest.tally["events"]
+            finally:
+                built.close()
+
+            assert rows == {"valid": 1, "mended": 2}
+            assert [(row["offset"], row["reason"], row["_redrives"]) for row in rejects if not row["_deleted"]] == [
+                (0, "wrong_type", None),
+                (2, "wrong_type", 0),
+                (9, "bad_redrive", None),
+            ]
+            assert [(row["offset"], row["_redrives"], row["value"]) for row in rejects if row["_deleted"]] == [(3, 0, None)]
+            assert rejects[1]["headers"] == [{"key": name, "value": value} for name, value in redriven(0)]
+            assert rejects[0]["headers"] is None
+            assert tally == {0: Tally(decoded=2, duplicate=3, rejected=3, absent=2), 1: Tally(decoded=1)}
+
+
+def test_redriven_records_hold_it_in_any_cut() -> None:
+    import random
+
+    from kappa.testing import Event, law_of_slices
+
+    draw = random.Random(11)
+    events: list[Event] = []
+    ends = [0, 0]
+    for number in range(14):
+        partition = draw.randrange(2)
+        headers = redriven(draw.randrange(ends[partition]), partition=partition) if ends[partition] and draw.random() < 0.5 else []
+        events.append(Event(draw.choice([b"{", {"k": draw.choice("ab"), "n": number}]), partition=partition, headers=headers))
+        ends[partition] += 1
+
+    law_of_slices(of_rows(lambda events: events), {"events": events}, cuts=1, seed=4)

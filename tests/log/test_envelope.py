@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kappa import Topic
 from kappa.errors import UsageError
 from kappa.log.client import Acknowledged, ProducedRecord
-from kappa.log.envelope import envelope_record, event_record, produce_lines
+from kappa.log.envelope import envelope_line, envelope_record, event_record, produce_lines
 from kappa.offsets import Offsets
 
 FLIGHTS = Topic("flights", key="id", event="id string not null, at timestamp")
@@ -68,6 +68,9 @@ def test_a_compacted_topic_takes_no_event_without_its_key() -> None:
         ('{"value": 1, "timestamp": "2013-01-01T01:00:00.5+01:00"}', ProducedRecord(b"1", timestamp_ms=1356998400500)),
         ('{"value": 1, "headers": {"a": "ä", "b": null}}', ProducedRecord(b"1", headers=(("a", "ä".encode()), ("b", None)))),
         ('{"value": "\\ud83d\\ude00"}', ProducedRecord("😀".encode())),
+        ('{"value": "/w==", "key": "aw==", "base64": ["value", "key"], "note": {"any": "thing"}}', ProducedRecord(b"\xff", b"k")),
+        ('{"value": null, "key": null, "base64": ["value", "key"]}', ProducedRecord(None)),
+        ('{"value": 1, "headers": [["a", "/w=="], ["a", null], ["b", "x"]], "base64": ["headers.a"]}', ProducedRecord(b"1", headers=(("a", b"\xff"), ("a", None), ("b", b"x")))),
     ],
 )
 def test_an_envelope_is_the_record_it_says(line: str, record: ProducedRecord) -> None:
@@ -99,6 +102,12 @@ def test_an_envelope_is_the_record_it_says(line: str, record: ProducedRecord) ->
         (b'{"value": 1, "partition": -1}', "the partition -1"),
         (b'{"value": 1, "partition": "0"}', "the partition"),
         (b'{"value": "\\ud83d"}', "half a character"),
+        (b'{"value": "x", "base64": "value"}', "the base64"),
+        (b'{"value": "x", "base64": ["values"]}', "values in base64"),
+        (b'{"value": "x", "base64": ["headers.a"]}', "headers.a in base64"),
+        (b'{"value": "/w=", "base64": ["value"]}', "a value that is no base 64"),
+        (b'{"value": {"a": 1}, "base64": ["value"]}', "a value that is no base 64"),
+        (b'{"value": 1, "headers": [["a"]]}', "the headers"),
     ],
 )
 def test_what_is_no_envelope_is_one_sentence(line: bytes, message: str) -> None:
@@ -138,3 +147,29 @@ def test_any_value_arrives_as_it_stands_there(value: object, separators: tuple[s
     except UnicodeEncodeError:
         return
     assert sent == (None if value is None else text.encode())
+
+
+_RAW = (
+    st.none()
+    | st.binary(max_size=8)
+    | st.text(max_size=8).map(lambda text: text.encode(errors="replace"))
+    | st.sampled_from([b'{"a": 1}', b'{"a":\n1}', b' {"a": 1}', b"{}", b'{"a": NaN}'])
+)
+
+
+@given(_RAW, _RAW, st.lists(st.tuples(st.text("ab", max_size=1), _RAW), max_size=4), st.none() | st.integers(0, 2**40), st.none() | st.integers(0, 9), st.text(max_size=5))
+def test_any_record_is_written_as_a_line_that_reads_as_that_record(
+    value: bytes | None, key: bytes | None, headers: list[tuple[str, bytes | None]], timestamp: int | None, partition: int | None, note: str
+) -> None:
+    record = ProducedRecord(value, key, timestamp, tuple(headers), partition)
+
+    line = envelope_line(record, note=note).encode()
+
+    assert b"\n" not in line
+    assert envelope_record(line) == record
+
+
+def test_a_value_that_is_an_object_is_written_as_one_for_tools_that_mend_it() -> None:
+    line = envelope_line(ProducedRecord(b'{"n": "1.10"}', b"k", 5, (("trace", b"x"),), 0), note="wrong_type: n is a text")
+
+    assert json.loads(line) == {"note": "wrong_type: n is a text", "partition": 0, "timestamp": 5, "headers": {"trace": "x"}, "key": "k", "value": {"n": "1.10"}}

@@ -15,6 +15,7 @@ from deltalake import write_deltalake
 from journals import at, staged
 
 from kappa.alignment import Alignments
+from kappa.arrow import arrow_schema
 from kappa.build import Birth, TableBirth, TopicBirth, put_birth, read_birth, table_path
 from kappa.engine.align import Aligner
 from kappa.engine.legs import Legs, tail
@@ -37,12 +38,7 @@ from replay.verify import Means, ensure_verified
 
 HOUR = 3600.0
 SCHEMA = pa.schema([("carrier", pa.string()), ("flights", pa.int64())])
-REJECTS = pa.schema(
-    [
-        *(("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("timestamp", pa.timestamp("us", "UTC"))),
-        *(("key", pa.binary()), ("value", pa.binary()), ("reason", pa.string()), ("detail", pa.string())),
-    ]
-)
+REJECTS = arrow_schema(REJECTS_BIRTH.columns)
 
 
 @dataclass

@@ -8,14 +8,17 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from kappa.arrow import arrow_schema
 from kappa.build import Birth, TableBirth, put_birth, table_path
 from kappa.errors import Conflict, KappaError, UsageError
 from kappa.frontier import Frontier, Frontiers
@@ -84,24 +87,17 @@ class Platform:
         return answer(self.store, sql)
 
     def _write(self, build: str, table: TableBirth, rows: pa.Table | None) -> None:
-        fields = [pa.field(name, ARROW[kind]) for name, kind in table.columns]
+        schema = arrow_schema(table.columns)
         path = table_path(self.store, build, table.name)
-        write_deltalake(path, pa.schema(fields).empty_table() if rows is None else rows.cast(pa.schema(fields)), mode="append")
+        write_deltalake(path, schema.empty_table() if rows is None else rows.cast(schema), mode="append")
 
 
-ARROW = {
-    "string": pa.string(),
-    "bigint": pa.int64(),
-    "int": pa.int32(),
-    "boolean": pa.bool_(),
-    "binary": pa.binary(),
-    "double": pa.float64(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "decimal(38,2)": pa.decimal128(38, 2),
-    "array<struct<x:int,when:timestamp>>": pa.list_(pa.struct([("x", pa.int32()), ("when", pa.timestamp("us", "UTC"))])),
-}
 TableBirth.__hash__ = lambda self: hash(self.name)  # type: ignore[method-assign]
+
+
+def rejected_row(offset: int, reason: str | None = "no_json") -> dict[str, Any]:
+    place = {"topic": "flights", "partition": 0, "offset": offset, "timestamp": datetime(2013, 1, 1, tzinfo=UTC)}
+    return {**place, "key": None, "value": b"{", "headers": [{"key": "trace", "value": b"\xff"}], "reason": reason, "detail": "it ends early"}
 
 
 @pytest.fixture
@@ -182,7 +178,7 @@ def test_an_empty_table_has_its_types(platform: Platform) -> None:
     assert found.rows == ()
     assert found.types == ("TIMESTAMP WITH TIME ZONE", "DATE", "DECIMAL(38,2)", 'STRUCT(x INTEGER, "when" TIMESTAMP WITH TIME ZONE)[]')
     assert platform.ask("from planes").types == ("VARCHAR", "INTEGER")
-    assert platform.ask("select * from rejects").columns == ("pipeline", *(name for name, _ in REJECTS_BIRTH.columns))
+    assert platform.ask("select * from rejects").columns == ("pipeline", *(name for name, _ in REJECTS_BIRTH.served))
 
 
 def test_values_come_back_exact_and_in_utc(platform: Platform) -> None:
@@ -191,7 +187,7 @@ def test_values_come_back_exact_and_in_utc(platform: Platform) -> None:
     )
     moment = datetime(2013, 1, 1, 5, 0, 0, 123456, tzinfo=UTC)
     money = Decimal("123456789012345678901234567890123456.78")
-    rows = pa.table([[moment], [date(2013, 1, 1)], [money], [b"\xff"], [float("inf")], [[{"x": 1, "when": moment}]]], schema=pa.schema([(n, ARROW[t]) for n, t in exact.columns]))
+    rows = pa.table([[moment], [date(2013, 1, 1)], [money], [b"\xff"], [float("inf")], [[{"x": 1, "when": moment}]]], schema=arrow_schema(exact.columns))
     platform.serve("flights", {exact: rows})
 
     assert platform.ask("from exact").rows == ((moment, date(2013, 1, 1), money, b"\xff", float("inf"), [{"x": 1, "when": moment}]),)
@@ -262,15 +258,27 @@ def test_two_pipelines_have_a_schema_each_and_share_the_public_names(platform: P
 
 
 def test_rejects_tell_their_pipeline(platform: Platform) -> None:
-    rejected = pa.table(
-        [["flights"], pa.array([0], pa.int32()), [7], [datetime(2013, 1, 1, tzinfo=UTC)], [None], [b"{"], ["no_json"], ["it ends early"]],
-        schema=pa.schema([(name, ARROW[kind]) for name, kind in REJECTS_BIRTH.columns]),
-    )
-    platform.serve("flights", {DELAYS: None, REJECTS_BIRTH: rejected})
+    rejected = [rejected_row(7), {**rejected_row(9, None), "_redrives": 7, "_deleted": True}]
+    platform.serve("flights", {DELAYS: None, REJECTS_BIRTH: pa.Table.from_pylist(rejected, arrow_schema(REJECTS_BIRTH.columns))})
     platform.serve("hits", {PLANES: None})
 
-    assert platform.ask('select pipeline, "offset", value from rejects').rows == (("flights", 7, b"{"),)
+    assert platform.ask('select pipeline, "offset", value, headers from rejects').rows == (("flights", 7, b"{", [{"key": "trace", "value": b"\xff"}]),)
     assert platform.ask("select reason from flights.rejects").rows == (("no_json",),)
+
+
+def test_rejects_of_builds_that_were_born_before_there_were_headers_stand_beside_others(platform: Platform) -> None:
+    old = replace(REJECTS_BIRTH, columns=tuple(column for column in REJECTS_BIRTH.columns if column[0] not in {"headers", "_redrives", "_deleted"}))
+    rows = {
+        birth: pa.Table.from_pylist([rejected_row(offset)], arrow_schema(REJECTS_BIRTH.columns)).select([name for name, _ in birth.columns])
+        for offset, birth in ((7, old), (8, REJECTS_BIRTH))
+    }
+    platform.serve("flights", {DELAYS: None, old: rows[old]})
+    platform.serve("hits", {PLANES: None, REJECTS_BIRTH: rows[REJECTS_BIRTH]})
+
+    assert platform.ask('select pipeline, "offset", detail, headers is null from rejects order by 2').rows == (
+        ("flights", 7, "it ends early", True),
+        ("hits", 8, "it ends early", False),
+    )
 
 
 def test_columns_of_one_name_are_told_apart(platform: Platform) -> None:
