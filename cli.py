@@ -356,11 +356,12 @@ def abandon(context: typer.Context, pipeline: OnePipeline = None) -> None:
 
 @app.command()
 def history(context: typer.Context, output: As = Form.TABLE) -> None:
-    """List every rollout with its receipt: who, when, which build, why, and how it ended."""
-    from replay.history import chapters
+    """List every rollout with its receipt, and every proof: who, when, which build, why, and how it ended."""
+    from replay.history import chapters, proof_records
     from replay.listings import history_listing
 
-    _print(output, history_listing(chapters(_here(context).state())))
+    state = _here(context).state()
+    _print(output, history_listing(chapters(state), proof_records(state)))
 
 
 @app.command()
@@ -402,6 +403,36 @@ def diff(
         _print(output, diff_listing(found), document=diff_document(pair, found))
         return
     sys.stdout.write(diff_text(pair, found, {each.name: each.keys for each in pinned.snapshot.births[pair.after.build].tables}))
+
+
+@app.command()
+def prove(
+    context: typer.Context,
+    pipeline: Annotated[str, typer.Argument(help="the pipeline", show_default=False)],
+    slices: Annotated[str, typer.Option("--slices", metavar="random|one|N", help="how the log is cut: at random, not at all (a plain Spark batch job), or in N slices")] = "random",
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="cut at random as a proof before that printed this seed", show_default=False)] = None,
+    output: As = Form.TABLE,
+) -> None:
+    """Fold the log again in other slices, beside what serves, and compare: equal rows, with their hash, or those that differ (exit code 4)."""
+    from kappa.errors import VerificationFailed
+    from replay.proof_text import proof_document, proof_listing, proof_text
+    from replay.prove import cutting
+    from replay.prove import prove as compare_again
+
+    here = _here(context)
+    how = cutting(slices, seed)
+    with _talk().status("looking at the log") as moving:
+        proof = compare_again(here.settings, here.store, here.log(), pipeline, how, on_progress=moving.update)
+    if output is Form.TABLE:
+        sys.stdout.write(proof_text(proof))
+    else:
+        _print(output, proof_listing(proof), document=proof_document(proof))
+    found = proof.proved
+    if not found.equal:
+        raise VerificationFailed(
+            f"pipeline {pipeline} is not proved: what serves is not what the log gives again at {found.offsets}",
+            hint=f"it serves as before; kappa replay {pipeline} makes a new build of it, and kappa history keeps what was found",
+        )
 
 
 @app.command()
@@ -577,7 +608,7 @@ def gc(context: typer.Context, dry_run: Annotated[bool, typer.Option("--dry-run"
 
     here = _here(context)
     collect = collection.look if dry_run else collection.gc
-    found = collect(here.store, keep_seconds=here.settings.history.keep_seconds, now=time.time())
+    found = collect(here.store, keep_seconds=here.settings.history.keep_seconds, now=time.time(), temp=here.settings.verify.temp)
     listing = gc_listing(found, done=not dry_run)
     _print(output, listing, document={"dry_run": dry_run, "bytes": sum(each.bytes for each in found), "found": listing.objects()})
 

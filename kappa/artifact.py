@@ -14,7 +14,7 @@ from kappa.errors import Broken, DeclarationError
 from kappa.failpoint import failpoint
 from kappa.importer import open_sources
 from kappa.pipeline import Pipeline
-from kappa.project import load_module, pipelines_in
+from kappa.project import Place, load_module, pipelines_in
 from kappa.reach import files
 from kappa.schema_files import schema_files
 from kappa.sources import Find, Sources
@@ -55,11 +55,25 @@ def load_snapshot(store: Store, birth: Birth) -> Pipeline:
     Workers of Spark import it too, if the session is started after this. Raises Broken where a file of the snapshot is
     missing, was changed or was added, or where the code does not run any more (a library may have changed).
     """
-    _refuse_changed(store, birth)
-    sources = Sources(store.path(_code(birth.build)))
+    return _loaded(store, birth)[1]
+
+
+def snapshot_place(store: Store, birth: Birth) -> Place:
+    """Where the pipeline of a build stands in the build's own code. It loads that as `load_snapshot` does."""
+    return _loaded(store, birth)[0]
+
+
+def snapshot_sources(store: Store, birth: Birth) -> Sources:
+    """The modules of a build's own code."""
+    return Sources(store.path(_code(birth.build)))
+
+
+def _loaded(store: Store, birth: Birth) -> tuple[Place, Pipeline]:
+    ensure_unchanged(store, birth)
+    sources = snapshot_sources(store, birth)
     open_sources(sources)
     try:
-        found = [pipeline for _, pipeline in pipelines_in(load_module(birth.module, sources)) if pipeline.name == birth.pipeline]
+        found = [(place, pipeline) for place, pipeline in pipelines_in(load_module(birth.module, sources)) if pipeline.name == birth.pipeline]
     except DeclarationError as error:
         hint = f"its libraries may have changed since {birth.born_at}; install those of its birth, or build anew: kappa replay {birth.pipeline}"
         raise Broken(f"the code of build {birth.build} does not run any more: {error.message}", hint=hint) from error
@@ -68,7 +82,8 @@ def load_snapshot(store: Store, birth: Birth) -> Pipeline:
     return found[0]
 
 
-def _refuse_changed(store: Store, birth: Birth) -> None:
+def ensure_unchanged(store: Store, birth: Birth) -> None:
+    """Raises Broken where a file of a build's code is missing, was changed or was added."""
     prefix = f"{_code(birth.build)}/"
     there = {name.removeprefix(prefix): hashlib.sha256(store.get(name) or b"").hexdigest() for name in store.names(_code(birth.build)) if "__pycache__" not in name}
     for path, digest in birth.sources.items():

@@ -9,6 +9,7 @@
     ├── Conflict                6  somebody else was first, or what was looked at is stale
     ├── ConsentNeeded           7  a question was due and nobody was there to answer
     ├── Unreachable             1  broker or supervisor is not there
+    ├── NotProvable             1  the log, the code or the rules are no longer those of the build
     └── Broken                  1  a law does not hold: the job stops before it writes anything wrong
         └── Damaged             1  a stored record or file is not what was written
 
@@ -89,6 +90,10 @@ class ConsentNeeded(KappaError):
 
 class Unreachable(KappaError):
     """The broker or the supervisor is not there."""
+
+
+class NotProvable(KappaError):
+    """The log, the code or Kappa's rules are not any more what a build was made of: nothing can be said of its rows."""
 
 
 class Broken(KappaError):

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from kappa.errors import ExitCode, UsageError
 
 # Every kind of record that is appended to the journal (kappa/journal.py); tests compare the two.
-_RECORDS = ("staged", "switch_asked", "caught_up", "verified", "verify_asked", "promote_asked", "held", "released", "served", "abandoned", "failed", "retired")
+_RECORDS = ("staged", "switch_asked", "caught_up", "verified", "verify_asked", "promote_asked", "held", "released", "served", "abandoned", "failed", "retired", "proved")
 
 # Effects that have a failpoint on each side.
 _EFFECTS = {

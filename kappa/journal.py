@@ -280,8 +280,33 @@ class Retired:
     kind: Literal["retired"] = "retired"
 
 
+@dataclass(frozen=True, slots=True)
+class Proved:
+    """The log of a build was folded again, from its origin to `offsets`, in other slices, and compared with its tables.
+
+    `how` it was cut: at random with that `seed`, evenly, or as one slice. `rows` were compared, and `hash` is of those that stand in
+    the build's tables (replay/row_hash.py), but for the columns `left_out` (`table.column` -> why). `causes` are what may explain
+    a difference. It is a record of what was seen, and changes nothing.
+    """
+
+    pipeline: str
+    build: str
+    offsets: OffsetsField
+    how: Literal["random", "even", "one"]
+    slices: int
+    seed: int | None
+    equal: bool
+    rows: int
+    hash: str
+    differences: tuple[Difference, ...] = ()
+    counts: tuple[Count, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    causes: tuple[str, ...] = ()
+    kind: Literal["proved"] = "proved"
+
+
 Event = Annotated[
-    Staged | SwitchAsked | CaughtUp | Verified | VerifyAsked | PromoteAsked | Held | Released | Served | Abandoned | Failed | Retired,
+    Staged | SwitchAsked | CaughtUp | Verified | VerifyAsked | PromoteAsked | Held | Released | Served | Abandoned | Failed | Retired | Proved,
     Field(discriminator="kind"),
 ]
 

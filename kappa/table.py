@@ -24,6 +24,10 @@ ORDER_COLUMNS = (("_log_time", "bigint"), ("_partition", "int"), ("_offset", "bi
 # A function may bring rows of several topics together, and only their names tell two records of one millisecond, partition and offset apart.
 FOLD_ORDER_COLUMNS = (("_log_time", "bigint"), ("_topic", "string"), ("_partition", "int"), ("_offset", "bigint"))
 
+# Sums of doubles depend on the order in which they are added, in their last digits: how far apart equal ones may be, relative to
+# the larger one, or as it is where both are less than 1.
+CLOSE = 1e-9
+
 
 class FoldKind(StrEnum):
     """How the rows of one key become one value."""

@@ -2,7 +2,8 @@
 
 Each table is one query over the files of both sides: a full join by key, or where rows have no keys the rows themselves,
 grouped and counted. Both spill, so memory is bounded by settings and not by the tables. Keys match null-safely; a null, a
-NaN and both zeros equal themselves. Read next: serving/pair.py for the sides, unsettled.py for keys that are set aside.
+NaN and both zeros equal themselves. Read next: serving/pair.py for the sides, unsettled.py for keys that are set aside,
+equality.py for the comparison that a proof takes.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ class Comparison:
 
 # The keys of a table that are to be set aside; None where all of them are settled.
 Unsettled = Callable[[TableBirth], Iterable[str] | None]
+# What is compared, before and after, as SQL that stands after `from`.
+Sources = tuple[str, str]
 
 
 def compare(reader: Reader, before: Side, after: Side, *, comparable: frozenset[str], unsettled: Unsettled, samples: int = 0, only: Collection[str] | None = None) -> Comparison:
@@ -76,7 +79,7 @@ def compare(reader: Reader, before: Side, after: Side, *, comparable: frozenset[
     return Comparison(
         tuple(difference for difference, _ in found.values()),
         {name: shown for name, (_, shown) in found.items()},
-        (*_tallied(before.frontier, after.frontier), *_rejected(reader, before.birth, after.birth)),
+        (*tallied(before.frontier, after.frontier), *_rejected(reader, before.birth, after.birth)),
         tuple(apart),
     )
 
@@ -100,15 +103,22 @@ def _compared(
     if found.incomparable:
         return replace(found, rows_before=_rows(reader, _whole(BEFORE, name)), rows_after=_rows(reader, _whole(AFTER, name))), ()
     if not new.keys:
-        return _appended(reader, found, common, samples)
-    keys = unsettled(new)
+        return compare_appended(reader, found, common, samples, sources=(_whole(BEFORE, name), _whole(AFTER, name)))
+    sources, aside = settled(reader, new, unsettled)
+    return compare_keyed(reader, replace(found, unsettled=aside), new.keys, common, samples, sources=sources)
+
+
+def settled(reader: Reader, table: TableBirth, unsettled: Unsettled) -> tuple[Sources, int]:
+    """The rows of a table with keys, before and after, but for those of unsettled keys; and how many keys that sets aside."""
+    whole = (_whole(BEFORE, table.name), _whole(AFTER, table.name))
+    keys = unsettled(table)
     if keys is None or not put_keys(reader, _UNSETTLED, keys):
-        return _keyed(reader, found, new.keys, common, samples, sources=(_whole(BEFORE, name), _whole(AFTER, name)))
-    (key,) = new.keys
+        return whole, 0
+    (key,) = table.keys
     written = f"{_UNSETTLED} u on cast(t.{quoted(key)} as varchar) = u.key"
-    aside = " union ".join(f"select t.{quoted(key)} from {_whole(side, name)} t semi join {written}" for side in (BEFORE, AFTER))
-    before_settled, after_settled = (f"(select t.* from {_whole(side, name)} t anti join {written})" for side in (BEFORE, AFTER))
-    return _keyed(reader, replace(found, unsettled=_rows(reader, f"({aside})")), new.keys, common, samples, sources=(before_settled, after_settled))
+    aside = " union ".join(f"select t.{quoted(key)} from {side} t semi join {written}" for side in whole)
+    before, after = (f"(select t.* from {side} t anti join {written})" for side in whole)
+    return (before, after), _rows(reader, f"({aside})")
 
 
 def _incomparable(old: TableBirth, new: TableBirth, common: Mapping[str, str], comparable: frozenset[str]) -> str:
@@ -130,10 +140,16 @@ def _latest_of(table: TableBirth) -> str:
     return "folded from the function's rows" if table.latest is None else f"the latest of topic {table.latest}"
 
 
-def _keyed(reader: Reader, found: Difference, keys: tuple[str, ...], common: Mapping[str, str], samples: int, *, sources: tuple[str, str]) -> tuple[Difference, tuple[Sample, ...]]:
+def compare_keyed(
+    reader: Reader, found: Difference, keys: tuple[str, ...], common: Mapping[str, str], samples: int, *, sources: Sources, tolerated: Mapping[str, float] | None = None
+) -> tuple[Difference, tuple[Sample, ...]]:
+    """Compares rows by their keys, in the `common` columns (name -> type); `found` is what is known of the difference already.
+
+    A number in a column that is `tolerated` differs only where it does by more than that, relative to the larger one, or as it is near zero.
+    """
     values = [column for column in common if column not in keys]
     numbers = [column for column in values if _is_number(common[column])]
-    differs = {column: f"(o.{quoted(column)} is distinct from n.{quoted(column)})" for column in values}
+    differs = {column: _differs(column, (tolerated or {}).get(column)) for column in values}
     changed = f"o._here and n._here and ({' or '.join(differs.values()) or 'false'})"
     measured = [
         "count(*) filter (where n._here is null)",
@@ -181,9 +197,11 @@ def _keyed(reader: Reader, found: Difference, keys: tuple[str, ...], common: Map
     )
 
 
-def _appended(reader: Reader, found: Difference, common: Mapping[str, str], samples: int) -> tuple[Difference, tuple[Sample, ...]]:
+def compare_appended(reader: Reader, found: Difference, common: Mapping[str, str], samples: int, *, sources: Sources) -> tuple[Difference, tuple[Sample, ...]]:
+    """Compares rows that have no keys, in the `common` columns: equal ones are counted on both sides."""
     listed = ", ".join(quoted(column) for column in common)
-    both = f"select {listed}, false as _new from {_whole(BEFORE, found.table)} union all select {listed}, true from {_whole(AFTER, found.table)}"
+    before, after = sources
+    both = f"select {listed}, false as _new from {before} union all select {listed}, true from {after}"
     counted = f"select {listed}, count(*) filter (where not _new) as _before, count(*) filter (where _new) as _after from ({both}) group by {listed}"
     measured = ["_before", "_after", "greatest(_after - _before, 0)", "greatest(_before - _after, 0)"]
     measured = [f"coalesce(sum({each}), 0)::bigint" for each in measured]
@@ -200,6 +218,16 @@ def _appended(reader: Reader, found: Difference, common: Mapping[str, str], samp
         *(Sample("added", None, _named(common, row), times) for row, times in more),
         *(Sample("removed", _named(common, row), None, times) for row, times in gone),
     )
+
+
+def _differs(column: str, tolerance: float | None) -> str:
+    old, new = f"o.{quoted(column)}", f"n.{quoted(column)}"
+    if tolerance is None:
+        return f"({old} is distinct from {new})"
+    # A null is at no distance, and neither are NaN and infinity.
+    finite = f"isfinite({old}) and isfinite({new})"
+    close = f"coalesce({finite} and abs({new} - {old}) <= {tolerance!r} * greatest(abs({old}), abs({new}), 1), false)"
+    return f"({old} is distinct from {new} and not {close})"
 
 
 def _relative_change(column: str) -> str:
@@ -232,7 +260,8 @@ def _rows(reader: Reader, source: str) -> int:
     return int(reader.rows(f"select count(*) from {source}").rows[0][0])
 
 
-def _tallied(before: Frontier, after: Frontier) -> Iterable[Count]:
+def tallied(before: Frontier, after: Frontier) -> Iterable[Count]:
+    """What became of the records of each topic, but for those that were folded."""
     for topic in sorted({*before.tally, *after.tally}):
         old, new = (list(side.tally.get(topic, {}).values()) for side in (before, after))
         yield Count(topic, "duplicate", sum(tally.duplicate for tally in old), sum(tally.duplicate for tally in new))

@@ -53,8 +53,8 @@ def diff_text(pair: Pair, found: Comparison, keys: Mapping[str, tuple[str, ...]]
 
 def diff_listing(found: Comparison) -> Listing:
     """A row per table."""
-    columns = tuple(_difference_document(Difference("", None, None)))
-    return Listing(columns, tuple(tuple(_difference_document(each).values()) for each in found.differences))
+    columns = tuple(difference_document(Difference("", None, None)))
+    return Listing(columns, tuple(tuple(difference_document(each).values()) for each in found.differences))
 
 
 def diff_document(pair: Pair, found: Comparison) -> dict[str, Any]:
@@ -66,12 +66,13 @@ def diff_document(pair: Pair, found: Comparison) -> dict[str, Any]:
         "aligned": pair.lease is not None,
         "incomparable_topics": found.incomparable_topics,
         "equal": all(difference.equal for difference in found.differences),
-        "tables": [{**_difference_document(each), "samples": [asdict(sample) for sample in found.samples[each.table]]} for each in found.differences],
+        "tables": [{**difference_document(each), "samples": [asdict(sample) for sample in found.samples[each.table]]} for each in found.differences],
         "counts": [asdict(count) for count in found.counts],
     }
 
 
-def _difference_document(difference: Difference) -> dict[str, Any]:
+def difference_document(difference: Difference) -> dict[str, Any]:
+    """A table's difference for machines."""
     shares = {f"{what}_share": difference.share(rows) if difference.compared else None for what, rows in _kinds(difference)}
     return {**asdict(difference), **shares}
 
@@ -85,18 +86,24 @@ def _lines(pair: Pair, found: Comparison, keys: Mapping[str, tuple[str, ...]]) -
     yield from (f"topic {topic} is not the same for both: what comes from it is not comparable" for topic in found.incomparable_topics)
     for difference in found.differences:
         yield ""
-        yield difference_line(difference)
-        yield from (f"  largest change of {column}: {100 * change:.4g} %" for column, change in difference.largest_relative_change.items())
-        for kind, rows in _kinds(difference):
-            shown = [sample for sample in found.samples[difference.table] if sample.kind == kind]
-            if shown:
-                yield f"  {kind}, {len(shown):,} of them:" if rows > sum(sample.times for sample in shown) else f"  {kind}:"
-                table = rendered(Form.TABLE, _sampled(shown, keys.get(difference.table, ())))
-                yield from (f"    {line}" for line in table.splitlines())
+        yield from table_lines(difference, found.samples[difference.table], keys.get(difference.table, ()))
     moved = differing(found.counts)
     if moved:
         yield ""
         yield from (count_line(count) for count in moved)
+
+
+def table_lines(difference: Difference, samples: Iterable[Sample], keys: tuple[str, ...]) -> Iterator[str]:
+    """A table's difference for people, with samples of the rows that differ."""
+    samples = tuple(samples)
+    yield difference_line(difference)
+    yield from (f"  largest change of {column}: {100 * change:.4g} %" for column, change in difference.largest_relative_change.items())
+    for kind, rows in _kinds(difference):
+        shown = [sample for sample in samples if sample.kind == kind]
+        if shown:
+            yield f"  {kind}, {len(shown):,} of them:" if rows > sum(sample.times for sample in shown) else f"  {kind}:"
+            table = rendered(Form.TABLE, _sampled(shown, keys))
+            yield from (f"    {line}" for line in table.splitlines())
 
 
 def _sampled(samples: list[Sample], keys: tuple[str, ...]) -> Listing:

@@ -27,6 +27,7 @@ from kappa.lock import Lock, is_held
 from kappa.store import Store
 from replay.retire import data_of, orphans
 from replay.rollout import State, fold
+from serving.spill import left_behind
 
 # What a job writes anew each time it begins.
 _SCRATCH = ("spark", "slice")
@@ -47,6 +48,7 @@ class What(StrEnum):
     FOLDERS = "empty folders"
     LEASES = "expired leases"
     DESCRIBED = "described pipelines"
+    LEFT = "left by commands that died"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +68,14 @@ class Find:
         return len(self.files) or len(self.folders)
 
 
-def gc(store: Store, *, keep_seconds: float, now: float) -> tuple[Find, ...]:
-    """Deletes what nobody needs at `now` (seconds since 1970), and says what that was."""
-    return tuple(_walk(store, _Deleting(store, keep_seconds, now), keep_seconds=keep_seconds, now=now))
+def gc(store: Store, *, keep_seconds: float, now: float, temp: str = "tmp") -> tuple[Find, ...]:
+    """Deletes what nobody needs at `now` (seconds since 1970), and says what that was; `temp` is where commands have folders of their own."""
+    return tuple(_walk(store, _Deleting(store, keep_seconds, now), keep_seconds=keep_seconds, now=now, temp=temp))
 
 
-def look(store: Store, *, keep_seconds: float, now: float) -> tuple[Find, ...]:
+def look(store: Store, *, keep_seconds: float, now: float, temp: str = "tmp") -> tuple[Find, ...]:
     """What `gc` would delete, found in the same way; nothing is changed."""
-    return tuple(_walk(store, _Looking(store), keep_seconds=keep_seconds, now=now))
+    return tuple(_walk(store, _Looking(store), keep_seconds=keep_seconds, now=now, temp=temp))
 
 
 class _Hands(Protocol):
@@ -135,7 +137,7 @@ class _Deleting:
             failpoint("gc.after_rmdir")
 
 
-def _walk(store: Store, hands: _Hands, *, keep_seconds: float, now: float) -> Iterator[Find]:
+def _walk(store: Store, hands: _Hands, *, keep_seconds: float, now: float, temp: str) -> Iterator[Find]:
     state = fold(Journal(store).after(0))
     for path in orphans(store, frozenset(state.versions), now=now):
         yield from _deleted(hands, _whole_tree(path.name, What.ORPHAN, [path]))
@@ -147,6 +149,7 @@ def _walk(store: Store, hands: _Hands, *, keep_seconds: float, now: float) -> It
     _, ended = sorted_leases(store, now)
     yield from _deleted(hands, _files(None, What.LEASES, (store.path(lease_name(lease.id)) for lease in ended)))
     yield from _deleted(hands, _files(None, What.DESCRIBED, _described(store, state, now)))
+    yield from _deleted(hands, _whole_tree(None, What.LEFT, list(left_behind(store.path(temp)))))
 
 
 def _of_retired(store: Store, hands: _Hands, build: str, now: float) -> Iterator[Find]:
@@ -212,7 +215,7 @@ def _files(build: str | None, what: What, paths: Iterable[Path]) -> Find:
     return Find(build, what, files, bytes=_bytes(files))
 
 
-def _whole_tree(build: str, what: What, tops: list[Path]) -> Find:
+def _whole_tree(build: str | None, what: What, tops: list[Path]) -> Find:
     every = [path for top in tops for path in (top, *top.rglob("*"))]
     files = tuple(sorted(path for path in every if not _is_folder(path)))
     return Find(build, what, files, _deepest_first(path for path in every if _is_folder(path)), _bytes(files))

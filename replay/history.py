@@ -1,10 +1,10 @@
-"""The history: every rollout that the journal tells of, with its receipt if it served. Pure."""
+"""The history: every rollout that the journal tells of, with its receipt if it served, and every proof. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kappa.journal import Receipt, Record, Served
+from kappa.journal import Proved, Receipt, Record, Served
 from replay.rollout import Rollout, State
 
 
@@ -34,3 +34,17 @@ class Chapter:
 def chapters(state: State) -> tuple[Chapter, ...]:
     """All rollouts, oldest first."""
     return tuple(Chapter(rollout, state.served_in(rollout.number)) for rollout in state.rollouts)
+
+
+@dataclass(frozen=True, slots=True)
+class ProofRecord:
+    """A proof of a build, or that it failed, as the journal has it, and the build's version."""
+
+    record: Record
+    found: Proved
+    version: str
+
+
+def proof_records(state: State) -> tuple[ProofRecord, ...]:
+    """All proofs, oldest first."""
+    return tuple(ProofRecord(record, record.event, state.versions[record.event.build]) for record in state.proofs if isinstance(record.event, Proved))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import datetime
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from replay.history import Chapter
+from replay.history import Chapter, ProofRecord
+from replay.proof_text import cut_line, proof_line, record_document
 from replay.rollout import Phase
 from serving.render import Listing, cell
 
@@ -46,8 +48,8 @@ def status_heading(status: Status, running: Running | None, broker: str | None) 
     return f"{supervisor}\n{kafka}\n{served}\n"
 
 
-def history_listing(chapters: tuple[Chapter, ...]) -> Listing:
-    """A row per rollout, oldest first; receipts in full are for machines."""
+def history_listing(chapters: tuple[Chapter, ...], proofs: tuple[ProofRecord, ...] = ()) -> Listing:
+    """A row per rollout and per proof, oldest first; receipts and proofs in full are for machines."""
     columns = (
         "rollout",
         "generation",
@@ -67,9 +69,11 @@ def history_listing(chapters: tuple[Chapter, ...]) -> Listing:
         "differences",
         "hint",
         "accepted",
+        "proof",
     )
-    wide = frozenset({"served_at", "live_build", "live_offsets", "candidate_offsets", "checks", "differences", "hint", "accepted"})
-    return Listing(columns, tuple(_chapter_row(chapter) for chapter in chapters), wide=wide)
+    wide = frozenset({"served_at", "live_build", "live_offsets", "candidate_offsets", "checks", "differences", "hint", "accepted", "proof"})
+    rows = [(chapter.rollout.number, _chapter_row(chapter)) for chapter in chapters] + [(each.record.number, _proof_row(each)) for each in proofs]
+    return Listing(columns, tuple(row for _, row in sorted(rows, key=itemgetter(0))), wide=wide)
 
 
 def rejects_listing(found: Iterable[Reject]) -> Listing:
@@ -194,4 +198,27 @@ def _chapter_row(chapter: Chapter) -> tuple[Any, ...]:
         [asdict(difference) for difference in differences],
         rollout.hint,
         rollout.accepted,
+        None,
+    )
+
+
+def _proof_row(kept: ProofRecord) -> tuple[Any, ...]:
+    record, found = kept.record, kept.found
+    return (
+        None,
+        None,
+        record.at,
+        record.by,
+        found.pipeline,
+        found.build,
+        kept.version,
+        "proof",
+        "proved" if found.equal else "not equal",
+        "; ".join([f"{proof_line(found)}, {cut_line(found)}, hash {found.hash}", *found.causes]),
+        *(None,) * 4,
+        (),
+        [asdict(difference) for difference in found.differences],
+        "",
+        (),
+        record_document(record, found),
     )

@@ -15,7 +15,7 @@ from enum import StrEnum
 from itertools import pairwise
 
 from kappa.errors import Broken
-from kappa.journal import Abandoned, CaughtUp, Event, Failed, Held, PromoteAsked, Record, Released, Retired, Served, Staged, SwitchAsked, Verified, VerifyAsked
+from kappa.journal import Abandoned, CaughtUp, Event, Failed, Held, PromoteAsked, Proved, Record, Released, Retired, Served, Staged, SwitchAsked, Verified, VerifyAsked
 from kappa.offsets import Offsets
 
 
@@ -130,7 +130,7 @@ class State:
     """Everything that the journal says of builds and rollouts, up to record `last`.
 
     `serving` and `idle` map pipeline to build: the idle one served before and is kept consuming, so that an undo is a
-    switch to it. `versions` and `pipelines` tell of every build ever staged.
+    switch to it. `versions` and `pipelines` tell of every build ever staged; `proofs` are the records of what was proved of them, or not.
     """
 
     last: int = 0
@@ -142,6 +142,7 @@ class State:
     retired: frozenset[str] = frozenset()
     versions: Mapping[str, str] = field(default_factory=dict)
     pipelines: Mapping[str, str] = field(default_factory=dict)
+    proofs: tuple[Record, ...] = ()
 
     def active(self, pipeline: str) -> Rollout | None:
         """The pipeline's rollout that has not ended; there is at most one."""
@@ -268,6 +269,9 @@ def _advanced(state: State, record: Record) -> State:
             _require(record, event.build in state.may_retire(), f"build {event.build} is not one to retire")
             idle = {pipeline: build for pipeline, build in state.idle.items() if build != event.build}
             return replace(state, idle=idle, retired=state.retired | {event.build})
+        case Proved() as event:
+            _require(record, state.pipelines.get(event.build) == event.pipeline, f"pipeline {event.pipeline} has no build {event.build}")
+            return replace(state, proofs=(*state.proofs, record))
 
 
 def _begun(state: State, record: Record, event: Staged | SwitchAsked, move: Move, reasons: tuple[str, ...]) -> State:

@@ -6,7 +6,7 @@ are put beside them (law 5). Read next: replay/diff.py, which compares them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
 
 from kappa.build import Birth
@@ -20,16 +20,21 @@ AFTER = "after"
 _BATCH = 20_000
 
 
-def connect_pair(store: Store, before: tuple[Birth, Frontier], after: tuple[Birth, Frontier], *, limits: Limits | None) -> Reader:
-    """A reader of two builds, both of which are to be kept pinned meanwhile."""
+def connect_pair(store: Store, before: tuple[Birth, Frontier], after: tuple[Birth, Frontier], *, limits: Limits | None, after_store: Store | None = None) -> Reader:
+    """A reader of two builds, both of which are to be kept pinned meanwhile; `after_store` is where the second lies, if it is another place."""
     reader = open_reader(limits, served=True)
     try:
-        for schema, (birth, frontier) in ((BEFORE, before), (AFTER, after)):
-            put_tables(reader, schema, birth, frontier.versions, store)
+        put_tables(reader, BEFORE, *_at(before), store)
+        put_tables(reader, AFTER, *_at(after), after_store or store)
     except BaseException:
         reader.close()
         raise
     return reader
+
+
+def _at(side: tuple[Birth, Frontier]) -> tuple[Birth, Mapping[str, int]]:
+    birth, frontier = side
+    return birth, frontier.versions
 
 
 def put_keys(reader: Reader, name: str, keys: Iterable[str]) -> int:

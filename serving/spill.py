@@ -1,6 +1,7 @@
-"""Where a reader spills what does not fit in its memory: a folder of its own, named by its process.
+"""Folders of one process: where a reader spills what does not fit in its memory, and where a proof folds a build anew.
 
-It goes when the reader is closed. What a killed process has left goes when the next one makes its folder.
+They are named by their process and go with what they are for. What a killed process has left goes when the next one makes
+its folder, or by `kappa gc`.
 """
 
 from __future__ import annotations
@@ -13,22 +14,31 @@ from pathlib import Path
 from kappa.errors import SettingsError
 from kappa.process import started
 
+SPILL = "spill-"
+PROVE = "prove-"
+
 
 def make_spill_folder(parent: Path) -> Path:
     """A new folder of this process below `parent`; those of dead processes are deleted."""
+    return make_folder(parent, SPILL)
+
+
+def make_folder(parent: Path, prefix: str) -> Path:
+    """A new folder of this process below `parent`, its name beginning so; those of dead processes are deleted."""
     try:
         parent.mkdir(parents=True, exist_ok=True)
-        for left in parent.glob(f"{_PREFIX}*"):
-            if not _alive(left.name.removeprefix(_PREFIX)):
-                shutil.rmtree(left, ignore_errors=True)
-        folder = parent / f"{_PREFIX}{os.getpid()}-{started(os.getpid())}-{secrets.token_hex(4)}"
+        for left in left_behind(parent):
+            shutil.rmtree(left, ignore_errors=True)
+        folder = parent / f"{prefix}{os.getpid()}-{started(os.getpid())}-{secrets.token_hex(4)}"
         folder.mkdir()
     except OSError as error:
         raise SettingsError(f"nothing can be spilled below {parent}: {error.strerror}", hint="set verify.temp in kappa.toml to a folder you may write") from error
     return folder
 
 
-_PREFIX = "spill-"
+def left_behind(parent: Path) -> tuple[Path, ...]:
+    """The folders below `parent` whose processes have died."""
+    return tuple(sorted(path for prefix in (SPILL, PROVE) for path in parent.glob(f"{prefix}*") if not _alive(path.name.removeprefix(prefix))))
 
 
 def _alive(name: str) -> bool:

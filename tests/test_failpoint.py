@@ -21,7 +21,7 @@ from kappa.journal import Event
 HOUSE = Path(__file__).resolve().parent.parent
 # Each declares in FAILPOINTS at which ones it kills.
 KILLING = (
-    *("tests/replay/test_crashes.py", "tests/replay/test_splits.py", "tests/replay/test_processes.py"),
+    *("tests/replay/test_crashes.py", "tests/replay/test_splits.py", "tests/replay/test_processes.py", "tests/replay/test_prove.py"),
     *("tests/test_lock.py", "tests/engine/test_job.py", "tests/e2e/test_rollouts.py"),
 )
 # Journal.append names its failpoints by the kind of the record.

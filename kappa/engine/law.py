@@ -25,11 +25,10 @@ from kappa.importer import open_sources
 from kappa.log.jars import Jars
 from kappa.offsets import Offsets
 from kappa.project import load_module, pipelines_in
-from kappa.slices import Slice
+from kappa.slices import Slice, random_ends
 from kappa.sources import Sources
+from kappa.table import CLOSE
 
-# Sums of doubles depend on the order in which they are added, in their last digits.
-_CLOSE = 1e-9
 _SHOWN = 5
 _ALL_AT_SPARK = 0
 _ALL_HERE = 1_000_000
@@ -56,7 +55,7 @@ def hold_to_law(local: LocalPipeline, log: MemoryLog, *, cuts: int, most_slices:
         trial.hold(whole, [log.end], _ALL_HERE)
         trial.hold(whole, _each_event(log, most_slices), _ALL_HERE)
         for _ in range(cuts):
-            trial.hold(whole, _random_cut(log, draw), _ALL_HERE, again=draw)
+            trial.hold(whole, random_ends(Offsets(), log.end, draw), _ALL_HERE, again=draw)
         trial.hold(whole, [log.end], _ALL_AT_SPARK)
 
 
@@ -157,7 +156,7 @@ def _told(key: tuple[Any, ...]) -> str:
 
 def _equal(one: Any, other: Any) -> bool:
     if isinstance(one, float) and isinstance(other, float):
-        return math.isclose(one, other, rel_tol=_CLOSE, abs_tol=_CLOSE)
+        return math.isclose(one, other, rel_tol=CLOSE, abs_tol=CLOSE)
     return bool(one == other)
 
 
@@ -190,16 +189,6 @@ def _each_event(log: MemoryLog, most: int) -> list[Offsets]:
         if number % size == 0:
             ends.append(reached)
     return [*ends, log.end]
-
-
-def _random_cut(log: MemoryLog, draw: random.Random) -> list[Offsets]:
-    """Slices in which each partition goes at its own pace; some are empty."""
-    slices = draw.randint(2, 8)
-    ways = {part: sorted(draw.randint(0, end) for _ in range(slices - 1)) for part, end in log.ends.items()}
-    ends = [Offsets({topic: {p: way[number] for (t, p), way in ways.items() if t == topic} for topic, _ in ways}) for number in range(slices - 1)]
-    # What ends where the one before did is empty.
-    repeated = draw.randrange(len(ends))
-    return [*ends[: repeated + 1], *ends[repeated:], log.end]
 
 
 def main(scratch: Path) -> None:

@@ -1,0 +1,80 @@
+"""Folds the log of a build once more, in other slices and into a folder of its own: what a proof compares the build with.
+
+    python -m kappa.engine.refold --project DIR --root ROOT --bootstrap HOST:PORT --build BUILD --folder FOLDER
+
+The build's own code snapshot, its topics and the job's own way from slice to table; no lock, no lease, and nothing of the build
+is touched. FOLDER is a root of its own, which holds the cuts (kappa/cuts.py) and takes tables and frontiers, by which whoever waits sees
+how far it is. An error is said on stderr and left there as that of a stopped job. Read next: engine/fold_slice.py, replay/prove.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from kappa.artifact import load_snapshot
+from kappa.build import read_birth
+from kappa.cuts import read_cuts
+from kappa.engine.fold_slice import SliceFolder
+from kappa.engine.publisher import Publisher
+from kappa.engine.session import Profile, start_session
+from kappa.engine.source import Kafka, Source
+from kappa.errors import ExitCode, KappaError
+from kappa.java import find_java
+from kappa.log.client import Log
+from kappa.log.jars import ensure_jars
+from kappa.settings import Settings, load_settings
+from kappa.slices import Slice
+from kappa.stopped import put_stopped
+from kappa.stopwatch import Stopwatch
+from kappa.store import Store
+
+
+def refold(settings: Settings, bootstrap_servers: str, build: str, folder: Store) -> None:
+    """Folds the log from the build's origin to the last of the cuts. Raises Broken where a law does not hold, as a job does."""
+    birth = read_birth(Store(settings.root_url), build)
+    cuts = read_cuts(folder)
+    kafka = Kafka(bootstrap_servers, settings.kafka.options)
+    log = Log(kafka.bootstrap_servers, kafka.options)
+    # The session's workers import what this process imports, so the snapshot comes first.
+    pipeline = load_snapshot(Store(settings.root_url), birth)
+    jars = ensure_jars(find_java(), cache=settings.jars.cache, repository=settings.jars.repository)
+    engine = settings.engine
+    spark = start_session(profile=Profile.CATCH_UP, name=f"proof of {build}", memory=engine.memory, jars=jars, local_dir=folder.path("spark"), cores=engine.cores)
+    source = Source(kafka, log)
+    slices = SliceFolder(folder, birth, pipeline, log, driver_rows=cuts.driver_rows)
+    try:
+        slices.check_topics()
+        publisher = Publisher(folder, birth, hold_seconds=settings.rollout.hold_seconds)
+        publisher.take_over(slices.first_frontier())
+        for number, end in enumerate(cuts.ends):
+            slices.fold(Slice(1, number, publisher.newest.offsets, end), spark, source, publisher, Stopwatch())
+    finally:
+        slices.close()
+        source.close()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command: answers by its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m kappa.engine.refold")
+    for name in ("project", "root", "bootstrap", "build", "folder"):
+        parser.add_argument(f"--{name}", required=True)
+    given = parser.parse_args(arguments)
+    folder = Store(given.folder)
+    try:
+        refold(load_settings(Path(given.project), root=given.root), given.bootstrap, given.build, folder)
+    except KappaError as error:
+        put_stopped(folder, given.build, error)
+        print(f"{error.message}\n{error.hint}".strip(), file=sys.stderr, flush=True)
+        return int(error.exit_code)
+    return int(ExitCode.OK)
+
+
+if __name__ == "__main__":
+    code = main()
+    # Spark's and Kafka's threads must not keep a process whose work is done; its JVM ends with it.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
