@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from replay.observed import Observed
     from replay.plan import Plan
     from replay.rollout import Rollout
-    from serving.past import Moment
+    from serving.at_log import Past
 
 _Known = TypeVar("_Known")
 _WATCH_SECONDS = 1.0
@@ -70,6 +70,12 @@ Allow = Annotated[
 PastGeneration = Annotated[int | None, typer.Option("--at-generation", min=1, help="of what that generation showed last, as long as it is kept", show_default=False)]
 PastTime = Annotated[str | None, typer.Option("--at", metavar="TIME", help="of what was served then (ISO 8601; UTC without a zone), as long as it is kept", show_default=False)]
 OfBuild = Annotated[str | None, typer.Option("--build", help="those of this build, such as a candidate that is on its way, and not of what serves", show_default=False)]
+PastOffsets = Annotated[
+    str | None, typer.Option("--at-offsets", metavar="TOPIC:PARTITION=OFFSET,...", help="of what serves, as it stood exactly there, as long as it is kept", show_default=False)
+]
+PastEventTime = Annotated[
+    str | None, typer.Option("--at-event-time", metavar="TIME", help="of what serves, as it stood when its log had come to that time, as long as it is kept", show_default=False)
+]
 OnePipeline = Annotated[str | None, typer.Argument(metavar="[PIPELINE]", show_default=False, help="one pipeline")]
 
 
@@ -554,13 +560,15 @@ def query(
     sql: Annotated[str, typer.Argument(metavar="SQL", help="one query, in DuckDB's SQL", show_default=False)],
     at_generation: PastGeneration = None,
     at: PastTime = None,
+    at_offsets: PastOffsets = None,
+    at_event_time: PastEventTime = None,
     output: As = Form.TABLE,
 ) -> None:
     """Answer a query from the tables that serve now, or served in the past, all of a build at one frontier."""
     from serving.query import answer
 
     here = _here(context)
-    when = _moment(at_generation, at)
+    when = _moment(at_generation, at, at_offsets, at_event_time)
     found = answer(here.store, sql, when=when, lease_seconds=here.lease_seconds)
     if when is not None:
         _say(f"generation {found.generation}: " + "; ".join(f"{pipeline} as shown from {found.shown_at[build]} on (build {build})" for pipeline, build in found.serving.items()))
@@ -578,12 +586,19 @@ def query(
 
 
 @app.command()
-def tables(context: typer.Context, at_generation: PastGeneration = None, at: PastTime = None, output: As = Form.TABLE) -> None:
+def tables(
+    context: typer.Context,
+    at_generation: PastGeneration = None,
+    at: PastTime = None,
+    at_offsets: PastOffsets = None,
+    at_event_time: PastEventTime = None,
+    output: As = Form.TABLE,
+) -> None:
     """List what is served, or was; with -o json also path and version, for Spark, Polars and others."""
     from serving.tables import served_tables
 
     here = _here(context)
-    found = served_tables(here.store, when=_moment(at_generation, at), lease_seconds=here.lease_seconds)
+    found = served_tables(here.store, when=_moment(at_generation, at, at_offsets, at_event_time), lease_seconds=here.lease_seconds)
     as_text = output is Form.TABLE
     rows = (
         (
@@ -741,20 +756,32 @@ def _named(name: str, known: Mapping[str, _Known], what: str) -> _Known:
     return known[name]
 
 
-def _moment(at_generation: int | None, at: str | None) -> Moment | None:
+def _moment(at_generation: int | None, at: str | None, at_offsets: str | None, at_event_time: str | None) -> Past | None:
     """The moment of the past that was asked for, if one was."""
-    from serving.past import AtGeneration, AtTime, parse_time
+    from serving.at_log import AtEventTime, AtOffsets, parse_offsets
+    from serving.past import AtGeneration, AtTime
 
-    if at_generation is not None and at is not None:
-        raise UsageError("both a generation and a time were asked for", hint="leave --at or --at-generation out")
+    asked = {"--at-generation": at_generation, "--at": at, "--at-offsets": at_offsets, "--at-event-time": at_event_time}
+    flags = [flag for flag, given in asked.items() if given is not None]
+    if len(flags) > 1:
+        raise UsageError(f"{' and '.join(flags)} were asked for, and an answer is of one moment", hint=f"leave {flags[-1]} out, or {flags[0]}")
     if at_generation is not None:
         return AtGeneration(at_generation)
-    if at is None:
-        return None
-    time, with_zone = parse_time(at)
+    if at_offsets is not None:
+        return AtOffsets(parse_offsets(at_offsets))
+    if at_event_time is not None:
+        return AtEventTime(_time(at_event_time))
+    return None if at is None else AtTime(_time(at))
+
+
+def _time(text: str) -> datetime:
+    """A time that was typed, and whose zone is told where it was not."""
+    from serving.past import parse_time
+
+    time, with_zone = parse_time(text)
     if not with_zone:
-        _say(f"{at} is taken as UTC")
-    return AtTime(time)
+        _say(f"{text} is taken as UTC")
+    return time
 
 
 def _planned(here: Here, pipeline: str | None, *, again: bool, accepting: Accepting) -> tuple[Plan, Observed]:

@@ -24,6 +24,7 @@ from kappa.journal import Journal, Retired, Served, whoami
 from kappa.kept import kept_of, read_kept
 from kappa.lease import Lease, Pin, ensure_lease, ensure_released, floor, read_lease
 from kappa.store import Store
+from serving.at_log import AtEventTime, AtOffsets, Past, frontiers_at
 from serving.past import Moment, available, frontier_shown, generation_at, generations, not_kept
 
 # Each start-over needs another promote, or a collection that overtakes the reader: seconds lie between two of either.
@@ -116,12 +117,14 @@ def pin_build(store: Store, build: str, *, lease_seconds: float, clock: Callable
 
 
 @contextmanager
-def pin_at(store: Store, when: Moment, *, lease_seconds: float, clock: Callable[[], float] = time.time) -> Iterator[PinnedSnapshot]:
-    """Pins what was served at a time, or what a generation showed last.
+def pin_at(store: Store, when: Past, *, lease_seconds: float, clock: Callable[[], float] = time.time) -> Iterator[PinnedSnapshot]:
+    """Pins what was served at a time, or what a generation showed last; or what the builds that serve now held at offsets, or at a time of the log.
 
     Raises UsageError where nothing ever was, and KappaError, which names the times that are there, where it is not kept any more.
     """
-    pinned = _pinned(store, lambda: _look_back(store, when, clock()), lease_seconds=lease_seconds, clock=clock)
+    pinned = _pinned(
+        store, lambda: _look_at_log(store, when) if isinstance(when, AtOffsets | AtEventTime) else _look_back(store, when, clock()), lease_seconds=lease_seconds, clock=clock
+    )
     try:
         yield pinned
     finally:
@@ -235,12 +238,35 @@ def _look_back(store: Store, when: Moment, now: float) -> _Look:
     if len(frontiers) < len(shown):
         raise not_kept(when, generation, tuple(available(known, kept, newest)))
 
-    def overtaken() -> bool:
-        # What is newest may be past its switch by now; and a build is retired by a record first, before anything is deleted.
-        moved = any(isinstance(each.event, Served | Retired) for each in journal.after(len(records)))
-        return moved or any(frontier.number < floor(store, build) and read_kept(store, build, frontier.number) is None for build, frontier in frontiers.items())
+    snapshot = Snapshot(generation.number, dict(generation.serving), frontiers, {build: read_birth(store, build) for build in frontiers})
+    return _Look(snapshot, lambda: _gone(store, journal, len(records), frontiers))
 
-    return _Look(Snapshot(generation.number, dict(generation.serving), frontiers, {build: read_birth(store, build) for build in frontiers}), overtaken)
+
+def _look_at_log(store: Store, when: AtOffsets | AtEventTime) -> _Look:
+    journal = Journal(store)
+    last, record = journal.last_served()
+    # The isinstance is for the type only: last_served gives no other record.
+    served = record.event if record is not None and isinstance(record.event, Served) else None
+    serving = {} if served is None else served.serving
+    try:
+        # The newest before what is kept, as above.
+        newest = {build: newest_frontier(store, build) for build in serving.values()}
+        frontiers = frontiers_at(when, serving, {build: kept_of(store, build) for build in serving.values()}, newest)
+        births = {build: read_birth(store, build) for build in frontiers}
+    except Damaged:
+        # A build that no longer serves may be gone by now; only of one that still does is it damage.
+        if not _gone(store, journal, last, {}):
+            raise
+        return _look_at_log(store, when)
+    snapshot = Snapshot(0 if served is None else served.generation, {pipeline: build for pipeline, build in serving.items() if build in frontiers}, frontiers, births)
+    return _Look(snapshot, lambda: _gone(store, journal, last, frontiers))
+
+
+def _gone(store: Store, journal: Journal, seen: int, frontiers: Mapping[str, Frontier]) -> bool:
+    """True where what was chosen of the past may not be the answer, or not be there, any more."""
+    # What is newest may be past its switch by now; and a build is retired by a record first, before anything is deleted.
+    moved = any(isinstance(each.event, Served | Retired) for each in journal.after(seen))
+    return moved or any(frontier.number < floor(store, build) and read_kept(store, build, frontier.number) is None for build, frontier in frontiers.items())
 
 
 def _let_go(store: Store, snapshot: Snapshot) -> bool:

@@ -26,8 +26,8 @@ from kappa.errors import DeclarationError, KappaError, UsageError
 from kappa.offsets import Offsets
 from kappa.store import Store
 from kappa.table import REJECTS
+from serving.at_log import Past
 from serving.catalog import Snapshot, pin, pin_at
-from serving.past import Moment
 from serving.spill import make_spill_folder
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Answer:
     shown_at: Mapping[str, str]
 
 
-def answer(store: Store, sql: str, *, when: Moment | None = None, lease_seconds: float = 60.0) -> Answer:
+def answer(store: Store, sql: str, *, when: Past | None = None, lease_seconds: float = 60.0) -> Answer:
     """Answers one query from what is served now, or was served at a moment of the past.
 
     Raises UsageError, with DuckDB's own candidates as a hint, where the query cannot be meant; Conflict where its
@@ -102,12 +102,12 @@ def answer(store: Store, sql: str, *, when: Moment | None = None, lease_seconds:
     return read(store, lambda reader: reader.rows(sql), when=when, lease_seconds=lease_seconds)
 
 
-def read(store: Store, queries: Callable[[Reader], Rows], *, when: Moment | None = None, lease_seconds: float = 60.0) -> Answer:
+def read(store: Store, queries: Callable[[Reader], Rows], *, when: Past | None = None, lease_seconds: float = 60.0) -> Answer:
     """The rows that `queries` makes of one pinned snapshot, by as many queries as it likes; see `ask`."""
     return ask(store, lambda reader, snapshot: _true_of(snapshot, queries(reader)), when=when, lease_seconds=lease_seconds)
 
 
-def ask(store: Store, question: Callable[[Reader, Snapshot], _Found], *, when: Moment | None = None, lease_seconds: float = 60.0) -> _Found:
+def ask(store: Store, question: Callable[[Reader, Snapshot], _Found], *, when: Past | None = None, lease_seconds: float = 60.0) -> _Found:
     """What `question` finds in one pinned snapshot: of what is served now, or was at a moment of the past.
 
     It is asked again on a newer snapshot, where the first was not kept until the end.

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from kappa.build import table_path
 from kappa.store import Store
+from serving.at_log import Past
 from serving.catalog import Snapshot
-from serving.past import Moment
 from serving.query import Reader, ask, quoted, schema_of
 
 
@@ -29,7 +29,7 @@ class ServedTable:
     path: str | None = None
 
 
-def served_tables(store: Store, *, when: Moment | None = None, lease_seconds: float = 60.0) -> tuple[ServedTable, ...]:
+def served_tables(store: Store, *, when: Past | None = None, lease_seconds: float = 60.0) -> tuple[ServedTable, ...]:
     """All that is served, or was at a moment of the past, of one snapshot, by pipeline and in the order of its declaration, views last."""
     return ask(store, lambda reader, snapshot: tuple(_found(reader, snapshot, store)), when=when, lease_seconds=lease_seconds)
 

@@ -20,6 +20,7 @@ from kappa.build import read_birth, table_path
 from kappa.delta import files, mark_of, newest_version
 from kappa.kept import kept_of
 from kappa.log.client import ProducedRecord
+from kappa.offsets import Offsets
 
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(1200)]
 
@@ -110,6 +111,9 @@ def test_what_was_read_is_read_again_across_a_promote_an_undo_and_a_restart(bed:
         assert read(bed, "--at-generation", "3") == noted[3][1]
 
     same()
+    for when, seen in (noted[0], noted[3]):
+        # Of what serves now: generation 3 is the build of generation 1 again.
+        assert read(bed, "--at-offsets", str(Offsets.parse(seen["offsets"]))) == read(bed, "--at-event-time", when) == {**seen, "generation": 3}
     said = bed.must("gc", "-o", "json").json()["found"]
     assert {each["build"]: each["note"] for each in said if each["build"]} == dict.fromkeys(bed.state().versions, "its job runs, and keeps it in shape")
     bed.must("down")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,11 +17,12 @@ from kappa.engine.keeper import Keeper
 from kappa.errors import KappaError, UsageError
 from kappa.frontier import Frontier, Frontiers
 from kappa.journal import Journal, Receipt, Record, Retired, Served, as_document
-from kappa.kept import ensure_past_gone, kept_of
+from kappa.kept import Kept, ensure_past_gone, kept_of
 from kappa.lease import live_leases, put_floor
 from kappa.offsets import Offsets
 from kappa.store import Store
 from replay.retire import ensure_data_deleted
+from serving.at_log import AtEventTime, AtOffsets, frontiers_at, parse_offsets
 from serving.catalog import Snapshot, pin_at
 from serving.past import AtGeneration, AtTime, parse_time
 
@@ -131,7 +132,7 @@ class Past:
         self.collect(build)
         self.now -= KEEP
 
-    def read(self, when: AtTime | AtGeneration, store: Store | None = None) -> Snapshot:
+    def read(self, when: AtTime | AtGeneration | AtOffsets | AtEventTime, store: Store | None = None) -> Snapshot:
         """What a reader gets, whose data must all be there while it reads."""
         with pin_at(store or self.store, when, lease_seconds=2 * KEEP, clock=lambda: self.now) as pinned:
             for build, frontier in pinned.snapshot.frontiers.items():
@@ -465,3 +466,116 @@ def test_readers_of_the_past_and_collections_in_many_threads_never_miss_a_file(p
     assert live_leases(past.store, past.now) == ()
     assert len(kept_of(past.store, "a")) <= KEEP / EVERY + 4
     assert sum(1 for _ in Journal(past.store).after(0)) == 1
+
+
+# Looking back by the log.
+
+
+def offset_of_x(offset: int) -> AtOffsets:
+    return AtOffsets(Offsets({"x": {0: offset}}))
+
+
+def kept_at(*frontiers: tuple[dict[int, int], dict[int, int]], build: str = "a", until: str | None = None) -> list[Kept]:
+    """Kept frontiers by their offsets and log times (in seconds) in the partitions of topic x; the last but one says until when it was shown."""
+    found = []
+    for number, (offsets, seconds) in enumerate(frontiers, 1):
+        log_time = {"x": {partition: second * 1000 for partition, second in seconds.items()}}
+        found.append(Kept(Frontier(number, build, 1, Offsets({"x": offsets}), {"t": number}, text(number), log_time=log_time)))
+    return [*found[:-2], *(replace(each, until=until) for each in found[-2:-1]), *found[-1:]]
+
+
+def chosen(when: AtOffsets | AtEventTime, kept: list[Kept]) -> int | None:
+    """The number of the frontier that is meant, where the last one is what is shown now."""
+    found = frontiers_at(when, {"flights": "a"}, {"a": kept[:-1]}, {"a": kept[-1].frontier})
+    return found["a"].number
+
+
+@pytest.mark.parametrize(
+    ("typed", "offsets"),
+    [
+        ("hits:0=120,hits:1=80", {"hits": {0: 120, 1: 80}}),
+        ("hits:0=120 web.hits_2-x:11=0", {"hits": {0: 120}, "web.hits_2-x": {11: 0}}),
+        (" hits:0=120, ", {"hits": {0: 120}}),
+    ],
+)
+def test_offsets_are_typed_as_kappa_writes_them_or_with_commas(typed: str, offsets: dict[str, dict[int, int]]) -> None:
+    assert parse_offsets(typed) == Offsets(offsets)
+
+
+@pytest.mark.parametrize("typed", ["", ",", "hits", "hits:0", "hits=3", "hits:0=-1", "hits:0=3.5", "hits:0=³", "höts:0=3", "hits:0=1,hits:0=1", "hits:0=99999999999999999999"])
+def test_what_are_no_offsets_is_a_slip(typed: str) -> None:
+    with pytest.raises(UsageError, match=r"no offset|given twice"):
+        parse_offsets(typed)
+
+
+def test_offsets_get_the_newest_frontier_that_stood_exactly_there_in_all_that_are_named() -> None:
+    kept = kept_at(({0: 5, 1: 1}, {}), ({0: 5, 1: 2}, {}), ({0: 5, 1: 2}, {}), ({0: 9, 1: 2}, {}))
+
+    assert chosen(offset_of_x(5), kept) == 3
+    assert chosen(AtOffsets(Offsets({"x": {0: 5, 1: 1}})), kept) == 1
+    assert chosen(offset_of_x(9), kept) == 4
+
+
+def test_offsets_that_no_frontier_stood_at_are_refused_with_the_nearest() -> None:
+    kept = kept_at(({0: 5, 1: 1}, {}), ({0: 9, 1: 2}, {}))
+
+    for offset, nearest in ((7, "flights is kept before at x:0=5 x:1=1 and after at x:0=9 x:1=2;"), (10, "is kept before at x:0=9 x:1=2;"), (3, "is kept after at x:0=5 x:1=1;")):
+        with pytest.raises(KappaError, match=f"nothing is kept at x:0={offset}") as refused:
+            chosen(offset_of_x(offset), kept)
+        assert nearest in refused.value.hint
+        assert not isinstance(refused.value, UsageError)
+
+
+@pytest.mark.parametrize("offsets", [{"y": {0: 1}}, {"x": {2: 1}}])
+def test_a_topic_or_a_partition_that_nothing_reads_is_a_slip(offsets: dict[str, dict[int, int]]) -> None:
+    with pytest.raises(UsageError, match="nothing that serves reads"):
+        chosen(AtOffsets(Offsets(offsets)), kept_at(({0: 5, 1: 1}, {})))
+
+
+def test_an_event_time_gets_the_newest_frontier_with_nothing_later_in_any_partition() -> None:
+    kept = kept_at(({0: 0, 1: 0}, {}), ({0: 1, 1: 1}, {0: 10, 1: 20}), ({0: 2, 1: 1}, {0: 30, 1: 20}), ({0: 3, 1: 2}, {0: 31, 1: 40}))
+
+    assert [chosen(AtEventTime(moment(seconds)), kept) for seconds in (19, 20, 29.999, 30, 39, 40, 500)] == [1, 2, 2, 3, 3, 4, 4]
+
+
+def test_an_event_time_before_all_that_is_kept_or_where_something_nearer_is_kept_no_longer_is_refused() -> None:
+    kept = kept_at(({0: 1}, {0: 10}), ({0: 9}, {0: 90}), until=text(50))
+
+    for seconds, nearest in ((9, "flights is kept after at 1970-01-01T00:00:10.000Z;"), (20, "before at 1970-01-01T00:00:10.000Z and after at 1970-01-01T00:01:30.000Z")):
+        with pytest.raises(KappaError, match="nothing is kept at the event time") as refused:
+            chosen(AtEventTime(moment(seconds)), kept)
+        assert nearest in refused.value.hint
+    assert chosen(AtEventTime(moment(90)), kept) == 2
+
+
+def test_a_pipeline_that_was_not_there_is_left_out(past: Past) -> None:
+    past.switch("flights", "a")
+    past.switch("trains", "c")
+    past.wait(EVERY + 1)
+    past.publish("a")
+    past.wait(EVERY + 1)
+
+    assert set(past.read(offset_of_x(past.shown["a"].number)).serving) == {"flights"}
+    assert past.read(offset_of_x(past.shown["c"].number)).serving == {"flights": "a", "trains": "c"}
+
+
+def test_offsets_and_event_times_are_pinned_and_what_is_collected_meanwhile_starts_over(past: Past) -> None:
+    past.switch("flights", "a")
+    past.wait(EVERY + 1)
+    for _ in range(3):
+        past.publish("a")
+        past.wait(EVERY + 1)
+    wanted = past.shown["a"].number - 1
+
+    assert past.read(offset_of_x(wanted)).frontiers["a"].number == wanted
+    past.collect("a")
+    assert past.read(offset_of_x(wanted)).frontiers["a"].number == wanted
+    past.now += 2 * KEEP
+    past.collect("a")
+    with pytest.raises(KappaError, match="nothing is kept"):
+        past.read(offset_of_x(wanted))
+
+
+def test_where_nothing_serves_nothing_is_kept(past: Past) -> None:
+    with pytest.raises(UsageError, match="nothing is served yet"):
+        past.read(offset_of_x(1))
