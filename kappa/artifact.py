@@ -55,12 +55,7 @@ def load_snapshot(store: Store, birth: Birth) -> Pipeline:
     Workers of Spark import it too, if the session is started after this. Raises Broken where a file of the snapshot is
     missing, was changed or was added, or where the code does not run any more (a library may have changed).
     """
-    return _loaded(store, birth)[1]
-
-
-def snapshot_place(store: Store, birth: Birth) -> Place:
-    """Where the pipeline of a build stands in the build's own code. It loads that as `load_snapshot` does."""
-    return _loaded(store, birth)[0]
+    return load_with_place(store, birth)[1]
 
 
 def snapshot_sources(store: Store, birth: Birth) -> Sources:
@@ -68,7 +63,8 @@ def snapshot_sources(store: Store, birth: Birth) -> Sources:
     return Sources(store.path(_code(birth.build)))
 
 
-def _loaded(store: Store, birth: Birth) -> tuple[Place, Pipeline]:
+def load_with_place(store: Store, birth: Birth) -> tuple[Place, Pipeline]:
+    """The pipeline of a build as `load_snapshot` gives it, and where it stands in the build's own code."""
     ensure_unchanged(store, birth)
     sources = snapshot_sources(store, birth)
     open_sources(sources)

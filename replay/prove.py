@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, Protocol
 
-from kappa.artifact import ensure_unchanged, snapshot_place, snapshot_sources
+from kappa.artifact import ensure_unchanged, load_with_place, snapshot_sources
 from kappa.build import Birth
 from kappa.cuts import Cuts, put_cuts
 from kappa.errors import Broken, KappaError, NotProvable, UsageError
@@ -35,11 +35,11 @@ from kappa.stopped import read_stopped
 from kappa.store import Store
 from kappa.table import CLOSE
 from kappa.topic import TopicKind
-from replay.determinism import doubtful
 from replay.diff import tallied
 from replay.diff_listing import differing
 from replay.equality import Compared, compare_tables, hash_before
 from replay.libraries import changed_libraries, installed_libraries
+from replay.observe import doubts
 from replay.rollout import State, fold
 from replay.unsettled import KeyLog, unsettled_keys
 from serving.catalog import PinnedSnapshot, pin_build
@@ -119,7 +119,7 @@ def prove(settings: Settings, store: Store, log: ProofLog, pipeline: str, how: C
             on_progress("comparing")
             tables, counts = _compared(settings, store, log, pinned, anew, again)
     equal = all(table.equal for table in tables) and not differing(counts)
-    causes = () if equal else tuple(likely_causes(doubts(store, birth), changed_libraries(birth.libraries, installed_libraries()), tables))
+    causes = () if equal else tuple(likely_causes(doubts_of(store, birth), changed_libraries(birth.libraries, installed_libraries()), tables))
     found = Proved(
         pipeline=pipeline,
         build=build,
@@ -170,24 +170,25 @@ def why_not_provable(birth: Birth, upto: Offsets, facts: Mapping[str, TopicFacts
     return None
 
 
-def likely_causes(doubts: Iterable[str], libraries: tuple[str, ...], tables: Iterable[Compared]) -> Iterator[str]:
+def likely_causes(found: Iterable[str], libraries: tuple[str, ...], tables: Iterable[Compared]) -> Iterator[str]:
     """What may explain that tables differ, likeliest first: what the lint finds in the code, libraries, the order of additions. Pure."""
-    found = list(doubts)
+    causes = list(found)
     if libraries:
         more = f" and {len(libraries) - _SHOWN_LIBRARIES} more" if len(libraries) > _SHOWN_LIBRARIES else ""
-        found.append(f"libraries are others than at the build's birth: {', '.join(libraries[:_SHOWN_LIBRARIES])}{more}")
+        causes.append(f"libraries are others than at the build's birth: {', '.join(libraries[:_SHOWN_LIBRARIES])}{more}")
     for table in tables:
-        found += [
+        causes += [
             f"{table.difference.table}.{column} is {why}, and differs by more than {CLOSE:g}"
             for column, why in table.left_out.items()
             if column in table.difference.changed_by_column
         ]
-    yield from found or ["nothing in the code explains it: other rows were written to the tables than their job's, or Kappa has folded wrongly"]
+    yield from causes or ["nothing in the code explains it: other rows were written to the tables than their job's, or Kappa has folded wrongly"]
 
 
-def doubts(store: Store, birth: Birth) -> tuple[str, ...]:
+def doubts_of(store: Store, birth: Birth) -> tuple[str, ...]:
     """What the lint finds in a build's own code, and what Spark found when it was planned and was let through."""
-    found = [each.message for each in doubtful(birth.module, snapshot_place(store, birth).attribute, snapshot_sources(store, birth).find)]
+    place, pipeline = load_with_place(store, birth)
+    found = [each.message for each in doubts(pipeline, place, snapshot_sources(store, birth).find)]
     return (*found, *(each for each in birth.accepted if _CODE.match(each) and not any(each.startswith(message) for message in found)))
 
 

@@ -34,7 +34,7 @@ from replay.equality import Compared, compare_tables
 from replay.history import chapters, proof_records
 from replay.listings import history_listing
 from replay.proof_text import proof_line
-from replay.prove import Cutting, cut_as, cutting, doubts, keep_proof, likely_causes, prove, why_not_provable
+from replay.prove import Cutting, cut_as, cutting, doubts_of, keep_proof, likely_causes, prove, why_not_provable
 from replay.rollout import State, fold
 from replay.row_hash import hash_of_all, hash_sql, table_hash
 from serving.pair import connect_pair
@@ -348,7 +348,7 @@ def test_a_clock_that_was_let_through_is_the_likely_cause(store: Store) -> None:
     ensure_snapshot(store, "b", files)
     of = birth(sources=digests(files), accepted=("pipelines/p.py:7 uses Spark's Rand, which gives another value each time: why not", "hits partition 0 begins at 3"))
 
-    found = list(doubts(store, of))
+    found = list(doubts_of(store, of))
 
     assert found == [
         "pipelines/p.py:7 uses pyspark.sql.functions.current_timestamp, which reads the clock",
