@@ -211,7 +211,7 @@ def _served(state: State, pipeline: str) -> str:
 def _ensure_provable(store: Store, log: ProofLog, birth: Birth, upto: Offsets) -> None:
     facts = {name: log.facts(name) for name in birth.topic_ids}
     there = [name for name, found in facts.items() if found is not None]
-    why = why_not_provable(birth, upto, facts, log.beginning(there))
+    why = why_not_provable(birth, upto, facts, log.beginning(there) if there else Offsets())
     if why is None:
         try:
             ensure_unchanged(store, birth)

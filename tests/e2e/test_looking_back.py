@@ -37,13 +37,20 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
         yield bed
 
 
-def test_what_serves_is_proved_by_another_cut_of_the_log_while_events_arrive_and_anybody_can_compute_its_hash(bed: Testbed) -> None:
+def test_what_serves_is_proved_by_another_cut_of_the_log_while_events_arrive_after_one_was_killed_and_anybody_can_compute_its_hash(bed: Testbed) -> None:
     bed.log.produce([*(ProducedRecord(b"someone", b"{", partition=0) for _ in range(3)), *(order(number) for number in range(50))], "orders")
     bed.wait_until_folded("shop", bed.log.end(["orders", "items"]))
     rows = bed.rows('select customer, item, amount, epoch_us("at") as "at" from order_log')
+    killed = bed.start("prove", "shop")
+    bed.wait(lambda: bool(bed.pids("kappa.engine.refold")), "a proof that is under way")
+    killed.kill()
+    killed.communicate()
+    bed.wait(lambda: not bed.pids("kappa.engine.refold"), "the end of what it had started")
+    (left,) = bed.store.path("tmp").glob("prove-*")
 
     proving = bed.start("prove", "shop", "--seed", "7", "-o", "json")
-    bed.wait(lambda: any(bed.store.path("tmp").glob("prove-*")), "the proof's own folder")
+    bed.wait(lambda: bool(bed.pids("kappa.engine.refold")), "the proof")
+    assert not left.exists()
     bed.log.produce((order(number) for number in range(20)), "orders")
     bed.wait_until_folded("shop", bed.log.end(["orders", "items"]))
     out, err = proving.communicate(timeout=PATIENCE_SECONDS)

@@ -28,6 +28,7 @@ from kappa.shape import REJECTS_BIRTH
 from kappa.store import Store
 from replay.gc import Find, What, gc, look
 from replay.rollout import fold
+from serving.spill import PROVE, SPILL, make_folder
 
 pytestmark = pytest.mark.slow
 
@@ -271,3 +272,14 @@ def test_a_build_that_is_being_staged_is_nobodys_rubbish(house: House) -> None:
     house.gc()
 
     assert house.store.get("builds/new/code/pipelines/p.py") == b""
+
+
+def test_what_a_killed_command_has_left_goes_and_what_a_living_one_uses_stays(house: House) -> None:
+    used = make_folder(house.store.path("tmp"), PROVE)
+    for name in (f"{PROVE}999999999-1-x", f"{SPILL}999999999-1-x"):
+        house.store.put(f"tmp/{name}/builds/b/birth.json", b"{}")
+
+    found = [each for each in (*house.look(), *house.gc()) if each.what is What.LEFT]
+
+    assert [(each.build, each.count) for each in found] == [(None, 2), (None, 2)]
+    assert list(house.store.path("tmp").iterdir()) == [used]
