@@ -18,7 +18,7 @@ from kappa.topic import TopicKind
 from replay.diff import Sample, Sources, Unsettled, compare_appended, compare_keyed, settled
 from replay.row_hash import hash_of_all, hash_sql, table_hash
 from serving.pair import AFTER, BEFORE
-from serving.query import Reader, quoted
+from serving.query import Reader, quoted, text
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,8 @@ def _appended(reader: Reader, birth: Birth, table: TableBirth) -> tuple[Sources,
     compacted = [topic.name for topic in birth.topics if topic.kind == TopicKind.COMPACTED]
     if table.name != REJECTS or not compacted:
         return whole, 0
-    # A topic's name holds no quotes. A reject whose key was written again may be there for one and compacted away for the other.
-    names = ", ".join(f"'{name}'" for name in compacted)
+    # A reject whose key was written again may be there for one and compacted away for the other.
+    names = ", ".join(map(text, compacted))
     theirs = f"topic in ({names})"
     aside = max(int(reader.rows(f"select count(*) from {side} where {theirs}").rows[0][0]) for side in whole)
     before, after = (f"(select * from {side} where not {theirs})" for side in whole)

@@ -48,14 +48,12 @@ def hash_of_all(tables: Iterable[tuple[str, int, str]]) -> str:
 
 
 def _text(column: str, kind: str) -> str:
-    text = _plain(column, _parsed(kind))
+    text = f"hex({column})" if kind == "binary" else _plain(column, _parsed(kind))
     return f"coalesce(strlen({text}) || ':' || {text}, '~')"
 
 
 def _plain(column: str, kind: Type | None) -> str:
     match kind:
-        case None:
-            return f"hex({column})"
         case Scalar("string"):
             return column
         case Scalar("float" | "double"):
@@ -65,7 +63,7 @@ def _plain(column: str, kind: Type | None) -> str:
             return f"cast(epoch_us({column}) as varchar)"
         case Scalar() | Decimal():
             return f"cast({column} as varchar)"
-        case Array() | Struct():
+        case Array() | Struct() | None:
             return f"cast(to_json({column}) as varchar)"
 
 
@@ -73,5 +71,5 @@ def _parsed(kind: str) -> Type | None:
     try:
         return parse_type(kind)
     except DeclarationError:
-        # Binary is no type of an event, but the rejects have it.
+        # The headers of rejects hold bytes, which are no type of an event.
         return None

@@ -246,18 +246,29 @@ def test_doubles_that_no_sum_has_made_are_compared_to_the_last_digit(store: Stor
 
 
 def reject(topic: str, offset: int, reason: str = "not-json") -> dict[str, Any]:
-    return {"topic": topic, "partition": 0, "offset": offset, "timestamp": None, "key": b"\x00", "value": None, "reason": reason, "detail": ""}
+    return {
+        "topic": topic,
+        "partition": 0,
+        "offset": offset,
+        "timestamp": None,
+        "key": b"\x00",
+        "value": None,
+        "headers": [{"key": "h", "value": b"\xff\x00"}],
+        "reason": reason,
+        "detail": "",
+    }
 
 
 def test_rejects_are_compared_row_by_row_but_for_those_of_compacted_topics(store: Store) -> None:
     kept, compacted = reject("flights", 1), reject("planes", 1)
 
     found = compared(store, {}, rejects=([kept, compacted], [kept]))["rejects"]
-    other = compared(Store(store.folder / "other"), {}, rejects=([kept], [{**kept, "offset": 2}]))["rejects"]
+    other = compared(Store(store.folder / "other"), {}, rejects=([kept], [{**kept, "headers": [{"key": "h", "value": b"\xff\x01"}]}]))["rejects"]
 
     assert found.equal
     assert found.difference.unsettled == 1
     assert difference(other) == (1, 1, 0)
+    assert other.hashes[0] != other.hashes[1]
 
 
 def test_keys_that_compaction_decides_are_set_aside_and_counted(store: Store) -> None:
