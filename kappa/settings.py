@@ -78,6 +78,15 @@ class HistorySettings(_Section):
     keep_seconds: float = Field(default=3600.0, ge=0, description="how long that is kept; what was seen at a switch stays as long as its build")
 
 
+class PlanSettings(_Section):
+    """`[plan]`: what a plan tries before it promises a replay."""
+
+    sample_records: int = Field(
+        default=20, ge=0, description="so many records at the beginning, in the middle and at the end of each partition are read to see whether a replay could; 0: none"
+    )
+    max_unreadable: float = Field(default=0.5, ge=0, le=1, description="a plan refuses where more than this share of them, in all or at one place, would be rejected")
+
+
 class VerifySettings(_Section):
     """`[verify]`: what a verification and a diff may take."""
 
@@ -101,6 +110,7 @@ class Settings(BaseSettings):
     engine: EngineSettings = EngineSettings()
     rollout: RolloutSettings = RolloutSettings()
     history: HistorySettings = HistorySettings()
+    plan: PlanSettings = PlanSettings()
     verify: VerifySettings = VerifySettings()
 
     @classmethod

@@ -7,32 +7,21 @@ process tries it (kappa/engine/law.py), once per version: the answer lies under 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator
-from typing import Protocol
+from collections.abc import Iterator
 
 from kappa.errors import KappaError, VerificationFailed
 from kappa.log.reader import Record
-from kappa.offsets import Offsets
 from kappa.settings import Settings
 from kappa.spark_child import ask
 from kappa.store import Store
 from replay.plan import Plan, Step
+from replay.sample import Sampled, sample
 
 _FORMAT = 1
 # The more, the more likely a cut is found that breaks it; each takes the time of a small slice.
 _SLICES = 8
 _MOST_BYTES = 4 << 20
 _PATIENCE_SECONDS = 600.0
-
-
-class Sampled(Protocol):
-    """Of the broker's client, what a sample takes."""
-
-    def beginning(self, topics: Iterable[str]) -> Offsets: ...  # noqa: D102  # as in Log
-
-    def end(self, topics: Iterable[str]) -> Offsets: ...  # noqa: D102  # as in Log
-
-    def records(self, topics: Iterable[str], start: Offsets, end: Offsets) -> Iterator[Record]: ...  # noqa: D102  # as in Log
 
 
 def ensure_lawful(settings: Settings, store: Store, log: Sampled, plan: Plan) -> None:
@@ -73,29 +62,11 @@ def _sample(log: Sampled, step: Step, at_most: int) -> Iterator[Record]:
     """Records of each partition's beginning, middle and end, in the order of their offsets."""
     taken = 0
     for topic in () if step.declared is None else step.declared.pipeline.topics:
-        begin, end = log.beginning([topic.name]), log.end([topic.name])
-        for start, stop in pieces(begin, end, at_most):
-            for record in log.records([topic.name], start, stop):
-                taken += len(record.key or b"") + len(record.value or b"")
-                if taken > _MOST_BYTES:
-                    return
-                yield record
-
-
-def pieces(begin: Offsets, end: Offsets, at_most: int) -> Iterator[tuple[Offsets, Offsets]]:
-    """Three ranges, one after the other, that together hold about `at_most` offsets: of all partitions the first, some in the middle, the last. Pure."""
-    parts = [(topic, partition, begin.at(topic, partition), stop) for topic, partition, stop in end.items()]
-    width = max(1, at_most // (3 * max(1, len(parts))))
-    reached = begin
-    for third in range(3):
-        start: dict[str, dict[int, int]] = {}
-        stop: dict[str, dict[int, int]] = {}
-        for topic, partition, first, last in parts:
-            here = max(reached.at(topic, partition), first + (last - first - width) * third // 2)
-            start.setdefault(topic, {})[partition] = min(here, last)
-            stop.setdefault(topic, {})[partition] = min(here + width, last)
-        reached = Offsets(stop)
-        yield Offsets(start), reached
+        for _, record in sample(log, log.beginning([topic.name]), log.end([topic.name]), at_most):
+            taken += len(record.key or b"") + len(record.value or b"")
+            if taken > _MOST_BYTES:
+                return
+            yield record
 
 
 def _cache(step: Step) -> str:

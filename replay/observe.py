@@ -32,6 +32,7 @@ from replay.determinism import doubtful, overlooked
 from replay.finding import Finding
 from replay.libraries import installed_libraries
 from replay.observed import Declared, DiskFacts, LogFacts, Observed
+from replay.readable import read_samples
 from replay.rollout import State, fold
 from serving.query import unreadable
 
@@ -51,17 +52,26 @@ def observe(settings: Settings, store: Store, log: Log, *, only: str | None = No
     births = {build: read_birth(store, build) for build in state.wanted_builds()}
     names, declared = _declared(settings, store, only)
     serving = {name: build for name, build in state.serving.items() if name in declared}
+    facts = _log_facts(settings, store, log, {name: each.pipeline for name, each in declared.items()})
+    replayed = {topic.name: topic for name, each in declared.items() if _is_new(each, name, state, births) for topic in each.pipeline.topics}
     return Observed(
         names=names,
         declared=declared,
         state=state,
         births=births,
-        log=_log_facts(settings, store, log, {name: each.pipeline for name, each in declared.items()}),
+        log=facts,
         snapshots={build: read_snapshot(store, births[build]) for build in serving.values()},
         replays=last_replays(records, functools.partial(_origin, store)),
         disk=_disk(store, state, births),
         libraries=installed_libraries(),
+        samples=read_samples(log, replayed.values(), facts.beginning, facts.end, at_each_place=settings.plan.sample_records) if settings.plan.sample_records else {},
+        max_unreadable=settings.plan.max_unreadable,
     )
+
+
+def _is_new(declared: Declared, name: str, state: State, births: Mapping[str, Birth]) -> bool:
+    """True where no build of this version serves or is kept, so that a deploy would make one."""
+    return declared.version not in {births[build].version for build in (state.serving.get(name), state.idle.get(name)) if build is not None}
 
 
 def _declared(settings: Settings, store: Store, only: str | None) -> tuple[frozenset[str], Mapping[str, Declared]]:

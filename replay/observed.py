@@ -13,6 +13,7 @@ from kappa.build import Birth, TableBirth
 from kappa.offsets import Offsets
 from kappa.pipeline import Pipeline
 from replay.finding import Finding
+from replay.readable import Sample
 from replay.rollout import State
 
 
@@ -70,7 +71,8 @@ class Observed:
     """What a plan is made of. `names` are all declared pipelines, `declared` those that are looked at.
 
     `snapshots` are the files of the builds that serve, `replays` the last replay of each pipeline, `libraries` the
-    packages that are installed now.
+    packages that are installed now. `samples` are of the topics that would be replayed; of one at most the share
+    `max_unreadable` may be rejected.
     """
 
     names: frozenset[str]
@@ -82,3 +84,5 @@ class Observed:
     replays: Mapping[str, Replayed] = field(default_factory=dict)
     disk: DiskFacts | None = None
     libraries: Mapping[str, str] = field(default_factory=dict)
+    samples: Mapping[str, Sample] = field(default_factory=dict)
+    max_unreadable: float = 1.0

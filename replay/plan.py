@@ -14,16 +14,19 @@ from enum import StrEnum
 from kappa.build import Birth, TopicBirth
 from kappa.declaration import declarations
 from kappa.errors import Conflict, KappaError, UsageError
-from kappa.fingerprint import differences
+from kappa.fingerprint import changed_parts, differences
 from kappa.offsets import Offsets
 from kappa.pipeline import Pipeline
+from kappa.semantics import SEMANTICS
 from kappa.table import REJECTS
 from replay.code_diff import PartDiff, Side, part_diffs
 from replay.cost import Cost, cost_of
+from replay.event_changes import event_changes
 from replay.finding import BREAKING, Accepting, Finding, flag
 from replay.libraries import changed_libraries
 from replay.observed import Declared, Observed
 from replay.preflight import preflight
+from replay.readable import Sample, readable
 from replay.readers import ReaderChange, reader_changes
 from replay.rollout import Rollout
 
@@ -62,7 +65,8 @@ class Step:
 
     `build` is the one concerned: of a kept version the build that will serve again, else the one that serves now.
     `declared`, `topics` and `origin` are what a new build is made of. `diffs` says what changed in the code and
-    declarations, `readers` what changes for who reads, `cost` what the replay costs; `warnings` and `notes` should be known
+    declarations, `readers` what changes for who reads, `events` what becomes of the fields of old events, `cost` what the replay costs, `samples` what was
+    seen of its topics; `warnings` and `notes` should be known
     before it, `accepted` is what stood in the way and was let through.
     """
 
@@ -73,6 +77,7 @@ class Step:
     build: str | None
     reasons: tuple[str, ...] = ()
     readers: tuple[ReaderChange, ...] = ()
+    events: tuple[str, ...] = ()
     records: int = 0
     rollout: Rollout | None = None
     declared: Declared | None = None
@@ -80,6 +85,7 @@ class Step:
     origin: Offsets = field(default_factory=Offsets)
     diffs: tuple[PartDiff, ...] = ()
     cost: Cost | None = None
+    samples: tuple[Sample, ...] = ()
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     accepted: tuple[str, ...] = ()
@@ -195,12 +201,14 @@ def _replayed(observed: Observed, declared: Declared, born: Birth | None, rollou
         build=serving,
         reasons=("a replay was asked for",) if change is Change.AGAIN else reasons,
         readers=() if born is None else _readers(born, declared),
+        events=() if born is None else _events(born, declared),
         records=log.end.only(there).distance(origin),
         rollout=rollout,
         declared=declared,
         topics=tuple(TopicBirth(topic.name, log.ids[topic.name], topic.kind, log.partitions[topic.name]) for topic in topics if topic.name in there),
         origin=origin,
         diffs=() if born is None else _diffs(observed, born, declared),
+        samples=tuple(observed.samples[topic.name] for topic in topics if topic.name in observed.samples),
         cost=cost_of(there, origin, log, serving=serving, disk=observed.disk, replayed=observed.replays.get(name)),
         notes=() if born is None else _library_notes(observed, born),
     )
@@ -213,6 +221,12 @@ def _gone(observed: Observed, name: str) -> Step:
 
 def _readers(born: Birth, declared: Declared) -> tuple[ReaderChange, ...]:
     return reader_changes(born, declared.tables, {view.name: view.sql for view in declared.pipeline.views})
+
+
+def _events(born: Birth, declared: Declared) -> tuple[str, ...]:
+    # Those of topics that are new, or whose birth keeps no declarations, cannot be told.
+    before = {topic.name: born.declarations.get(f"topic {topic.name}") for topic in declared.pipeline.topics}
+    return tuple(change for topic in declared.pipeline.topics if (lines := before[topic.name]) is not None for change in event_changes(topic, lines))
 
 
 def _diffs(observed: Observed, born: Birth, declared: Declared) -> tuple[PartDiff, ...]:
@@ -246,10 +260,17 @@ def _findings(observed: Observed, step: Step, *, again: bool) -> Iterator[Findin
     if step.replays and step.cost is not None:
         serving = None if step.serving is None else observed.births[step.serving]
         yield from preflight(declared.pipeline, observed.log, step.cost, serving)
+        for sample in step.samples:
+            yield from readable(sample, most=observed.max_unreadable, is_read_as_before=serving is not None and not _is_redeclared(sample.topic, serving, declared))
         yield from declared.doubtful
     breaking = [change.text for change in step.readers if change.breaking]
     if step.acts and breaking:
         yield Finding(f"what reads the tables of {step.pipeline} may break: {'; '.join(breaking)}", name=BREAKING)
+
+
+def _is_redeclared(topic: str, born: Birth, declared: Declared) -> bool:
+    """True where what is valid in a topic may be another thing than for a build."""
+    return f"topic {topic}" in changed_parts(born.parts, declared.parts) or born.semantics != SEMANTICS
 
 
 def _made_anew(observed: Observed, step: Step, pipeline: Pipeline) -> Iterator[Finding]:

@@ -53,8 +53,10 @@ def _below(step: Step) -> Iterator[str]:
     for diff in step.diffs:
         yield from _diff(diff)
     yield from (f"readers: {change.text}{' (breaking)' if change.breaking else ''}" for change in step.readers)
+    yield from (f"events: {change}" for change in step.events)
     if step.cost is not None:
         yield f"cost: {step.cost.text}"
+    yield from (f"sampled: {sample.text}" for sample in step.samples)
     yield from (f"warning: {warning}" for warning in step.warnings)
     yield from (f"note: {note}" for note in step.notes)
     yield from (f"accepted: {accepted}" for accepted in step.accepted)
@@ -81,7 +83,9 @@ def _step(step: Step) -> dict[str, Any]:
         "reasons": list(step.reasons),
         "diffs": [{"part": diff.part, "what": diff.what, "diff": "".join(f"{line}\n" for line in diff.lines) or None} for diff in step.diffs],
         "readers": [{**asdict(change), "effect": str(change.effect)} for change in step.readers],
+        "events": list(step.events),
         "cost": None if step.cost is None else _cost(step.cost),
+        "samples": [asdict(sample) for sample in step.samples],
         "warnings": list(step.warnings),
         "notes": list(step.notes),
         "accepted": list(step.accepted),

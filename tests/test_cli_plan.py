@@ -6,7 +6,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from kappa.build import read_birth
 from kappa.fingerprint import fingerprint
 from kappa.journal import CaughtUp, Check, Event, Held, Journal, Receipt, Served, Verified, now
 from kappa.log.client import TopicFacts
+from kappa.log.reader import Record
 from kappa.offsets import Offsets
 from kappa.process import process_id
 from kappa.project import load_project
@@ -59,6 +60,9 @@ class Log:
 
     def at_time(self, topics: Iterable[str], _timestamp_ms: int) -> Offsets:
         return self._everywhere(topics, self.begins)
+
+    def records(self, _topics: Iterable[str], _start: Offsets, _end: Offsets) -> Iterator[Record]:
+        return iter(())
 
     def config(self, _name: str) -> dict[str, str]:
         return self.settings

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import json
+from collections.abc import Iterator
 
 import pytest
 from e2e_shop import V1, order
@@ -12,6 +13,34 @@ from kappa.log.client import ProducedRecord
 
 pytestmark = [pytest.mark.jvm]
 TOPICS = ["orders", "items"]
+# The producers call the customer a buyer now, and say where they bought.
+ORDER = {
+    "type": "object",
+    "required": ["buyer"],
+    "properties": {
+        "buyer": {"type": "string"},
+        "item": {"type": ["string", "null"], "maxLength": 20},
+        "amount": {"type": ["integer", "null"]},
+        "at": {"type": "integer", "x-kappa-type": "timestamp"},
+        "channel": {"type": "string", "enum": ["shop", "web"], "default": "shop"},
+    },
+}
+RENAMED = (
+    V1.replace(
+        'key="customer", event="customer string not null, item string, amount bigint, at timestamp"', 'key="buyer", event=Path("schemas/order.json"), was={"buyer": "customer"}'
+    )
+    .replace("from kappa", "from pathlib import Path\nfrom kappa", 1)
+    .replace("    return {", '    orders = orders.withColumnRenamed("buyer", "customer")\n    return {')
+    .replace('"amount", "at")}', '"amount", "at", "channel")}')
+)
+
+
+@pytest.fixture(scope="module")
+def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
+    """A shop that serves, without an order yet."""
+    with platform(tmp_path_factory.mktemp("input") / "wröng", shop=V1) as bed:
+        assert "serves" in bed.must("deploy", "--yes").out
+        yield bed
 
 
 def assert_tally_adds_up(bed: Testbed) -> None:
@@ -55,7 +84,7 @@ def _mended_and_redriven_it_is_folded_once(bed: Testbed) -> None:
     assert_tally_adds_up(bed)
 
 
-def test_what_is_not_valid_is_rejected_with_its_reason_and_everything_else_is_folded(tmp_path: Path) -> None:
+def test_what_is_not_valid_is_rejected_with_its_reason_and_everything_else_is_folded(bed: Testbed) -> None:
     wrong = {
         "malformed_json": b'{"customer": "a"',
         "not_an_object": b"[1, 2]",
@@ -67,32 +96,57 @@ def test_what_is_not_valid_is_rejected_with_its_reason_and_everything_else_is_fo
         "lone_surrogate": b'{"customer": "a", "item": "\\ud800"}',
         "bad_format": b'{"customer": "a", "at": "yesterday"}',
     }
-    with platform(tmp_path / "wröng", shop=V1) as bed:
-        empty = bed.must("deploy", "--yes")
-        assert "serves" in empty.out
-        assert bed.rows("select count(*) as n from by_customer") == [{"n": 0}]
-        log = bed.log
-        log.produce([ProducedRecord(value, key=b"a") for value in wrong.values()], "orders")
-        log.produce([ProducedRecord(b'{"customer": "a"}'), ProducedRecord(None, key=b"a"), ProducedRecord(b'{"customer": "a"}', key=b"b")], "orders")
-        same = 1_700_000_000_000
-        valid = [ProducedRecord(record.value, key=record.key, timestamp_ms=same) for record in (order(1), order(1), order(2, customer="ß\u200b漢字"))]
-        log.produce(valid, "orders")
-        bed.wait_until_folded("shop", log.end(TOPICS))
+    assert bed.rows("select count(*) as n from by_customer") == [{"n": 0}]
+    log = bed.log
+    log.produce([ProducedRecord(value, key=b"a") for value in wrong.values()], "orders")
+    log.produce([ProducedRecord(b'{"customer": "a"}'), ProducedRecord(None, key=b"a"), ProducedRecord(b'{"customer": "a"}', key=b"b")], "orders")
+    same = 1_700_000_000_000
+    valid = [ProducedRecord(record.value, key=record.key, timestamp_ms=same) for record in (order(1), order(1), order(2, customer="ß\u200b漢字"))]
+    log.produce(valid, "orders")
+    bed.wait_until_folded("shop", log.end(TOPICS))
 
-        reasons = {row["reason"] for row in bed.must("rejects", "shop", "-o", "json").json()}
-        assert reasons >= {*wrong, "null_key", "null_value", "key_mismatch"}
-        assert bed.rows("select customer, orders from by_customer order by orders desc") == [{"customer": "cust-1 é✈", "orders": 2}, {"customer": "ß\u200b漢字", "orders": 1}]
-        assert_tally_adds_up(bed)
-        _mended_and_redriven_it_is_folded_once(bed)
+    reasons = {row["reason"] for row in bed.must("rejects", "shop", "-o", "json").json()}
+    assert reasons >= {*wrong, "null_key", "null_value", "key_mismatch"}
+    assert bed.rows("select customer, orders from by_customer order by orders desc") == [{"customer": "cust-1 é✈", "orders": 2}, {"customer": "ß\u200b漢字", "orders": 1}]
+    assert_tally_adds_up(bed)
+    _mended_and_redriven_it_is_folded_once(bed)
 
-        for code, said, command in [
-            (2, "nope", ["produce", "nope", "-"]),
-            (2, "nope", ["query", "select * from nope"]),
-            (2, "nope", ["deploy", "nope", "--yes"]),
-            (2, "served before", ["undo", "--yes"]),
-            (7, "--yes", ["replay", "shop"]),
-        ]:
-            told = bed.kappa(*command, given="{}\n")
-            assert told.code == code, (command, told)
-            assert said in told.err, (command, told)
-        assert bed.state().generation == 1
+    for code, said, command in [
+        (2, "nope", ["produce", "nope", "-"]),
+        (2, "nope", ["query", "select * from nope"]),
+        (2, "nope", ["deploy", "nope", "--yes"]),
+        (2, "served before", ["undo", "--yes"]),
+        (7, "--yes", ["replay", "shop"]),
+    ]:
+        told = bed.kappa(*command, given="{}\n")
+        assert told.code == code, (command, told)
+        assert said in told.err, (command, told)
+    assert bed.state().generation == 1
+
+
+def test_old_events_are_read_with_the_new_declaration_and_a_plan_says_what_it_sampled(bed: Testbed) -> None:
+    log, before = bed.log, sum(row["orders"] for row in bed.rows("select orders from by_customer"))
+    log.produce([*(order(3, customer="old") for _ in range(20)), *(ProducedRecord(b"{", key=b"old") for _ in range(30))], "orders")
+    newer = {"buyer": "new", "item": "x", "amount": 1, "at": 1_700_000_000_000}
+    log.produce([ProducedRecord(json.dumps({**newer, **more}).encode(), key=b"new") for more in ({}, {"channel": "web"}, {"customer": "other"}, {"channel": "fax"})], "orders")
+    bed.wait_until_folded("shop", log.end(TOPICS))
+    (bed.folder / "schemas").mkdir()
+    (bed.folder / "schemas" / "order.json").write_text(json.dumps(ORDER), encoding="utf-8")
+    bed.declare("shop", RENAMED)
+
+    plan = bed.kappa("plan").out
+    assert "records of topic orders, at the beginning, in the middle and at the end of" in plan
+    assert "malformed_json, such as partition" in plan
+    assert "events: field buyer of topic orders is renamed: it reads customer, too" in plan
+    assert "more than 50% of the records that were sampled" in plan
+    refused = bed.kappa("deploy", "--yes")
+    assert refused.code == 1
+    assert "--allow 'unreadable:orders=REASON'" in refused.err
+    bed.must("deploy", "--yes", "--allow", "unreadable:orders=half of them were a mistake of ours")
+
+    # Those that were rejected for their names are read by the new declaration, and the fax is not.
+    assert sum(row["orders"] for row in bed.rows("select orders from by_customer")) == before + 20 + 3
+    assert {row["channel"]: row["n"] for row in bed.rows("select channel, count(*) as n from order_log group by channel")} == {"shop": before + 20 + 2, "web": 1}
+    faxes = [row for row in bed.must("rejects", "shop", "-o", "json").json() if row["reason"] == "against_schema"]
+    assert [row["detail"] for row in faxes] == ['channel is the text "fax", and the schema says enum ["shop", "web"]']
+    assert "half of them were a mistake of ours" in bed.must("history", "-o", "json").out

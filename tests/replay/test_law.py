@@ -15,9 +15,10 @@ from kappa.offsets import Offsets
 from kappa.settings import Settings
 from kappa.store import Store
 from kappa.topic import Topic
-from replay.law import ensure_lawful, pieces
+from replay.law import ensure_lawful
 from replay.observe import observe
 from replay.plan import Plan, make_plan
+from replay.sample import pieces
 
 # Each row says how many came with it, which depends on where the slices end.
 SIZED = """
