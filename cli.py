@@ -930,7 +930,7 @@ def _status(here: Here, form: Form) -> str:
 
     running, broker = here.running, here.bootstrap_servers
     underway = None if running is None else read_underway(here.store)
-    seen = observe_status(here.store, None if broker is None else here.log().end, soak_seconds=here.settings.rollout.soak_seconds, underway=underway)
+    seen = observe_status(here.store, None if broker is None else here.log(), soak_seconds=here.settings.rollout.soak_seconds, underway=underway)
     now = datetime.now(UTC)
     document = status_document(seen, running, broker, now)
     return rendered(form, status_listing(seen, now), document=document, heading=status_heading(seen, running, broker))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from kappa.pipeline import Pipeline
+from kappa.pipeline import OnError, Pipeline
 from kappa.table import Table
 from kappa.topic import Topic
 
@@ -18,7 +18,8 @@ def declarations(pipeline: Pipeline) -> Mapping[str, str]:
     topics = {f"topic {topic.name}": "\n".join(_topic(topic, pipeline)) for topic in pipeline.topics}
     tables = {f"table {table.name}": "\n".join(_table(table)) for table in pipeline.tables}
     views = {f"view {view.name}": view.sql for view in pipeline.views}
-    return {**topics, **tables, **views}
+    policy = {} if pipeline.on_error is OnError.STOP else {"on_error": f"what the function fails on: {pipeline.on_error}"}
+    return {**topics, **tables, **views, **policy}
 
 
 def _topic(topic: Topic, pipeline: Pipeline) -> Iterator[str]:

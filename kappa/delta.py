@@ -40,6 +40,8 @@ _PROPERTIES = {
 _OURS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _PACKED = WriterProperties(compression="ZSTD")
 _LOG = "_delta_log"
+# No record alone is to blame for a fold of many that does not fit.
+OVERFLOW_HINT = "no single record is at fault: fold into a wider type, by a cast of the column in the function"
 # Between two checkpoints of a table lie seconds at least, so a second look nearly always finds the log at rest.
 _LOOKS = 5
 # So many commits are read sooner one by one than a table is opened.
@@ -361,7 +363,7 @@ def _told(act: Callable[[], _Answer], otherwise: str) -> _Answer:
         text = str(error)
         # Casts and decimals that overflow are refused by DataFusion in these words.
         if "out of range" in text or "too large to store" in text or "Overflow" in text:
-            raise Broken(f"{otherwise}: {text.rsplit('error: ', 1)[-1]}", hint="fold into a wider type: cast the column in the function") from error
+            raise Broken(f"{otherwise}: {text.rsplit('error: ', 1)[-1]}", hint=OVERFLOW_HINT) from error
         raise KappaError(f"{otherwise}: {_first_line(error)}", hint="see whether the disk is full or the folder may be written") from error
 
 

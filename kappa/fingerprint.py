@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kappa.pipeline import Pipeline
+from kappa.pipeline import OnError, Pipeline
 from kappa.reach import reach
 from kappa.semantics import SEMANTICS
 from kappa.sources import Find
@@ -22,6 +22,7 @@ from kappa.topic import Topic
 _VERSION_DIGITS = 10
 _PART_DIGITS = 16
 _SEMANTICS = "semantics"
+_ON_ERROR = "on_error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,9 @@ def fingerprint(pipeline: Pipeline, module: str, attribute: str, find: Find) -> 
     topics = {f"topic {topic.name}": _hash(_topic(topic, pipeline), _PART_DIGITS) for topic in pipeline.topics}
     tables = {f"table {table.name}": _hash(_table(table), _PART_DIGITS) for table in pipeline.tables}
     views = {f"view {view.name}": _hash(_view(view), _PART_DIGITS) for view in pipeline.views}
-    parts = {**code, **topics, **tables, **views, _SEMANTICS: str(SEMANTICS)}
+    # Only where it is said: what was declared before there was a choice has the version that it had.
+    policy = {} if pipeline.on_error is OnError.STOP else {_ON_ERROR: str(pipeline.on_error)}
+    parts = {**code, **topics, **tables, **views, **policy, _SEMANTICS: str(SEMANTICS)}
     return Fingerprint(version_of(parts), parts)
 
 
@@ -74,6 +77,8 @@ def part_name(part: str) -> str:
     path, colon, name = rest.rpartition(":")
     if part == _SEMANTICS:
         return "what Kappa means by a valid record and a fold"
+    if part == _ON_ERROR:
+        return "the policy on_error"
     if kind == "statements":
         return f"what importing {rest} does"
     return f"{kind} {name} in {path}" if colon else f"{kind} {rest}"
@@ -101,7 +106,7 @@ def _view(view: View) -> str:
 
 def _rank(part: str) -> tuple[int, str]:
     # The user's own edits first: code, then declarations, then what the platform changed.
-    order = ("function", "class", "value", "statements", "module", "topic", "table", "view", _SEMANTICS)
+    order = ("function", "class", "value", "statements", "module", "topic", "table", "view", _ON_ERROR, _SEMANTICS)
     kind = part.partition(" ")[0]
     return order.index(kind) if kind in order else len(order), part
 

@@ -9,6 +9,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from kappa.errors import DeclarationError
@@ -18,6 +19,13 @@ from kappa.topic import Source, Topic, TopicKind
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 # What stands beside the event's columns in the DataFrames a function gets: name and Spark's type.
 ORIGIN_COLUMNS = (("_topic", "string"), ("_partition", "int"), ("_offset", "bigint"), ("_timestamp", "timestamp"), ("_key", "string"))
+
+
+class OnError(StrEnum):
+    """What becomes of a record that the function fails on: the job stops there, or it is set aside as a reject."""
+
+    STOP = "stop"
+    REJECT = "reject"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +40,7 @@ class Pipeline:
     views: tuple[View, ...]
     source: Source = field(compare=False)
     description: str = field(default="", compare=False)
+    on_error: OnError = OnError.STOP
 
     @property
     def function_tables(self) -> tuple[Table, ...]:
@@ -61,24 +70,29 @@ class Pipeline:
         return {topic.name: topic for topic in self.topics}[name]
 
 
-def pipeline(*, reads: Mapping[str, Topic], writes: Sequence[Table | View], name: str | None = None) -> Callable[[Callable[..., Mapping[str, Any]]], Pipeline]:
+def pipeline(
+    *, reads: Mapping[str, Topic], writes: Sequence[Table | View], name: str | None = None, on_error: str = OnError.STOP
+) -> Callable[[Callable[..., Mapping[str, Any]]], Pipeline]:
     """Declares the function below it as a pipeline.
 
     `reads` names the topics; the function's parameters pick from those names, and get one DataFrame each. `writes`
-    lists the tables and views. The function returns `{table: rows}` for every table without `latest`. Raises
-    DeclarationError, with the user's file and line.
+    lists the tables and views. The function returns `{table: rows}` for every table without `latest`. `on_error` says what
+    becomes of a record that it fails on: "stop" ends the job there, with the record named; "reject" leaves it out of all
+    tables and sets it aside in the rejects. Raises DeclarationError, with the user's file and line.
     """
 
     def declare(function: Callable[..., Mapping[str, Any]]) -> Pipeline:
         source = Source(function.__code__.co_filename, function.__code__.co_firstlineno)
-        return _declared(function, name or function.__name__, dict(reads), tuple(writes), source)
+        return _declared(function, name or function.__name__, dict(reads), tuple(writes), source, on_error)
 
     return declare
 
 
-def _declared(function: Callable[..., Mapping[str, Any]], name: str, reads: dict[str, Topic], writes: tuple[Table | View, ...], source: Source) -> Pipeline:
+def _declared(function: Callable[..., Mapping[str, Any]], name: str, reads: dict[str, Topic], writes: tuple[Table | View, ...], source: Source, on_error: str) -> Pipeline:
     if not _NAME.fullmatch(name):
         raise DeclarationError(f"{source}: {name!r} is no name of a pipeline", hint="use lower case letters, digits and underscores, a letter first")
+    if on_error not in set(OnError):
+        raise DeclarationError(f"{source}: pipeline {name} has on_error={on_error!r}", hint='on_error is "stop" or "reject"')
     for bound, topic in reads.items():
         if not isinstance(topic, Topic):
             raise DeclarationError(f"{source}: pipeline {name} reads {bound}={topic!r}, which is no Topic")
@@ -105,7 +119,7 @@ def _declared(function: Callable[..., Mapping[str, Any]], name: str, reads: dict
     if idle:
         raise DeclarationError(f"{source}: pipeline {name} reads topic {idle[0]} and does nothing with it", hint="make it a parameter of the function, or a table's latest")
     _check_emitted(name, tables)
-    return Pipeline(name, function, inputs, tuple(reads.values()), tables, views, source, inspect.getdoc(function) or "")
+    return Pipeline(name, function, inputs, tuple(reads.values()), tables, views, source, inspect.getdoc(function) or "", OnError(on_error))
 
 
 def _check_emitted(pipeline: str, tables: tuple[Table, ...]) -> None:

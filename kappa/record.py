@@ -65,6 +65,8 @@ class Reason(StrEnum):
     BAD_FORMAT = "bad_format"
     AGAINST_SCHEMA = "against_schema"
     BAD_REDRIVE = "bad_redrive"
+    # The record itself is valid, and the pipeline's function fails on it (engine/culprits.py).
+    FUNCTION_FAILED = "function_failed"
 
 
 class Rejected(Exception):  # a verdict about a record, not a mistake of the program

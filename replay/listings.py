@@ -157,6 +157,9 @@ def _note(build: BuildStatus) -> str:
     said = [build.trouble, "" if build.rollout is None else build.rollout.reason, f"waits for {build.waits_for}" if build.waits_for else ""]
     if build.rate and build.eta_seconds is not None and build.rollout is not None and build.rollout.phase is Phase.REPLAYING:
         said.append(f"{build.rate:,.0f}/s, {build.eta_seconds:,.0f} s left")
+    said += [
+        f"{each.count:,} offsets of {each.topic} partition {each.partition} are held back by a transaction that is open since offset {each.offset}" for each in build.held_back
+    ]
     if build.kept_until is not None and build.rollout is None:
         said.append(f"kept until {build.kept_until.isoformat(timespec='seconds').replace('+00:00', 'Z')}")
     if build.libraries:

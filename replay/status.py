@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Protocol
 
 from kappa.build import Birth, read_birth
 from kappa.errors import KappaError
@@ -18,11 +19,30 @@ from replay.rollout import Rollout, State, fold, soak_end
 from replay.underway import Underway, Waiting
 
 
+class Ends(Protocol):
+    """Of the broker's client, what a status takes."""
+
+    def end(self, topics: Iterable[str]) -> Offsets: ...  # noqa: D102  # as in Log
+
+    def high_watermark(self, topics: Iterable[str]) -> Offsets: ...  # noqa: D102  # as in Log
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """Offsets of a partition that nobody may read yet, since a transaction was begun at the first of them and not ended."""
+
+    topic: str
+    partition: int
+    offset: int
+    count: int
+
+
 @dataclass(frozen=True, slots=True)
 class BuildStatus:
     """One build that is wanted. `role` is live, idle or candidate, and then `rollout` is its rollout.
 
-    `lag` counts offsets up to the log's end (None: the broker was not asked); `fresh_at` is when its frontier was
+    `lag` counts offsets up to the log's end (None: the broker was not asked), and `held_back` those among them that an
+    open transaction keeps from every reader; `fresh_at` is when its frontier was
     published; `folded` and `rejected` count records since its origin. `kept_until` is when the soak of an idle build ends;
     `waits_for`, `rate` (offsets a second) and `trouble` are the supervisor's words. `libraries` are those that are installed
     in another version than when it was born.
@@ -44,6 +64,7 @@ class BuildStatus:
     rate: float | None = None
     trouble: str = ""
     libraries: tuple[str, ...] = ()
+    held_back: tuple[HeldBack, ...] = ()
 
     @property
     def eta_seconds(self) -> float | None:
@@ -67,8 +88,8 @@ class Status:
     broker_error: str = ""
 
 
-def observe_status(store: Store, end_of: Callable[[frozenset[str]], Offsets] | None, *, soak_seconds: float = 3600.0, underway: Underway | None = None) -> Status:
-    """Looks at journal, frontiers and the log's end; `end_of` asks the broker, None where there is none to ask.
+def observe_status(store: Store, log: Ends | None, *, soak_seconds: float = 3600.0, underway: Underway | None = None) -> Status:
+    """Looks at journal, frontiers and the log's end; `log` is None where there is no broker to ask.
 
     A broker that does not answer leaves the lags open. `underway` is what the supervisor says (None: there is none).
     """
@@ -76,13 +97,27 @@ def observe_status(store: Store, end_of: Callable[[frozenset[str]], Offsets] | N
     births = {build: read_birth(store, build) for build in state.wanted_builds()}
     topics = frozenset(topic.name for birth in births.values() for topic in birth.topics)
     end, broker_error = None, ""
+    held: tuple[HeldBack, ...] = ()
     try:
-        end = end_of(topics) if end_of is not None and topics else None
+        if log is not None and topics:
+            # In this order: what is appended between the two questions is not held back.
+            high = log.high_watermark(topics)
+            committed = log.end(topics)
+            end, held = committed.highest(high), held_back(committed, high)
     except KappaError as error:
         broker_error = error.message
-    seen = (_seen(store, *each, births[each[2]], end) for each in _roles(state))
+    seen = (_seen(store, *each, births[each[2]], end, held) for each in _roles(state))
     told = (_told(each, state, underway or Underway(), soak_seconds) for each in seen)
     return Status(state.generation, tuple(sorted(told, key=lambda build: build.pipeline)), broker_error)
+
+
+def held_back(end: Offsets, high_watermark: Offsets) -> tuple[HeldBack, ...]:
+    """What open transactions hold back: what lies between where readers of committed records come to their end, and the log's own. Pure."""
+    return tuple(
+        HeldBack(topic, partition, end.at(topic, partition), high - end.at(topic, partition))
+        for topic, partition, high in high_watermark.items()
+        if high > end.at(topic, partition)
+    )
 
 
 def _told(build: BuildStatus, state: State, underway: Underway, soak_seconds: float) -> BuildStatus:
@@ -103,7 +138,7 @@ def _roles(state: State) -> Iterator[tuple[str, str, str, Rollout | None]]:
         yield rollout.pipeline, "candidate", build, rollout
 
 
-def _seen(store: Store, pipeline: str, role: str, build: str, rollout: Rollout | None, birth: Birth, end: Offsets | None) -> BuildStatus:
+def _seen(store: Store, pipeline: str, role: str, build: str, rollout: Rollout | None, birth: Birth, end: Offsets | None, held: tuple[HeldBack, ...]) -> BuildStatus:
     frontier = Frontiers(store, build).newest()
     offsets = birth.origin_offsets if frontier is None else frontier.offsets
     return BuildStatus(
@@ -119,6 +154,7 @@ def _seen(store: Store, pipeline: str, role: str, build: str, rollout: Rollout |
         rollout,
         read_stopped(store, build),
         libraries=changed_libraries(birth.libraries, installed_libraries()),
+        held_back=tuple(each for each in held if each.topic in birth.topic_ids),
     )
 
 

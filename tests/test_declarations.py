@@ -92,6 +92,7 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     ("view", lambda: View("v", " "), "no query"),
     ("no topic", lambda: declared(reads={}), "reads no topic"),
     ("no table", lambda: declared(writes=[]), "writes no table"),
+    ("policy", lambda: declared(on_error="skip"), "pipeline function has on_error='skip'"),
     ("same table twice", lambda: declared(writes=[Table("t"), View("t", "select 1")]), "writes t twice"),
     ("parameter", lambda: declared(reads={"clicks": HITS}), "parameter hits"),
     ("compacted history", lambda: declared(reads={"hits": PAGES}), "history cannot be replayed"),

@@ -58,8 +58,9 @@ def test_the_files_that_the_readme_names_in_its_tree_are_there() -> None:
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
-def test_the_tests_that_the_design_names_are_there() -> None:
-    named = set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (ROOT / "docs" / "design.md").read_text(encoding="utf-8")))
+@pytest.mark.parametrize("page", ["design.md", "guarantees.md"])
+def test_the_tests_that_a_page_names_are_there(page: str) -> None:
+    named = set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (ROOT / "docs" / page).read_text(encoding="utf-8")))
 
     assert named
     assert [path for path, _ in sorted(named) if not (ROOT / path).exists()] == []

@@ -252,9 +252,9 @@ HITS = Topic("hits", event="id string, n int")
 
 
 def declared(**changed: object) -> Mapping[str, str]:
-    made = {"topic": HITS, "tables": [Table("t", keys=("id",), fold={"n": count()})], "views": [View("v", "select 1")], **changed}
+    made = {"topic": HITS, "tables": [Table("t", keys=("id",), fold={"n": count()})], "views": [View("v", "select 1")], "on_error": "stop", **changed}
 
-    @pipeline(reads={"hits": made["topic"]}, writes=[*made["tables"], *made["views"]])  # type: ignore[dict-item,misc]  # mixed on purpose
+    @pipeline(reads={"hits": made["topic"]}, writes=[*made["tables"], *made["views"]], on_error=made["on_error"])  # type: ignore[dict-item,misc]  # mixed on purpose
     def function(hits: object) -> dict[str, object]:
         return {"t": hits}
 
@@ -273,6 +273,7 @@ def declared(**changed: object) -> Mapping[str, str]:
         ({"tables": [Table("t", keys=("id",), fold={"n": count()}), Table("u")]}, "table u is new"),
         ({"views": []}, "view v is gone"),
         ({"views": [View("v", "select 2")]}, "view v changed"),
+        ({"on_error": "reject"}, "the policy on_error is new"),
     ],
 )
 def test_declarations_are_a_part_of_the_version(changed: dict[str, object], reason: str) -> None:
@@ -308,6 +309,10 @@ def test_a_step_and_all_that_it_reaches_is_a_part_of_the_version() -> None:
 
 def test_how_kafka_keeps_a_topic_is_not() -> None:
     assert declared(topic=Topic("hits", event="id string, n int", config={"retention.ms": "-1"})) == declared()
+
+
+def test_the_default_policy_leaves_the_version_that_a_pipeline_had_before_there_was_a_choice() -> None:
+    assert not [part for part in declared() if "error" in part]
 
 
 def test_thresholds_are_not_for_they_are_no_reason_to_replay_what_serves() -> None:

@@ -11,11 +11,13 @@ from typing import TypeAlias
 
 import pyarrow as pa
 from delta.tables import DeltaTable as SparkTable
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from kappa.arrow import arrow_schema
 from kappa.build import TableBirth, table_path
-from kappa.delta import Guard, StoredTable, ensure_table
+from kappa.delta import OVERFLOW_HINT, Guard, StoredTable, ensure_table
+from kappa.engine.contribution import unfit_in
 from kappa.engine.fold import arrow_quote, contribution_columns, merge_for, spark_quote
 from kappa.errors import Broken
 from kappa.failpoint import failpoint
@@ -132,6 +134,12 @@ class TableWriter:
             session.conf.set(name, value)
         try:
             matched.whenNotMatchedInsert(values=insert).execute()  # type: ignore[arg-type]  # as above
+        except PySparkException as error:
+            # Contributions are computed by then: what does not fit is a fold of many records, and no one record's fault.
+            unfit = unfit_in(str(error))
+            if unfit is None:
+                raise
+            raise Broken(f"contributions could not be folded into table {self.birth.name}: {unfit}", hint=OVERFLOW_HINT) from error
         finally:
             # Left set, they would make Delta skip the session's next write.
             for name in settings:

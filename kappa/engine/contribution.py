@@ -1,7 +1,8 @@
 """What a slice contributes: the user's function is run on its decoded rows, held to the build's tables, and folded.
 
 A function that raises, or returns other columns than the build was born with, stops the job with the user's line: the
-same slice would fail again. Read next: engine/fold.py for what a fold is, engine/commit.py for where the rows go.
+same slice would fail again. Read next: engine/fold.py for what a fold is, engine/commit.py for where the rows go,
+engine/culprits.py for the record that a function fails on.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,19 @@ _UNFIT = re.compile(r"(\[[A-Z_.]+\] [^\n]*?) SQLSTATE: (?:22|42)\w{3}")
 _RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t]+.*\n)+(\S.*)(?:\n(the step of table .*))?")
 _OURS = f"{Broken.__module__}.{Broken.__qualname__}: "
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+_KAPPA = Path(__file__).parents[1]
+# A value in an error may be long, and the error is kept.
+_LONGEST = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """That a pipeline's function failed on rows: at which line (`file:line`), of what, and what can be done."""
+
+    line: str
+    # With its verb: `raised ZeroDivisionError: division by zero`.
+    error: str
+    hint: str
 
 
 class Function:
@@ -108,22 +123,53 @@ def raised_here(error: Exception, pipeline: Pipeline) -> Broken:
     return Broken(f"{user_line(error, pipeline)}: pipeline {pipeline.name} raised {_named(error)}{noted}", hint=_REPLAY)
 
 
-def explained(error: Exception, pipeline: Pipeline) -> KappaError | None:
-    """An error of an action over the user's rows in a sentence of ours; None where the rows are not to blame."""
+def failure_of(error: Exception, pipeline: Pipeline) -> Failure | None:
+    """What an error of an action over the user's rows says of the function; None where that is not to blame.
+
+    A worker that died, or had no memory left, says nothing of the function: it may do with fewer rows. Nor does a step of an
+    ordered fold, which goes by the rows before, too.
+    """
     text = str(error)
     raised = _RAISED.search(text)
-    lines = [(file, line) for file, line in _FRAME.findall(raised[0]) if not _is_ours(file)] if raised is not None else []
-    if raised is not None and raised[1].startswith(_OURS):
-        return Broken(raised[1].removeprefix(_OURS), hint=_REPLAY)
-    if raised is not None and lines:
-        return Broken(f"{':'.join(lines[-1])}: pipeline {pipeline.name} raised {raised[1]}{f'; {raised[2]}' if raised[2] else ''}", hint=_REPLAY)
-    unfit = _UNFIT.search(text)
+    if _of_step(raised, pipeline) is not None:
+        return None
+    if raised is not None and not raised[1].startswith("MemoryError"):
+        frames = _FRAME.findall(raised[0])
+        lines = [f"{file}:{line}" for file, line in frames if not _is_ours(file)]
+        if lines:
+            return Failure(lines[-1], _shortened(f"raised {raised[1]}"), _REPLAY)
+        # A value of another type than its UDF was declared with is found by PySpark's code alone; ours decodes in workers too.
+        if not any(Path(file).is_relative_to(_KAPPA) for file, _ in _FRAME.findall(text)):
+            return Failure(str(pipeline.source), _shortened(f"raised {raised[1]}"), f"see that each udf returns the type that it is declared with; {_REPLAY}")
+    unfit = unfit_in(text)
     if unfit is not None:
-        return Broken(
-            f"{_called_at(error) or pipeline.source}: pipeline {pipeline.name} failed on a row: {unfit[1]}",
-            hint=f"fold into a wider type, or use try_cast and the like where a value may not fit; {_REPLAY}",
-        )
+        line = _called_at(error) or str(pipeline.source)
+        return Failure(line, _shortened(f"failed on a row: {unfit}"), f"fold into a wider type, or use try_cast and the like where a value may not fit; {_REPLAY}")
     return None
+
+
+def explained(error: Exception, pipeline: Pipeline) -> KappaError | None:
+    """An error of an action over the user's rows in a sentence of ours; None where the rows are not to blame."""
+    failure = failure_of(error, pipeline)
+    if failure is None:
+        return _of_step(_RAISED.search(str(error)), pipeline)
+    return Broken(f"{failure.line}: pipeline {pipeline.name} {failure.error}", hint=failure.hint)
+
+
+def _of_step(raised: re.Match[str] | None, pipeline: Pipeline) -> Broken | None:
+    """What a worker said of a step, which has named the record; None where it said something else."""
+    if raised is None or not (raised[2] or raised[1].startswith(_OURS)):
+        return None
+    if raised[1].startswith(_OURS):
+        return Broken(raised[1].removeprefix(_OURS), hint=_REPLAY)
+    lines = [f"{file}:{line}" for file, line in _FRAME.findall(raised[0]) if not _is_ours(file)]
+    return Broken(f"{lines[-1] if lines else pipeline.source}: pipeline {pipeline.name} raised {raised[1]}; {raised[2]}", hint=_REPLAY)
+
+
+def unfit_in(text: str) -> str | None:
+    """What Spark says of a value that does not fit, in the text of an error; None where it says nothing of that."""
+    unfit = _UNFIT.search(text)
+    return None if unfit is None else unfit[1]
 
 
 def _called_at(error: Exception) -> str:
@@ -146,7 +192,12 @@ def _folded(rows: DataFrame, table: TableBirth, given: Mapping[str, str]) -> Dat
 
 
 def _is_ours(file: str) -> bool:
-    return "site-packages" in file or "/pyspark/" in file or Path(file).is_relative_to(Path(__file__).parents[1])
+    # Compiled modules name their sources as they were where they were compiled.
+    return "site-packages" in file or "/pyspark/" in file or not Path(file).is_absolute() or Path(file).is_relative_to(_KAPPA)
+
+
+def _shortened(error: str) -> str:
+    return error if len(error) <= _LONGEST else f"{error[: _LONGEST - 3]}..."
 
 
 def _type(kind: str, where: str) -> Type:

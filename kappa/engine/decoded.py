@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -25,6 +27,7 @@ from kappa.engine.commit import Rows
 from kappa.engine.contribution import latest_frame
 from kappa.engine.decode import Clock, Fate, Seen, decode_table, decode_to_files, decoded_columns, seen_in
 from kappa.engine.fold import latest_table, spark_quote
+from kappa.record import Reason
 from kappa.redrive import Attempt, Position, Settled
 from kappa.topic import Topic
 
@@ -48,6 +51,8 @@ _PLACE = (("_partition", "int"), ("_offset", "bigint"))
 SeenOf = Mapping[str, Mapping[int, Seen]]
 # Names and Spark's types.
 Columns = Sequence[tuple[str, str]]
+# Of records that were decoded and are rejects all the same: (topic, partition, offset) -> what is said of it.
+Details = Mapping[tuple[str, int, int], str]
 
 
 class DecodedHere:
@@ -76,14 +81,24 @@ class DecodedHere:
         self._folded = found.folded
         self._seen = _recounted(self._seen, found.duplicates)
         for name in _topics_of(found.duplicates):
-            table = self._tables[name]
-            places = zip(table.column("_partition").to_pylist(), table.column("_offset").to_pylist(), strict=True)
-            self._tables[name] = table.filter(pa.array([Position(name, *place) not in found.duplicates for place in places], pa.bool_()))
+            self._tables[name] = _without(self._tables[name], name, found.duplicates)
 
     def accepted(self, topic: Topic, columns: Columns) -> pa.Table:
         """The valid records of a topic, these columns of them."""
         table = self._tables.get(topic.name)
         return arrow_schema(columns).empty_table() if table is None else _with_fate(table, Fate.DECODED).select([name for name, _ in columns])
+
+    def chunks(self, topic: Topic, columns: Columns, at_most: int) -> Iterator[pa.Table]:
+        """The same, here, in parts of at most so many rows."""
+        rows = self.accepted(topic, columns)
+        for start in range(0, rows.num_rows, at_most):
+            yield rows.slice(start, at_most)
+
+    def reject(self, raw: pa.Table, details: Details) -> None:
+        """Makes rejects of records that were valid: the function fails on them. `raw` holds them as they lie in the log. It comes before `settle`."""
+        refusals = _refusals(raw, details)
+        self._tables |= {name: _rejected(self._tables[name], refused) for name, refused in refusals.items()}
+        self._seen = _with_rejects(self._seen, refusals)
 
     def latest(self, topic: Topic, table: TableBirth) -> Rows:
         """The newest record per key of a topic."""
@@ -112,6 +127,7 @@ class DecodedAtSpark:
         self._files: dict[str, Path] = {}
         self._seen: SeenOf = {}
         self._folded: Mapping[Position, int] = {}
+        self._duplicates: frozenset[Position] = frozenset()
         seen_of: dict[str, Mapping[int, Seen]] = {}
         # A crash has left some.
         self.close()
@@ -121,8 +137,7 @@ class DecodedAtSpark:
             found = decode_to_files(raw(topic.name), topic, clocks.get(topic.name, {}), path).collect()
             seen_of[topic.name] = {row.partition: Seen(row.decoded, row.tombstone, row.rejected, row.log_time, row.redriven) for row in found}
             self._files[topic.name] = path
-            columns = ", ".join(f"{spark_quote(name)} {kind}" for name, kind in decoded_columns(topic))
-            self._frames[topic.name] = spark.read.schema(columns).parquet(str(path))
+            self._frames[topic.name] = self._frame(path, decoded_columns(topic))
         self._seen = seen_of
 
     def seen(self) -> SeenOf:
@@ -140,7 +155,7 @@ class DecodedAtSpark:
 
     def settle(self, found: Settled) -> None:
         """As DecodedHere."""
-        self._folded = found.folded
+        self._folded, self._duplicates = found.folded, found.duplicates
         self._seen = _recounted(self._seen, found.duplicates)
         for name in _topics_of(found.duplicates):
             rows = [{"_partition": place.partition, "_offset": place.offset} for place in found.duplicates if place.topic == name]
@@ -156,6 +171,32 @@ class DecodedAtSpark:
         if frame is None:
             return self._spark.createDataFrame(arrow_schema(columns).empty_table())
         return frame.where(f"_fate = {int(Fate.DECODED)}").select(*(spark_quote(name) for name, _ in columns))
+
+    def chunks(self, topic: Topic, columns: Columns, at_most: int) -> Iterator[pa.Table]:
+        """As DecodedHere."""
+        for path in self._parts(topic.name):
+            with pq.ParquetFile(path) as file:
+                for batch in file.iter_batches(at_most, columns=["_fate", *(name for name, _ in columns)]):
+                    rows = _without(_with_fate(pa.Table.from_batches([batch]), Fate.DECODED), topic.name, self._duplicates).select([name for name, _ in columns])
+                    if rows.num_rows:
+                        yield rows
+
+    def reject(self, raw: pa.Table, details: Details) -> None:
+        """As DecodedHere."""
+        refusals = _refusals(raw, details)
+        for topic, refused in refusals.items():
+            for path in self._parts(topic):
+                _rewrite(path, refused)
+            # Spark remembers how long files are.
+            self._frames[topic] = self._frame(self._files[topic], [(field.name, field.dataType.simpleString()) for field in self._frames[topic].schema.fields])
+        self._seen = _with_rejects(self._seen, refusals)
+
+    def _parts(self, topic: str) -> list[Path]:
+        """The files of a topic in the order of the tasks that wrote them, which is that of its partitions."""
+        return sorted(self._files[topic].glob("*.parquet"), key=lambda path: int(path.stem)) if topic in self._files else []
+
+    def _frame(self, path: Path, columns: Columns) -> DataFrame:
+        return self._spark.read.schema(", ".join(f"{spark_quote(name)} {kind}" for name, kind in columns)).parquet(str(path))
 
     def latest(self, topic: Topic, table: TableBirth) -> Rows:
         """As DecodedHere."""
@@ -184,8 +225,58 @@ def _of_topic(raw: pa.Table, name: str) -> pa.Table:
     return raw.filter(pc.equal(raw.column("topic"), name))
 
 
+# (partition, offset) -> the columns in which a reject differs from a record that was decoded.
+_Refusals = Mapping[tuple[int, int], Mapping[str, Any]]
+
+
+def _refusals(raw: pa.Table, details: Details) -> Mapping[str, _Refusals]:
+    refused: dict[str, dict[tuple[int, int], Mapping[str, Any]]] = {}
+    for record in raw.to_pylist():
+        topic, partition, offset = record["topic"], record["partition"], record["offset"]
+        why = {"_fate": int(Fate.REJECTED), "_reason": str(Reason.FUNCTION_FAILED), "_detail": details[topic, partition, offset]}
+        refused.setdefault(topic, {})[partition, offset] = {**why, **{f"_raw_{name}": record[name] for name in ("key", "value", "headers")}}
+    return refused
+
+
+def _with_rejects(seen: SeenOf, refusals: Mapping[str, _Refusals]) -> SeenOf:
+    moved = Counter((topic, partition) for topic, refused in refusals.items() for partition, _ in refused)
+    return {
+        topic: {part: replace(one, decoded=one.decoded - moved[topic, part], rejected=one.rejected + moved[topic, part]) for part, one in parts.items()}
+        for topic, parts in seen.items()
+    }
+
+
+def _rejected(decoded: pa.Table, refused: _Refusals) -> pa.Table:
+    records = zip(decoded.column("_partition").to_pylist(), decoded.column("_offset").to_pylist(), strict=True)
+    places = {place: refused[record] for place, record in enumerate(records) if record in refused}
+    if not places:
+        return decoded
+    for name in next(iter(places.values())):
+        values = decoded.column(name).to_pylist()
+        for place, columns in places.items():
+            values[place] = columns[name]
+        at = decoded.schema.get_field_index(name)
+        decoded = decoded.set_column(at, decoded.schema.field(at), pa.array(values, decoded.schema.field(at).type))
+    return decoded
+
+
+def _rewrite(path: Path, refused: _Refusals) -> None:
+    written = path.with_suffix(".new")
+    with pq.ParquetFile(path) as file, pq.ParquetWriter(written, file.schema_arrow, compression="lz4") as into:
+        for batch in file.iter_batches():
+            into.write_table(_rejected(pa.Table.from_batches([batch], schema=file.schema_arrow), refused))
+    written.replace(path)
+
+
 def _with_fate(table: pa.Table, fate: Fate) -> pa.Table:
     return table.filter(pc.equal(table.column("_fate"), int(fate)))
+
+
+def _without(rows: pa.Table, topic: str, places: Collection[Position]) -> pa.Table:
+    if not places:
+        return rows
+    records = zip(rows.column("_partition").to_pylist(), rows.column("_offset").to_pylist(), strict=True)
+    return rows.filter(pa.array([Position(topic, *record) not in places for record in records], pa.bool_()))
 
 
 def _with_attempts(seen: SeenOf) -> Iterable[str]:

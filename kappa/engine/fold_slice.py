@@ -3,23 +3,25 @@
 What a table has folded already is skipped, and nothing is computed for it (law 1); a slice that does not follow stops the
 job (law 2). A crash between any two steps is answered by folding the same slice again, and many by folding it in pieces
 (law 12). Read next: engine/decoded.py, engine/contribution.py, engine/commit.py, engine/publisher.py, in the order they are
-used here.
+used here; engine/culprits.py for a function that fails on a record.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from kappa.build import Birth, folder
 from kappa.delta import files
 from kappa.engine.commit import Rows, TableWriter, folded_of
 from kappa.engine.contribution import Function, raised_here
+from kappa.engine.culprits import Culprits, only, reject_detail
 from kappa.engine.decoded import DecodedAtSpark, DecodedHere, SeenOf
 from kappa.engine.ordered import OrderedFold
 from kappa.engine.prepared import Prepared
@@ -34,7 +36,8 @@ from kappa.failpoint import failpoint
 from kappa.frontier import Frontier, Tally
 from kappa.log.client import Log
 from kappa.mark import Mark
-from kappa.pipeline import Pipeline
+from kappa.offsets import Offsets
+from kappa.pipeline import OnError, Pipeline
 from kappa.slices import Slice
 from kappa.stopwatch import Stopwatch
 from kappa.store import Store
@@ -61,6 +64,7 @@ class SliceFolder:
         self._ordered = OrderedFold.of_pipeline(pipeline, {table.name: table for table in birth.tables})
         self._prepared: Prepared | None = None
         self._scratch = store.path(f"{folder(birth.build)}/slice")
+        self._contributed_folder = self._scratch / "contributed"
         self._topic_watch = ThreadPoolExecutor(1, thread_name_prefix="topics")
         self._commits = ThreadPoolExecutor(len(self.writers), thread_name_prefix="commits")
 
@@ -83,6 +87,15 @@ class SliceFolder:
                     f"topic {name} {what}, and build {self._birth.build} has folded the one with id {born}",
                     hint=f"kappa replay {self._birth.pipeline} makes a new build from the topic that is there",
                 )
+
+    def check_kept(self, start: Offsets) -> None:
+        """Raises Broken where the log has lost records that lie behind `start`: retention has passed what was to be read next."""
+        lost = lost_ranges(start, self._log.beginning([topic.name for topic in self._birth.topics]))
+        if lost:
+            raise Broken(
+                f"the log no longer has what build {self._birth.build} was about to read: {', '.join(lost)}",
+                hint=f"kappa replay {self._birth.pipeline} --accept-gap makes a new build from what is there; a longer retention.ms keeps it",
+            )
 
     def fold(self, piece: Slice, spark: SparkSession, source: Source, publisher: Publisher, watch: Stopwatch) -> None:
         """Folds a slice where it is due, in one piece or in its sub-slices, and publishes it. Raises Broken, and then nothing of it is published."""
@@ -118,12 +131,23 @@ class SliceFolder:
     def _fold(self, piece: Slice, spark: SparkSession, source: Source, to_fold: list[TableWriter], last: Mark, same: list[Mark], watch: Stopwatch) -> Mark:
         topics = [topic for topic in self._pipeline.topics if piece.end.only({topic.name}).distance(piece.start) > 0]
         try:
-            with watch.step("read"):
-                decoded = self._decoded(piece, spark, source, topics, last)
-                self._settle_redriven(decoded, piece)
+            try:
+                with watch.step("read"):
+                    decoded = self._decoded(piece, spark, source, topics, last)
+            except (Broken, *SPARK_ERRORS):
+                # Whoever read says it in words of its own, and not how much it is.
+                self.check_kept(piece.start)
+                raise
             # The slice is read: a topic that was re-created before could have given it other records (law 2).
             same_topics: Future[None] = self._topic_watch.submit(self.check_topics)
             try:
+                # Marks and rejects tell of records that the function fails on, so it is run before any table has them; and what
+                # is redriven is folded or not by whether the record that it stands for is a reject.
+                tried = self._rejecting(decoded, spark, source, watch) if self._pipeline.on_error is OnError.REJECT else None
+                before = decoded.seen()
+                self._settle_redriven(decoded, piece)
+                if tried is not None and decoded.seen() != before:
+                    tried = self._computed(self._rows_of_function(decoded, self.writers, spark))
                 # Compaction may have taken records away since a crash: all tables tell what was seen the first time.
                 mark = same[0] if same else next_mark(self._birth, last, piece, decoded.seen())
                 with watch.step("topics"):
@@ -131,17 +155,21 @@ class SliceFolder:
                 failpoint("job.before_first_commit")
                 of_topics, of_function = self._parted(to_fold)
                 with watch.step("function"), self._committing(of_topics, self._rows_of_topics(decoded, of_topics), mark):
-                    rows = self._rows_of_function(decoded, of_function, spark)
+                    rows = self._stepped(self._rows_of_function(decoded, of_function, spark) if tried is None else tried, of_function, spark)
                 failpoint("job.between_tables")
                 with watch.step("commit"):
                     for writers in self._in_order(of_function):
                         with self._committing(writers, rows, mark):
                             pass
+            except SPARK_ERRORS as error:
+                raise self._culprits(decoded, spark).first(error, source.here) from error
+            else:
                 return mark
             finally:
                 same_topics.cancel()
                 decoded.close()
                 shutil.rmtree(self._scratch / _STEPS, ignore_errors=True)
+                shutil.rmtree(self._contributed_folder, ignore_errors=True)
         except SPARK_ERRORS as error:
             raise translated(error, self._pipeline) from error
 
@@ -170,14 +198,16 @@ class SliceFolder:
         rows = {table.name: decoded.latest(table.latest, tables[table.name]) for table in self._pipeline.latest_tables if table.name in tables and table.latest is not None}
         return {**rows, REJECTS: decoded.rejects(tables[REJECTS])} if REJECTS in tables else rows
 
-    def _rows_of_function(self, decoded: DecodedHere | DecodedAtSpark, writers: list[TableWriter], spark: SparkSession) -> Mapping[str, Rows]:
+    def _rows_of_function(self, decoded: DecodedHere | DecodedAtSpark, writers: Sequence[TableWriter], spark: SparkSession) -> Mapping[str, Rows]:
         seen = decoded.seen()
         fed = any(one.decoded for topic in self._pipeline.inputs.values() for one in seen.get(topic.name, {}).values())
-        return self._stepped(self._contributed(decoded, spark), writers, spark) if fed and writers else {}
+        return self._contributed(decoded, spark) if fed and writers else {}
 
     def _stepped(self, rows: Mapping[str, Rows], writers: list[TableWriter], spark: SparkSession) -> Mapping[str, Rows]:
         """The rows of all tables, in place of those that steps fold what becomes of them; states are read as they were before the slice."""
         made = dict(rows)
+        if not made:
+            return made
         due = {writer.birth.name: writer for writer in writers}
         for fold in self._ordered:
             found = made.pop(fold.table.name)
@@ -205,10 +235,31 @@ class SliceFolder:
     def _contributed(self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession) -> Mapping[str, Rows]:
         if isinstance(decoded, DecodedAtSpark):
             return self._function.contributions({name: decoded.accepted(topic, self._pipeline.columns_of(topic)) for name, topic in self._pipeline.inputs.items()})
+        return self._plan(spark).run({topic.name: decoded.accepted(topic, self._pipeline.columns_of(topic)) for topic in self._pipeline.inputs.values()})
+
+    def _plan(self, spark: SparkSession) -> Prepared:
         if self._prepared is None:
             births = {table.name: table for table in self._birth.tables}
             self._prepared = Prepared(spark, self._pipeline, self._function, births, self._scratch)
-        return self._prepared.run({topic.name: decoded.accepted(topic, self._pipeline.columns_of(topic)) for topic in self._pipeline.inputs.values()})
+        return self._prepared
+
+    def _culprits(self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession) -> Culprits:
+        return Culprits(self._pipeline, lambda: self._plan(spark), decoded)
+
+    def _rejecting(self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession, source: Source, watch: Stopwatch) -> Mapping[str, Rows]:
+        """What the function contributes without the records that it fails on, which are rejects afterwards."""
+        with watch.step("function"):
+            try:
+                return self._computed(self._rows_of_function(decoded, self.writers, spark))
+            except SPARK_ERRORS as error:
+                culprits = self._culprits(decoded, spark).all(error)
+            raw = pa.concat_tables([source.here(only(culprit)) for culprit in culprits])
+            decoded.reject(raw, {(each.topic, each.partition, each.offset): reject_detail(each, self._pipeline) for each in culprits})
+            return self._computed(self._rows_of_function(decoded, self.writers, spark))
+
+    def _computed(self, rows: Mapping[str, Rows]) -> Mapping[str, Rows]:
+        """The same rows, those that are Spark's in files: by then the function has seen each record, and is not run again for the commits."""
+        return {name: own if not isinstance(own, DataFrame) else _written(own, str(self._contributed_folder / name)) for name, own in rows.items()}
 
     @contextmanager
     def _committing(self, writers: list[TableWriter], rows: Mapping[str, Rows], mark: Mark) -> Iterator[None]:
@@ -227,6 +278,17 @@ class SliceFolder:
             wait(beside)
         for commit in beside:
             commit.result()
+
+
+def lost_ranges(start: Offsets, beginning: Offsets) -> tuple[str, ...]:
+    """What a log that begins there has lost of what lies behind `start`, a text per partition. Pure."""
+    found = ((topic, partition, start.at(topic, partition), first) for topic, partition, first in beginning.items())
+    return tuple(f"{topic} partition {partition} lost offsets {next_} to {first - 1} and begins at {first}" for topic, partition, next_, first in found if first > next_)
+
+
+def _written(rows: DataFrame, path: str) -> DataFrame:
+    rows.write.mode("overwrite").parquet(path)
+    return rows.sparkSession.read.schema(rows.schema).parquet(path)
 
 
 def origin_mark(birth: Birth) -> Mark:

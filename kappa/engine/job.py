@@ -82,7 +82,7 @@ class Job:
             history = self._settings.history
             publisher = Publisher(self._store, birth, hold_seconds=self._settings.rollout.hold_seconds, keep_every_seconds=history.every_seconds)
             self._publisher = publisher
-            publisher.take_over(slices.first_frontier())
+            slices.check_kept(publisher.take_over(slices.first_frontier()).offsets)
             maintenance = Maintenance(self._store, self._build, slices.writers, publisher, seconds=self._settings.engine.maintenance_seconds, keep_seconds=history.keep_seconds)
             runner = self._bounded_legs(birth, slices, source, publisher, maintenance, log)
             match kind:

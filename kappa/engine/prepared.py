@@ -47,16 +47,26 @@ class Prepared:
 
     def run(self, rows: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
         """What the valid records of a slice, per topic, contribute to each table."""
+        self._put(rows)
+        together: pa.Table = self._plan.toArrow()
+        return {name: _unpacked(together, place, arrow_schema(columns)) for place, (name, columns) in enumerate(self._columns.items())}
+
+    def run_apart(self, rows: Mapping[str, pa.Table]) -> None:
+        """Computes the same for one table after the other, so that of several errors it always ends with the same one."""
+        self._put(rows)
+        for frame in self._frames.values():
+            frame.toArrow()
+
+    def _put(self, rows: Mapping[str, pa.Table]) -> None:
         fits = [leaf.put(rows.get(name)) for name, leaf in self._leaves.items()]
         if self._changes or not all(fits):
             self._plan = self._planned()
-        together: pa.Table = self._plan.toArrow()
-        return {name: _unpacked(together, place, arrow_schema(columns)) for place, (name, columns) in enumerate(self._columns.items())}
 
     def _planned(self) -> DataFrame:
         inputs = {parameter: self._leaves[topic.name].frame(self._session) for parameter, topic in self._pipeline.inputs.items()}
         # In one partition each, an aggregation needs no exchange.
-        plan = self._together(self._function.contributions(inputs, one_partition=True))
+        self._frames = self._function.contributions(inputs, one_partition=True)
+        plan = self._together(self._frames)
         physical = str(plan._jdf.queryExecution().executedPlan().toString())  # noqa: SLF001  # `explain` prints it and gives nothing back
         keeping = next((word for word in _KEEPING if word in physical), None)
         if keeping is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,6 +62,10 @@ class MemoryLog:
         for (topic, partition), offset in self.ends.items():
             ends.setdefault(topic, {})[partition] = offset
         return Offsets(ends)
+
+    def beginning(self, topics: Iterable[str]) -> Offsets:
+        """Nothing is ever lost here."""
+        return Offsets.zero(dict.fromkeys(topics, 1))
 
     def facts(self, name: str) -> TopicFacts:
         """No topic is ever re-created here."""

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import Producer
 from e2e_shop import V1, order
 from testbed import Testbed, platform
 
@@ -122,6 +123,31 @@ def test_what_is_not_valid_is_rejected_with_its_reason_and_everything_else_is_fo
         assert told.code == code, (command, told)
         assert said in told.err, (command, told)
     assert bed.state().generation == 1
+
+
+def test_an_open_transaction_is_waited_for_and_named(bed: Testbed) -> None:
+    before, folded = bed.log.end(["orders"]), bed.rows("select count(*) as n from order_log")
+    producer = Producer({"bootstrap.servers": bed.log.bootstrap_servers, "transactional.id": "shop", "log_level": 0})
+    producer.init_transactions()
+    producer.begin_transaction()
+    for _ in range(3):
+        producer.produce("orders", b'{"customer": "never"}', key=b"never", partition=1)
+    producer.flush()
+    # What comes after it in the other partitions is folded.
+    bed.log.produce([ProducedRecord(b"no order", partition=0)], "orders")
+    bed.wait_until_folded("shop", bed.log.end(TOPICS))
+
+    (status,) = bed.must("status", "-o", "json").json()["builds"]
+    assert status["behind"] == 3
+    assert f"3 offsets of orders partition 1 are held back by a transaction that is open since offset {before.at('orders', 1)}" in status["note"]
+
+    producer.abort_transaction()
+    bed.wait(lambda: bed.log.end(TOPICS).equals(bed.log.high_watermark(TOPICS)), "the end of the transaction")
+    bed.wait_until_folded("shop", bed.log.end(TOPICS))
+    (status,) = bed.must("status", "-o", "json").json()["builds"]
+    assert (status["behind"], status["note"]) == (0, "")
+    assert bed.rows("select count(*) as n from order_log") == folded
+    assert_tally_adds_up(bed)
 
 
 def test_old_events_are_read_with_the_new_declaration_and_a_plan_says_what_it_sampled(bed: Testbed) -> None:

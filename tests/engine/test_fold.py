@@ -156,6 +156,20 @@ def doomed_log() -> Any:
     return Doomed()
 
 
+def losing_log() -> Any:
+    """A log that has lost the first four records of a partition, and says so when it is read."""
+    from kappa.engine.rehearsal import MemoryLog
+
+    class Losing(MemoryLog):
+        def beginning(self, topics: Iterable[str]) -> Offsets:
+            return Offsets({topic: {0: 0, 1: 4} for topic in topics})
+
+        def here(self, piece: Slice) -> pa.Table:  # noqa: ARG002  # as the log it stands for
+            raise Broken("offsets are out of range")
+
+    return Losing()
+
+
 def random_event(draw: random.Random) -> dict[str, Any]:
     fields = {
         "k": draw.choice(["a", "b", "", "Ä"]),
@@ -397,6 +411,17 @@ def test_a_topic_that_was_re_created_before_a_slice_was_read_stops_the_job_and_n
 
 
 @pytest.mark.parametrize("driver_rows", [10_000, 0])
+def test_what_the_log_has_lost_of_a_slice_is_named(build: Build, driver_rows: int) -> None:
+    log = losing_log()
+    log.skip("events", 1, 9)
+    built = build(log, driver_rows)
+
+    with pytest.raises(Broken, match="no longer has what build b was about to read: events partition 1 lost offsets 0 to 3 and begins at 4, things partition 1 lost"):
+        built.fold(log.end)
+    assert built.publisher.newest.offsets.equals(Offsets())
+
+
+@pytest.mark.parametrize("driver_rows", [10_000, 0])
 def test_a_sum_that_does_not_fit_stops_the_job_and_is_never_published(build: Build, log: MemoryLog, driver_rows: int) -> None:
     built = build(log, driver_rows)
     # More than the type on the way, and within it at the end: that is no overflow.
@@ -407,8 +432,12 @@ def test_a_sum_that_does_not_fit_stops_the_job_and_is_never_published(build: Bui
     before = built.publisher.newest
     log.add("events", 0, event(k="a", n=2))
 
-    with pytest.raises(Broken, match="totals|everything"):
+    # No record alone is at fault, and none is named.
+    with pytest.raises(Broken, match="contributions could not be folded into .*totals") as stopped:
         built.fold(log.end)
+
+    assert "no single record is at fault" in stopped.value.hint
+    assert "offset" not in stopped.value.message
 
     assert built.publisher.newest == before
     assert [row["n"] for row in rows_of(built, "totals")] == [2**63 - 2]

@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 from builds import JobProcess, Project
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 from counted import OUTPUTS, Story, served, source
 
 from kappa.build import table_path
 from kappa.delta import mark_of
 from kappa.frontier import Frontier, Tally
 from kappa.journal import Held, Journal, Released
-from kappa.log.client import Log
+from kappa.log.client import Log, ProducedRecord
 from kappa.stopped import read_stopped
 
 pytestmark = [pytest.mark.jvm, pytest.mark.fault]
@@ -196,6 +198,26 @@ def test_a_topic_that_was_re_created_stops_the_job_for_good(project: Project, lo
     assert "kappa replay counted" in stopped.hint
 
 
+def test_a_log_that_has_lost_what_was_to_be_read_next_stops_the_job_which_names_it(project: Project, log: Log, topic_name: str, jobs: list[JobProcess]) -> None:
+    project.bear("b-1", source(topic_name), OUTPUTS)
+    story = Story(log, topic_name, seed=9)
+    story.produce(40, into=(1, 2))
+    events = f"{topic_name}.events"
+    admin = AdminClient({"bootstrap.servers": log.bootstrap_servers})
+    # As retention does it.
+    for deleted in admin.delete_records([TopicPartition(events, 2, 7)]).values():
+        deleted.result(20)
+
+    job = project.start("b-1")
+    jobs.append(job)
+
+    assert job.ended() == 1
+    stopped = read_stopped(project.store, "b-1")
+    assert stopped is not None
+    assert stopped.message == f"the log no longer has what build b-1 was about to read: {events} partition 2 lost offsets 0 to 6 and begins at 7"
+    assert "kappa replay counted --accept-gap" in stopped.hint
+
+
 def test_a_lost_checkpoint_stops_the_job_before_anything_is_folded_twice(project: Project, log: Log, topic_name: str, jobs: list[JobProcess]) -> None:
     import shutil
 
@@ -223,10 +245,22 @@ def test_a_lost_checkpoint_stops_the_job_before_anything_is_folded_twice(project
     assert (now.offsets, now.versions) == (frontier.offsets, frontier.versions)
 
 
-def test_a_function_that_raises_stops_the_job_with_the_users_line(project: Project, log: Log, topic_name: str, jobs: list[JobProcess]) -> None:
-    text = source(topic_name).replace("def counted(events):", "def counted(events):\n            1 / 0")
+def test_a_function_that_raises_on_a_record_stops_the_job_with_the_users_line_and_the_record(project: Project, log: Log, topic_name: str, jobs: list[JobProcess]) -> None:
+    by_udf = """
+        from pyspark.sql import functions as F
+
+        @F.udf("bigint")
+        def inverse(n):
+            return n and 2**40 // (n - 7)
+
+        @pipeline("""
+    text = source(topic_name).replace("\n        @pipeline(", by_udf).replace('events.select("kind", "n")}', 'events.select("kind", inverse("n").alias("n"))}')
     project.bear("b-1", text, OUTPUTS)
     story = Story(log, topic_name, seed=7)
+    story.produce(20)
+    events = f"{topic_name}.events"
+    offset = log.end([events]).at(events, 1)
+    log.produce([ProducedRecord(b'{"kind": "\xc3\x84", "n": 7}', partition=1)], events)
     story.produce(20)
 
     job = project.start("b-1")
@@ -235,8 +269,10 @@ def test_a_function_that_raises_stops_the_job_with_the_users_line(project: Proje
     assert job.ended() == 1
     stopped = read_stopped(project.store, "b-1")
     assert stopped is not None
-    line = next(number for number, line in enumerate(project.store.path("builds/b-1/code/pipelines/p.py").read_text().splitlines(), 1) if "1 / 0" in line)
+    line = next(number for number, line in enumerate(project.store.path("builds/b-1/code/pipelines/p.py").read_text().splitlines(), 1) if "2**40" in line)
     assert f"code/pipelines/p.py:{line}: pipeline counted raised ZeroDivisionError" in stopped.message
+    assert stopped.message.endswith(f'on {events} partition 1 offset {offset}: key null, value {{"kind": "Ä", "n": 7}}')
+    assert 'on_error="reject"' in stopped.hint
 
 
 def test_aborted_transactions_leave_holes_that_are_counted(project: Project, log: Log, topic_name: str, broker: Any, jobs: list[JobProcess]) -> None:

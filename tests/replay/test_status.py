@@ -1,0 +1,69 @@
+"""The status says how far a build is behind the log, and what of that no reader may have yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from journals import staged
+
+from kappa.build import Birth, TopicBirth, put_birth
+from kappa.frontier import Frontier, Frontiers
+from kappa.journal import Journal
+from kappa.offsets import Offsets
+from kappa.semantics import SEMANTICS
+from kappa.store import Store
+from replay.listings import status_listing
+from replay.status import HeldBack, held_back, observe_status
+
+FLIGHTS = Offsets({"flights": {0: 40, 1: 7}})
+
+
+@dataclass
+class Ended:
+    """A log that ends there, for readers of committed records and for those of all."""
+
+    committed: Offsets
+    high: Offsets
+
+    def end(self, topics: Iterable[str]) -> Offsets:
+        return self.committed.only(set(topics))
+
+    def high_watermark(self, topics: Iterable[str]) -> Offsets:
+        return self.high.only(set(topics))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """A candidate that has folded all that it may read."""
+    store = Store(tmp_path)
+    topics = (TopicBirth("flights", "id", "retained", 2),)
+    put_birth(store, Birth("b", "flights", "v", {}, SEMANTICS, {}, "m", topics, (), {}, {"flights": {"0": 0, "1": 0}}, {}, "", ""))
+    Journal(store).append(1, staged("b"))
+    Frontiers(store, "b").publish(Frontier(number=1, build="b", epoch=1, offsets=FLIGHTS, versions={}, published_at="2026-01-01T00:00:00Z"))
+    return store
+
+
+def told(store: Store, log: Ended) -> tuple[int | None, str]:
+    status = observe_status(store, log)
+    listing = status_listing(status, datetime(2026, 1, 1, tzinfo=UTC))
+    return status.builds[0].lag, str(listing.objects()[0]["note"])
+
+
+def test_what_an_open_transaction_holds_back_is_a_part_of_the_lag_and_said(store: Store) -> None:
+    assert told(store, Ended(FLIGHTS, Offsets({"flights": {0: 40, 1: 1_207}, "others": {0: 5}}))) == (
+        1_200,
+        "1,200 offsets of flights partition 1 are held back by a transaction that is open since offset 7",
+    )
+
+
+def test_a_log_without_open_transactions_is_said_to_have_none_also_while_it_grows(store: Store) -> None:
+    # The end was asked for after the high watermark.
+    assert told(store, Ended(Offsets({"flights": {0: 44, 1: 7}}), Offsets({"flights": {0: 42, 1: 7}}))) == (4, "")
+
+
+def test_each_partition_is_held_back_by_itself() -> None:
+    assert held_back(Offsets({"a": {0: 3, 1: 4}}), Offsets({"a": {0: 3, 1: 6}, "b": {2: 1}})) == (HeldBack("a", 1, 4, 2), HeldBack("b", 2, 0, 1))
