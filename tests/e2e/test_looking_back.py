@@ -53,7 +53,8 @@ def test_what_serves_is_proved_by_another_cut_of_the_log_while_events_arrive_aft
     assert not left.exists()
     bed.log.produce((order(number) for number in range(20)), "orders")
     bed.wait_until_folded("shop", bed.log.end(["orders", "items"]))
-    out, err = proving.communicate(timeout=PATIENCE_SECONDS)
+    # It is niced: on a busy machine everything else goes before it.
+    out, err = proving.communicate(timeout=3 * PATIENCE_SECONDS)
 
     assert proving.returncode == 0, err
     found = json.loads(out)

@@ -559,21 +559,44 @@ def test_a_pipeline_that_was_not_there_is_left_out(past: Past) -> None:
     assert past.read(offset_of_x(past.shown["c"].number)).serving == {"flights": "a", "trains": "c"}
 
 
-def test_offsets_and_event_times_are_pinned_and_what_is_collected_meanwhile_starts_over(past: Past) -> None:
+def kept_twice(past: Past) -> int:
+    """A build that serves, and was kept at some offsets before those that it shows now; gives the former."""
     past.switch("flights", "a")
-    past.wait(EVERY + 1)
     for _ in range(3):
-        past.publish("a")
         past.wait(EVERY + 1)
-    wanted = past.shown["a"].number - 1
+        past.publish("a")
+    past.wait(EVERY + 1)
+    return past.shown["a"].number - 1
+
+
+def test_offsets_are_read_as_long_as_they_are_kept(past: Past) -> None:
+    wanted = kept_twice(past)
 
     assert past.read(offset_of_x(wanted)).frontiers["a"].number == wanted
     past.collect("a")
     assert past.read(offset_of_x(wanted)).frontiers["a"].number == wanted
-    past.now += 2 * KEEP
-    past.collect("a")
+    past.collect_later("a")
     with pytest.raises(KappaError, match="nothing is kept"):
         past.read(offset_of_x(wanted))
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_offsets_that_go_between_look_and_second_look_are_refused(past: Past, tmp_path: Path, after: bool) -> None:
+    wanted = kept_twice(past)
+
+    with pytest.raises(KappaError, match="nothing is kept at"):
+        past.read(offset_of_x(wanted), Meddled(tmp_path, lambda: past.collect_later("a"), after=after))
+    assert live_leases(past.store, past.now) == ()
+
+
+def test_a_switch_between_look_and_second_look_starts_over_with_what_serves_then(past: Past, tmp_path: Path) -> None:
+    kept_twice(past)
+    while past.shown["b"].number < past.shown["a"].number:
+        past.publish("b")
+
+    found = past.read(offset_of_x(past.shown["a"].number), Meddled(tmp_path, lambda: past.switch("flights", "b"), after=True))
+
+    assert found.serving == {"flights": "b"}
 
 
 def test_where_nothing_serves_nothing_is_kept(past: Past) -> None:
