@@ -33,7 +33,7 @@ _AT_ONCE = 10_000
 # Each record that fails costs some seconds, as the worker that raised is gone each time. Where most fail, or very many, it is
 # the function that is wrong, and to go on for hours would not mend it. A few records are too few to tell.
 _TELLING = 100
-_SAMPLED = 16
+_SAMPLED = 8
 _MOST = 1_000
 _SHOWN = 300
 

@@ -180,13 +180,16 @@ def test_a_hold_is_acknowledged_at_once_and_released_when_it_lasts_too_long(proj
     assert job.stop() == 0
 
 
-def test_a_topic_that_was_re_created_stops_the_job_for_good(project: Project, log: Log, topic_name: str, jobs: list[JobProcess]) -> None:
+@pytest.mark.parametrize("longer", [False, True])
+def test_a_topic_that_was_re_created_stops_the_job_for_good(project: Project, log: Log, topic_name: str, jobs: list[JobProcess], longer: bool) -> None:
     project.bear("b-1", source(topic_name), OUTPUTS)
     pipeline = project.pipeline("b-1")
     story = Story(log, topic_name, seed=5)
     story.produce(20)
     log.delete(f"{topic_name}.people")
     log.create(pipeline.topic(f"{topic_name}.people"))
+    if longer:
+        story.produce(60)
 
     job = project.start("b-1")
     jobs.append(job)
