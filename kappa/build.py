@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from pydantic import TypeAdapter, ValidationError
 
+from kappa.breaker import MaxRejects
 from kappa.errors import Damaged
 from kappa.failpoint import failpoint
 from kappa.offsets import Offsets
@@ -63,7 +64,8 @@ class Birth:
     `parts` are the fingerprints that make up the version (`function pipelines/flights.py:on_time` -> hash);
     `sources` the files of its code snapshot and their SHA-256; `origin` the offsets its first slice begins at;
     `accepted` what stood in the way and was let through, and why; `declarations` its topics, tables and views in words
-    (`table delays` -> lines), by which a later plan shows what changed.
+    (`table delays` -> lines), by which a later plan shows what changed; `max_rejects` how many records, or what share of
+    them, it may reject while it is a candidate.
     """
 
     build: str
@@ -83,6 +85,7 @@ class Birth:
     format: int = 1
     accepted: tuple[str, ...] = ()
     declarations: Mapping[str, str] = field(default_factory=dict)
+    max_rejects: MaxRejects = None
 
     @property
     def topic_ids(self) -> dict[str, str]:

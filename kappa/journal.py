@@ -135,7 +135,8 @@ class Count:
 class Verified:
     """The candidate was checked at one of its frontiers, and compared with the live build where there was one.
 
-    `live_build` is what it was compared with, at equal offsets of all topics but `incomparable_topics`.
+    `live_build` is what it was compared with, at equal offsets of all topics but `incomparable_topics`. The candidate has
+    `rejected` so many of the `records` that it read (None: not known).
     """
 
     rollout: int
@@ -147,6 +148,8 @@ class Verified:
     differences: tuple[Difference, ...] = ()
     counts: tuple[Count, ...] = ()
     incomparable_topics: tuple[str, ...] = ()
+    rejected: int | None = None
+    records: int | None = None
     kind: Literal["verified"] = "verified"
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from kappa.breaker import MaxRejects, check_max_rejects
 from kappa.errors import DeclarationError
 from kappa.table import FOLD_ORDER_COLUMNS, Table, View
 from kappa.topic import Source, Topic, TopicKind
@@ -30,7 +31,10 @@ class OnError(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A declared pipeline. `inputs` are the topics bound to the function's parameters, by name."""
+    """A declared pipeline. `inputs` are the topics bound to the function's parameters, by name.
+
+    `max_rejects` is how many records, or what share of them, a candidate may reject (kappa/breaker.py); it is no part of the version.
+    """
 
     name: str
     function: Callable[..., Mapping[str, Any]] = field(compare=False)
@@ -41,6 +45,7 @@ class Pipeline:
     source: Source = field(compare=False)
     description: str = field(default="", compare=False)
     on_error: OnError = OnError.STOP
+    max_rejects: MaxRejects = field(default=None, compare=False)
 
     @property
     def function_tables(self) -> tuple[Table, ...]:
@@ -71,19 +76,22 @@ class Pipeline:
 
 
 def pipeline(
-    *, reads: Mapping[str, Topic], writes: Sequence[Table | View], name: str | None = None, on_error: str = OnError.STOP
+    *, reads: Mapping[str, Topic], writes: Sequence[Table | View], name: str | None = None, on_error: str = OnError.STOP, max_rejects: MaxRejects = None
 ) -> Callable[[Callable[..., Mapping[str, Any]]], Pipeline]:
     """Declares the function below it as a pipeline.
 
     `reads` names the topics; the function's parameters pick from those names, and get one DataFrame each. `writes`
     lists the tables and views. The function returns `{table: rows}` for every table without `latest`. `on_error` says what
     becomes of a record that it fails on: "stop" ends the job there, with the record named; "reject" leaves it out of all
-    tables and sets it aside in the rejects. Raises DeclarationError, with the user's file and line.
+    tables and sets it aside in the rejects. `max_rejects` stops a candidate that rejects more: a whole number of records (`100`), or a
+    share of those it reads (`0.01`). Raises DeclarationError, with the user's file and line.
     """
 
     def declare(function: Callable[..., Mapping[str, Any]]) -> Pipeline:
         source = Source(function.__code__.co_filename, function.__code__.co_firstlineno)
-        return _declared(function, name or function.__name__, dict(reads), tuple(writes), source, on_error)
+        declared = _declared(function, name or function.__name__, dict(reads), tuple(writes), source, on_error)
+        check_max_rejects(source, declared.name, max_rejects)
+        return replace(declared, max_rejects=max_rejects)
 
     return declare
 

@@ -46,6 +46,13 @@ def count_line(count: Count) -> str:
     return f"{count.topic}: {count.what}: {count.before:,} before, {count.after:,} after"
 
 
+def rejects_line(counts: Iterable[Count]) -> str:
+    """All rejects on both sides in one line: `rejects: 120 before, 3 now`. Nothing where there are none."""
+    rejected = [count for count in counts if count.what == "rejected"]
+    before, now = sum(count.before for count in rejected), sum(count.after for count in rejected)
+    return f"rejects: {before:,} before, {now:,} now" if before or now else ""
+
+
 def diff_text(pair: Pair, found: Comparison, keys: Mapping[str, tuple[str, ...]]) -> str:
     """All of it for people; `keys` are those of each table."""
     return "".join(f"{line}\n" for line in _lines(pair, found, keys))
@@ -87,10 +94,10 @@ def _lines(pair: Pair, found: Comparison, keys: Mapping[str, tuple[str, ...]]) -
     for difference in found.differences:
         yield ""
         yield from table_lines(difference, found.samples[difference.table], keys.get(difference.table, ()))
-    moved = differing(found.counts)
-    if moved:
+    told = [line for line in (rejects_line(found.counts), *map(count_line, differing(found.counts))) if line]
+    if told:
         yield ""
-        yield from (count_line(count) for count in moved)
+        yield from told
 
 
 def table_lines(difference: Difference, samples: Iterable[Sample], keys: tuple[str, ...]) -> Iterator[str]:

@@ -41,11 +41,14 @@ def status_document(status: Status, running: Running | None, broker: str | None,
 
 
 def status_heading(status: Status, running: Running | None, broker: str | None) -> str:
-    """What runs, in a line."""
+    """What runs, in a line each, and loudly which builds have rejected too much."""
     supervisor = "kappa is not up: kappa up -d starts it" if running is None else f"kappa is up: process {running.pid} since {running.started}"
     kafka = status.broker_error or ("no broker is known" if broker is None else f"Kafka at {broker}")
     served = f"generation {status.generation}" if status.generation else "nothing is served yet: kappa deploy"
-    return f"{supervisor}\n{kafka}\n{served}\n"
+    loud = "".join(
+        f"WARNING: pipeline {each.pipeline}: build {each.build} ({each.role}) has {each.beyond}: kappa rejects list --build {each.build}\n" for each in status.builds if each.beyond
+    )
+    return f"{supervisor}\n{kafka}\n{served}\n{loud}"
 
 
 def history_listing(chapters: tuple[Chapter, ...], proofs: tuple[ProofRecord, ...] = ()) -> Listing:
@@ -154,7 +157,12 @@ def _note(build: BuildStatus) -> str:
     """What a person should know of a build, the worst first."""
     if build.stopped is not None:
         return build.stopped.message
-    said = [build.trouble, "" if build.rollout is None else build.rollout.reason, f"waits for {build.waits_for}" if build.waits_for else ""]
+    said = [
+        f"has {build.beyond}" if build.beyond else "",
+        build.trouble,
+        "" if build.rollout is None else build.rollout.reason,
+        f"waits for {build.waits_for}" if build.waits_for else "",
+    ]
     if build.rate and build.eta_seconds is not None and build.rollout is not None and build.rollout.phase is Phase.REPLAYING:
         said.append(f"{build.rate:,.0f}/s, {build.eta_seconds:,.0f} s left")
     said += [

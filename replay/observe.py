@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kappa.artifact import read_snapshot, snapshot_files
+from kappa.breaker import rejected_of
 from kappa.build import Birth, folder, read_birth
 from kappa.errors import DeclarationError, KappaError, Unreachable
 from kappa.fingerprint import fingerprint
@@ -66,6 +67,7 @@ def observe(settings: Settings, store: Store, log: Log, *, only: str | None = No
         libraries=installed_libraries(),
         samples=read_samples(log, replayed.values(), facts.beginning, facts.end, at_each_place=settings.plan.sample_records) if settings.plan.sample_records else {},
         max_unreadable=settings.plan.max_unreadable,
+        rejected={build: rejected_of(frontier.tally)[0] for build in serving.values() if (frontier := Frontiers(store, build).newest()) is not None},
     )
 
 

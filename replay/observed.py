@@ -72,7 +72,7 @@ class Observed:
 
     `snapshots` are the files of the builds that serve, `replays` the last replay of each pipeline, `libraries` the
     packages that are installed now. `samples` are of the topics that would be replayed; of one at most the share
-    `max_unreadable` may be rejected.
+    `max_unreadable` may be rejected. `rejected` is how many records each build that serves has rejected.
     """
 
     names: frozenset[str]
@@ -86,3 +86,4 @@ class Observed:
     libraries: Mapping[str, str] = field(default_factory=dict)
     samples: Mapping[str, Sample] = field(default_factory=dict)
     max_unreadable: float = 1.0
+    rejected: Mapping[str, int] = field(default_factory=dict)

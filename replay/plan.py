@@ -210,7 +210,7 @@ def _replayed(observed: Observed, declared: Declared, born: Birth | None, rollou
         diffs=() if born is None else _diffs(observed, born, declared),
         samples=tuple(observed.samples[topic.name] for topic in topics if topic.name in observed.samples),
         cost=cost_of(there, origin, log, serving=serving, disk=observed.disk, replayed=observed.replays.get(name)),
-        notes=() if born is None else _library_notes(observed, born),
+        notes=() if born is None else (*_reject_notes(observed, born), *_library_notes(observed, born)),
     )
 
 
@@ -232,6 +232,11 @@ def _events(born: Birth, declared: Declared) -> tuple[str, ...]:
 def _diffs(observed: Observed, born: Birth, declared: Declared) -> tuple[PartDiff, ...]:
     old = Side(born.parts, observed.snapshots.get(born.build, {}), born.declarations)
     return part_diffs(old, Side(declared.parts, declared.files, declarations(declared.pipeline)))
+
+
+def _reject_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
+    rejected = observed.rejected.get(born.build, 0)
+    return (f"build {born.build} has rejected {rejected:,} records: a replay reads them again, and takes in what can be read now",) if rejected else ()
 
 
 def _library_notes(observed: Observed, born: Birth) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from rich.text import Text
 from kappa.errors import Conflict, KappaError, VerificationFailed
 from kappa.journal import Verified
 from kappa.offsets import Offsets
-from replay.diff_listing import count_line, difference_line, differing
+from replay.diff_listing import count_line, difference_line, differing, rejects_line
 from replay.follow import Progress
 from replay.rollout import Phase, Rollout
 
@@ -166,6 +166,8 @@ def _verified(verified: Verified) -> list[str]:
         found = f"could not be run: {check.error}" if check.failing is None else f"{check.failing:,} of {check.rows:,} rows fail" if check.failing else f"{check.rows:,} rows pass"
         lines.append(f"  {check.table}: {check.condition}: {found}")
     lines.extend(f"  {difference_line(difference)}" for difference in verified.differences)
+    rejects = rejects_line(verified.counts) or (f"rejects: {verified.rejected:,} of {verified.records:,} records" if verified.rejected and verified.records else "")
+    lines.extend([f"  {rejects}"] if rejects else [])
     lines.extend(f"  {count_line(count)}" for count in differing(verified.counts))
     lines.extend(f"  topic {topic} is not the same for both builds: what comes from it is not comparable" for topic in verified.incomparable_topics)
     return lines

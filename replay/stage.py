@@ -72,6 +72,7 @@ def _ensure_born(store: Store, build: str, step: Step, declared: Declared, libra
         by=whoami(),
         accepted=step.accepted,
         declarations=declarations(declared.pipeline),
+        max_rejects=declared.pipeline.max_rejects,
     )
     put_birth(store, birth)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
+from kappa.breaker import beyond_text, is_beyond, rejected_of
 from kappa.build import Birth, read_birth
 from kappa.errors import KappaError
 from kappa.frontier import Frontier, Frontiers
@@ -45,7 +46,7 @@ class BuildStatus:
     open transaction keeps from every reader; `fresh_at` is when its frontier was
     published; `folded` and `rejected` count records since its origin. `kept_until` is when the soak of an idle build ends;
     `waits_for`, `rate` (offsets a second) and `trouble` are the supervisor's words. `libraries` are those that are installed
-    in another version than when it was born.
+    in another version than when it was born. `beyond` says that it has rejected more than its pipeline allows a candidate.
     """
 
     pipeline: str
@@ -65,6 +66,7 @@ class BuildStatus:
     trouble: str = ""
     libraries: tuple[str, ...] = ()
     held_back: tuple[HeldBack, ...] = ()
+    beyond: str = ""
 
     @property
     def eta_seconds(self) -> float | None:
@@ -150,13 +152,15 @@ def _seen(store: Store, pipeline: str, role: str, build: str, rollout: Rollout |
         None if end is None else end.only(set(birth.topic_ids)).distance(offsets),
         None if frontier is None else datetime.fromisoformat(frontier.published_at).astimezone(UTC),
         offsets.distance(birth.origin_offsets),
-        _rejected(frontier),
+        0 if frontier is None else rejected_of(frontier.tally)[0],
         rollout,
         read_stopped(store, build),
         libraries=changed_libraries(birth.libraries, installed_libraries()),
         held_back=tuple(each for each in held if each.topic in birth.topic_ids),
+        beyond=_beyond(birth, frontier),
     )
 
 
-def _rejected(frontier: Frontier | None) -> int:
-    return 0 if frontier is None else sum(tally.rejected for parts in frontier.tally.values() for tally in parts.values())
+def _beyond(birth: Birth, frontier: Frontier | None) -> str:
+    counted = (0, 0) if frontier is None else rejected_of(frontier.tally)
+    return beyond_text(birth.max_rejects, *counted) if is_beyond(birth.max_rejects, *counted) else ""

@@ -18,7 +18,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kappa.breaker import beyond_text, is_beyond, rejected_of
 from kappa.build import Birth, TableBirth, comparable_topics, read_birth
+from kappa.engine.rejected import Rejected
 from kappa.errors import Conflict, ExitCode, KappaError, Unreachable, UsageError
 from kappa.frontier import Frontiers
 from kappa.journal import Check, Failed, Journal, Verified
@@ -26,11 +28,12 @@ from kappa.log.client import Log
 from kappa.offsets import Offsets
 from kappa.settings import load_settings
 from kappa.store import Store
+from kappa.table import REJECTS
 from replay.pairs import aligned_pair, compare_pair
 from replay.rollout import Phase, Rollout, fold
 from replay.thresholds import exceeded, unmeasured
 from replay.unsettled import KeyLog
-from serving.catalog import PinnedSnapshot, pin_build, pin_pair
+from serving.catalog import PinnedSnapshot, Snapshot, pin_build, pin_pair
 from serving.query import Limits, Reader, check_sql, connect
 
 
@@ -53,8 +56,9 @@ def verify(store: Store, rollout: Rollout, live: str | None, means: Means) -> Ve
     if live is None or not comparable_topics(birth, read_birth(store, live)):
         with pin_build(store, rollout.build, lease_seconds=means.lease_seconds) as pinned:
             checked = _checked(store, pinned, rollout, means)
+            beyond = _beyond(store, pinned.snapshot, rollout.build)
             pinned.confirm()
-        return _judged(checked if live is None else replace(checked, live_build=live, incomparable_topics=tuple(sorted(birth.topic_ids))), ())
+        return _judged(checked if live is None else replace(checked, live_build=live, incomparable_topics=tuple(sorted(birth.topic_ids))), (), beyond)
     pair = aligned_pair(store, live, rollout.build)
     if pair is None:
         return _never_compared(store, rollout, live, f"build {rollout.build} was not aligned with build {live}, which serves")
@@ -64,6 +68,7 @@ def verify(store: Store, rollout: Rollout, live: str | None, means: Means) -> Ve
         except Conflict as error:
             return _never_compared(store, rollout, live, error.message)
         checked = _checked(store, pinned, rollout, means)
+        beyond = _beyond(store, pinned.snapshot, rollout.build)
         try:
             found = compare_pair(store, pair, pinned, log=means.log, limits=means.limits)
         except Unreachable:
@@ -72,27 +77,36 @@ def verify(store: Store, rollout: Rollout, live: str | None, means: Means) -> Ve
         except KappaError as error:
             return replace(checked, verdict="inconclusive", reason=f"it could not be compared with build {live}: {error.message}", live_build=live)
     seen = replace(checked, live_build=live, differences=found.differences, counts=found.counts, incomparable_topics=found.incomparable_topics)
-    return _judged(seen, pinned.snapshot.births[rollout.build].tables)
+    return _judged(seen, pinned.snapshot.births[rollout.build].tables, beyond)
 
 
 def _checked(store: Store, pinned: PinnedSnapshot, rollout: Rollout, means: Means) -> Verified:
     """What the checks find. No verdict yet, but where they could not be run at all."""
     snapshot = pinned.snapshot
-    offsets = snapshot.frontiers[rollout.build].offsets
+    frontier = snapshot.frontiers[rollout.build]
+    rejected, records = rejected_of(frontier.tally)
     try:
         with connect(snapshot, store, limits=means.limits) as reader:
-            return Verified(rollout.number, "passed", offsets, tuple(_run_checks(reader, snapshot.births[rollout.build])))
+            return Verified(rollout.number, "passed", frontier.offsets, tuple(_run_checks(reader, snapshot.births[rollout.build])), rejected=rejected, records=records)
     except UsageError as error:
         # A view of the pipeline that its own tables do not bear: readers would see that error.
-        return Verified(rollout.number, "inconclusive", offsets, reason=error.message)
+        return Verified(rollout.number, "inconclusive", frontier.offsets, reason=error.message, rejected=rejected, records=records)
 
 
-def _judged(seen: Verified, tables: Iterable[TableBirth]) -> Verified:
-    """The verdict: a check that fails or a threshold that is exceeded beats what could not be told, and that beats a pass. Pure."""
+def _beyond(store: Store, snapshot: Snapshot, build: str) -> str:
+    """That the build has rejected more than its pipeline allows, and what; else nothing."""
+    birth, frontier = snapshot.births[build], snapshot.frontiers[build]
+    counted = rejected_of(frontier.tally)
+    return f"it {beyond_text(birth.max_rejects, *counted)}: {Rejected.of(store, birth, frontier.versions[REJECTS]).text}" if is_beyond(birth.max_rejects, *counted) else ""
+
+
+def _judged(seen: Verified, tables: Iterable[TableBirth], beyond: str = "") -> Verified:
+    """The verdict: a check that fails, a threshold that is exceeded or too many rejects (`beyond`) beat what could not be told, and that beats a pass. Pure."""
     tables = tuple(tables)
     failed = [
         *(f"{check.failing} of {check.rows} rows of table {check.table} do not satisfy: {check.condition}" for check in seen.checks if check.failing),
         *exceeded(seen.differences, tables),
+        *([beyond] if beyond else []),
     ]
     if failed:
         return replace(seen, verdict="failed", reason="; ".join(failed))

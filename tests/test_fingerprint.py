@@ -315,6 +315,17 @@ def test_the_default_policy_leaves_the_version_that_a_pipeline_had_before_there_
     assert not [part for part in declared() if "error" in part]
 
 
+def test_how_much_may_be_rejected_is_not() -> None:
+    def version(limit: float | None) -> Mapping[str, str]:
+        @pipeline(reads={"hits": HITS}, writes=[Table("t", keys=("id",), fold={"n": count()})], max_rejects=limit)
+        def function(hits: object) -> dict[str, object]:
+            return {"t": hits}
+
+        return fingerprint(function, "p", "function", finding({"p.py": f"from kappa import pipeline\n@pipeline(max_rejects={limit})\ndef function(hits): return {{}}"})).parts
+
+    assert version(0.01) == version(None)
+
+
 def test_thresholds_are_not_for_they_are_no_reason_to_replay_what_serves() -> None:
     assert declared(tables=[Table("t", keys=("id",), fold={"n": count()}, max_changed=0.05, max_added=0, max_removed=1)]) == declared()
 

@@ -20,6 +20,7 @@ from kappa.engine.legs import Leg, LegKind, Legs, alignment, catch_up, slice_siz
 from kappa.engine.maintenance import Maintenance
 from kappa.engine.publisher import Publisher
 from kappa.engine.source import Source
+from kappa.frontier import Frontier
 from kappa.log.client import Log
 from kappa.offsets import Offsets
 from kappa.slices import Slice
@@ -32,8 +33,19 @@ class CatchUp:
     """The bounded legs of one build."""
 
     def __init__(
-        self, legs: Legs, folder: SliceFolder, publisher: Publisher, maintenance: Maintenance, aligner: Aligner, *, log: Log, source: Source, topics: tuple[str, ...]
+        self,
+        legs: Legs,
+        folder: SliceFolder,
+        publisher: Publisher,
+        maintenance: Maintenance,
+        aligner: Aligner,
+        *,
+        log: Log,
+        source: Source,
+        topics: tuple[str, ...],
+        ensure_within: Callable[[Frontier, Offsets], None],
     ) -> None:
+        """`ensure_within` raises Broken where the build, at this frontier of a leg that ends there, has rejected too much to be a candidate."""
         self._legs = legs
         self._folder = folder
         self._publisher = publisher
@@ -42,6 +54,7 @@ class CatchUp:
         self._log = log
         self._source = source
         self._topics = topics
+        self._ensure_within = ensure_within
 
     def run(self, session: Callable[[], SparkSession], stop: Event, *, slice_records: int, small: int, tiny: int) -> None:
         """Folds until little is left, or until asked to stop.
@@ -77,6 +90,7 @@ class CatchUp:
             if stop.is_set():
                 return
             self._fold(piece, len(leg.ends), session())
+            self._ensure_within(self._publisher.newest, leg.end)
             if leg.aim is not None:
                 self._aligner.keep(leg.aim)
             self._maintenance.run_if_due()

@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -31,6 +32,7 @@ from kappa.engine.publisher import Publisher, Stopping
 from kappa.engine.session import Profile, start_session
 from kappa.engine.source import Kafka, Source
 from kappa.engine.tail import Tail
+from kappa.engine.within import ensure_within
 from kappa.errors import Broken, ExitCode, KappaError, UsageError
 from kappa.java import find_java
 from kappa.lock import Lock
@@ -97,7 +99,8 @@ class Job:
     def _bounded_legs(self, birth: Birth, slices: SliceFolder, source: Source, publisher: Publisher, maintenance: Maintenance, log: Log) -> CatchUp:
         topics = tuple(topic.name for topic in birth.topics)
         aligner = Aligner(self._store, birth, lease_seconds=self._settings.rollout.lease_seconds)
-        return CatchUp(Legs(self._store, self._build), slices, publisher, maintenance, aligner, log=log, source=source, topics=topics)
+        within = partial(ensure_within, self._store, birth)
+        return CatchUp(Legs(self._store, self._build), slices, publisher, maintenance, aligner, log=log, source=source, topics=topics, ensure_within=within)
 
     def _catch_up(self, runner: CatchUp) -> None:
         engine = self._settings.engine

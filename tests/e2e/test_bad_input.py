@@ -176,3 +176,16 @@ def test_old_events_are_read_with_the_new_declaration_and_a_plan_says_what_it_sa
     faxes = [row for row in bed.must("rejects", "shop", "-o", "json").json() if row["reason"] == "against_schema"]
     assert [row["detail"] for row in faxes] == ['channel is the text "fax", and the schema says enum ["shop", "web"]']
     assert "half of them were a mistake of ours" in bed.must("history", "-o", "json").out
+
+
+def test_a_candidate_that_rejects_too_much_is_stopped_and_what_serves_goes_on(bed: Testbed) -> None:
+    before = bed.state().generation
+    bed.declare("shop", RENAMED.replace("    writes=[", "    max_rejects=3,\n    writes=["))
+
+    stopped = bed.kappa("replay", "shop", "--yes")
+
+    assert (stopped.code, bed.state().generation) == (1, before), stopped
+    assert "records: a replay reads them again" in stopped.out
+    assert "max_rejects is 3: malformed_json 3" in stopped.err
+    assert ", and others; for example orders:" in stopped.err
+    assert "kappa deploy shop" in stopped.err

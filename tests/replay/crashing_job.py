@@ -128,7 +128,9 @@ class Job:
             self._maintenance = Maintenance(self._store, build, self._slices.writers, self.publisher, seconds=0, keep_seconds=world.keep_seconds, clock=world.clock)
             self._legs = Legs(self._store, build)
             aligner = Aligner(self._store, birth, lease_seconds=60, clock=world.clock)
-            self._bounded = CatchUp(self._legs, self._slices, self.publisher, self._maintenance, aligner, log=log, source=self._source, topics=("ships",))  # type: ignore[arg-type]
+            self._bounded = CatchUp(
+                self._legs, self._slices, self.publisher, self._maintenance, aligner, log=log, source=self._source, topics=("ships",), ensure_within=lambda *_: None
+            )  # type: ignore[arg-type]
             self._again = again
             self._tail: int | None = None
             undone.pop_all()

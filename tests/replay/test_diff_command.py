@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,17 @@ from twins import align, appended, folded, latest, make_build
 
 import cli
 from kappa.frontier import Frontiers, Tally
-from kappa.journal import CaughtUp, Count, Difference, Event, Journal, Served, Verified
+from kappa.journal import CaughtUp, Count, Difference, Event, Journal, Served, Verified, now
 from kappa.offsets import Offsets
 from kappa.settings import RolloutSettings
 from kappa.store import Store
 from replay.diff_listing import difference_line
 from replay.history import chapters
-from replay.listings import history_listing
-from replay.progress import news
+from replay.listings import history_listing, status_heading, status_listing
+from replay.progress import news, told_verification
 from replay.promote import next_promote_step
 from replay.rollout import State, fold
+from replay.status import observe_status
 from replay.step import Append, Sight
 from serving.render import plain
 
@@ -104,6 +106,7 @@ def test_people_read_a_heading_and_samples_per_table(kappa: Kappa, two: Store) -
         "    ───────  ─────  ─────",
         "    UA           1      3",
         "",
+        "rejects: 0 before, 2 now",
         "flights: rejected: 0 before, 2 after",
     ]
 
@@ -204,6 +207,7 @@ def test_a_rollouts_progress_its_history_and_its_receipt_tell_the_differences(st
 
     assert [line.strip() for line in lines[1:]] == [
         difference_line(DIFFERENCES[0]),
+        "rejects: 0 before, 2 now",
         "flights: rejected: 0 before, 2 after",
         "topic planes is not the same for both builds: what comes from it is not comparable",
     ]
@@ -213,3 +217,27 @@ def test_a_rollouts_progress_its_history_and_its_receipt_tell_the_differences(st
     assert isinstance(step.event, Served)
     receipt = step.event.receipt
     assert (receipt.differences, receipt.counts, receipt.incomparable_topics) == (told.differences, told.counts, told.incomparable_topics)
+
+
+@pytest.mark.parametrize(("rejected", "records", "told"), [(3, 1200, ["  rejects: 3 of 1,200 records"]), (0, 1200, []), (None, None, [])])
+def test_a_first_build_tells_what_it_has_rejected(store: Store, rejected: int | None, records: int | None, told: list[str]) -> None:
+    state = append(store, staged("a"), CaughtUp(1, Offsets()), Verified(1, "passed", Offsets(), rejected=rejected, records=records))
+
+    assert told_verification(state.rollout(1)).splitlines()[2:] == told
+
+
+@pytest.mark.parametrize(("limit", "loud"), [(0.01, True), (1, True), (2, False), (None, False)])
+def test_a_build_that_serves_and_has_rejected_too_much_goes_on_and_the_status_says_it_loudly(store: Store, limit: float | None, loud: bool) -> None:
+    make_build(store, "a", {folded(columns=COLUMNS): []}, tally=Tally(decoded=97, rejected=2), max_rejects=limit)
+    frontiers = Frontiers(store, "a")
+    newest = frontiers.newest()
+    assert newest is not None
+    frontiers.publish(replace(newest, number=2, published_at=now()))
+    append(store, staged("a"), CaughtUp(1, Offsets()), verified(1), served(1, 1, "a"))
+
+    status = observe_status(store, None)
+
+    (seen,) = status_listing(status, datetime.now(UTC)).objects()
+    assert ("WARNING: pipeline flights: build a (live) has rejected 2 of 99 records (2.02 %)" in status_heading(status, None, None)) is loud
+    assert ("has rejected 2 of 99 records" in seen["note"]) is loud
+    assert seen["state"] == "serving"

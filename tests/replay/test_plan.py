@@ -353,3 +353,14 @@ def test_what_gives_another_value_each_time_is_found_in_the_code_or_else_in_spar
     assert in_code.message == "pipelines/orders.py:6 uses pyspark.sql.functions.current_timestamp, which reads the clock"
     assert in_plan.message == "pipelines/orders.py:3 uses Spark's Rand, which gives another value each time"
     assert [found.name for found in (in_code, in_plan)] == ["pipelines/orders.py:6", "pipelines/orders.py:3"]
+
+
+def test_what_the_build_that_serves_has_rejected_is_read_again_and_the_plan_says_so() -> None:
+    before, after = declared(code="1"), declared(code="2")
+    seen = observed(after, journal=(staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a")), births=(birth("a", before),))
+
+    (silent,) = make_plan(seen).steps
+    (step,) = make_plan(replace(seen, rejected={"a": 1200})).steps
+
+    assert silent.notes == ()
+    assert step.notes == ("build a has rejected 1,200 records: a replay reads them again, and takes in what can be read now",)

@@ -337,3 +337,21 @@ def test_what_is_compared_is_what_serves_with_the_candidate_or_with_the_build_be
 def test_what_cannot_be_compared_is_a_slip(pipeline: str, before: str | None, after: str | None, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         builds_to_compare(fold(numbered(*PAIR)), pipeline, before, after)
+
+
+REJECTED = [{"topic": "flights", "partition": 0, "offset": offset, "reason": "wrong_type", "detail": "delay is a text"} for offset in (3, 4)]
+
+
+@pytest.mark.parametrize("live", [None, "a"])
+@pytest.mark.parametrize(("limit", "verdict"), [(1, "failed"), (0.1, "failed"), (0.2, "passed"), (2, "passed"), (None, "passed")])
+def test_a_candidate_that_has_rejected_too_much_does_not_pass(store: Store, live: str | None, limit: float | None, verdict: str) -> None:
+    make_build(store, "a", {folded(): rows(UA=1)})
+    make_build(store, "b", {folded(): rows(UA=1)}, tally=Tally(decoded=8, rejected=2), rejects=REJECTED, max_rejects=limit)
+    align(store, "b", "a")
+
+    seen = verify(store, rollout_of(), live, Means(60))
+
+    assert (seen.verdict, seen.rejected, seen.records) == (verdict, 2, 10)
+    if verdict == "failed":
+        told = "10 %" if limit == 0.1 else "1"
+        assert seen.reason == f"it rejected 2 of 10 records (20 %), and max_rejects is {told}: wrong_type 2; for example flights:0:3: delay is a text"

@@ -10,6 +10,7 @@ from deltalake import write_deltalake
 
 from kappa.alignment import Alignment, Alignments
 from kappa.arrow import arrow_schema
+from kappa.breaker import MaxRejects
 from kappa.build import Birth, TableBirth, TopicBirth, put_birth, table_path
 from kappa.frontier import Frontier, Frontiers, Tally
 from kappa.lease import Lease, Pin, ensure_lease
@@ -51,10 +52,11 @@ def make_build(
     topics: tuple[TopicBirth, ...] = (FLIGHTS, PLANES),
     tally: Tally | None = None,
     rejects: Rows = (),
+    max_rejects: MaxRejects = None,
 ) -> Side:
     """Makes a build whose only frontier stands at one offset in every topic."""
     contents = {**tables, REJECTS_BIRTH: rejects}
-    birth = Birth(build, "flights", f"version-of-{build}", {}, 1, {}, "flights", topics, tuple(contents), {}, {}, {}, "then", "ada")
+    birth = Birth(build, "flights", f"version-of-{build}", {}, 1, {}, "flights", topics, tuple(contents), {}, {}, {}, "then", "ada", max_rejects=max_rejects)
     put_birth(store, birth)
     for table, rows in contents.items():
         write_deltalake(table_path(store, build, table.name), pa.Table.from_pylist([dict(row) for row in rows], arrow_schema(table.columns)))

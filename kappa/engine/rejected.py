@@ -1,0 +1,43 @@
+"""What a build has rejected, in one sentence: how often each reason, and one reject as an example. Read without a query engine, in the job too."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from kappa.build import Birth, table_path
+from kappa.delta import files
+from kappa.store import Store
+from kappa.table import REJECTS
+
+_SHOWN_REASONS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """What stands in a rejects table: how often each reason, and one reject as an example."""
+
+    reasons: Mapping[str, int]
+    example: str
+
+    @classmethod
+    def of(cls, store: Store, birth: Birth, version: int) -> Rejected:
+        """What a version of a build's rejects table holds."""
+        found = files(table_path(store, birth.build, REJECTS), version)
+        if not found:
+            return cls({}, "")
+        rejects, is_one = ds.dataset(list(found), format="parquet"), pc.field("reason").is_valid()
+        reasons = Counter(rejects.to_table(columns=["reason"], filter=is_one).column("reason").to_pylist())
+        rows = rejects.head(1, columns=["topic", "partition", "offset", "detail"], filter=is_one).to_pylist()
+        return cls(reasons, "".join("{topic}:{partition}:{offset}: {detail}".format(**row) for row in rows))
+
+    @property
+    def text(self) -> str:
+        """The reasons, the most frequent first, and the example."""
+        frequent = sorted(self.reasons.items(), key=lambda each: (-each[1], each[0]))
+        told = ", ".join(f"{reason} {count:,}" for reason, count in frequent[:_SHOWN_REASONS]) + (", and others" if len(frequent) > _SHOWN_REASONS else "")
+        return f"{told}; for example {self.example}" if self.example else told

@@ -1,0 +1,97 @@
+"""What a slice settles of redriven records depends on what lies before it, whatever the rejects table holds by now (laws 1 and 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kappa.arrow import arrow_schema
+from kappa.build import Birth
+from kappa.engine.redriven import settle_redriven
+from kappa.offsets import Offsets
+from kappa.redrive import Attempt, Position, Settled
+from kappa.shape import REJECTS_BIRTH
+from kappa.slices import Slice
+
+BIRTH = Birth("b", "web", "v", {}, 1, {}, "", (), (REJECTS_BIRTH,), {}, {"visits": {"1": 4}}, {}, "", "me")
+SLICE = Slice(1, 1, Offsets({"visits": {0: 5}}), Offsets({"visits": {0: 20}}))
+
+
+def at(offset: int, partition: int = 0) -> Position:
+    return Position("visits", partition, offset)
+
+
+class Decoded:
+    """A decoded slice, as far as settling asks."""
+
+    def __init__(self, *attempts: Attempt) -> None:
+        self._attempts = attempts
+        self.settled: Settled | None = None
+
+    def attempts(self) -> tuple[Attempt, ...]:
+        return self._attempts
+
+    def rejected(self, places: Collection[Position]) -> dict[Position, int | None]:
+        return {each.at: each.of for each in self._attempts if not each.valid and each.at in places}
+
+    def settle(self, found: Settled) -> None:
+        self.settled = found
+
+
+def row(offset: int, *, redrives: int | None = None, folded: bool | None = None, **more: Any) -> dict[str, Any]:
+    return {"topic": "visits", "partition": 0, "offset": offset, "_redrives": redrives, "_deleted": folded, **more}
+
+
+def settled(tmp_path: Path, decoded: Decoded, *rows: dict[str, Any]) -> Settled | None:
+    file = tmp_path / "part.parquet"
+    pq.write_table(pa.Table.from_pylist(list(rows), arrow_schema(REJECTS_BIRTH.columns)), file)
+    settle_redriven(decoded, SLICE, BIRTH, REJECTS_BIRTH, lambda: (str(file),))  # type: ignore[arg-type]  # of it three methods matter
+    return decoded.settled
+
+
+def test_what_slices_before_have_rejected_and_folded_counts(tmp_path: Path) -> None:
+    decoded = Decoded(Attempt(at(7), 1, valid=True), Attempt(at(8), 2, valid=True), Attempt(at(9), 0, valid=True), Attempt(at(10), 3, valid=True))
+
+    found = settled(tmp_path, decoded, row(1), row(2), row(3, redrives=2), row(4, redrives=2, folded=True))
+
+    assert found == Settled({at(7): 1}, frozenset({at(8), at(9), at(10)}))
+
+
+def test_a_slice_that_the_rejects_table_has_already_is_settled_as_it_was(tmp_path: Path) -> None:
+    decoded = Decoded(Attempt(at(7), 1, valid=True), Attempt(at(8), 6, valid=True), Attempt(at(9), 1, valid=True))
+
+    first = settled(tmp_path, decoded, row(1))
+    again = settled(tmp_path, decoded, row(1), row(6), row(7, redrives=1, folded=True))
+
+    assert first == again == Settled({at(7): 1}, frozenset({at(8), at(9)}))
+
+
+def test_rejects_of_other_topics_and_partitions_are_others(tmp_path: Path) -> None:
+    decoded = Decoded(Attempt(at(7), 1, valid=True), Attempt(at(7, 1), 1, valid=True))
+
+    found = settled(tmp_path, decoded, row(1, partition=2), row(1, topic="hits"))
+
+    # Partition 1 of the build begins at offset 4.
+    assert found == Settled({at(7, 1): 1}, frozenset({at(7)}))
+
+
+def test_what_was_folded_in_other_topics_and_partitions_was_folded_there(tmp_path: Path) -> None:
+    decoded = Decoded(Attempt(at(7), 1, valid=True))
+
+    found = settled(tmp_path, decoded, row(1), row(2, redrives=1, folded=True, partition=2), row(2, redrives=1, folded=True, topic="hits"))
+
+    assert found == Settled({at(7): 1}, frozenset())
+
+
+def test_a_build_without_a_place_to_remember_takes_them_as_any_other_record() -> None:
+    decoded = Decoded(Attempt(at(7), 1, valid=True))
+    old = replace(REJECTS_BIRTH, columns=REJECTS_BIRTH.columns[:6])
+
+    settle_redriven(decoded, SLICE, BIRTH, old, lambda: ())  # type: ignore[arg-type]  # as above
+
+    assert decoded.settled is None
