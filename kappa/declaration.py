@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from kappa.duration import told_ms
 from kappa.pipeline import OnError, Pipeline
 from kappa.table import Table
 from kappa.topic import Topic
@@ -30,6 +31,10 @@ def _topic(topic: Topic, pipeline: Pipeline) -> Iterator[str]:
         yield f"column {column}"
     if topic.schema is not None:
         yield from topic.schema.lines()
+    if topic.lateness_ms is not None:
+        yield f"late where {topic.event_time} lies more than {told_ms(topic.lateness_ms)} back"
+    if topic.identity:
+        yield f"identity {', '.join(topic.identity)} within {told_ms(topic.identity_horizon_ms)}"
     for parameter in sorted(name for name, bound in pipeline.inputs.items() if bound.name == topic.name):
         yield f"given to the function as {parameter}"
 

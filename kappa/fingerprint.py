@@ -87,8 +87,15 @@ def part_name(part: str) -> str:
 def _topic(topic: Topic, pipeline: Pipeline) -> str:
     # Its config says how Kafka keeps records, not what they mean; the parameters say where its rows go.
     parameters = sorted(name for name, bound in pipeline.inputs.items() if bound.name == topic.name)
-    declared: list[object] = [topic.kind, topic.partitions, topic.key, [str(column) for column in topic.columns], parameters]
-    return json.dumps(declared if topic.schema is None else [*declared, [*topic.schema.lines()]])
+    decided: list[object] = [topic.kind, topic.partitions, topic.key, [str(column) for column in topic.columns], parameters]
+    # Only where they are declared: a topic without them keeps the version that it had before there were any.
+    if topic.schema is not None:
+        decided.append([*topic.schema.lines()])
+    if topic.lateness_ms is not None:
+        decided.append({"event_time": topic.event_time, "lateness_ms": topic.lateness_ms})
+    if topic.identity:
+        decided.append({"identity": topic.identity, "horizon_ms": topic.identity_horizon_ms})
+    return json.dumps(decided)
 
 
 def _table(table: Table) -> str:

@@ -24,13 +24,14 @@ OffsetsField = Annotated[Offsets, BeforeValidator(Offsets.parse), PlainSerialize
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What became of the offsets of one partition since the build's origin; the five add up to the distance (I6)."""
+    """What became of the offsets of one partition since the build's origin; the first five add up to the distance (I6), and `late` are those of the rejected that were too late."""
 
     decoded: int = 0
     duplicate: int = 0
     rejected: int = 0
     tombstone: int = 0
     absent: int = 0
+    late: int = 0
 
     def __add__(self, other: Tally) -> Tally:
         return Tally(
@@ -39,6 +40,7 @@ class Tally:
             self.rejected + other.rejected,
             self.tombstone + other.tombstone,
             self.absent + other.absent,
+            self.late + other.late,
         )
 
 

@@ -67,6 +67,7 @@ class Reason(StrEnum):
     BAD_REDRIVE = "bad_redrive"
     # The record itself is valid, and the pipeline's function fails on it (engine/culprits.py).
     FUNCTION_FAILED = "function_failed"
+    LATE = "late"
 
 
 class Rejected(Exception):  # a verdict about a record, not a mistake of the program

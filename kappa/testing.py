@@ -15,7 +15,7 @@ import json
 import random
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -50,9 +50,10 @@ def some_events(pipeline: Pipeline, count: int, *, seed: int = 0) -> dict[str, l
 
     Fields may be missing where they have a default, and stand under names they had. A `pattern` is met only by chance: give such
     a property an `enum` or a `default` beside it, or write its events by hand.
+    Where a topic declares lateness some are late, and where it declares an identity some are sent again, within the horizon and after it.
     """
     draw = random.Random(seed)  # noqa: S311  # the same events again, and no secret
-    return {topic.name: [_some_event(topic, draw, number) for number in range(count)] for topic in pipeline.topics}
+    return {topic.name: _some_events(topic, draw, count) for topic in pipeline.topics}
 
 
 def law_of_slices(pipeline: Pipeline, events: Mapping[str, Iterable[Event]], *, cuts: int = 6, seed: int = 0) -> None:
@@ -82,6 +83,47 @@ def _bytes(value: Any) -> bytes | None:
             return json.dumps(value, ensure_ascii=False).encode()
 
 
+def _some_events(topic: Topic, draw: random.Random, count: int) -> list[Event]:
+    events: list[Event] = []
+    for number in range(count):
+        event = _some_event(topic, draw, number)
+        if topic.needs_brokers_time:
+            event = _appended(topic, draw, number, event)
+        sent = [each for each in events[-8:] if isinstance(each.value, Mapping)] if topic.identity else []
+        if sent and draw.random() < 0.4:
+            # As a producer sends again what it did not see acknowledged; or another event has the same identity.
+            again = draw.choice(sent)
+            event = replace(again, timestamp_ms=event.timestamp_ms, value=draw.choice([again.value, _timed(topic, again.value, event.timestamp_ms)]))
+        events.append(event)
+    return events
+
+
+def _appended(topic: Topic, draw: random.Random, number: int, event: Event) -> Event:
+    """The same event, with a timestamp that passes a horizon every few events, an event time that goes with it, and an identity of its own."""
+    clock = 1_700_000_000_000 + number * topic.identity_horizon_ms // 6 + draw.choice([0, 1, -1000])
+    if not isinstance(event.value, Mapping):
+        return replace(event, timestamp_ms=clock)
+    lateness = topic.lateness_ms or 0
+    value = dict(_timed(topic, event.value, clock - draw.choice([0, 0, 0, -1000, lateness, lateness + 1])))
+    for name in topic.identity:
+        if name in value and topic.column(name).type in {Scalar("string"), *map(Scalar, INTEGERS)}:
+            value[name] = f"{number}" if topic.column(name).type == Scalar("string") else number % 128
+    if topic.key is None or topic.key not in value:
+        return replace(event, value=value, timestamp_ms=clock)
+    key = _bytes(value[topic.key])
+    return replace(event, value=value, key=key, partition=_partition(key, topic), timestamp_ms=clock)
+
+
+def _timed(topic: Topic, value: Any, event_time_ms: int) -> Any:
+    """The same event at another event time, where it has one."""
+    return {**value, topic.event_time: event_time_ms} if isinstance(value, Mapping) and topic.event_time in value else value
+
+
+def _partition(key: bytes | None, topic: Topic) -> int:
+    """A key's records lie in one partition, as a producer sends them."""
+    return sum(key or b"") % topic.partitions
+
+
 def _some_event(topic: Topic, draw: random.Random, number: int) -> Event:
     partition, clock = draw.randrange(topic.partitions), 1_700_000_000_000 + number * draw.choice([0, 1, 1000])
     if draw.random() < 0.05:
@@ -94,8 +136,7 @@ def _some_event(topic: Topic, draw: random.Random, number: int) -> Event:
     # As an event of before the field was renamed has it.
     value = {draw.choice([column.name, *column.was]) if column.was else column.name: values[column.name] for column in present}
     key = None if topic.key is None else _bytes(values[topic.key])
-    # A key's records lie in one partition, as a producer sends them.
-    partition = partition if key is None else sum(key) % topic.partitions
+    partition = partition if key is None else _partition(key, topic)
     return Event(None if key is not None and draw.random() < 0.1 else value, key=key, partition=partition, timestamp_ms=clock)
 
 

@@ -10,7 +10,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from kappa.columns import INTEGERS, Column, Scalar, parse_columns
+from kappa.columns import INTEGERS, Array, Column, Scalar, Struct, parse_columns
+from kappa.duration import parse_duration
 from kappa.errors import DeclarationError
 from kappa.json_schema import Place, read_schema
 from kappa.schema_files import read_schema_file
@@ -18,6 +19,15 @@ from kappa.schema_files import read_schema_file
 # https://kafka.apache.org: 249 characters of this alphabet, and neither "." nor "..".
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 KEY_TYPES = frozenset({"string", *INTEGERS})
+# Whose timestamp a record has: the setting of Kafka's, and the broker's own, which no producer can set.
+TIMESTAMP_TYPE = "message.timestamp.type"
+BROKERS_TIME = "LogAppendTime"
+# What to do with a topic that is there and has another; `{}` is its name.
+SET_BROKERS_TIME = (
+    "let Kafka's own tool set it: kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type topics --entity-name {} "
+    f"--add-config {TIMESTAMP_TYPE}={BROKERS_TIME}; what is in the topic keeps the time that producers gave it"
+)
+_HORIZON = "10 minutes"
 
 
 class TopicKind(StrEnum):
@@ -53,8 +63,12 @@ class Topic:
     Schema demands besides. `was`
     gives the names that a column's field had in older events, the first that is there counting where its own is not. `key` names
     the column that the Kafka key repeats, as text.
-    `config` holds topic settings of Kafka that apply when `kappa topics create` makes it. Raises DeclarationError,
-    with the user's file and line, where that cannot be meant.
+    `config` holds topic settings of Kafka that apply when `kappa topics create` makes it.
+
+    A record is late, and rejected, where its timestamp is more than `lateness` ("5 minutes") after its `event_time`, a
+    column. It is a duplicate, and not folded, where an accepted one of the same `identity` (a column or several) stands
+    before it in its partition, less than `identity_horizon` ago (10 minutes). Both want the broker's timestamps. Raises
+    DeclarationError, with the user's file and line, where that cannot be meant.
     """
 
     name: str
@@ -64,6 +78,10 @@ class Topic:
     columns: tuple[Column, ...]
     schema: Place | None
     config: Mapping[str, str]
+    event_time: str | None
+    lateness_ms: int | None
+    identity: tuple[str, ...]
+    identity_horizon_ms: int
     source: Source = field(compare=False)
 
     def __init__(
@@ -76,6 +94,10 @@ class Topic:
         key: str | None = None,
         was: Mapping[str, str | Sequence[str]] | None = None,
         config: Mapping[str, str] | None = None,
+        event_time: str | None = None,
+        lateness: str | None = None,
+        identity: str | Sequence[str] = (),
+        identity_horizon: str | None = None,
     ) -> None:
         source = Source.of_caller()
         if not isinstance(name, str) or not _NAME.fullmatch(name) or name in {".", ".."}:
@@ -93,6 +115,12 @@ class Topic:
             raise DeclarationError(f"{source}: topic {name} is compacted and has no key", hint="name the column that the Kafka key repeats: key=...")
         if key is not None:
             _check_key(source, name, key, columns)
+        given = {str(option): str(value) for option, value in (config or {}).items()}
+        lateness_ms = _lateness(source, name, event_time, lateness, columns)
+        identities = _identity(source, name, identity, columns)
+        horizon_ms = _horizon(source, name, identity_horizon, declared=bool(identities))
+        if lateness_ms is not None or identities:
+            _check_brokers_time(source, name, kind, given)
         set_field = object.__setattr__
         set_field(self, "name", name)
         set_field(self, "kind", TopicKind(kind))
@@ -100,7 +128,11 @@ class Topic:
         set_field(self, "key", key)
         set_field(self, "columns", columns)
         set_field(self, "schema", schema)
-        set_field(self, "config", {str(option): str(value) for option, value in (config or {}).items()})
+        set_field(self, "config", given)
+        set_field(self, "event_time", event_time)
+        set_field(self, "lateness_ms", lateness_ms)
+        set_field(self, "identity", identities)
+        set_field(self, "identity_horizon_ms", horizon_ms)
         set_field(self, "source", source)
         if schema is not None or any(column.default is not None for column in columns):
             _check_defaults(self)
@@ -116,6 +148,11 @@ class Topic:
     def key_column(self) -> Column | None:
         """The column that the Kafka key repeats, or None where no key is declared."""
         return None if self.key is None else self.column(self.key)
+
+    @property
+    def needs_brokers_time(self) -> bool:
+        """True where rows depend on when a record was appended: its timestamp must be the broker's."""
+        return self.lateness_ms is not None or bool(self.identity)
 
 
 def _schema(event: str | Mapping[str, Any] | Path, source: Source) -> Place | None:
@@ -172,3 +209,62 @@ def _check_key(source: Source, topic: str, key: str, columns: tuple[Column, ...]
     kind = types[key]
     if not isinstance(kind, Scalar) or kind.name not in KEY_TYPES:
         raise DeclarationError(f"{source}: topic {topic} has a key of type {kind}", hint="a key is a string or a whole number, as text in Kafka")
+
+
+def _lateness(source: Source, topic: str, event_time: str | None, lateness: str | None, columns: tuple[Column, ...]) -> int | None:
+    if event_time is None and lateness is None:
+        return None
+    if event_time is None or lateness is None:
+        missing = 'event_time="at"' if event_time is None else 'lateness="5 minutes"'
+        raise DeclarationError(f"{source}: topic {topic} declares {'lateness' if event_time is None else 'event_time'} alone", hint=f"say both: {missing}")
+    if _typed(source, topic, event_time, "event_time", columns).type != Scalar("timestamp"):
+        raise DeclarationError(f"{source}: topic {topic} has the event_time {event_time}, which is no timestamp", hint=f"declare {event_time} timestamp in its event")
+    return _duration(source, topic, "lateness", lateness)
+
+
+def _identity(source: Source, topic: str, identity: str | Sequence[str], columns: tuple[Column, ...]) -> tuple[str, ...]:
+    names = (identity,) if isinstance(identity, str) else tuple(identity)
+    if len(set(names)) < len(names):
+        raise DeclarationError(f"{source}: topic {topic} has a column twice in its identity", hint=f"it is {', '.join(map(str, names))}")
+    for name in names:
+        kind = _typed(source, topic, name, "identity", columns).type
+        if isinstance(kind, Array | Struct) or kind in {Scalar("double"), Scalar("float")}:
+            raise DeclarationError(
+                f"{source}: topic {topic} has an identity of type {kind}, which has no exact equality", hint="use text, whole numbers, decimals, booleans, dates or times"
+            )
+    return names
+
+
+def _horizon(source: Source, topic: str, horizon: str | None, *, declared: bool) -> int:
+    if horizon is not None and not declared:
+        raise DeclarationError(f"{source}: topic {topic} declares identity_horizon alone", hint='say identity="id" too')
+    found = _duration(source, topic, "identity_horizon", _HORIZON if horizon is None else horizon)
+    if found == 0:
+        raise DeclarationError(f"{source}: topic {topic} has an identity_horizon of nothing, within which no record is a duplicate", hint="leave identity out, or say how long")
+    return found
+
+
+def _typed(source: Source, topic: str, name: object, option: str, columns: tuple[Column, ...]) -> Column:
+    for column in columns:
+        if column.name == name:
+            return column
+    raise DeclarationError(f"{source}: topic {topic} has no column {name}, its {option}", hint=f"its columns are {', '.join(column.name for column in columns)}")
+
+
+def _duration(source: Source, topic: str, option: str, text: str) -> int:
+    found = parse_duration(text)
+    if found is None:
+        raise DeclarationError(f"{source}: topic {topic} has {option}={text!r}, which is no duration", hint='say it like "90 seconds", "5 minutes" or "1 hour"')
+    return found
+
+
+def _check_brokers_time(source: Source, topic: str, kind: str, config: Mapping[str, str]) -> None:
+    if kind == TopicKind.COMPACTED:
+        raise DeclarationError(
+            f"{source}: topic {topic} is compacted, and compaction takes away the records that lateness and identity go by", hint='they are for kind="retained" alone'
+        )
+    if config.get(TIMESTAMP_TYPE, BROKERS_TIME) != BROKERS_TIME:
+        raise DeclarationError(
+            f"{source}: topic {topic} has {TIMESTAMP_TYPE}={config[TIMESTAMP_TYPE]} in its config, and lateness and identity go by the broker's time",
+            hint=f"leave it out: kappa topics create sets {BROKERS_TIME}",
+        )

@@ -25,7 +25,7 @@ _SHOWN_LIBRARIES = 3
 
 def status_listing(status: Status, now: datetime) -> Listing:
     """A row per wanted build."""
-    machines = ("phase", "total", "offsets", "kept_until", "waits_for", "rate", "eta_seconds", "trouble", "verdict", "checks", "libraries")
+    machines = ("phase", "total", "offsets", "kept_until", "waits_for", "rate", "eta_seconds", "trouble", "verdict", "checks", "libraries", "late", "duplicate")
     columns = ("pipeline", "role", "build", "version", "state", "folded", "behind", "age_seconds", "rejected", *machines, "note")
     return Listing(columns, tuple(_build_row(build, now) for build in status.builds), wide=frozenset(machines))
 
@@ -149,6 +149,8 @@ def _build_row(build: BuildStatus, now: datetime) -> tuple[Any, ...]:
         None if verified is None else verified.verdict,
         [] if verified is None else [{**asdict(check), "passed": check.passed} for check in verified.checks],
         build.libraries,
+        build.late,
+        build.duplicate,
         _note(build),
     )
 
@@ -170,6 +172,7 @@ def _note(build: BuildStatus) -> str:
     ]
     if build.kept_until is not None and build.rollout is None:
         said.append(f"kept until {build.kept_until.isoformat(timespec='seconds').replace('+00:00', 'Z')}")
+    said += [f"{count:,} {what}" for count, what in ((build.late, "late"), (build.duplicate, "duplicate")) if count]
     if build.libraries:
         more = f" and {len(build.libraries) - _SHOWN_LIBRARIES} more" if len(build.libraries) > _SHOWN_LIBRARIES else ""
         said.append(f"born with other libraries: {', '.join(build.libraries[:_SHOWN_LIBRARIES])}{more}")

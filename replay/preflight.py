@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from kappa.build import Birth
 from kappa.pipeline import Pipeline
-from kappa.topic import Topic, TopicKind
+from kappa.topic import BROKERS_TIME, SET_BROKERS_TIME, TIMESTAMP_TYPE, Topic, TopicKind
 from replay.cost import Cost, duration, size
 from replay.finding import GAP, Finding
 from replay.observed import LogFacts
@@ -34,6 +34,7 @@ def preflight(pipeline: Pipeline, log: LogFacts, cost: Cost, serving: Birth | No
             gaps += [f"{topic.name} {', '.join(lost)}"] if lost else []
         config = log.configs.get(topic.name)
         if config is not None:
+            yield from _brokers_time(topic, config.get(TIMESTAMP_TYPE, ""))
             yield from _policy(topic, config.get("cleanup.policy", ""), _number(config.get("retention.ms")))
             if topic.kind is TopicKind.RETAINED and _number(config.get("retention.bytes")) not in {None, _FOR_EVER}:
                 kept = f"topic {topic.name} keeps {size(int(config['retention.bytes']))} a partition (retention.bytes): a replay, now or later, may miss what came before"
@@ -54,6 +55,15 @@ def _partitions(topic: Topic, there: int, serving: Birth | None) -> Iterator[Fin
     if before is not None and before != there:
         assert serving is not None, "it was looked into"
         yield Finding(f"topic {topic.name} has {there} partitions, and had {before} when build {serving.build} was born: keys may lie elsewhere now", refuses=False)
+
+
+def _brokers_time(topic: Topic, found: str) -> Iterator[Finding]:
+    if topic.needs_brokers_time and found not in {"", BROKERS_TIME}:
+        declared = " and ".join(["lateness"] * (topic.lateness_ms is not None) + ["identity"] * bool(topic.identity))
+        yield Finding(
+            f"topic {topic.name} has {TIMESTAMP_TYPE}={found} on the broker, and {topic.source} declares {declared} for it, which goes by the broker's time: what is late or a duplicate would be the producers' word",
+            SET_BROKERS_TIME.format(topic.name),
+        )
 
 
 def _policy(topic: Topic, policy: str, retention_ms: int | None) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from typing import Protocol
 from kappa.breaker import beyond_text, is_beyond, rejected_of
 from kappa.build import Birth, read_birth
 from kappa.errors import KappaError
-from kappa.frontier import Frontier, Frontiers
+from kappa.frontier import Frontier, Frontiers, Tally
 from kappa.journal import Journal
 from kappa.offsets import Offsets
 from kappa.stopped import Stopped, read_stopped
@@ -43,8 +43,8 @@ class BuildStatus:
     """One build that is wanted. `role` is live, idle or candidate, and then `rollout` is its rollout.
 
     `lag` counts offsets up to the log's end (None: the broker was not asked), and `held_back` those among them that an
-    open transaction keeps from every reader; `fresh_at` is when its frontier was
-    published; `folded` and `rejected` count records since its origin. `kept_until` is when the soak of an idle build ends;
+    open transaction keeps from every reader; `fresh_at` is when its frontier was published; `folded` counts offsets since its
+    origin, `rejected` (`late` are some of them) and `duplicate` records. `kept_until` is when the soak of an idle build ends;
     `waits_for`, `rate` (offsets a second) and `trouble` are the supervisor's words. `libraries` are those that are installed
     in another version than when it was born. `beyond` says that it has rejected more than its pipeline allows a candidate.
     """
@@ -67,6 +67,8 @@ class BuildStatus:
     libraries: tuple[str, ...] = ()
     held_back: tuple[HeldBack, ...] = ()
     beyond: str = ""
+    late: int = 0
+    duplicate: int = 0
 
     @property
     def eta_seconds(self) -> float | None:
@@ -142,6 +144,7 @@ def _roles(state: State) -> Iterator[tuple[str, str, str, Rollout | None]]:
 
 def _seen(store: Store, pipeline: str, role: str, build: str, rollout: Rollout | None, birth: Birth, end: Offsets | None, held: tuple[HeldBack, ...]) -> BuildStatus:
     frontier = Frontiers(store, build).newest()
+    tally = _tally(frontier)
     offsets = birth.origin_offsets if frontier is None else frontier.offsets
     return BuildStatus(
         pipeline,
@@ -152,15 +155,22 @@ def _seen(store: Store, pipeline: str, role: str, build: str, rollout: Rollout |
         None if end is None else end.only(set(birth.topic_ids)).distance(offsets),
         None if frontier is None else datetime.fromisoformat(frontier.published_at).astimezone(UTC),
         offsets.distance(birth.origin_offsets),
-        0 if frontier is None else rejected_of(frontier.tally)[0],
+        tally.rejected,
         rollout,
         read_stopped(store, build),
         libraries=changed_libraries(birth.libraries, installed_libraries()),
         held_back=tuple(each for each in held if each.topic in birth.topic_ids),
         beyond=_beyond(birth, frontier),
+        late=tally.late,
+        duplicate=tally.duplicate,
     )
 
 
 def _beyond(birth: Birth, frontier: Frontier | None) -> str:
     counted = (0, 0) if frontier is None else rejected_of(frontier.tally)
     return beyond_text(birth.max_rejects, *counted) if is_beyond(birth.max_rejects, *counted) else ""
+
+
+def _tally(frontier: Frontier | None) -> Tally:
+    """What became of all offsets of a build."""
+    return Tally() if frontier is None else sum((tally for parts in frontier.tally.values() for tally in parts.values()), Tally())

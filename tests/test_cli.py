@@ -20,7 +20,7 @@ import pytest
 import cli
 from kappa.build import Birth, TableBirth, put_birth, read_birth
 from kappa.errors import Conflict, KappaError, VerificationFailed
-from kappa.frontier import Frontier, Frontiers
+from kappa.frontier import Frontier, Frontiers, Tally
 from kappa.journal import Abandoned, CaughtUp, Check, Event, Failed, Held, Journal, PromoteAsked, Receipt, Served, Staged, SwitchAsked, Switched, Verified, now
 from kappa.log.client import Acknowledged, ProducedRecord, TopicFacts
 from kappa.offsets import Offsets
@@ -259,6 +259,19 @@ def test_status_tells_each_wanted_build(kappa: Kappa, two_builds: Store) -> None
     assert found["supervisor"] is None
     assert [(each["role"], each["build"], each["state"], each["folded"]) for each in found["builds"]] == [("live", "web-2", "serving", 7), ("idle", "web-1", "kept", 7)]
     assert "web-2" in kappa("status").out
+
+
+def test_status_tells_what_is_late_and_what_is_a_duplicate_where_there_is_any(kappa: Kappa, two_builds: Store) -> None:
+    frontiers = Frontiers(two_builds, "web-2")
+    newest = frontiers.newest()
+    assert newest is not None
+    tally = {"web.hits": {0: Tally(decoded=2, duplicate=2, rejected=1, late=1), 1: Tally(duplicate=1_000)}}
+    frontiers.publish(replace(newest, number=newest.number + 1, tally=tally))
+
+    live, idle = kappa("status", "-o", "json").json()["builds"]
+
+    assert (live["late"], live["duplicate"], live["rejected"], live["note"]) == (1, 1_002, 1, "1 late; 1,002 duplicate")
+    assert (idle["late"], idle["duplicate"], "late" in idle["note"]) == (0, 0, False)
 
 
 def test_status_tells_of_a_candidate_what_following_it_tells_and_of_each_build_its_libraries(kappa: Kappa, two_builds: Store, monkeypatch: pytest.MonkeyPatch) -> None:

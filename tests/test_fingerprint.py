@@ -268,6 +268,7 @@ def declared(**changed: object) -> Mapping[str, str]:
         ({"topic": Topic("hits", event="id string, n int", key="id")}, "topic hits changed"),
         ({"topic": Topic("hits", event="id string, n int default 0")}, "topic hits changed"),
         ({"topic": Topic("hits", event="id string, n int", was={"n": "m"})}, "topic hits changed"),
+        ({"topic": Topic("hits", event="id string, n int", identity="id")}, "topic hits changed"),
         ({"tables": [Table("t", keys=("id",), fold={"n": sum_("n")})]}, "table t changed"),
         ({"tables": [Table("t", keys=("id",), fold={"n": count()}, checks=["n > 0"])]}, "table t changed"),
         ({"tables": [Table("t", keys=("id",), fold={"n": count()}), Table("u")]}, "table u is new"),
@@ -305,6 +306,27 @@ def test_a_step_and_all_that_it_reaches_is_a_part_of_the_version() -> None:
     assert differences(before, version("state['n'] = 2")) == ("function step in p.py changed",)
     assert differences(before, version("state['n'] = helpers.f(1)")) == ("function f in helpers.py is new", "function step in p.py changed")
     assert differences(before, version("state['n'] = 1", "n bigint")) == ("table t changed",)
+
+
+def test_lateness_and_identity_are_a_part_each_where_they_are_declared() -> None:
+    given: list[dict[str, object]] = [
+        {},
+        {"event_time": "at", "lateness": "1 hour"},
+        {"event_time": "on", "lateness": "1 hour"},
+        {"event_time": "at", "lateness": "2 hours"},
+        {"identity": "id"},
+        {"identity": ("id", "n")},
+        {"identity": "id", "identity_horizon": "1 hour"},
+        {"event_time": "at", "lateness": "1 hour", "identity": "id"},
+    ]
+    versions = {version_of(declared(topic=Topic("hits", event="id string, n int, at timestamp, on timestamp", **each))) for each in given}  # type: ignore[arg-type]  # as written above
+
+    assert len(versions) == len(given)
+    assert declared(topic=Topic("hits", event="id string, n int", identity="id", identity_horizon="600 seconds")) == declared(
+        topic=Topic("hits", event="id string, n int", identity=["id"])
+    )
+    # As it was before there were any.
+    assert declared()["topic hits"] == "703d5616a4194e0c"
 
 
 def test_how_kafka_keeps_a_topic_is_not() -> None:

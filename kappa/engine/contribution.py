@@ -104,7 +104,7 @@ class Function:
 
 def latest_frame(decoded: DataFrame, table: TableBirth) -> DataFrame:
     """The newest record per key of decoded records, a tombstone among them leaving a hidden row (law 4)."""
-    kept = decoded.where(f"_fate <> {int(Fate.REJECTED)}").withColumn("_deleted", F.expr(f"_fate = {int(Fate.TOMBSTONE)}"))
+    kept = decoded.where(f"_fate in ({int(Fate.DECODED)}, {int(Fate.TOMBSTONE)})").withColumn("_deleted", F.expr(f"_fate = {int(Fate.TOMBSTONE)}"))
     return kept.groupBy(F.col(spark_quote(table.keys[0]))).agg(F.expr(latest_aggregate(table)).alias("_newest")).selectExpr("_newest.*")
 
 

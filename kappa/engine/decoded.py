@@ -25,7 +25,7 @@ from kappa.arrow import arrow_schema
 from kappa.build import TableBirth
 from kappa.engine.commit import Rows
 from kappa.engine.contribution import latest_frame
-from kappa.engine.decode import Clock, Fate, Seen, decode_table, decode_to_files, decoded_columns, seen_in
+from kappa.engine.decode import Clock, Fate, Memories, Remembering, Seen, decode_table, decode_to_files, decoded_columns, of_topic, seen_in
 from kappa.engine.fold import latest_table, spark_quote
 from kappa.record import Reason
 from kappa.redrive import Attempt, Position, Settled
@@ -58,9 +58,9 @@ Details = Mapping[tuple[str, int, int], str]
 class DecodedHere:
     """A small slice, decoded in this process."""
 
-    def __init__(self, raw: pa.Table, topics: Iterable[Topic], clocks: Mapping[str, Clock]) -> None:
-        """`raw` holds the records of all these topics."""
-        self._tables = {topic.name: decode_table(_of_topic(raw, topic.name), topic, clocks.get(topic.name, {})) for topic in topics}
+    def __init__(self, raw: pa.Table, topics: Iterable[Topic], clocks: Mapping[str, Clock], memories: Mapping[str, Memories]) -> None:
+        """`raw` holds the records of all these topics; the memories of those that declare an identity are taken along."""
+        self._tables = {topic.name: decode_table(of_topic(raw, topic.name), topic, clocks.get(topic.name, {}), memories.get(topic.name, {})) for topic in topics}
         self._seen: SeenOf = {name: seen_in(table) for name, table in self._tables.items()}
         self._folded: Mapping[Position, int] = {}
 
@@ -119,7 +119,9 @@ class DecodedHere:
 class DecodedAtSpark:
     """A large slice, decoded by Spark's workers into files that Spark reads again while the slice is folded."""
 
-    def __init__(self, spark: SparkSession, topics: Iterable[Topic], raw: Callable[[str], DataFrame], clocks: Mapping[str, Clock], folder: Path) -> None:
+    def __init__(
+        self, spark: SparkSession, topics: Iterable[Topic], raw: Callable[[str], DataFrame], clocks: Mapping[str, Clock], remembering: Mapping[str, Remembering], folder: Path
+    ) -> None:
         """`raw` gives the records of one topic by its name; `folder` is made for the files."""
         self._spark = spark
         self._folder = folder
@@ -134,8 +136,8 @@ class DecodedAtSpark:
         for number, topic in enumerate(topics):
             path = folder / str(number)
             path.mkdir(parents=True)
-            found = decode_to_files(raw(topic.name), topic, clocks.get(topic.name, {}), path).collect()
-            seen_of[topic.name] = {row.partition: Seen(row.decoded, row.tombstone, row.rejected, row.log_time, row.redriven) for row in found}
+            found = decode_to_files(raw(topic.name), topic, clocks.get(topic.name, {}), remembering.get(topic.name, Remembering()), path).collect()
+            seen_of[topic.name] = {row.partition: Seen(row.decoded, row.tombstone, row.rejected, row.duplicate, row.late, row.log_time, row.redriven) for row in found}
             self._files[topic.name] = path
             self._frames[topic.name] = self._frame(path, decoded_columns(topic))
         self._seen = seen_of
@@ -219,10 +221,6 @@ class DecodedAtSpark:
     def close(self) -> None:
         """As DecodedHere."""
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _of_topic(raw: pa.Table, name: str) -> pa.Table:
-    return raw.filter(pc.equal(raw.column("topic"), name))
 
 
 # (partition, offset) -> the columns in which a reject differs from a record that was decoded.

@@ -22,6 +22,8 @@ from kappa.table import FOLD_ORDER_COLUMNS, ORDER_COLUMNS, FoldKind
 Quote = Callable[[str], str]
 _ORDER = tuple(name for name, _ in ORDER_COLUMNS)
 _FOLD_ORDER = tuple(name for name, _ in FOLD_ORDER_COLUMNS)
+# What becomes a latest row.
+_KEPT = frozenset({Fate.DECODED, Fate.TOMBSTONE})
 # One digit less than both engines have: Spark takes digits behind the point away from a sum that might need 39.
 _WIDE_DIGITS = 37
 _WIDE = f"decimal({_WIDE_DIGITS},0)"
@@ -82,7 +84,7 @@ def latest_table(decoded: pa.Table, table: TableBirth) -> pa.Table:
     newest: dict[object, tuple[tuple[int, int, int], int]] = {}
     for place, (key, log_time, partition, offset, fate) in enumerate(zip(*columns, strict=True)):
         order = (log_time, partition, offset)
-        if fate != Fate.REJECTED and (key not in newest or newest[key][0] < order):
+        if fate in _KEPT and (key not in newest or newest[key][0] < order):
             newest[key] = order, place
     kept = decoded.take(pa.array([place for _, place in newest.values()], pa.int64()))
     deleted = pa.array([fate == Fate.TOMBSTONE for fate in kept.column("_fate").to_pylist()], pa.bool_())

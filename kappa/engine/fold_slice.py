@@ -22,7 +22,9 @@ from kappa.delta import files
 from kappa.engine.commit import Rows, TableWriter, folded_of
 from kappa.engine.contribution import Function, raised_here
 from kappa.engine.culprits import Culprits, only, reject_detail
+from kappa.engine.decode import Remembering
 from kappa.engine.decoded import DecodedAtSpark, DecodedHere, SeenOf
+from kappa.engine.identities import Identities
 from kappa.engine.ordered import OrderedFold
 from kappa.engine.prepared import Prepared
 from kappa.engine.publisher import Publisher
@@ -60,6 +62,7 @@ class SliceFolder:
         self._driver_rows = driver_rows
         self.writers = tuple(TableWriter(store, birth.build, table, origin=origin, driver_rows=driver_rows) for table in birth.tables)
         self.splits = Splits(store, birth.build)
+        self._identities = Identities(store.path(f"{folder(birth.build)}/identities"), pipeline.topics, birth.origin_offsets)
         self._function = Function(pipeline, {table.name: table for table in birth.tables})
         self._ordered = OrderedFold.of_pipeline(pipeline, {table.name: table for table in birth.tables})
         self._prepared: Prepared | None = None
@@ -115,6 +118,7 @@ class SliceFolder:
         if (newest.leg, newest.slice) != (piece.leg, piece.number):
             with watch.step("frontier"):
                 publisher.publish(self.writers[0].mark(), self.versions())
+        self._identities.committed(piece.end)
 
     def close(self) -> None:
         """Ends the threads that watch topics and commit."""
@@ -150,6 +154,8 @@ class SliceFolder:
                     tried = self._computed(self._rows_of_function(decoded, self.writers, spark))
                 # Compaction may have taken records away since a crash: all tables tell what was seen the first time.
                 mark = same[0] if same else next_mark(self._birth, last, piece, decoded.seen())
+                if isinstance(decoded, DecodedHere):
+                    self._identities.folded(mark)
                 with watch.step("topics"):
                     same_topics.result()
                 failpoint("job.before_first_commit")
@@ -175,8 +181,11 @@ class SliceFolder:
 
     def _decoded(self, piece: Slice, spark: SparkSession, source: Source, topics: list[Topic], last: Mark) -> DecodedHere | DecodedAtSpark:
         if piece.distance <= self._driver_rows:
-            return DecodedHere(source.here(piece), topics, last.log_time)
-        return DecodedAtSpark(spark, topics, lambda topic: source.at_spark(spark, piece, topic), last.log_time, self._scratch / "decoded")
+            memories = self._identities.take(piece.start, source)
+            return DecodedHere(source.here(piece), topics, last.log_time, memories)
+        folders = self._identities.folders(piece.start, source)
+        remembering = {name: Remembering(path, piece.start.next.get(name, {}), piece.end.next.get(name, {})) for name, path in folders.items()}
+        return DecodedAtSpark(spark, topics, lambda topic: source.at_spark(spark, piece, topic), last.log_time, remembering, self._scratch / "decoded")
 
     def _settle_redriven(self, decoded: DecodedHere | DecodedAtSpark, piece: Slice) -> None:
         rejects = next((writer for writer in self.writers if writer.birth.name == REJECTS), None)
@@ -309,15 +318,14 @@ def next_mark(birth: Birth, last: Mark, piece: Slice, seen: SeenOf) -> Mark:
         if span == 0:
             continue
         one = seen.get(topic, {}).get(partition)
-        decoded, duplicate, tombstone, rejected = (one.decoded, one.duplicate, one.tombstone, one.rejected) if one else (0, 0, 0, 0)
-        absent = span - decoded - duplicate - tombstone - rejected
+        more = Tally(one.decoded, one.duplicate, one.rejected, one.tombstone, late=one.late) if one else Tally()
+        absent = span - more.decoded - more.duplicate - more.rejected - more.tombstone
         if absent < 0:
             raise Broken(
                 f"{topic} partition {partition} gave {-absent} more records than the slice {piece.start} to {piece.end} has offsets",
                 hint="this is a mistake in Kappa; kappa logs has the slice",
             )
-        more = Tally(decoded=decoded, duplicate=duplicate, rejected=rejected, tombstone=tombstone, absent=absent)
-        tally.setdefault(topic, {})[partition] = tally.get(topic, {}).get(partition, Tally()) + more
+        tally.setdefault(topic, {})[partition] = tally.get(topic, {}).get(partition, Tally()) + replace(more, absent=absent)
         if one:
             log_time.setdefault(topic, {})[partition] = one.log_time
     return replace(origin_mark(birth), leg=piece.leg, slice=piece.number, start=piece.start, end=piece.end, log_time=log_time, tally=tally)

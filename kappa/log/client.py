@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, Ne
 from kappa.errors import Conflict, KappaError, Unreachable, UsageError
 from kappa.log.reader import LogReader, Record
 from kappa.offsets import Offsets
+from kappa.topic import BROKERS_TIME, SET_BROKERS_TIME, TIMESTAMP_TYPE
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -116,10 +117,12 @@ class Log:
         """Makes sure that a declared topic is there, and is ready to be produced to.
 
         One that is there with the same number of partitions stays as it is, whatever its settings (`config` shows them).
-        Raises Conflict where it has another number. A history is kept for ever (`retention.ms=-1`): the broker's default
-        would delete events that lie in the past as soon as they come.
+        Raises Conflict where it has another number, or its producers' time where the declaration goes by the broker's. A
+        history is kept for ever (`retention.ms=-1`): the broker's default would delete events that lie in the past as soon as they come.
         """
         config = {"retention.ms": "-1", "cleanup.policy": "compact" if topic.kind == "compacted" else "delete", **{str(k): str(v) for k, v in topic.config.items()}}
+        if topic.needs_brokers_time:
+            config[TIMESTAMP_TYPE] = BROKERS_TIME
         new = NewTopic(topic.name, num_partitions=topic.partitions, replication_factor=-1, config=config)
         try:
             self._admin.create_topics([new], request_timeout=_PATIENCE_SECONDS)[topic.name].result(_PATIENCE_SECONDS + 1)
@@ -133,6 +136,11 @@ class Log:
             raise Conflict(
                 f"topic {topic.name} is there with {facts.partitions} partitions, and is declared with {topic.partitions}",
                 hint=f"declare it with partitions={facts.partitions}, or give it another name",
+            )
+        if topic.needs_brokers_time and (found := self.config(topic.name).get(TIMESTAMP_TYPE)) != BROKERS_TIME:
+            raise Conflict(
+                f"topic {topic.name} is there with {TIMESTAMP_TYPE}={found}, and is declared with lateness or identity, which go by the broker's time",
+                hint=SET_BROKERS_TIME.format(topic.name),
             )
         return facts
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,7 +26,10 @@ def source(name: str) -> str:
     return f"""
         from kappa import Table, Topic, count, max_, pipeline, sum_
 
-        EVENTS = Topic("{name}.events", partitions=3, event="kind string, n bigint, at timestamp, who int")
+        EVENTS = Topic(
+            "{name}.events", partitions=3, event="id string, kind string, n bigint, at timestamp, who int, sent timestamp",
+            event_time="sent", lateness="1 hour", identity="id", identity_horizon="1 day",
+        )
         PEOPLE = Topic("{name}.people", kind="compacted", partitions=2, key="id", event="id int not null, name string")
 
         @pipeline(
@@ -46,14 +50,19 @@ class Story:
         self._draw = random.Random(seed)
         self.events: list[tuple[str | None, int | None]] = []
         self.people: dict[int, str | None] = {}
-        self.rejects = 0
+        self.rejects = self.late = self.duplicates = 0
+        self._sent: list[ProducedRecord] = []
 
     def produce(self, count: int, *, into: Sequence[int] = ()) -> None:
-        """Events, people and rubbish; the events of these partitions where they are given, each of which gets some."""
+        """Events, some late and some sent again, people and rubbish; the events of these partitions where they are given, each of which gets some."""
         events: list[ProducedRecord] = []
         people: list[ProducedRecord] = []
         for _ in range(count):
-            if self._draw.random() < 0.1:
+            if self._sent and not into and self._draw.random() < 0.15:
+                # What an earlier job has folded, too: the job of now reads it back.
+                self.duplicates += 1
+                events.append(self._draw.choice(self._sent))
+            elif self._draw.random() < 0.1:
                 self.rejects += 1
                 events.append(ProducedRecord(self._draw.choice([b"{", b'{"n": "x"}', None]), key=b"r"))
             elif self._draw.random() < 0.2:
@@ -63,12 +72,24 @@ class Story:
                 people.append(ProducedRecord(None if name is None else json.dumps({"id": who, "name": name}).encode(), key=str(who).encode()))
             else:
                 kind, n = self._draw.choice([None, "a", "b", "Ü"]), self._draw.choice([None, 1, 2**40, -5])
-                self.events.append((kind, n))
-                events.append(ProducedRecord(json.dumps({"kind": kind, "n": n, "at": 1_700_000_000_000 + len(self.events)}).encode()))
+                events.append(self._event(kind, n, late=self._draw.random() < 0.05))
         if into:
             events = [replace(each, partition=partition) for each, partition in zip(events, cycle(into), strict=False)]
         self._log.produce(events, f"{self._name}.events")
         self._log.produce(people, f"{self._name}.people")
+
+    def _event(self, kind: str | None, n: int | None, *, late: bool) -> ProducedRecord:
+        number, now_ms = self._draw.randrange(2**60), int(time.time() * 1000)
+        value = {"id": f"{number}", "kind": kind, "n": n, "at": 1_700_000_000_000 + number % 1000, "sent": now_ms - (2 * 3_600_000 if late else 0)}
+        # A key, so that what is sent again lies in the same partition.
+        record = ProducedRecord(json.dumps(value).encode(), key=f"{number}".encode())
+        if late:
+            self.late += 1
+            self.rejects += 1
+        else:
+            self.events.append((kind, n))
+            self._sent.append(record)
+        return record
 
     def expected(self) -> dict[str, Any]:
         totals: dict[str | None, list[int]] = defaultdict(lambda: [0, 0])

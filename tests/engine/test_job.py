@@ -33,7 +33,7 @@ FAILPOINTS = {
 def assert_adds_up(frontier: Frontier) -> None:
     for topic, partition, end in frontier.offsets.items():
         tally = frontier.tally.get(topic, {}).get(partition, Tally())
-        assert tally.decoded + tally.rejected + tally.tombstone + tally.absent == end
+        assert tally.decoded + tally.duplicate + tally.rejected + tally.tombstone + tally.absent == end
 
 
 def test_killed_between_any_two_steps_it_folds_each_record_once(project: Project, log: Log, topic_name: str, jobs: list[JobProcess]) -> None:
@@ -52,6 +52,9 @@ def test_killed_between_any_two_steps_it_folds_each_record_once(project: Project
 
     assert served(project, "b-1", frontier) == story.expected()
     assert_adds_up(frontier)
+    tally = sum(frontier.tally[f"{topic_name}.events"].values(), Tally())
+    assert (tally.duplicate, tally.late) == (story.duplicates, story.late)
+    assert min(tally.duplicate, tally.late) > 0
     assert frontier.epoch == len(FAILPOINTS["tail"]) + 1
     assert "was begun 2 times and not ended" in job.log.read_text(errors="replace")
     assert job.stop() == 0
@@ -287,7 +290,7 @@ def test_aborted_transactions_leave_holes_that_are_counted(project: Project, log
     for commit in (True, False, True, False):
         producer.begin_transaction()
         for n in range(5):
-            producer.produce(f"{topic_name}.events", json.dumps({"kind": "a", "n": n}).encode(), partition=0)
+            producer.produce(f"{topic_name}.events", json.dumps({"kind": "a", "n": n, "sent": int(time.time() * 1000)}).encode(), partition=0)
         producer.flush()
         if commit:
             producer.commit_transaction()

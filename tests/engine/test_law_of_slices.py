@@ -62,6 +62,45 @@ def test_tables_of_each_kind_hold_it_with_rejects_tombstones_and_sums_of_doubles
     law_of_slices(p, some_events(p, 20, seed=3), cuts=2, seed=5)
 
 
+PAID = Topic("paid", event="id string not null, n int, at timestamp", partitions=2, key="id", event_time="at", lateness="30 seconds", identity="id", identity_horizon="1 minute")
+
+
+def test_late_records_and_duplicates_are_the_same_whoever_decodes_them_and_wherever_a_job_begins(tmp_path: Path) -> None:
+    from kappa.engine.decode import Fate, decode_table
+    from kappa.engine.rehearsal import MemoryLog, Rehearsal, local_pipeline
+    from kappa.frontier import Tally
+    from kappa.offsets import Offsets
+    from kappa.slices import Slice
+    from kappa.testing import _bytes, some_events
+
+    @pipeline(reads={"paid": PAID}, writes=[Table("t"), Table("newest", latest=PAID)])
+    def p(paid: DataFrame) -> dict[str, DataFrame]:
+        return {"t": paid.selectExpr("_partition as p", "_offset as o")}
+
+    log = MemoryLog()
+    for event in some_events(p, 60, seed=1)["paid"]:
+        log.add("paid", event.partition, _bytes(event.value), key=_bytes(event.key), ms=event.timestamp_ms)
+    whole = decode_table(log.here(Slice(1, 0, Offsets(), log.end)), PAID, {}, {}).to_pylist()
+    decoded = [row for row in whole if row["_fate"] == Fate.DECODED]
+    with local_pipeline(p) as local:
+        build = Rehearsal(tmp_path, local, log, driver_rows=1_000)
+        for part, driver_rows in enumerate([1_000, 0, 1_000], 1):
+            build.close()
+            build.begin(driver_rows=driver_rows)
+            build.fold(Offsets({"paid": {p: end * part // 3 for p, end in log.end.next["paid"].items()}}))
+        build.close()
+
+    found = build.publisher.newest.tally["paid"]
+    tally = sum(found.values(), Tally())
+    assert {p: t.decoded + t.duplicate + t.rejected + t.tombstone + t.absent for p, t in found.items()} == log.end.next["paid"]
+    assert (tally.decoded, tally.duplicate) == (len(decoded), sum(row["_fate"] == Fate.DUPLICATE for row in whole))
+    assert min(tally.duplicate, tally.late) > 3
+    assert sorted((row["p"], row["o"]) for row in build.table("t").to_pylist()) == sorted((row["_partition"], row["_offset"]) for row in decoded)
+    assert {row["id"]: row["n"] for row in build.table("newest").to_pylist()} == {row["id"]: row["n"] for row in decoded}
+    rejects = build.table("rejects").column("reason").to_pylist()
+    assert (rejects.count("late"), len(rejects)) == (tally.late, tally.rejected)
+
+
 def by_size(events: DataFrame) -> DataFrame:
     """Each row says how many came with it, which depends on where the slices end."""
     from pyspark.sql import functions as F

@@ -52,6 +52,18 @@ def test_a_history_is_kept_for_ever_and_a_declared_setting_wins(log, topic_name)
     assert log.config(f"{topic_name}.latest")["cleanup.policy"] == "compact"
 
 
+def test_a_topic_that_goes_by_the_brokers_time_is_made_so_and_one_that_is_there_without_it_is_a_conflict(log, topic_name):
+    log.create(a_topic(topic_name))
+    log.create(a_topic(f"{topic_name}.paid", identity="id"))
+    log.produce([ProducedRecord(b"{}", timestamp_ms=1)], f"{topic_name}.paid")
+
+    assert log.create(a_topic(f"{topic_name}.paid", identity="id")).partitions == 1
+    assert next(log.records([f"{topic_name}.paid"], Offsets(), log.end([f"{topic_name}.paid"]))).timestamp_ms > 1
+    with pytest.raises(Conflict, match=r"is there with message.timestamp.type=CreateTime") as refused:
+        log.create(a_topic(topic_name, identity="id"))
+    assert f"--entity-name {topic_name} --add-config message.timestamp.type=LogAppendTime" in refused.value.hint
+
+
 def test_a_setting_that_kafka_does_not_know_is_said(log, topic_name):
     with pytest.raises(KappaError, match=f"topic {topic_name} could not be created"):
         log.create(a_topic(topic_name, config={"no.such.setting": "1"}))

@@ -99,6 +99,23 @@ def test_a_policy_that_contradicts_the_kind_is_said(topic: Topic, config: dict[s
     assert says in finding.message
 
 
+@pytest.mark.parametrize(
+    ("declares", "found_type", "says"),
+    [
+        ({"identity": "id"}, "CreateTime", "declares identity for it"),
+        ({"event_time": "at", "lateness": "1 hour", "identity": "id"}, "CreateTime", "declares lateness and identity for it"),
+        ({"identity": "id"}, "LogAppendTime", ""),
+        ({}, "CreateTime", ""),
+    ],
+)
+def test_what_goes_by_the_brokers_time_needs_it_whatever_is_allowed(declares: dict[str, str], found_type: str, says: str) -> None:
+    topic = Topic("orders", event="id string, n int, at timestamp", partitions=2, **declares)  # type: ignore[arg-type]  # as written above
+    findings = found(log(config={**KEPT, "message.timestamp.type": found_type}), topic=topic)
+
+    assert [(finding.refuses, finding.name) for finding in findings] == [(True, "")] * bool(says)
+    assert all(says in finding.message and "--add-config message.timestamp.type=LogAppendTime" in finding.hint for finding in findings)
+
+
 def test_a_replay_that_is_slower_than_what_comes_in_never_catches_up() -> None:
     finding = only(found(rate=900.0, ingest=1_000.0))
 

@@ -1,0 +1,271 @@
+"""What is late or a duplicate is decided by the log alone, whatever the slices, whoever decodes them, and wherever a job began (law 6)."""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kappa import Topic
+from kappa.duration import parse_duration, told_ms
+from kappa.engine.decode import Fate, Remembering, decode_table, decode_to_file, seen_in
+from kappa.engine.identities import Identities
+from kappa.engine.rehearsal import MemoryLog
+from kappa.engine.remembered import memory_offsets
+from kappa.errors import Damaged
+from kappa.identity import Memory, identity_of
+from kappa.mark import Mark
+from kappa.offsets import Offsets
+from kappa.redrive import Original, Position
+from kappa.slices import Slice
+
+if TYPE_CHECKING:
+    from kappa.engine.decode import Seen
+
+HORIZON_MS = 10_000
+LATENESS_MS = 5_000
+EVENT = "id string, shard int, at timestamp"
+PAID = Topic("paid", event=EVENT, partitions=2, event_time="at", lateness="5 seconds", identity=("id", "shard"), identity_horizon="10 seconds")
+START_MS = 1_700_000_000_000
+
+# (partition, milliseconds since the last record of any partition, identity, event time's distance)
+Told = tuple[int, int, str | None, int | None]
+
+
+def appended(told: Sequence[Told]) -> MemoryLog:
+    """A log of records; clocks of brokers go back now and then."""
+    log, clock = MemoryLog(), START_MS
+    for partition, step, identity, behind in told:
+        clock += step
+        at = {} if behind is None else {"at": clock - behind}
+        value = b"{" if identity == "no JSON" else json.dumps({"id": identity, "shard": 1, **at}).encode()
+        log.add("paid", partition, value, ms=clock)
+    return log
+
+
+def expected(log: MemoryLog) -> dict[tuple[int, int], Fate]:
+    """By brute force over the whole log: each record is compared with all that were accepted before it in its partition."""
+    fates: dict[tuple[int, int], Fate] = {}
+    for wanted in range(2):
+        accepted: list[tuple[str, int]] = []
+        log_time = 0
+        for _, partition, offset, micros, _, value, _ in log.records:
+            if partition != wanted or value is None:
+                continue
+            log_time = max(log_time, micros // 1000)
+            event: dict[str, Any] | None = None if value == b"{" else json.loads(value)
+            if event is None or "at" not in event or micros // 1000 - event["at"] > LATENESS_MS:
+                fates[partition, offset] = Fate.REJECTED
+            elif event["id"] is not None and any(each == event["id"] and log_time - then < HORIZON_MS for each, then in accepted):
+                fates[partition, offset] = Fate.DUPLICATE
+            else:
+                fates[partition, offset] = Fate.DECODED
+                accepted.append((event["id"], log_time))
+    return fates
+
+
+class Build:
+    """Decodes slice after slice as a job does, with all that lies on its disk, and no tables."""
+
+    def __init__(self, folder: Path, log: MemoryLog) -> None:
+        self.folder = folder
+        self.log = log
+        self.mark = Mark("b", "", 1, -1, Offsets(), Offsets())
+        self.fates: dict[tuple[int, int], Fate] = {}
+        self.read_back = 0
+        self.restart()
+
+    def restart(self) -> None:
+        """A new job, of the same build."""
+        self.identities = Identities(self.folder / "identities", (PAID,), Offsets())
+
+    def here(self, piece: Slice) -> pa.Table:
+        """What is read back."""
+        self.read_back += piece.distance
+        return self.log.here(piece)
+
+    def fold(self, end: Offsets, *, by_tasks: bool, dies: bool = False) -> None:
+        """Decodes a slice, by the job or by tasks; a job that dies does so before its first commit."""
+        piece = Slice(1, self.mark.slice + 1, self.mark.end, end)
+        clock = self.mark.log_time.get("paid", {})
+        raw = self.log.here(piece)
+        if by_tasks:
+            path = self.identities.folders(piece.start, self)["paid"]
+            remembering = Remembering(path, piece.start.next.get("paid", {}), piece.end.next.get("paid", {}))
+            decoded, seen = self._by_tasks(raw, clock, remembering)
+            mark = self._after(piece, seen)
+        else:
+            memories = self.identities.take(piece.start, self)
+            decoded = decode_table(raw, PAID, clock, memories["paid"])
+            mark = self._after(piece, seen_in(decoded))
+            self.identities.folded(mark)
+        if dies:
+            self.restart()
+            return
+        self.mark = mark
+        self.identities.committed(end)
+        for partition, offset, fate in zip(*(decoded.column(name).to_pylist() for name in ("_partition", "_offset", "_fate")), strict=True):
+            self.fates[partition, offset] = Fate(fate)
+
+    def _by_tasks(self, raw: pa.Table, clock: Mapping[int, int], remembering: Remembering) -> tuple[pa.Table, dict[int, Seen]]:
+        seen: dict[int, Seen] = {}
+        tables = []
+        for task in range(2):
+            file = self.folder / f"{task}.parquet"
+            seen |= decode_to_file(raw.filter(pa.compute.equal(raw.column("partition"), task)).to_batches(max_chunksize=3), PAID, clock, remembering, file)
+            tables.append(pq.ParquetFile(file).read())
+        return pa.concat_tables(tables), seen
+
+    def _after(self, piece: Slice, seen: Mapping[int, Seen]) -> Mark:
+        log_time = {**self.mark.log_time.get("paid", {}), **{partition: one.log_time for partition, one in seen.items()}}
+        return Mark("b", "", 1, piece.number, piece.start, piece.end, {"paid": log_time})
+
+
+def some_records(draw: random.Random) -> list[Told]:
+    """Enough for chains of duplicates that begin in one slice and end in another."""
+    steps = [0, 1, 500, 2_000, 4_999, 5_000, 9_999, 10_000, -3_000]
+    identities = ["a", "a", "a", "b", "Ä", None, "no JSON"]
+    behind = [0, 0, 0, 0, -9_000, LATENESS_MS, LATENESS_MS + 1, None]
+    return [(draw.randrange(2), draw.choice(steps), draw.choice(identities), draw.choice(behind)) for _ in range(draw.randrange(50))]
+
+
+# Each writes dozens of files.
+@settings(max_examples=15)
+@given(st.integers(0, 10**9))
+def test_however_a_log_is_cut_decoded_and_begun_anew_the_same_records_are_duplicates_and_late(seed: int) -> None:
+    draw = random.Random(seed)
+    told = some_records(draw)
+    log = appended(told)
+    with tempfile.TemporaryDirectory() as folder:
+        build = Build(Path(folder), log)
+        while not build.mark.end.covers(log.end):
+            end = Offsets({"paid": {p: min(last, build.mark.end.at("paid", p) + draw.choice([0, 1, 3, 10, 40])) for p, last in log.end.next.get("paid", {}).items()}})
+            while draw.random() < 0.2:
+                build.fold(end, by_tasks=draw.random() < 0.3, dies=True)
+            if draw.random() < 0.3:
+                build.restart()
+            build.fold(end, by_tasks=draw.random() < 0.3)
+
+        assert build.fates == expected(log)
+
+
+def beats(count: int) -> MemoryLog:
+    """One identity every second for ever: whatever is cut off, what is a duplicate then depends on what was accepted before."""
+    return appended([(0, 1_000, "a", 0)] * count)
+
+
+@pytest.mark.parametrize("by_tasks", [True, False])
+def test_what_is_read_back_is_bounded_by_the_horizon_however_far_the_chain_of_duplicates_goes_back(tmp_path: Path, by_tasks: bool) -> None:
+    log = beats(200)
+    build = Build(tmp_path, log)
+    for end in range(1, 198, 7 if by_tasks else 1):
+        build.fold(Offsets({"paid": {0: end}}), by_tasks=by_tasks)
+    assert build.read_back == 0 or by_tasks
+
+    build.restart()
+    build.read_back = 0
+    build.fold(log.end, by_tasks=False)
+
+    assert build.read_back <= HORIZON_MS // 1_000 + 7
+    assert build.fates == expected(log)
+    assert sum(fate is Fate.DECODED for fate in build.fates.values()) == 20
+    assert len(memory_offsets(tmp_path / "identities" / "paid", 0)) == 1
+
+
+def test_a_memory_that_was_lost_is_made_from_the_log_again(tmp_path: Path) -> None:
+    log = beats(100)
+    build = Build(tmp_path, log)
+    build.fold(Offsets({"paid": {0: 77}}), by_tasks=True)
+    (tmp_path / "identities" / "paid" / "0" / "77.parquet").unlink()
+    build.restart()
+
+    build.fold(log.end, by_tasks=True)
+
+    assert build.fates == expected(log)
+
+
+def test_a_memory_that_cannot_be_read_stops_the_job_and_says_which(tmp_path: Path) -> None:
+    build = Build(tmp_path, beats(10))
+    build.fold(Offsets({"paid": {0: 5}}), by_tasks=True)
+    file = tmp_path / "identities" / "paid" / "0" / "5.parquet"
+    file.write_bytes(b"PAR1 and no more")
+    build.restart()
+
+    with pytest.raises(Damaged, match=str(file)):
+        build.fold(Offsets({"paid": {0: 10}}), by_tasks=False)
+
+
+def test_a_memory_is_bounded_by_the_horizon() -> None:
+    memory = Memory(HORIZON_MS)
+    for second in range(20_000):
+        assert memory.accepts(f"{second}".encode(), second * 1_000)
+
+    assert len(memory._accepted) < 4_000
+    assert sorted(memory.within(19_999_000)) == sorted(f"{second}".encode() for second in range(19_990, 20_000))
+
+
+def test_identities_of_several_columns_are_told_apart_and_a_null_is_none() -> None:
+    identity = identity_of(PAID)
+    assert identity is not None
+
+    assert identity(("a", 1, 0)) == identity(("a", 1, 7))
+    assert len({identity(row) for row in [("a", 1, 0), ("a", 11, 0), ("a1", 1, 0), ('a","1', 1, 0), ("Ä", 1, 0)]}) == 5
+    assert identity((None, 1, 0)) is None
+    assert identity(("a", None, 0)) is None
+    assert identity_of(Topic("t", event=EVENT)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds", "told"),
+    [
+        ("5 minutes", 300_000, "5 minutes"),
+        ("1 hour", 3_600_000, "1 hour"),
+        ("90s", 90_000, "90 seconds"),
+        ("2 Days", 172_800_000, "2 days"),
+        ("10m", 600_000, "10 minutes"),
+        ("1500 ms", 1_500, "1500 milliseconds"),
+        ("0 seconds", 0, "0 milliseconds"),
+    ],
+)
+def test_durations_are_read_and_told(text: str, milliseconds: int, told: str) -> None:
+    assert parse_duration(text) == milliseconds
+    assert told_ms(milliseconds) == told
+
+
+@pytest.mark.parametrize("text", ["", "5", "minutes", "-5 minutes", "5 fortnights", "1.5 hours", "5 minutes and a bit", None, 5])
+def test_what_is_no_duration_is_none(text: object) -> None:
+    assert parse_duration(text) is None
+
+
+def test_a_late_record_says_by_how_much_and_an_early_one_is_not_late() -> None:
+    log = appended([(0, 0, "a", 65_000), (0, 0, "b", LATENESS_MS), (0, 0, "c", -3_600_000), (0, 0, "d", None)])
+    decoded = decode_table(log.here(Slice(1, 0, Offsets(), log.end)), PAID, {}, {})
+
+    assert [(row["_reason"], row["_detail"]) for row in decoded.select(["_reason", "_detail"]).to_pylist()] == [
+        ("late", "at lies 65 seconds before the record's timestamp, and 5 seconds are allowed"),
+        (None, None),
+        (None, None),
+        ("missing_field", "at is null or missing, and it says whether the record is late"),
+    ]
+    assert (seen_in(decoded)[0].late, seen_in(decoded)[0].rejected, seen_in(decoded)[0].decoded) == (1, 2, 2)
+
+
+def test_a_redriven_record_is_as_late_as_its_original_and_neither_is_a_duplicate_nor_makes_one() -> None:
+    log = appended([(0, 0, "a", 0), (0, 0, "no JSON", None)])
+    mended = json.dumps({"id": "a", "shard": 1, "at": START_MS}).encode()
+    for original_ms in (START_MS, START_MS + LATENESS_MS + 1):
+        log.add("paid", 0, mended, ms=START_MS + HORIZON_MS - 1, headers=(Original(Position("paid", 0, 1), original_ms).header(),))
+    log.add("paid", 0, json.dumps({"id": "a", "shard": 1, "at": START_MS + HORIZON_MS}).encode(), ms=START_MS + HORIZON_MS)
+    decoded = decode_table(log.here(Slice(1, 0, Offsets(), log.end)), PAID, {}, {})
+
+    assert [Fate(fate) for fate in decoded.column("_fate").to_pylist()] == [Fate.DECODED, Fate.REJECTED, Fate.DECODED, Fate.REJECTED, Fate.DECODED]
+    assert decoded.column("_reason").to_pylist()[3] == "late"
