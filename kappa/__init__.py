@@ -5,7 +5,29 @@ Read next: pipeline.py, table.py, topic.py for the declarations; engine/job.py f
 
 from kappa.ordered import Ordered, ordered
 from kappa.pipeline import Pipeline, pipeline
-from kappa.table import Fold, Table, View, and_, count, first, latest, max_, min_, or_, sum_
+from kappa.table import Fold, Table, View, and_, count, first, hll, kll, latest, max_, min_, or_, set_, sum_, theta, top_k
 from kappa.topic import Topic
 
-__all__ = ["Fold", "Ordered", "Pipeline", "Table", "Topic", "View", "and_", "count", "first", "latest", "max_", "min_", "or_", "ordered", "pipeline", "sum_"]
+__all__ = [
+    "Fold",
+    "Ordered",
+    "Pipeline",
+    "Table",
+    "Topic",
+    "View",
+    "and_",
+    "count",
+    "first",
+    "hll",
+    "kll",
+    "latest",
+    "max_",
+    "min_",
+    "or_",
+    "ordered",
+    "pipeline",
+    "set_",
+    "sum_",
+    "theta",
+    "top_k",
+]

@@ -18,7 +18,7 @@ from kappa.errors import Damaged
 from kappa.failpoint import failpoint
 from kappa.offsets import Offsets
 from kappa.store import Store
-from kappa.table import Thresholds
+from kappa.table import Exactness, FoldKind, Option, Thresholds
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,8 @@ class TableBirth:
     thresholds: Thresholds = field(default_factory=Thresholds)
     # Of a table that is folded by a step: the columns of the rows that the step gets.
     steps_over: tuple[tuple[str, str], ...] = ()
+    # Served column -> the fold's options, where it has any.
+    options: Mapping[str, Mapping[str, Option]] = field(default_factory=dict)
 
     @property
     def served(self) -> tuple[tuple[str, str], ...]:
@@ -45,6 +47,21 @@ class TableBirth:
     def hides_rows(self) -> bool:
         """True where it may hold rows that readers do not see: those that are marked as `_deleted`."""
         return any(name == "_deleted" for name, _ in self.columns)
+
+    @property
+    def compared(self) -> tuple[tuple[str, str], ...]:
+        """The served columns, and the hidden ones that tell how far apart approximate values may be."""
+        ranges = {name for column in self.fold if self.exactness(column) is Exactness.APPROXIMATE for name in range_columns(column)}
+        return tuple(column for column in self.columns if column in self.served or column[0] in ranges)
+
+    @property
+    def is_combined(self) -> bool:
+        """True where a fold of it cannot be said by a merge."""
+        return any(FoldKind(kind).is_combined for kind, _ in self.fold.values())
+
+    def exactness(self, column: str) -> Exactness:
+        """What may be said of a served column's values; what no fold has made is exact."""
+        return FoldKind(self.fold[column][0]).exactness(dict(self.columns)[column]) if column in self.fold else Exactness.EXACT
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +126,11 @@ class Birth:
 
 
 _BIRTH = TypeAdapter(Birth)
+
+
+def range_columns(column: str) -> tuple[str, str]:
+    """Where a table keeps, of an approximate column, the least and the greatest that the true value may be."""
+    return f"_{column}_low", f"_{column}_high"
 
 
 def comparable_topics(one: Birth, other: Birth) -> frozenset[str]:

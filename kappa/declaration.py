@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from kappa.duration import told_ms
 from kappa.pipeline import OnError, Pipeline
-from kappa.table import Table
+from kappa.table import Exactness, Table
 from kappa.topic import Topic
 
 
@@ -49,7 +49,9 @@ def _table(table: Table) -> Iterator[str]:
     if table.keys:
         yield f"keys {', '.join(table.keys)}"
     for column, fold in table.fold.items():
-        yield f"{column} = {fold}"
+        # Of a sum only its type tells, which is not declared.
+        exactness = fold.kind.exactness("")
+        yield f"{column} = {fold}" if exactness is Exactness.EXACT else f"{column} = {fold}, {exactness}"
     if table.ordered is not None:
         yield str(table.ordered)
     for check in table.checks:

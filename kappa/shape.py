@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from kappa.build import TableBirth
-from kappa.columns import HEADERS, INTEGERS, Array, Decimal, Scalar, Struct, Type
+from kappa.build import TableBirth, range_columns
+from kappa.columns import HEADERS, INTEGERS, Array, Column, Decimal, Scalar, Struct, Type
 from kappa.errors import DeclarationError
 from kappa.ordered import PLACE_COLUMNS, Ordered
 from kappa.pipeline import Pipeline
-from kappa.table import FOLD_ORDER_COLUMNS, ORDER_COLUMNS, REJECTS, Fold, FoldKind, Table
+from kappa.table import FOLD_ORDER_COLUMNS, ORDER_COLUMNS, REJECTS, Fold, FoldKind, Table, overflow_column
 
 # The order of a latest row (law 4) and its tombstone's mark.
 LATEST_COLUMNS = (*ORDER_COLUMNS, ("_deleted", "boolean"))
@@ -73,7 +73,8 @@ def _filled(table: Table, output: Mapping[str, Type]) -> TableBirth:
     keys = tuple((key, str(_key_type(table, key, output))) for key in table.keys)
     folded = tuple(stored for column, fold in table.fold.items() for stored in _stored(table, column, fold, output))
     fold = {column: (str(how.kind), how.column) for column, how in table.fold.items()}
-    return TableBirth(table.name, (*keys, *folded), keys=table.keys, fold=fold, checks=table.checks, thresholds=table.thresholds)
+    options = {column: dict(how.options) for column, how in table.fold.items() if how.options}
+    return TableBirth(table.name, (*keys, *folded), keys=table.keys, fold=fold, checks=table.checks, thresholds=table.thresholds, options=options)
 
 
 def _stepped(table: Table, fold: Ordered, output: Mapping[str, Type], topic_keys: set[str | None]) -> TableBirth:
@@ -96,12 +97,35 @@ def order_column(column: str, of: str) -> str:
     return f"_{column}{of}"
 
 
+def sketch_column(column: str) -> str:
+    """Where a table keeps the sketch that a served estimate is read from."""
+    return f"_{column}_sketch"
+
+
+def top_column(column: str) -> str:
+    """Where a table keeps, of the values that are greatest by something, that and the order of the records that they are from."""
+    return f"_{column}_top"
+
+
 def _stored(table: Table, column: str, fold: Fold, output: Mapping[str, Type]) -> Iterator[tuple[str, str]]:
-    yield column, str(_folded_type(table, column, fold, output))
-    if not fold.kind.by_order:
-        return
-    _check_order(table, FOLD_ORDER_COLUMNS, output, f"{column} = {fold}")
-    yield from ((order_column(column, name), kind) for name, kind in FOLD_ORDER_COLUMNS)
+    served = _folded_type(table, column, fold, output)
+    yield column, str(served)
+    if fold.kind.by_order:
+        _check_order(table, FOLD_ORDER_COLUMNS, output, f"{column} = {fold}")
+    match fold.kind:
+        case FoldKind.FIRST | FoldKind.LATEST:
+            yield from ((order_column(column, name), kind) for name, kind in FOLD_ORDER_COLUMNS)
+        case FoldKind.SET:
+            yield overflow_column(column), "boolean"
+        case FoldKind.TOP_K:
+            order = (Column(name.removeprefix("_"), Scalar(kind)) for name, kind in FOLD_ORDER_COLUMNS)
+            by, value = (_input_type(table, each, output, f"{column} = {fold}") for each in (fold.inputs[-1], fold.inputs[0]))
+            yield top_column(column), str(Array(Struct((Column("by", by), *order, Column("value", value)))))
+        case FoldKind.HLL | FoldKind.THETA:
+            yield sketch_column(column), "binary"
+        case FoldKind.KLL:
+            yield sketch_column(column), "binary"
+            yield from ((name, str(served)) for name in range_columns(column))
 
 
 def _check_order(table: Table, columns: tuple[tuple[str, str], ...], output: Mapping[str, Type], what: str) -> None:
@@ -133,9 +157,7 @@ def _folded_type(table: Table, column: str, fold: Fold, output: Mapping[str, Typ
         case FoldKind.SUM:
             return _summed_type(table, column, fold, kind)
         case FoldKind.MIN | FoldKind.MAX:
-            if isinstance(kind, Array | Struct) or kind == Scalar("boolean"):
-                raise DeclarationError(f"{table.source}: table {table.name} folds {column} = {fold} over the type {kind}, which has no order")
-            return kind
+            return _ordered_type(table, column, fold, kind)
         case FoldKind.AND | FoldKind.OR:
             if kind != Scalar("boolean"):
                 raise DeclarationError(
@@ -144,6 +166,34 @@ def _folded_type(table: Table, column: str, fold: Fold, output: Mapping[str, Typ
             return kind
         case FoldKind.FIRST | FoldKind.LATEST:
             return kind
+        case FoldKind.TOP_K:
+            _ordered_type(table, column, fold, _input_type(table, fold.inputs[-1], output, f"{column} = {fold}"))
+            return Array(kind)
+        case FoldKind.SET:
+            return Array(_distinct_type(table, column, fold, kind))
+        case FoldKind.HLL | FoldKind.THETA:
+            _distinct_type(table, column, fold, kind)
+            return Scalar("bigint")
+        case FoldKind.KLL:
+            if isinstance(kind, Scalar) and kind.name in INTEGERS:
+                return Scalar("bigint")
+            if kind in {Scalar("double"), Scalar("float")} or isinstance(kind, Decimal):
+                return Scalar("double")
+            raise DeclarationError(f"{table.source}: table {table.name} folds {column} = {fold} over the type {kind}", hint="only numbers have quantiles here")
+
+
+def _ordered_type(table: Table, column: str, fold: Fold, kind: Type) -> Type:
+    if isinstance(kind, Array | Struct) or kind == Scalar("boolean"):
+        raise DeclarationError(f"{table.source}: table {table.name} folds {column} = {fold} over the type {kind}, which has no order")
+    return kind
+
+
+def _distinct_type(table: Table, column: str, fold: Fold, kind: Type) -> Type:
+    if isinstance(kind, Array | Struct):
+        raise DeclarationError(
+            f"{table.source}: table {table.name} folds {column} = {fold} over the type {kind}", hint="give it one value a row: explode an array, name a field of a struct"
+        )
+    return kind
 
 
 def _summed_type(table: Table, column: str, fold: Fold, kind: Type) -> Type:

@@ -2,8 +2,8 @@
 
 Each table is one query over the files of both sides: a full join by key, or where rows have no keys the rows themselves,
 grouped and counted. Both spill, so memory is bounded by settings and not by the tables. Keys match null-safely; a null, a
-NaN and both zeros equal themselves. Read next: serving/pair.py for the sides, unsettled.py for keys that are set aside,
-equality.py for the comparison that a proof takes.
+NaN and both zeros equal themselves, and what else of two rows counts as equal is the fold's to say (kappa/table.py). Read next:
+serving/pair.py for the sides, unsettled.py for keys that are set aside, equality.py for the comparison that a proof takes.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from kappa.build import Birth, TableBirth
+from kappa.build import Birth, TableBirth, range_columns
 from kappa.columns import INTEGERS, Decimal, Scalar, parse_type
 from kappa.errors import Broken, UsageError
 from kappa.frontier import Frontier
 from kappa.journal import Count, Difference
-from kappa.table import REJECTS
+from kappa.table import CLOSE, REJECTS, Exactness
 from serving.pair import AFTER, BEFORE, put_keys
 from serving.query import Reader, quoted
 
@@ -105,7 +105,9 @@ def _compared(
     if not new.keys:
         return compare_appended(reader, found, common, samples, sources=(_whole(BEFORE, name), _whole(AFTER, name)))
     sources, aside = settled(reader, new, unsettled)
-    return compare_keyed(reader, replace(found, unsettled=aside), new.keys, common, samples, sources=sources)
+    # Where a column is folded otherwise than before, nothing says how far apart its values may be.
+    likeness = {column: new.exactness(column) for column in common if new.exactness(column) is old.exactness(column)}
+    return compare_keyed(reader, replace(found, unsettled=aside), new.keys, common, samples, sources=sources, likeness=likeness)
 
 
 def settled(reader: Reader, table: TableBirth, unsettled: Unsettled) -> tuple[Sources, int]:
@@ -141,15 +143,15 @@ def _latest_of(table: TableBirth) -> str:
 
 
 def compare_keyed(
-    reader: Reader, found: Difference, keys: tuple[str, ...], common: Mapping[str, str], samples: int, *, sources: Sources, tolerated: Mapping[str, float] | None = None
+    reader: Reader, found: Difference, keys: tuple[str, ...], common: Mapping[str, str], samples: int, *, sources: Sources, likeness: Mapping[str, Exactness]
 ) -> tuple[Difference, tuple[Sample, ...]]:
     """Compares rows by their keys, in the `common` columns (name -> type); `found` is what is known of the difference already.
 
-    A number in a column that is `tolerated` differs only where it does by more than that, relative to the larger one, or as it is near zero.
+    `likeness` says of columns that a fold has made what counts as equal; others are exact.
     """
     values = [column for column in common if column not in keys]
     numbers = [column for column in values if _is_number(common[column])]
-    differs = {column: _differs(column, (tolerated or {}).get(column)) for column in values}
+    differs = {column: _differs(column, likeness.get(column, Exactness.EXACT)) for column in values}
     changed = f"o._here and n._here and ({' or '.join(differs.values()) or 'false'})"
     measured = [
         "count(*) filter (where n._here is null)",
@@ -220,14 +222,19 @@ def compare_appended(reader: Reader, found: Difference, common: Mapping[str, str
     )
 
 
-def _differs(column: str, tolerance: float | None) -> str:
+def _differs(column: str, exactness: Exactness) -> str:
     old, new = f"o.{quoted(column)}", f"n.{quoted(column)}"
-    if tolerance is None:
-        return f"({old} is distinct from {new})"
-    # A null is at no distance, and neither are NaN and infinity.
-    finite = f"isfinite({old}) and isfinite({new})"
-    close = f"coalesce({finite} and abs({new} - {old}) <= {tolerance!r} * greatest(abs({old}), abs({new}), 1), false)"
-    return f"({old} is distinct from {new} and not {close})"
+    distinct = f"{old} is distinct from {new}"
+    match exactness:
+        case Exactness.EXACT | Exactness.ESTIMATED:
+            return f"({distinct})"
+        case Exactness.ROUNDED:
+            # A null is at no distance, and neither are NaN and infinity.
+            alike = f"isfinite({old}) and isfinite({new}) and abs({new} - {old}) <= {CLOSE!r} * greatest(abs({old}), abs({new}), 1)"
+        case Exactness.APPROXIMATE:
+            low, high = map(quoted, range_columns(column))
+            alike = f"o.{low} <= n.{high} and n.{low} <= o.{high}"
+    return f"({distinct} and not coalesce({alike}, false))"
 
 
 def _relative_change(column: str) -> str:

@@ -1,8 +1,7 @@
 """Whether a build's tables are what its log gives again: the comparison that a proof takes (replay/prove.py).
 
-It is the diff's (diff.py), and stricter: the rejects are compared too, row by row, and rows have a hash. It is laxer where the
-result may depend on the order in which rows were folded: such numbers are held to a tolerance, left out of the hash, and
-named. Set aside and counted is what compaction decides: unsettled keys (law 5), and rejects of compacted topics.
+It is the diff's (diff.py), and stricter: the rejects are compared too, row by row, and rows have a hash. What may depend on the
+order in which rows were folded, or on chance (law 8), is left out of the hash, and named. Set aside and counted is what compaction decides: unsettled keys (law 5), and rejects of compacted topics.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kappa.build import Birth, TableBirth
-from kappa.columns import Scalar, parse_type
 from kappa.journal import Difference
-from kappa.table import CLOSE, REJECTS, FoldKind
+from kappa.table import REJECTS
 from kappa.topic import TopicKind
 from replay.diff import Sample, Sources, Unsettled, compare_appended, compare_keyed, settled
+from replay.left_out import left_out_of
 from replay.row_hash import hash_of_all, hash_sql, table_hash
 from serving.pair import AFTER, BEFORE
 from serving.query import Reader, quoted, text
@@ -46,18 +45,11 @@ def hash_before(tables: Iterable[Compared]) -> str:
     return hash_of_all((each.difference.table, each.difference.rows_before or 0, each.hashes[0]) for each in tables)
 
 
-def order_dependent(table: TableBirth) -> dict[str, str]:
-    """The columns of a table whose last digits depend on the order in which rows are folded, and what they are. Pure."""
-    kinds = dict(table.columns)
-    doubles = {Scalar("float"), Scalar("double")}
-    return {column: "a sum of doubles" for column, (kind, _) in table.fold.items() if kind == FoldKind.SUM and parse_type(kinds[column]) in doubles}
-
-
 def _compared(reader: Reader, birth: Birth, table: TableBirth, unsettled: Unsettled, samples: int) -> Compared:
-    found, common, left_out = Difference(table.name, None, None), dict(table.served), order_dependent(table)
+    found, common, left_out = Difference(table.name, None, None), dict(table.served), left_out_of(table)
     if table.keys:
         sources, aside = settled(reader, table, unsettled)
-        difference, shown = compare_keyed(reader, found, table.keys, common, samples, sources=sources, tolerated=dict.fromkeys(left_out, CLOSE))
+        difference, shown = compare_keyed(reader, found, table.keys, common, samples, sources=sources, likeness={column: table.exactness(column) for column in common})
     else:
         sources, aside = _appended(reader, birth, table)
         difference, shown = compare_appended(reader, found, common, samples, sources=sources)

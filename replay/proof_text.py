@@ -7,8 +7,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from kappa.journal import Proved, Record
-from kappa.table import CLOSE, REJECTS
+from kappa.table import REJECTS
 from replay.diff_listing import count_line, difference_document, differing, table_lines
+from replay.left_out import within
 from serving.render import Listing
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def _lines(proof: Proof) -> Iterator[str]:
     yield proof_line(found)
     yield f"build {found.build} (version {proof.birth.version}), folded again {cut_line(found)}"
     yield f"hash {found.hash}"
-    yield from (f"not in the hash: {column} is {why}, and equal within {CLOSE:g}" for column, why in found.left_out.items())
+    yield from (f"not in the hash: {column} is {why}, and equal within {within(why)}" for column, why in found.left_out.items())
     yield from (f"set aside: {each.unsettled:,} rows of {each.table}, which compaction decides" for each in found.differences if each.unsettled)
     if found.equal:
         return

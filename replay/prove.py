@@ -33,11 +33,11 @@ from kappa.settings import Settings
 from kappa.slices import cut, even_ends, random_ends
 from kappa.stopped import read_stopped
 from kappa.store import Store
-from kappa.table import CLOSE
 from kappa.topic import TopicKind
 from replay.diff import tallied
 from replay.diff_listing import differing
 from replay.equality import Compared, compare_tables, hash_before
+from replay.left_out import within
 from replay.libraries import changed_libraries, installed_libraries
 from replay.observe import doubts
 from replay.rollout import State, fold
@@ -178,7 +178,7 @@ def likely_causes(found: Iterable[str], libraries: tuple[str, ...], tables: Iter
         causes.append(f"libraries are others than at the build's birth: {', '.join(libraries[:_SHOWN_LIBRARIES])}{more}")
     for table in tables:
         causes += [
-            f"{table.difference.table}.{column} is {why}, and differs by more than {CLOSE:g}"
+            f"{table.difference.table}.{column} is {why}, and differs by more than {within(why)}"
             for column, why in table.left_out.items()
             if column in table.difference.changed_by_column
         ]

@@ -1,6 +1,7 @@
 """Two builds side by side: a reader with the tables of one as schema `before`, and of the other as schema `after`.
 
-Exactly the served rows of both, at the versions of two pinned frontiers; views are not there. Keys that are to be set aside
+Exactly the served rows of both, at the versions of two pinned frontiers, with the hidden columns that tell how far apart
+approximate values may be; views are not there. Keys that are to be set aside
 are put beside them (law 5). Read next: replay/diff.py, which compares them.
 """
 
@@ -24,8 +25,8 @@ def connect_pair(store: Store, before: tuple[Birth, Frontier], after: tuple[Birt
     """A reader of two builds, both of which are to be kept pinned meanwhile; `after_store` is where the second lies, if it is another place."""
     reader = open_reader(limits, served=True)
     try:
-        put_tables(reader, BEFORE, *_at(before), store)
-        put_tables(reader, AFTER, *_at(after), after_store or store)
+        put_tables(reader, BEFORE, *_at(before), store, compared=True)
+        put_tables(reader, AFTER, *_at(after), after_store or store, compared=True)
     except BaseException:
         reader.close()
         raise

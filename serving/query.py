@@ -259,12 +259,12 @@ def _keep(connection: duckdb.DuckDBPyConnection) -> None:
         _idle.append(connection)
 
 
-def put_tables(reader: Reader, schema: str, birth: Birth, versions: Mapping[str, int], store: Store) -> None:
-    """Makes a schema with the served rows of a build's tables at their versions."""
+def put_tables(reader: Reader, schema: str, birth: Birth, versions: Mapping[str, int], store: Store, *, compared: bool = False) -> None:
+    """Makes a schema with the served rows of a build's tables at their versions; `compared`: with what is needed to compare them, too."""
     reader.command(f"create schema {quoted(schema)}")
     for table in birth.tables:
         paths = _files(table_path(store, birth.build, table.name), versions[table.name])
-        reader.command(f"create view {quoted(schema)}.{quoted(table.name)} as {read_sql(table, paths)}")
+        reader.command(f"create view {quoted(schema)}.{quoted(table.name)} as {read_sql(table, paths, table.compared if compared else None)}")
 
 
 def _ensure_schema(reader: Reader, pipeline: str, birth: Birth, versions: Mapping[str, int], store: Store) -> None:
@@ -324,12 +324,12 @@ def _ensure_public_names(reader: Reader, births: Mapping[str, Birth]) -> None:
         reader.command(f"create view main.{REJECTS} as {' union all by name '.join(of_each)}")
 
 
-def read_sql(table: TableBirth, paths: Iterable[str]) -> str:
-    """DuckDB's query for the served rows of a table that lies in these files.
+def read_sql(table: TableBirth, paths: Iterable[str], wanted: Iterable[tuple[str, str]] | None = None) -> str:
+    """DuckDB's query for the served rows of a table that lies in these files; `wanted`: these columns instead of the served ones.
 
     Every column is cast to its declared type: Delta's writers spell times in two ways, and the first file would decide.
     """
-    return _read_sql(table.served, paths, " where _deleted is not true" if table.hides_rows else "")
+    return _read_sql(table.served if wanted is None else tuple(wanted), paths, " where _deleted is not true" if table.hides_rows else "")
 
 
 def stored_sql(table: TableBirth, paths: Iterable[str]) -> str:

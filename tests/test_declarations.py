@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kappa import Fold, Table, Topic, View, count, max_, min_, ordered, pipeline, sum_
+from kappa import Fold, Table, Topic, View, count, hll, kll, max_, min_, ordered, pipeline, set_, sum_, theta, top_k
 from kappa.columns import parse_columns, parse_type
 from kappa.errors import DeclarationError
 from kappa.pipeline import ORIGIN_COLUMNS
@@ -101,6 +101,16 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     ("emitted twice", lambda: declared(writes=[stepping("t", emits="e"), stepping("u", emits="e"), Table("e", emitted="n int")]), "e is emitted by t and by u"),
     ("emits into nothing", lambda: declared(writes=[stepping("t", emits="e")]), "emits rows into e, which pipeline function does not write"),
     ("emits into a table of the function", lambda: declared(writes=[stepping("t", emits="e"), Table("e")]), "emits rows into e, which pipeline function does not write"),
+    ("a set of nothing", lambda: set_("n", limit=0), "set_ has limit=0"),
+    ("a set without a limit", lambda: set_("n", limit=None), "set_ has limit=None"),  # type: ignore[arg-type]  # the mistake under test
+    ("no top row", lambda: top_k("n", 0, by="x"), "top_k has k=0"),
+    ("top rows by the way", lambda: top_k("n", "x"), "top_k has k='x'"),  # type: ignore[arg-type]  # the mistake under test
+    ("a sketch of nothing", lambda: hll("n", lg_k=3), "hll has lg_k=3"),
+    ("a sketch beyond memory", lambda: theta("n", lg_k=27), "theta has lg_k=27"),
+    ("a rank in per cent", lambda: kll("n", 99), "kll has rank=99, which is no number from 0 to 1"),
+    ("a rank that is true", lambda: kll("n", rank=True), "kll has rank=True"),
+    ("a quantile of nothing", lambda: kll("n", 0.5, k=7), "kll has k=7"),
+    ("a mark of overflow that is a key", lambda: Table("t", keys=("v_overflow",), fold={"v": set_("n")}), "column v_overflow twice"),
     ("view", lambda: View("v", " "), "no query"),
     ("no topic", lambda: declared(reads={}), "reads no topic"),
     ("no table", lambda: declared(writes=[]), "writes no table"),

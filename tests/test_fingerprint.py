@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kappa import Table, Topic, View, count, ordered, pipeline, sum_
+from kappa import Table, Topic, View, count, hll, kll, ordered, pipeline, set_, sum_, theta, top_k
 from kappa import fingerprint as fingerprints
 from kappa.errors import DeclarationError
 from kappa.fingerprint import differences, fingerprint, version_of
@@ -327,6 +327,13 @@ def test_lateness_and_identity_are_a_part_each_where_they_are_declared() -> None
     )
     # As it was before there were any.
     assert declared()["topic hits"] == "703d5616a4194e0c"
+
+
+def test_folds_are_hashed_with_all_their_options_and_those_without_as_ever() -> None:
+    folds = [count(), count("n"), sum_("n"), set_("n"), top_k("n"), top_k("n", 3, by="m"), hll("n"), theta("n", lg_k=4), kll("n", 1)]
+
+    said = ["count()", "count(n)", "sum(n)", "set(n, limit=1000)", "top_k(n, k=10)", "top_k(n, k=3, by=m)", "hll(n, lg_k=12)", "theta(n, lg_k=4)", "kll(n, rank=1.0, k=200)"]
+    assert [str(fold) for fold in folds] == said
 
 
 def test_how_kafka_keeps_a_topic_is_not() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kappa import Fold, Table, Topic, and_, count, first, latest, max_, min_, or_, pipeline, sum_
+from kappa import Fold, Table, Topic, and_, count, first, hll, kll, latest, max_, min_, or_, pipeline, set_, sum_, theta, top_k
 from kappa.columns import Type, parse_columns, parse_type
 from kappa.errors import DeclarationError
 from kappa.shape import table_births
@@ -45,6 +45,14 @@ def test_a_folded_column_has_the_type_of_its_fold(fold: Fold, kind: str) -> None
         (max_("l"), r"folds f = max\(l\) over the type array<int>, which has no order"),
         (and_("n"), r"folds f = and\(n\) over the type int"),
         (or_("k"), r"folds f = or\(k\) over the type string"),
+        (set_("l"), r"folds f = set\(l, limit=1000\) over the type array<int>"),
+        (hll("l"), r"folds f = hll\(l, lg_k=12\) over the type array<int>"),
+        (theta("l"), r"folds f = theta\(l, lg_k=12\) over the type array<int>"),
+        (kll("at", 0.5), r"folds f = kll\(at, rank=0.5, k=200\) over the type timestamp"),
+        (top_k("l"), r"folds f = top_k\(l, k=10\) over the type array<int>, which has no order"),
+        (top_k("n", by="b"), r"folds f = top_k\(n, k=10, by=b\) over the type boolean, which has no order"),
+        (top_k("n", by="gone"), r"needs column gone for f = top_k\(n, k=10, by=gone\), and the function does not return it"),
+        (top_k("l", by="n"), r"needs column _log_time bigint for f = top_k\(l, k=10, by=n\)"),
         (count("gone"), r"needs column gone for f = count\(gone\), and the function does not return it"),
     ],
 )
@@ -58,6 +66,22 @@ def test_a_fold_by_order_keeps_the_order_of_its_value_hidden(fold: Fold, kind: s
     born = columns(fold, output=OUTPUT | ORDER)
 
     assert born == {"k": "string", "f": kind, "_f_log_time": "bigint", "_f_topic": "string", "_f_partition": "int", "_f_offset": "bigint"}
+
+
+@pytest.mark.parametrize(
+    ("fold", "kept"),
+    [
+        (set_("d"), {"f": "array<decimal(12,3)>", "f_overflow": "boolean"}),
+        (hll("b"), {"f": "bigint", "_f_sketch": "binary"}),
+        (theta("at"), {"f": "bigint", "_f_sketch": "binary"}),
+        (kll("n", 0.5), {"f": "bigint", "_f_sketch": "binary", "_f_low": "bigint", "_f_high": "bigint"}),
+        (kll("d", 1), {"f": "double", "_f_sketch": "binary", "_f_low": "double", "_f_high": "double"}),
+        (top_k("l", by="d"), {"f": "array<array<int>>", "_f_top": "array<struct<by:decimal(12,3),log_time:bigint,topic:string,partition:int,offset:bigint,value:array<int>>>"}),
+        (top_k("k"), {"f": "array<string>", "_f_top": "array<struct<by:string,log_time:bigint,topic:string,partition:int,offset:bigint,value:string>>"}),
+    ],
+)
+def test_a_fold_that_is_combined_keeps_what_it_needs_beside_what_is_served(fold: Fold, kept: dict[str, str]) -> None:
+    assert columns(fold, output=OUTPUT | ORDER) == {"k": "string", **kept}
 
 
 @pytest.mark.parametrize("lost", ORDER)

@@ -7,6 +7,8 @@ has folded is compared with the slice by bounds, and a slice that does not follo
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -15,10 +17,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from kappa.arrow import arrow_schema
-from kappa.build import TableBirth, table_path
+from kappa.build import TableBirth, folder, table_path
 from kappa.delta import OVERFLOW_HINT, Guard, StoredTable, ensure_table
+from kappa.engine.combine import Combiner
 from kappa.engine.contribution import unfit_in
-from kappa.engine.fold import arrow_quote, contribution_columns, merge_for, spark_quote
+from kappa.engine.fold import arrow_quote, committed_columns, contribution_columns, merge_for, spark_quote
 from kappa.errors import Broken
 from kappa.failpoint import failpoint
 from kappa.mark import Mark
@@ -62,7 +65,9 @@ class TableWriter:
         self.path = table_path(store, build, birth.name)
         self._build = build
         self._driver_rows = driver_rows
-        self._schema = arrow_schema(contribution_columns(birth))
+        self._contributed = arrow_schema(contribution_columns(birth))
+        self._schema = arrow_schema(committed_columns(birth))
+        self._combiner = Combiner(birth, self.path, store.path(f"{folder(build)}/slice/combined/{birth.name}")) if birth.is_combined else None
         self.stored: StoredTable = ensure_table(self.path, birth.columns, origin.of_table(birth.name))
 
     @property
@@ -92,6 +97,11 @@ class TableWriter:
         return who
 
     def _commit_arrow(self, rows: pa.Table, mark: Mark, guard: Guard) -> None:
+        rows = rows.cast(self._contributed)
+        if self._combiner is not None:
+            # The table has not folded this slice, so its newest version is that of the slice before (law 1).
+            with self._folding():
+                rows = self._combiner.here(rows, self.version)
         rows = rows.cast(self._schema)
         if self.birth.keys:
             self.stored.merge(rows, merge_for(self.birth, arrow_quote), mark, guard)
@@ -124,6 +134,17 @@ class TableWriter:
         rows.write.format("delta").mode("append").options(**options).save(self.path)
 
     def _spark_merge(self, rows: DataFrame, mark: Mark, guard: Guard) -> None:
+        if self._combiner is None:
+            self._spark_merge_rows(rows, mark, guard)
+            return
+        # A merge looks at its rows twice, and a KLL sketch would be another each time.
+        combined = self._combiner.at_spark(rows, self.version).persist()
+        try:
+            self._spark_merge_rows(combined, mark, guard)
+        finally:
+            combined.unpersist()
+
+    def _spark_merge_rows(self, rows: DataFrame, mark: Mark, guard: Guard) -> None:
         session: SparkSession = rows.sparkSession
         how = merge_for(self.birth, spark_quote)
         into = SparkTable.forPath(session, self.path).alias("t").merge(rows.alias("s"), how.match)
@@ -133,14 +154,20 @@ class TableWriter:
         for name, value in settings.items():
             session.conf.set(name, value)
         try:
-            matched.whenNotMatchedInsert(values=insert).execute()  # type: ignore[arg-type]  # as above
-        except PySparkException as error:
-            # Contributions are computed by then: what does not fit is a fold of many records, and no one record's fault.
-            unfit = unfit_in(str(error))
-            if unfit is None:
-                raise
-            raise Broken(f"contributions could not be folded into table {self.birth.name}: {unfit}", hint=OVERFLOW_HINT) from error
+            with self._folding():
+                matched.whenNotMatchedInsert(values=insert).execute()  # type: ignore[arg-type]  # as above
         finally:
             # Left set, they would make Delta skip the session's next write.
             for name in settings:
                 session.conf.unset(name)
+
+    @contextmanager
+    def _folding(self) -> Iterator[None]:
+        """Says of what does not fit that contributions are computed by then: it is a fold of many records, and no one record's fault."""
+        try:
+            yield
+        except PySparkException as error:
+            unfit = unfit_in(str(error))
+            if unfit is None:
+                raise
+            raise Broken(f"contributions could not be folded into table {self.birth.name}: {unfit}", hint=OVERFLOW_HINT) from error

@@ -205,7 +205,7 @@ def _checked(pipeline: Pipeline, returned: object) -> dict[str, DataFrame]:
 def _columns(table: Table, frame: DataFrame) -> Iterator[tuple[str, str]]:
     # A keyed table takes only what its keys and folds name; what else the rows hold may be of any type.
     order = [name for name, _ in FOLD_ORDER_COLUMNS] if table.by_order else []
-    needed = None if table.appends or table.ordered is not None else {*table.keys, *(fold.column for fold in table.fold.values()), *order}
+    needed = None if table.appends or table.ordered is not None else {*table.keys, *(column for fold in table.fold.values() for column in fold.inputs), *order}
     seen: set[str] = set()
     for field in frame.schema.fields:
         if needed is not None and field.name not in needed:

@@ -3,7 +3,8 @@
 A slice's contribution to a table is one row per key. It is folded by a merge whose expressions are written once here and
 run by both writers: SQL that means the same to Spark and to DataFusion (delta-rs), names quoted in the way of each. Sums
 of whole numbers and decimals are added with 37 digits and cast back, which both refuse to do where the result does not
-fit; delta-rs would wrap a plain sum silently. Pure. Read next: engine/contribution.py, engine/commit.py.
+fit; delta-rs would wrap a plain sum silently. Pure. Read next: engine/combine.py for the folds that no merge can say,
+engine/contribution.py, engine/commit.py.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from kappa.build import TableBirth
+from kappa.build import TableBirth, range_columns
 from kappa.columns import Decimal, Scalar, Type, parse_type
 from kappa.engine.decode import Fate
 from kappa.merge import Merge
-from kappa.shape import order_column
-from kappa.table import FOLD_ORDER_COLUMNS, ORDER_COLUMNS, FoldKind
+from kappa.shape import order_column, sketch_column, top_column
+from kappa.table import FOLD_ORDER_COLUMNS, ORDER_COLUMNS, FoldKind, Option, overflow_column
 
 Quote = Callable[[str], str]
 _ORDER = tuple(name for name, _ in ORDER_COLUMNS)
@@ -40,20 +41,36 @@ def arrow_quote(name: str) -> str:
 
 
 def contribution_columns(table: TableBirth) -> tuple[tuple[str, str], ...]:
-    """The columns of a contribution: the table's own, with exact sums at 37 digits."""
-    return tuple((name, _carried(kind) if table.fold.get(name, ("", None))[0] == FoldKind.SUM else kind) for name, kind in table.columns)
+    """The columns of a contribution: the table's own but for those that follow from others, with exact sums at 37 digits."""
+    follow = {name for column, (how, _) in table.fold.items() for name in _following(FoldKind(how), column)}
+    return tuple((name, _carried(kind) if table.fold.get(name, ("", None))[0] == FoldKind.SUM else kind) for name, kind in table.columns if name not in follow)
+
+
+def _following(how: FoldKind, column: str) -> tuple[str, ...]:
+    """What is computed from a fold's hidden columns, whenever they have changed."""
+    match how:
+        case FoldKind.TOP_K | FoldKind.HLL | FoldKind.THETA:
+            return (column,)
+        case FoldKind.KLL:
+            return column, *range_columns(column)
+        case _:
+            return ()
+
+
+def committed_columns(table: TableBirth) -> tuple[tuple[str, str], ...]:
+    """The columns of what is merged into a table: contributions, or where folds are combined the new rows themselves."""
+    return table.columns if table.is_combined else contribution_columns(table)
 
 
 def merge_for(table: TableBirth, quote: Quote) -> Merge:
     """How contributions fold into a table that has keys: `t` is the table, `s` the contributions."""
     # Brackets matter: DataFusion reads `a is not distinct from b and c` as `a is not distinct from (b and c)`.
     match = " and ".join(f"(t.{quote(key)} is not distinct from s.{quote(key)})" for key in table.keys)
-    if table.latest is not None:
-        whole = {quote(name): f"s.{quote(name)}" for name, _ in table.columns}
-        return Merge(match, update=whole, insert=whole, update_when=_later([f"s.{quote(name)}" for name in _ORDER], [f"t.{quote(name)}" for name in _ORDER]))
-    if table.steps_over:
-        whole = {quote(name): f"s.{quote(name)}" for name, _ in table.columns}
+    whole = {quote(name): f"s.{quote(name)}" for name, _ in table.columns}
+    if table.is_combined or table.steps_over:
         return Merge(match, update=whole, insert=whole)
+    if table.latest is not None:
+        return Merge(match, update=whole, insert=whole, update_when=_later([f"s.{quote(name)}" for name in _ORDER], [f"t.{quote(name)}" for name in _ORDER]))
     types = dict(table.columns)
     inserted = {quote(name): _first(table, name, kind, f"s.{quote(name)}") for name, kind in table.columns}
     updated: dict[str, str] = {}
@@ -69,7 +86,11 @@ def aggregates(table: TableBirth, given: Mapping[str, str]) -> tuple[str, ...]:
     """Spark's SQL that aggregates each folded column over the rows of one key; `given` are the rows' columns and types."""
     # In the table's order: that of `fold` is whatever the birth certificate's JSON has made of it.
     folded = ((name, kind, *table.fold[name]) for name, kind in table.columns if name in table.fold)
-    return tuple(aggregate for name, kind, how, column in folded for aggregate in _aggregates(name, kind, FoldKind(how), column, given))
+    return tuple(
+        aggregate
+        for name, kind, how, column in folded
+        for aggregate in (_states(name, FoldKind(how), str(column), table, given) if FoldKind(how).is_combined else _aggregates(name, kind, FoldKind(how), column, given))
+    )
 
 
 def latest_aggregate(table: TableBirth) -> str:
@@ -165,6 +186,38 @@ def _aggregates(name: str, stored: str, how: FoldKind, column: str | None, given
             picked = f"{'max' if how is FoldKind.LATEST else 'min'}(struct({', '.join(_FOLD_ORDER)}, {value} as value)) filter (where {value} is not null)"
             yield f"{picked}.value as {own}"
             yield from (f"{picked}.{of} as {spark_quote(order_column(name, of))}" for of in _FOLD_ORDER)
+
+
+def _states(name: str, how: FoldKind, column: str, table: TableBirth, given: Mapping[str, str]) -> Iterator[str]:
+    """What a slice contributes to a fold that is combined (engine/combine.py)."""
+    value = _one_spelling(spark_quote(column), parse_type(given[column]))
+    options, types = table.options[name], dict(table.columns)
+    # Spark's sketches pass over an empty text, and take only some types: by its hash each value counts.
+    hashed = f"case when {value} is not null then xxhash64({value}) end"
+    match how:
+        case FoldKind.SET:
+            found = f"collect_set({value})"
+            yield f"{least_by_hash(found, options)} as {spark_quote(name)}"
+            yield f"size({found}) > {options['limit']} as {spark_quote(overflow_column(name))}"
+        case FoldKind.TOP_K:
+            ranked = str(options.get("by", column))
+            by = _one_spelling(spark_quote(ranked), parse_type(given[ranked]))
+            order = ", ".join(f"{of} as {of.removeprefix('_')}" for of in _FOLD_ORDER)
+            row = f"struct({by} as by, {order}, {value} as value)"
+            found = f"max_by({row}, {row}, {options['k']}) filter (where {by} is not null and {value} is not null)"
+            yield f"coalesce({found}, cast(array() as {types[top_column(name)]})) as {spark_quote(top_column(name))}"
+        case FoldKind.HLL:
+            yield f"hll_sketch_agg({hashed}, {options['lg_k']}) as {spark_quote(sketch_column(name))}"
+        case FoldKind.THETA:
+            yield f"theta_sketch_agg({hashed}, {options['lg_k']}) as {spark_quote(sketch_column(name))}"
+        case FoldKind.KLL:
+            yield f"kll_sketch_agg_{types[name]}(cast({value} as {types[name]}), {options['k']}) as {spark_quote(sketch_column(name))}"
+
+
+def least_by_hash(values: str, options: Mapping[str, Option]) -> str:
+    """Spark's SQL for the values of an array of distinct ones that a set keeps, in their order (law 8)."""
+    hashed = f"array_sort(transform({values}, each -> struct(xxhash64(each) as hash, each as value)))"
+    return f"array_sort(transform(slice({hashed}, 1, {options['limit']}), each -> each.value))"
 
 
 def _sum(value: str, kind: Type, stored: str) -> str:

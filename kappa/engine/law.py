@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kappa.build import TableBirth, range_columns
 from kappa.engine.rehearsal import LocalPipeline, MemoryLog, Rehearsal, local_pipeline
 from kappa.engine.session import Profile, start_session
 from kappa.errors import Broken, DeclarationError
@@ -25,9 +26,10 @@ from kappa.importer import open_sources
 from kappa.log.jars import Jars
 from kappa.offsets import Offsets
 from kappa.project import load_module, pipelines_in
+from kappa.shape import table_births
 from kappa.slices import Slice, random_ends
 from kappa.sources import Sources
-from kappa.table import CLOSE
+from kappa.table import CLOSE, Exactness
 
 _SHOWN = 5
 _ALL_AT_SPARK = 0
@@ -70,6 +72,7 @@ class _Trial:
         self._scratch = scratch
         self._local = local
         self._log = log
+        self._tables = table_births(local.pipeline, local.outputs)
         self._number = 0
 
     def hold(self, whole: Mapping[str, _Rows], ends: Sequence[Offsets], driver_rows: int, *, again: random.Random | None = None) -> None:
@@ -77,7 +80,7 @@ class _Trial:
 
         def differing(tried: Sequence[Offsets]) -> list[str]:
             tables = self.tables(tried, driver_rows, again=again)
-            return [told for name in whole for told in _differences(name, whole[name], tables[name])]
+            return [told for table in self._tables for told in _differences(table, whole[table.name], tables[table.name])]
 
         found = differing(ends)
         if not found:
@@ -100,7 +103,7 @@ class _Trial:
                 piece = build.fold(end)
                 if again is not None:
                     _upset(build, piece, again, driver_rows)
-            return {table.name: _rows(build, table.name, table.keys) for table in build.birth.tables}
+            return {table.name: _rows(build, table) for table in build.birth.tables}
         finally:
             build.close()
 
@@ -113,12 +116,11 @@ def _upset(build: Rehearsal, piece: Slice, draw: random.Random, driver_rows: int
         build.fold_again(piece)
 
 
-def _rows(build: Rehearsal, name: str, keys: Sequence[str]) -> _Rows:
-    table = build.table(name)
-    served = [column for column in table.column_names if not column.startswith("_") or column == "_deleted"]
-    rows = [{column: _plain(value) for column, value in row.items()} for row in table.select(served).to_pylist()]
-    if keys:
-        return {tuple(row[key] for key in keys): row for row in rows}
+def _rows(build: Rehearsal, table: TableBirth) -> _Rows:
+    compared = [column for column, _ in table.columns if column in dict(table.compared) or column == "_deleted"]
+    rows = [{column: _plain(value) for column, value in row.items()} for row in build.table(table.name).select(compared).to_pylist()]
+    if table.keys:
+        return {tuple(row[key] for key in table.keys): row for row in rows}
     return Counter(tuple(row.items()) for row in rows)
 
 
@@ -135,13 +137,16 @@ def _plain(value: Any) -> Any:
             return value
 
 
-def _differences(name: str, whole: _Rows, found: _Rows) -> Iterator[str]:
+def _differences(table: TableBirth, whole: _Rows, found: _Rows) -> Iterator[str]:
+    name = table.name
+    # Rows that are appended have nothing to be compared by but themselves.
+    columns = [column for column, _ in table.columns if column in dict(table.served) or column == "_deleted"]
     for row in [*whole, *(row for row in found if row not in whole)]:
         before, after = whole.get(row), found.get(row)
         match before, after:
             case (dict(), dict()):
                 yield from (
-                    f"table {name}, key {_told(row)}, column {column}: {before[column]!r} and {after[column]!r}" for column in before if not _equal(before[column], after[column])
+                    f"table {name}, key {_told(row)}, column {column}: {before[column]!r} and {after[column]!r}" for column in columns if not _equal(table, column, before, after)
                 )
             case (int() | None, int() | None):
                 if (before or 0) != (after or 0):
@@ -154,10 +159,18 @@ def _told(key: tuple[Any, ...]) -> str:
     return ", ".join(map(repr, key))
 
 
-def _equal(one: Any, other: Any) -> bool:
-    if isinstance(one, float) and isinstance(other, float):
-        return math.isclose(one, other, rel_tol=CLOSE, abs_tol=CLOSE)
-    return bool(one == other)
+def _equal(table: TableBirth, column: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """True where two values of a column are equal as its fold gives them (kappa/table.py)."""
+    if one[column] is None or other[column] is None:
+        return one[column] is other[column]
+    match table.exactness(column):
+        case Exactness.EXACT | Exactness.ESTIMATED:
+            return bool(one[column] == other[column])
+        case Exactness.ROUNDED:
+            return math.isclose(one[column], other[column], rel_tol=CLOSE, abs_tol=CLOSE)
+        case Exactness.APPROXIMATE:
+            low, high = range_columns(column)
+            return bool(one[low] <= other[high] and other[low] <= one[high])
 
 
 def _smallest(ends: list[Offsets], found: list[str], differing: Callable[[Sequence[Offsets]], list[str]]) -> tuple[list[Offsets], list[str]]:

@@ -22,6 +22,13 @@ _FIRST_BYTES = 1 << 20
 _TRAILER = 8
 
 
+def session_of_leaves(spark: SparkSession) -> SparkSession:
+    """A session for plans over leaves: adaptive execution keeps the stages it has run, and is the tables' writers' to have."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.adaptive.enabled", "false")
+    return session
+
+
 class Leaf:
     """One input of a plan, on a file of its own."""
 

@@ -20,7 +20,7 @@ from kappa.arrow import arrow_schema
 from kappa.build import TableBirth
 from kappa.engine.contribution import Function
 from kappa.engine.fold import contribution_columns, spark_quote
-from kappa.engine.leaf import Leaf
+from kappa.engine.leaf import Leaf, session_of_leaves
 from kappa.engine.rowlocal import changing
 from kappa.errors import Broken
 from kappa.pipeline import Pipeline
@@ -39,9 +39,7 @@ class Prepared:
         self._function = function
         self._columns = {table.name: tables[table.name].steps_over or contribution_columns(tables[table.name]) for table in pipeline.function_tables}
         self._leaves = {topic.name: Leaf(folder / f"{topic.name}.parquet", pipeline.columns_of(topic)) for topic in pipeline.inputs.values()}
-        # Adaptive execution keeps the stages it has run; a session of its own, as it is the tables' writers' to have it.
-        self._session = spark.newSession()
-        self._session.conf.set("spark.sql.adaptive.enabled", "false")
+        self._session = session_of_leaves(spark)
         self._plan = self._planned()
         self._changes = bool(changing(json.loads(self._plan._jdf.queryExecution().analyzed().toJSON())))  # noqa: SLF001  # as in describe.py
 

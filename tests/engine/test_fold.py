@@ -8,6 +8,7 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from kappa import Table, Topic, and_, count, first, latest, max_, min_, or_, pipeline, sum_
+from kappa import Table, Topic, and_, count, first, hll, kll, latest, max_, min_, or_, pipeline, set_, sum_, theta, top_k
 from kappa.delta import FileLists, files
 from kappa.errors import Broken
 from kappa.frontier import Tally
@@ -441,6 +442,188 @@ def test_a_sum_that_does_not_fit_stops_the_job_and_is_never_published(build: Bui
 
     assert built.publisher.newest == before
     assert [row["n"] for row in rows_of(built, "totals")] == [2**63 - 2]
+
+
+# Sets that overflow and do not, ranks with ties and nulls, sketches that are beyond what they hold exactly: with folds of each other kind beside them.
+GATHERED = {
+    "rows": count(),
+    "n_sum": sum_("n"),
+    "d_sum": sum_("d"),
+    "s_min": min_("s"),
+    "x_max": max_("x"),
+    "b_all": and_("b"),
+    "b_any": or_("b"),
+    "s_first": first("s"),
+    "tags_latest": latest("tags"),
+    "s_set": set_("s"),
+    "n_set": set_("n", limit=3),
+    "at_set": set_("at"),
+    "tags_top": top_k("tags", 3, by="x"),
+    "n_top": top_k("n", 2),
+    "s_top": top_k("s", k=4, by="day"),
+    "s_hll": hll("s"),
+    "n_hll": hll("n", lg_k=4),
+    "n_theta": theta("n", lg_k=4),
+    "n_half": kll("n", 0.5, k=16),
+    "x_most": kll("x", 1),
+}
+
+
+@pipeline(reads={"events": EVENTS}, writes=[Table("gathered", keys=("k", "g"), fold=GATHERED), Table("days", keys=("day",), fold={"rows": count()})])
+def gather(events: DataFrame) -> dict[str, DataFrame]:
+    return {"gathered": events, "days": events}
+
+
+@pytest.fixture(scope="module")
+def gathering(spark: SparkSession) -> Iterator[LocalPipeline]:
+    from kappa.engine.rehearsal import local_pipeline
+
+    with local_pipeline(gather) as made:
+        yield made
+
+
+def many_values(seed: int, records: int) -> MemoryLog:
+    """Events of few keys, one of them with many values, one with none: nulls, empty texts, equal ranks and equal clocks."""
+    from kappa.engine.rehearsal import MemoryLog
+
+    draw, log = random.Random(seed), MemoryLog()
+    for number in range(records):
+        fields = random_event(draw) | {"n": draw.randrange(200) - 100, "s": draw.choice(["", "x", "z", "ß", "\U0001f600"])}
+        fields = {name: value for name, value in fields.items() if draw.random() > 0.1} if draw.random() < 0.9 else {"g": 2}
+        log.add("events", draw.randrange(3), event(**fields | {"k": draw.choice([None, "a", "a", "a"])}), ms=1_700_000_000_000 + number // 7)
+    log.add("events", 0, event(k="nothing"))
+    return log
+
+
+def gathered_from(log: MemoryLog, spark: SparkSession) -> dict[tuple[Any, Any], dict[str, Any]]:
+    """What the table holds, by plain Python; hashes and sketches of all values at once by Spark."""
+    from kappa.record import RecordReader
+
+    names, groups = [column.name for column in EVENTS.columns], defaultdict(list)
+    clocks: dict[int, int] = {}
+    for _, partition, offset, micros, key, value, _headers in sorted(log.records, key=lambda record: record[1:3]):
+        clocks[partition] = max(micros // 1000, clocks.get(partition, 0))
+        found = dict(zip(names, RecordReader(EVENTS).read(key, value), strict=True), order=(clocks[partition], partition, offset))
+        groups[found["k"], found["g"]].append(found)
+
+    def values(rows: Sequence[dict[str, Any]], name: str) -> list[Any]:
+        return [row[name] for row in sorted(rows, key=lambda row: row["order"]) if row[name] is not None]
+
+    hashes = dict(map(tuple, spark.sql("select id, xxhash64(id) from range(-100, 100)").collect()))
+
+    def kept(rows: Sequence[dict[str, Any]], name: str, limit: int = 1000) -> tuple[list[Any], bool]:
+        distinct = set(values(rows, name))
+        by_hash = sorted(distinct, key=lambda each: hashes.get(each, 0))
+        return sorted(by_hash[:limit]), len(distinct) > limit
+
+    def top(rows: Sequence[dict[str, Any]], name: str, k: int, by: str) -> list[Any]:
+        ranked = [(row[by], row["order"], row[name]) for row in rows if row[by] is not None and row[name] is not None]
+        return [value for *_, value in sorted(ranked, key=lambda each: each[:2], reverse=True)[:k]]
+
+    placed = ", ".join(f"({place}, {each}L)" for place, rows in enumerate(groups.values()) for each in values(rows, "n"))
+    sketches = f"select place, hll_sketch_agg(xxhash64(n), 4) as h, theta_sketch_agg(xxhash64(n), 4) as t from values {placed} as numbers(place, n) group by place"
+    found = spark.sql(f"select place, hll_sketch_estimate(hll_union(h, h)), theta_sketch_estimate(theta_union(t, t, 4)) from ({sketches})").collect()
+    estimates = {place: estimated for place, *estimated in found}
+
+    def of(place: int, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        sets = {"n": kept(rows, "n", 3), "s": kept(rows, "s"), "at": kept(rows, "at")}
+        n_hll, n_theta = estimates.get(place, (0, 0))
+        return {
+            "rows": len(rows),
+            **{f"{name}_sum": sum(found[1:], found[0]) if (found := values(rows, name)) else None for name in ("n", "d")},
+            "s_min": min(values(rows, "s"), key=str.encode, default=None),
+            "x_max": max(values(rows, "x"), default=None),
+            "b_all": all(found) if (found := values(rows, "b")) else None,
+            "b_any": any(found) if found else None,
+            "s_first": next(iter(values(rows, "s")), None),
+            "tags_latest": next(reversed(values(rows, "tags")), None),
+            **{f"{name}_set": found for name, (found, _) in sets.items()},
+            **{f"{name}_set_overflow": over for name, (_, over) in sets.items()},
+            "tags_top": top(rows, "tags", 3, "x"),
+            "n_top": top(rows, "n", 2, "n"),
+            "s_top": top(rows, "s", 4, "day"),
+            "s_hll": len(set(values(rows, "s"))),
+            "n_hll": n_hll,
+            "n_theta": n_theta,
+            "x_most": max(values(rows, "x"), default=None),
+            "n": sorted(values(rows, "n")),
+        }
+
+    return {key: of(place, rows) for place, (key, rows) in enumerate(groups.items())}
+
+
+def _hold_gathered(built: Rehearsal, log: MemoryLog, spark: SparkSession) -> None:
+    """Its rows are those of plain Python; of the approximate ones the range holds the true value, and the value is near it."""
+    stored = built.table("gathered").to_pylist()
+    expected = gathered_from(log, spark)
+    assert len(stored) == len(expected)
+    for row in stored:
+        wanted = expected[row["k"], row["g"]]
+        ranked = wanted.pop("n")
+        found = {name: row[name] for name in wanted}
+        found["at_set"] = [(each - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) for each in row["at_set"]]
+        assert found == wanted
+        if ranked:
+            true, error = ranked[(len(ranked) - 1) // 2], 2 * 2.296 / 16**0.9723
+            assert row["_n_half_low"] <= true <= row["_n_half_high"]
+            assert ranked.index(row["n_half"]) / len(ranked) <= 0.5 + error
+            assert 1 - ranked[::-1].index(row["n_half"]) / len(ranked) >= 0.5 - error
+        else:
+            assert (row["n_half"], row["_n_half_low"], row["_n_half_high"]) == (None, None, None)
+
+
+@pytest.mark.parametrize(("slices", "turns"), [(1, [10_000]), (7, [10_000]), (3, [10_000, 0])])
+def test_rows_that_are_combined_are_the_same_however_they_are_cut_and_whoever_computes_them(
+    spark: SparkSession, gathering: LocalPipeline, tmp_path: Path, slices: int, turns: list[int]
+) -> None:
+    from kappa.engine.rehearsal import Rehearsal
+
+    log = many_values(slices, 260)
+    built = Rehearsal(tmp_path, gathering, log, driver_rows=turns[0])
+
+    for end, driver_rows in zip(cuts(log, random.Random(slices), slices), itertools.cycle(turns), strict=False):
+        if len(turns) > 1:
+            built.begin(driver_rows=driver_rows)
+        built.fold(end)
+
+    _hold_gathered(built, log, spark)
+
+
+def test_a_slice_that_a_combined_table_has_already_is_not_combined_again(spark: SparkSession, gathering: LocalPipeline, tmp_path: Path) -> None:
+    from kappa.engine.rehearsal import Rehearsal
+
+    log = many_values(9, 60)
+    built = Rehearsal(tmp_path, gathering, log, driver_rows=10_000)
+    start, end = cuts(log, random.Random(9), 2)
+    built.fold(start)
+    piece = Slice(1, 1, start, end)
+    _commit_only(built, piece, tables=("gathered",))
+    versions = built.slices.versions()
+    built.begin(driver_rows=10_000)
+
+    built.fold_again(piece)
+    built.fold_again(piece)
+
+    assert built.publisher.newest.versions["gathered"] == versions["gathered"]
+    assert built.publisher.newest.versions["days"] == versions["days"] + 1
+    _hold_gathered(built, log, spark)
+
+
+def test_a_sum_beside_a_set_that_does_not_fit_stops_the_job_and_is_never_published(gathering: LocalPipeline, log: MemoryLog, tmp_path: Path) -> None:
+    from kappa.engine.rehearsal import Rehearsal
+
+    built = Rehearsal(tmp_path, gathering, log, driver_rows=10_000)
+    for n in (2**63 - 1, 2**63 - 1, -(2**63), 0):
+        log.add("events", 0, event(k="a", n=n))
+    built.fold(log.end)
+    assert [row["n_sum"] for row in rows_of(built, "gathered")] == [2**63 - 2]
+    before = built.publisher.newest
+    log.add("events", 0, event(k="a", n=2))
+
+    with pytest.raises(Broken, match=r"folded into table gathered: .*OVERFLOW"):
+        built.fold(log.end)
+
+    assert built.publisher.newest == before
 
 
 @pytest.mark.parametrize("driver_rows", [10_000, 0])

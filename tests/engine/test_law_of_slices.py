@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kappa import Pipeline, Table, Topic, count, max_, pipeline, sum_
+from kappa import Pipeline, Table, Topic, count, hll, kll, max_, pipeline, set_, sum_, top_k
 from kappa.errors import DeclarationError, UsageError
 from kappa.frontier import Tally
 from kappa.offsets import Offsets
@@ -52,10 +52,12 @@ def test_the_pipeline_of_the_repository_holds_it() -> None:
     law_of_slices(flights(), some_events(flights(), 20), cuts=2)
 
 
-def test_tables_of_each_kind_hold_it_with_rejects_tombstones_and_sums_of_doubles() -> None:
+def test_tables_of_each_kind_hold_it_with_rejects_tombstones_sums_of_doubles_and_sketches() -> None:
     from kappa.testing import law_of_slices, some_events
 
-    @pipeline(reads={"events": EVENTS, "people": PEOPLE}, writes=[Table("t", keys=("k",), fold={"x": sum_("x")}), Table("all"), Table("people", latest=PEOPLE)])
+    folds = {"x": sum_("x"), "few": set_("n", limit=2), "most": top_k("n", 2, by="x"), "some": hll("n", lg_k=4), "half": kll("n", 0.5, k=8)}
+
+    @pipeline(reads={"events": EVENTS, "people": PEOPLE}, writes=[Table("t", keys=("k",), fold=folds), Table("all"), Table("people", latest=PEOPLE)])
     def p(events: DataFrame) -> dict[str, DataFrame]:
         return {"t": events, "all": events.where("n > 0").select("k", "_partition", "_offset").withColumnsRenamed({"_partition": "p", "_offset": "o"})}
 

@@ -112,6 +112,40 @@ CHANGES = [
 ]
 
 
+SUMS = [(1.0, 1.0 + 1e-10, True), (1e20, 1e20 + 1e10, True), (0.0, -1e-12, True), (math.inf, math.inf, True), (math.nan, None, False), (1.0, None, False)]
+SUMS += [(1.0, 1.0 + 1e-8, False), (1e20, 1.00000001e20, False), (0.0, 1e-8, False), (math.inf, 1.0, False), (math.inf, -math.inf, False)]
+
+
+@pytest.mark.parametrize(("one", "other", "equal"), SUMS)
+def test_sums_of_doubles_that_only_their_order_tells_apart_are_equal_and_other_doubles_are_not(store: Store, one: float, other: float | None, equal: bool) -> None:
+    table = TableBirth("t", (("k", "string"), ("x", "double"), ("most", "double")), keys=("k",), fold={"x": ("sum", "x"), "most": ("max", "x")})
+
+    found = difference_of(store, table, [{"k": "a", "x": one, "most": one}], [{"k": "a", "x": other, "most": one}])
+
+    assert found.changed_by_column == ({} if equal else {"x": 1})
+    sides = [make_build(store, build, {table: [{"k": "a", "x": 0.0, "most": value}]}) for build, value in (("c", one), ("d", other))]
+    assert compared(store, *sides).differences[0].equal == (one == other)
+
+
+def test_approximate_values_are_equal_where_the_ranges_that_hold_the_true_one_meet(store: Store) -> None:
+    columns = (("k", "string"), ("p", "bigint"), ("_p_sketch", "binary"), ("_p_low", "bigint"), ("_p_high", "bigint"))
+    table = TableBirth("t", columns, keys=("k",), fold={"p": ("kll", "n")}, options={"p": {"rank": 0.5, "k": 200}})
+
+    def rows(**ranges: tuple[int, int, int] | None) -> list[dict[str, Any]]:
+        return [{"k": key, **dict(zip(("p", "_p_low", "_p_high"), found or (None,) * 3, strict=True))} for key, found in ranges.items()]
+
+    before = rows(same=(5, 1, 9), near=(5, 1, 9), touching=(5, 1, 9), apart=(5, 1, 9), none=None, gone=(5, 1, 9))
+    after = rows(same=(5, 1, 9), near=(7, 2, 11), touching=(12, 9, 19), apart=(15, 10, 19), none=None, gone=None)
+    found = difference_of(store, table, before, after)
+
+    assert found.changed_by_column == {"p": 2}
+    assert found.largest_relative_change == {"p": pytest.approx(2 / 3)}
+    # Of another fold before, nothing is known of how far apart they may be.
+    as_max = replace(table, fold={"p": ("max", "n")}, options={})
+    sides = make_build(store, "e", {as_max: before}), make_build(store, "f", {table: after})
+    assert compared(store, *sides).differences[0].changed_by_column == {"p": 4}
+
+
 @pytest.mark.parametrize(("kind", "one", "other", "change"), CHANGES)
 def test_a_changed_value_is_one_changed_row_and_how_much_a_number_changed_is_told(store: Store, kind: str, one: object, other: object, change: object) -> None:
     table = folded(columns=f"carrier string, value {kind}")

@@ -218,7 +218,7 @@ def test_equal_rows_are_equal_with_one_hash_and_any_other_row_is_found(store: St
 
 
 def test_sums_of_doubles_are_equal_within_their_last_digits_named_and_not_in_the_hash(store: Store) -> None:
-    table = folded(columns="carrier string, mean double, n bigint")
+    table = replace(folded(columns="carrier string, mean double, n bigint"), fold={"mean": ("sum", "delay"), "n": ("sum", "n")})
     big, small = {"carrier": "AA", "mean": 1e300, "n": 1}, {"carrier": "UA", "mean": 0.1 + 0.2, "n": 1}
 
     found = compared(store, {table: ([big, small], [{**big, "mean": 1e300 * (1 + 1e-12)}, {**small, "mean": 0.3}])})["delays"]
@@ -229,11 +229,24 @@ def test_sums_of_doubles_are_equal_within_their_last_digits_named_and_not_in_the
 
 @pytest.mark.parametrize(("one", "other"), [(0.3, 0.3001), (math.nan, 5.0), (math.inf, 5.0), (None, 0.0), (math.inf, -math.inf)])
 def test_sums_of_doubles_that_are_others_differ(store: Store, one: float | None, other: float | None) -> None:
-    table = folded(columns="carrier string, mean double")
+    table = replace(folded(columns="carrier string, mean double"), fold={"mean": ("sum", "delay")})
 
     found = compared(store, {table: ([{"carrier": "UA", "mean": one}], [{"carrier": "UA", "mean": other}])})["delays"]
 
     assert difference(found) == (0, 0, 1)
+
+
+def test_approximate_quantiles_are_equal_within_the_error_of_their_sketch_named_and_not_in_the_hash(store: Store) -> None:
+    columns = (("k", "string"), ("p", "bigint"), ("_p_sketch", "binary"), ("_p_low", "bigint"), ("_p_high", "bigint"))
+    table = TableBirth("t", columns, keys=("k",), fold={"p": ("kll", "n")}, options={"p": {"rank": 0.5, "k": 200}})
+    one, near, apart = ({"k": "a", "p": p, "_p_low": low, "_p_high": high} for p, low, high in ((5, 1, 9), (7, 2, 11), (15, 10, 19)))
+
+    found = compared(store, {table: ([one], [near]), replace(table, name="u"): ([one], [apart])})
+
+    assert found["t"].equal
+    assert found["t"].left_out == {"p": "an approximate quantile"}
+    assert difference(found["u"]) == (0, 0, 1)
+    assert list(likely_causes([], (), [found["u"]])) == ["u.p is an approximate quantile, and differs by more than the error of its sketch"]
 
 
 def test_doubles_that_no_sum_has_made_are_compared_to_the_last_digit(store: Store) -> None:

@@ -30,7 +30,7 @@ BOTH = frozenset({"flights", "planes"})
 
 def folded(name: str = "delays", columns: str = "carrier string, on_time bigint", *, keys: tuple[str, ...] = ("carrier",), **thresholds: float) -> TableBirth:
     return TableBirth(
-        name, _columns(columns), keys=keys, fold={column: ("sum", column) for column, _ in _columns(columns) if column not in keys}, thresholds=Thresholds(**thresholds)
+        name, _columns(columns), keys=keys, fold={column: ("max", column) for column, _ in _columns(columns) if column not in keys}, thresholds=Thresholds(**thresholds)
     )
 
 
