@@ -132,10 +132,10 @@ class Build:
 
 def some_records(draw: random.Random) -> list[Told]:
     """Enough for chains of duplicates that begin in one slice and end in another."""
-    steps = [0, 1, 500, 2_000, 4_999, 5_000, 9_999, 10_000, -3_000]
-    identities = ["a", "a", "a", "b", "Ä", None, "no JSON"]
-    behind = [0, 0, 0, 0, -9_000, LATENESS_MS, LATENESS_MS + 1, None]
-    return [(draw.randrange(2), draw.choice(steps), draw.choice(identities), draw.choice(behind)) for _ in range(draw.randrange(50))]
+    steps = [0, 1, 500, 500, 999, 1_000, 5_000, 10_000, -3_000]
+    identities = ["a", "b", "Ä", "c", "d", "e", None, "no JSON"]
+    behind = [0, 0, 0, 0, 0, 0, 0, -9_000, LATENESS_MS, LATENESS_MS + 1, None]
+    return [(draw.randrange(2), draw.choice(steps), draw.choice(identities), draw.choice(behind)) for _ in range(draw.randrange(100))]
 
 
 # Each writes dozens of files.
@@ -148,7 +148,7 @@ def test_however_a_log_is_cut_decoded_and_begun_anew_the_same_records_are_duplic
     with tempfile.TemporaryDirectory() as folder:
         build = Build(Path(folder), log)
         while not build.mark.end.covers(log.end):
-            end = Offsets({"paid": {p: min(last, build.mark.end.at("paid", p) + draw.choice([0, 1, 3, 10, 40])) for p, last in log.end.next.get("paid", {}).items()}})
+            end = Offsets({"paid": {p: min(last, build.mark.end.at("paid", p) + draw.choice([0, 1, 2, 5, 12])) for p, last in log.end.next.get("paid", {}).items()}})
             while draw.random() < 0.2:
                 build.fold(end, by_tasks=draw.random() < 0.3, dies=True)
             if draw.random() < 0.3:
