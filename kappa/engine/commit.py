@@ -13,7 +13,6 @@ from typing import TypeAlias
 
 import pyarrow as pa
 from delta.tables import DeltaTable as SparkTable
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from kappa.arrow import arrow_schema
@@ -22,6 +21,7 @@ from kappa.delta import OVERFLOW_HINT, Guard, StoredTable, ensure_table
 from kappa.engine.combine import Combiner
 from kappa.engine.contribution import unfit_in
 from kappa.engine.fold import arrow_quote, committed_columns, contribution_columns, merge_for, spark_quote
+from kappa.engine.trouble import SPARK_ERRORS
 from kappa.errors import Broken
 from kappa.failpoint import failpoint
 from kappa.mark import Mark
@@ -166,7 +166,7 @@ class TableWriter:
         """Says of what does not fit that contributions are computed by then: it is a fold of many records, and no one record's fault."""
         try:
             yield
-        except PySparkException as error:
+        except SPARK_ERRORS as error:
             unfit = unfit_in(str(error))
             if unfit is None:
                 raise
