@@ -12,7 +12,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+
+from pyspark.sql import SparkSession
 
 from kappa.artifact import load_snapshot
 from kappa.build import read_birth
@@ -32,28 +35,32 @@ from kappa.stopwatch import Stopwatch
 from kappa.store import Store
 
 
-def refold(settings: Settings, bootstrap_servers: str, build: str, folder: Store) -> None:
-    """Folds the log from the build's origin to the last of the cuts. Raises Broken where a law does not hold, as a job does."""
+def refold(settings: Settings, bootstrap_servers: str, build: str, folder: Store, session: Callable[[], SparkSession]) -> None:
+    """Folds the log from the build's origin, or from where it was cut short, to the last of the cuts. Raises Broken where a law does not hold, as a job does."""
     birth = read_birth(Store(settings.root_url), build)
     cuts = read_cuts(folder)
     kafka = Kafka(bootstrap_servers, settings.kafka.options)
     log = Log(kafka.bootstrap_servers, kafka.options)
     # The session's workers import what this process imports, so the snapshot comes first.
     pipeline = load_snapshot(Store(settings.root_url), birth)
-    jars = ensure_jars(find_java(), cache=settings.jars.cache, repository=settings.jars.repository)
-    engine = settings.engine
-    spark = start_session(profile=Profile.CATCH_UP, name=f"proof of {build}", memory=engine.memory, jars=jars, local_dir=folder.path("spark"), cores=engine.cores)
+    spark = session()
     source = Source(kafka, log)
     slices = SliceFolder(folder, birth, pipeline, log, driver_rows=cuts.driver_rows)
     try:
         slices.check_topics()
         publisher = Publisher(folder, birth, hold_seconds=settings.rollout.hold_seconds)
         publisher.take_over(slices.first_frontier())
-        for number, end in enumerate(cuts.ends):
-            slices.fold(Slice(1, number, publisher.newest.offsets, end), spark, source, publisher, Stopwatch())
+        for number in range(publisher.newest.slice + 1, len(cuts.ends)):
+            slices.fold(Slice(1, number, publisher.newest.offsets, cuts.ends[number]), spark, source, publisher, Stopwatch())
     finally:
         slices.close()
         source.close()
+
+
+def start(settings: Settings, name: str, local_dir: Path) -> SparkSession:
+    """A session as a catch-up has it."""
+    jars = ensure_jars(find_java(), cache=settings.jars.cache, repository=settings.jars.repository)
+    return start_session(profile=Profile.CATCH_UP, name=name, memory=settings.engine.memory, jars=jars, local_dir=local_dir, cores=settings.engine.cores)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -64,7 +71,8 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     folder = Store(given.folder)
     try:
-        refold(load_settings(Path(given.project), root=given.root), given.bootstrap, given.build, folder)
+        settings = load_settings(Path(given.project), root=given.root)
+        refold(settings, given.bootstrap, given.build, folder, lambda: start(settings, f"proof of {given.build}", folder.path("spark")))
     except KappaError as error:
         put_stopped(folder, given.build, error)
         print(f"{error.message}\n{error.hint}".strip(), file=sys.stderr, flush=True)

@@ -41,8 +41,8 @@ class Project:
     def store(self) -> Store:
         return Store(self.folder / ".kappa")
 
-    def bear(self, build: str, source: str, outputs: Mapping[str, str]) -> Birth:
-        """Makes a build of this source; `outputs` gives, as DDL, the columns that the function returns per table."""
+    def bear(self, build: str, source: str, outputs: Mapping[str, str] | None = None) -> Birth:
+        """Makes a build of this source; `outputs` gives, as DDL, the columns that the function returns per table, or the session of this process finds them out."""
         text = textwrap.dedent(source).encode()
         (self.folder / "pipelines").mkdir(parents=True, exist_ok=True)
         (self.folder / "pipelines" / "p.py").write_bytes(text)
@@ -55,12 +55,18 @@ class Project:
         put_birth(self.store, birth)
         return birth
 
-    def _birth(self, build: str, pipeline: Pipeline, outputs: Mapping[str, str], text: bytes) -> Birth:
+    def _birth(self, build: str, pipeline: Pipeline, outputs: Mapping[str, str] | None, text: bytes) -> Birth:
         topics = []
         for topic in pipeline.topics:
             facts = self.log.create(topic)
             topics.append(TopicBirth(topic.name, facts.id, str(topic.kind), facts.partitions))
-        returned: dict[str, dict[str, Type]] = {name: {column.name: column.type for column in parse_columns(ddl)} for name, ddl in outputs.items()}
+        if outputs is None:
+            from kappa.engine.rehearsal import local_pipeline
+
+            with local_pipeline(pipeline) as local:
+                returned: Mapping[str, Mapping[str, Type]] = local.outputs
+        else:
+            returned = {name: {column.name: column.type for column in parse_columns(ddl)} for name, ddl in outputs.items()}
         return Birth(
             build=build,
             pipeline=pipeline.name,

@@ -1,0 +1,42 @@
+"""Folds the logs of many builds once more, one after the other, in one process with one Spark: what random replays are killed in.
+
+    python refolding.py PROJECT ROOT BOOTSTRAP SCRATCH BUILD=FOLDER...
+
+One that is started again goes on where the last one was killed. Each is folded as a proof folds it (kappa/engine/refold.py).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from kappa.engine.refold import refold, start
+from kappa.engine.workers import tell_workers
+from kappa.settings import load_settings
+from kappa.store import Store
+
+running: list[SparkSession] = []
+
+
+def main(project: str, root: str, bootstrap: str, scratch: str, *replays: str) -> None:
+    settings = load_settings(Path(project), root=root)
+
+    def session() -> SparkSession:
+        if running:
+            tell_workers(running[0])
+        else:
+            running.append(start(settings, "random replays", Path(scratch)))
+        return running[0]
+
+    for replay in replays:
+        build, _, folder = replay.partition("=")
+        refold(settings, bootstrap, build, Store(folder), session)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(0)

@@ -1,0 +1,235 @@
+"""Replays of one log, each cut at random and killed at random, give one hash; and so does one slice that Spark computes as a batch (I1, I6, I7).
+
+The log has what makes logs hard: duplicates, late and malformed records, aborted transactions, and a compacted topic that the
+broker's cleaner has really cleaned.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from builds import Project
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from kappa.build import Birth
+from kappa.cuts import Cuts, put_cuts
+from kappa.frontier import Frontier, Frontiers, Tally
+from kappa.log.broker import Broker
+from kappa.log.client import Log, ProducedRecord
+from kappa.offsets import Offsets
+from kappa.process import ensure_session_gone, start_tied
+from kappa.slices import random_ends
+from kappa.store import Store
+from replay.equality import Compared, compare_tables, hash_before
+from serving.pair import connect_pair
+
+pytestmark = [pytest.mark.jvm, pytest.mark.fault, pytest.mark.timeout(3600)]
+
+_PATIENCE_SECONDS = 120.0
+_FEW = 3
+_DEADLY = (
+    *("job.before_first_commit", "job.between_tables", "job.before_frontier", "slice.after_begin", "frontier.before_put", "frontier.after_put"),
+    *("table.before_commit", "table.after_commit", "table.before_spark_commit", "table.after_spark_commit"),
+)
+TOPICS = """
+    from kappa import Table, Topic, and_, count, first, latest, max_, min_, or_, ordered, pipeline, sum_
+
+    EVENTS = Topic(
+        "{name}.events", partitions=3, key="who", event="id string not null, who string not null, n bigint, price decimal(12,3), ok boolean, at timestamp not null",
+        event_time="at", lateness="5 minutes", identity="id",
+    )
+    THINGS = Topic("{name}.things", kind="compacted", partitions=2, key="id", event="id int not null, title string")
+"""
+PIPELINES = {
+    "folds": """
+    FOLDS = {"rows": count(), "n": sum_("n"), "price": sum_("price"), "least": min_("n"), "most": max_("at"), "all_ok": and_("ok"), "first": first("id"), "latest": latest("id")}
+
+    @pipeline(reads={"events": EVENTS}, writes=[Table("totals", keys=("who", "ok"), fold=FOLDS), Table("accepted")])
+    def folds(events):
+        return {"totals": events, "accepted": events.select("id", "n", "price").where("n is not null")}
+    """,
+    "steps": """
+    def watch(state, row):
+        failed = state["failed"] or 0
+        if row["ok"] and failed >= 2:
+            yield {"who": row["who"], "id": row["id"], "failed": failed}
+        state["failed"] = 0 if row["ok"] else failed + 1
+        state["balance"] = max((state["balance"] or 0) + (row["n"] or 0), 0)
+
+    @pipeline(
+        reads={"events": EVENTS},
+        writes=[Table("watched", keys=("who",), fold=ordered(watch, state="failed int, balance bigint", emits="breakins")), Table("breakins", emitted="who string, id string, failed int")],
+    )
+    def steps(events):
+        return {"watched": events}
+    """,
+    "things": """
+    @pipeline(reads={"events": EVENTS, "things": THINGS}, writes=[Table("things", latest=THINGS), Table("per_day", keys=("day",), fold={"rows": count()})])
+    def things(events):
+        return {"per_day": events.selectExpr("cast(at as date) as day")}
+    """,
+}
+
+
+@dataclass(frozen=True)
+class World:
+    """Three builds that were never folded, and where their log ends."""
+
+    project: Project
+    events: str
+    births: Mapping[str, Birth]
+    end: Offsets
+
+    def ends(self, birth: Birth) -> Offsets:
+        return self.end.only(set(birth.topic_ids))
+
+
+@pytest.fixture(scope="module")
+def world(broker: Broker, log: Log, spark: object, tmp_path_factory: pytest.TempPathFactory) -> World:
+    del spark
+    name = f"random.{os.getpid()}"
+    project = Project(tmp_path_factory.mktemp("random"), log)
+    births = {each: project.bear(f"{each}-b", TOPICS.format(name=name) + text) for each, text in PIPELINES.items()}
+    produce_events(broker, f"{name}.events", random.Random(1))
+    produce_things(log, f"{name}.things", random.Random(2))
+    return World(project, f"{name}.events", births, log.end([f"{name}.events", f"{name}.things"]))
+
+
+def produce_events(broker: Broker, topic: str, draw: random.Random) -> None:
+    """Batches of events, each a transaction; every fourth is aborted."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": topic})
+    producer.init_transactions(30)
+    sent: list[tuple[bytes, bytes]] = []
+    for batch in range(24):
+        producer.begin_transaction()
+        for number in range(25):
+            key, value = some_event(draw, f"{batch}.{number}")
+            if draw.random() < 0.08 and sent:
+                key, value = draw.choice(sent)
+            sent.append((key, value))
+            producer.produce(topic, value, key=key, partition=sum(key) % 3)
+        producer.flush()
+        producer.abort_transaction(30) if batch % 4 == 3 else producer.commit_transaction(30)
+
+
+def some_event(draw: random.Random, name: str) -> tuple[bytes, bytes]:
+    who = draw.choice(["ann", "bo", "Ä", "\U0001f600", "dan", ""])
+    at = int(time.time() * 1000) - (600_000 if draw.random() < 0.05 else 0)
+    event = {"id": name, "who": who, "n": draw.choice([None, -3, 5, 2**40]), "price": draw.choice([None, 0.125, -7]), "ok": draw.choice([None, True, False, False]), "at": at}
+    return who.encode(), draw.choice([b"{", b"null", b'{"id": 1}']) if draw.random() < 0.05 else json.dumps(event, ensure_ascii=draw.random() < 0.5).encode()
+
+
+def produce_things(log: Log, topic: str, draw: random.Random) -> None:
+    """Things that are renamed and deleted, until the cleaner has taken the first record away."""
+    eager = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.0001", "min.compaction.lag.ms": "0"}
+    entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in eager.items()]
+    admin = AdminClient({"bootstrap.servers": log.bootstrap_servers})
+    for done in admin.incremental_alter_configs([ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)]).values():
+        done.result(20)
+
+    def produce(numbers: Iterable[int]) -> None:
+        log.produce(
+            (ProducedRecord(None if draw.random() < 0.2 else json.dumps({"id": n, "title": f"t{draw.random()}"}).encode(), key=str(n).encode(), partition=n % 2) for n in numbers),
+            topic,
+        )
+
+    produce([0, 1, *(draw.randrange(2, 30) for _ in range(80))])
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while {record.offset for record in log.records([topic], Offsets(), log.end([topic]))} >= {0}:
+        assert time.monotonic() < deadline, "the cleaner has taken nothing"
+        produce([0, 1])
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("replays", [_FEW, pytest.param(50, marks=pytest.mark.sweep)])
+def test_random_replays_of_each_pipeline_give_one_hash(world: World, replays: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    draw = random.Random(replays)
+    slices = 0
+    folders: dict[str, list[Path]] = {}
+    for name, birth in world.births.items():
+        folders[name] = [tmp_path / f"{name}.{number}" for number in range(replays + 1)]
+        for number, folder in enumerate(folders[name]):
+            # The first is Lambda's batch layer, without a second code: one slice, read and computed by Spark.
+            cuts = some_cuts(birth.origin_offsets, world.ends(birth), draw, many=replays > _FEW) if number else Cuts((world.ends(birth),), 0)
+            put_cuts(Store(folder), cuts)
+            slices += len(cuts.ends)
+    kills = replay(world, {folder: world.births[name] for name, all_ in folders.items() for folder in all_}, tmp_path, draw, at_least=replays)
+
+    told = []
+    for name, (whole, *others) in folders.items():
+        found = {folder: ended(folder, world.births[name], world.ends(world.births[name])) for folder in (whole, *others)}
+        hashes = set()
+        for folder in others:
+            tables = compared(world.births[name], (whole, found[whole]), (folder, found[folder]))
+            assert all(table.equal for table in tables), (folder, [table for table in tables if not table.equal])
+            assert_adds_up(found[folder])
+            # The cleaner goes on taking old records of the compacted topic away.
+            assert found[folder].tally[world.events] == found[whole].tally[world.events]
+            hashes.add(hash_before(tables))
+        assert len(hashes) == 1
+        rows = sum(table.difference.rows_before or 0 for table in tables)
+        assert rows > 0
+        told.append(f"{name}: {rows} rows in {len(tables)} tables, one hash {hashes.pop()[:16]}")
+    with capsys.disabled():
+        print(f"\n{replays} random replays of each of {len(folders)} pipelines, {slices} slices, {kills} times kill -9; {'; '.join(told)}")
+
+
+def some_cuts(start: Offsets, end: Offsets, draw: random.Random, *, many: bool) -> Cuts:
+    """Cuts at random; which slices are computed by Spark, all of them or the large ones or none. `many`: tiny slices too, for who has hours."""
+    return Cuts(random_ends(start, end, draw, small=20 if many else 0), draw.choice([0, 20, 1_000] if many else [150, 1_000]))
+
+
+def replay(world: World, births: Mapping[Path, Birth], scratch: Path, draw: random.Random, *, at_least: int) -> int:
+    """Folds all of these, in processes that are killed at random places `at_least` times, until one comes to the end; answers how often."""
+    kills = 0
+    command = [sys.executable, "-P", str(Path(__file__).with_name("refolding.py")), str(world.project.folder), str(world.project.store.folder)]
+    command += [world.project.log.bootstrap_servers, str(scratch / "spark"), *(f"{birth.build}={folder}" for folder, birth in births.items())]
+    while True:
+        # A place that is passed rarely may not be passed so often any more: then it comes to its end, unharmed.
+        deadly = {"KAPPA_FAIL": f"{draw.choice(_DEADLY)}:kill:{draw.randint(1, 25)}"} if kills < at_least else {}
+        with (scratch / "said.log").open("wb") as output:
+            child = start_tied(command, output=output, environment={**os.environ, **deadly})
+        try:
+            code = child.wait(_PATIENCE_SECONDS * at_least)
+        finally:
+            ensure_session_gone(child.pid)
+        if code == 0:
+            assert kills > 0
+            return kills
+        assert code == -signal.SIGKILL, (scratch / "said.log").read_text(encoding="utf-8", errors="replace")[-4000:]
+        kills += 1
+
+
+def ended(folder: Path, birth: Birth, end: Offsets) -> Frontier:
+    reached = Frontiers(Store(folder), birth.build).newest()
+    assert reached is not None
+    assert reached.offsets.equals(end)
+    return reached
+
+
+def compared(birth: Birth, one: tuple[Path, Frontier], other: tuple[Path, Frontier]) -> tuple[Compared, ...]:
+    with connect_pair(Store(one[0]), (birth, one[1]), (birth, other[1]), limits=None, after_store=Store(other[0])) as reader:
+        return compare_tables(reader, birth, unsettled=lambda _: frozenset(), samples=3)
+
+
+def assert_adds_up(frontier: Frontier) -> None:
+    """I6, and that the log has what it is to have."""
+    seen = Tally()
+    for topic, partition, end in frontier.offsets.items():
+        tally = frontier.tally[topic][partition]
+        assert tally.decoded + tally.duplicate + tally.rejected + tally.tombstone + tally.absent == end
+        seen += tally
+    assert seen.decoded > 100
+    assert seen.duplicate > 0
+    assert seen.rejected > 0
+    assert seen.absent > 100
