@@ -17,7 +17,7 @@ from kappa.errors import KappaError, UsageError
 from kappa.frontier import Frontier
 from kappa.kept import Kept
 from kappa.offsets import Offsets
-from serving.past import Moment
+from serving.past import Moment, told, with_newest
 
 # A topic's name has neither colons nor commas; the number of a partition is an int32, an offset an int64.
 _PART = re.compile(r"(?P<topic>[A-Za-z0-9._-]+):(?P<partition>[0-9]{1,10})=(?P<offset>[0-9]{1,19})")
@@ -41,7 +41,7 @@ class AtEventTime:
     time: datetime
 
     def __str__(self) -> str:
-        return f"at the event time {_told(self.time)}"
+        return f"at the event time {told(self.time)}"
 
 
 # What a query of the past can be asked of.
@@ -69,7 +69,7 @@ def frontiers_at(when: AtOffsets | AtEventTime, serving: Mapping[str, str], kept
 
     Raises UsageError where no build has read what is named, and KappaError with the nearest that are kept where none has such a frontier.
     """
-    shown = {build: _shown(kept.get(build, ()), newest[build]) for build in serving.values()}
+    shown = {build: with_newest(kept.get(build, ()), newest[build]) for build in serving.values()}
     if not shown:
         raise UsageError("nothing is served yet", hint="kappa deploy")
     if isinstance(when, AtOffsets):
@@ -81,13 +81,9 @@ def frontiers_at(when: AtOffsets | AtEventTime, serving: Mapping[str, str], kept
         found = {build: _at_event_time(when.time, each) for build, each in shown.items()}
     there = {build: frontier for build, frontier in found.items() if frontier is not None}
     if not there:
-        told = "; ".join(_nearest(when, pipeline, readers[build]) for pipeline, build in sorted(serving.items()) if build in readers)
-        raise KappaError(f"nothing is kept {when}", hint=f"{told}; see [history] in kappa.toml")
+        nearest = "; ".join(_nearest(when, pipeline, readers[build]) for pipeline, build in sorted(serving.items()) if build in readers)
+        raise KappaError(f"nothing is kept {when}", hint=f"{nearest}; see [history] in kappa.toml")
     return there
-
-
-def _shown(kept: Sequence[Kept], newest: Frontier) -> list[Kept]:
-    return [*kept] if kept and kept[-1].frontier.number >= newest.number else [*kept, Kept(newest)]
 
 
 def _refuse_unknown(offsets: Offsets, known: Sequence[Offsets]) -> None:
@@ -127,10 +123,6 @@ def _nearest(when: AtOffsets | AtEventTime, pipeline: str, shown: Sequence[Kept]
         case AtEventTime(time):
             before = [each for each in shown if _log_time(each.frontier) <= time]
             after = [each for each in shown if _log_time(each.frontier) > time]
-            places = [_told(_log_time(each.frontier)) for each in (*before[-1:], *after[:1])]
+            places = [told(_log_time(each.frontier)) for each in (*before[-1:], *after[:1])]
     sides = [*(["before"] if before else []), *(["after"] if after else [])]
     return f"{pipeline} is kept " + " and ".join(f"{side} at {place}" for side, place in zip(sides, places, strict=True))
-
-
-def _told(time: datetime) -> str:
-    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

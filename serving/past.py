@@ -71,7 +71,7 @@ def generations(records: Iterable[Record]) -> tuple[Generation, ...]:
 
 def generation_at(when: Moment, known: Sequence[Generation], now: datetime) -> Generation:
     """The generation that is meant. Raises UsageError where there was none: nothing served yet, or the time is to come."""
-    there = f"there are {known[0].number} to {known[-1].number}, the first since {_told(known[0].begin)}" if known else "nothing is served yet: kappa deploy"
+    there = f"there are {known[0].number} to {known[-1].number}, the first since {told(known[0].begin)}" if known else "nothing is served yet: kappa deploy"
     match when:
         case AtGeneration(number):
             found = next((each for each in known if each.number == number), None)
@@ -79,10 +79,10 @@ def generation_at(when: Moment, known: Sequence[Generation], now: datetime) -> G
                 raise UsageError(f"there is no generation {number}", hint=there)
         case AtTime(time):
             if time > now:
-                raise UsageError(f"{_told(time)} is yet to come: it is {_told(now)}", hint="times without a zone are UTC; leave --at out for what is served now")
+                raise UsageError(f"{told(time)} is yet to come: it is {told(now)}", hint="times without a zone are UTC; leave --at out for what is served now")
             found = next((each for each in reversed(known) if each.begin <= time), None)
             if found is None:
-                raise UsageError(f"nothing was served yet at {_told(time)}", hint=there)
+                raise UsageError(f"nothing was served yet at {told(time)}", hint=there)
     return found
 
 
@@ -92,7 +92,7 @@ def frontier_shown(when: Moment, pipeline: str, generation: Generation, known: S
     `kept` is all that is kept of that build, oldest first, and `newest` what it shows now.
     """
     build = generation.serving[pipeline]
-    shown = [*kept] if newest is None or (kept and kept[-1].frontier.number >= newest.number) else [*kept, Kept(newest)]
+    shown = with_newest(kept, newest)
     at_first = _at_generation(shown, _began_to_serve(pipeline, build, generation, known))
     # What the build showed before it began to serve this time is not meant, however late its job heard of the switch.
     meant = [each for each in shown if at_first is None or each.frontier.number >= at_first.frontier.number]
@@ -113,9 +113,14 @@ def frontier_shown(when: Moment, pipeline: str, generation: Generation, known: S
     return before[-1].frontier if before[-1].shown_at(time) else None
 
 
+def with_newest(kept: Sequence[Kept], newest: Frontier | None) -> list[Kept]:
+    """All that can be looked back at of a build, oldest first: what is kept of it, and what it shows now."""
+    return [*kept] if newest is None or (kept and kept[-1].frontier.number >= newest.number) else [*kept, Kept(newest)]
+
+
 def not_kept(when: Moment, generation: Generation, available: Sequence[str]) -> KappaError:
     """The error for what was shown once and is not kept any more."""
-    what = f"what generation {generation.number} showed last" if isinstance(when, AtGeneration) else f"what was served at {_told(when.time)} (generation {generation.number})"
+    what = f"what generation {generation.number} showed last" if isinstance(when, AtGeneration) else f"what was served at {told(when.time)} (generation {generation.number})"
     return KappaError(f"{what} is not kept any more", hint=f"there is: {'; '.join(available)}" if available else "nothing of the past is kept; see history.keep_seconds")
 
 
@@ -127,7 +132,7 @@ def available(known: Sequence[Generation], kept: Mapping[str, Sequence[Kept]], n
             own = _spans(pipeline, generation, known, kept.get(build, ()), newest.get(build))
             spans = [both for one in spans for other in own if (both := _overlap(one, other)) is not None]
         for begin, end in spans:
-            yield f"generation {generation.number} from {_told(begin)} to {'now' if end is None else _told(end)}"
+            yield f"generation {generation.number} from {told(begin)} to {'now' if end is None else told(end)}"
 
 
 def _spans(pipeline: str, generation: Generation, known: Sequence[Generation], kept: Sequence[Kept], newest: Frontier | None) -> list[tuple[datetime, datetime | None]]:
@@ -164,5 +169,6 @@ def _at_generation(kept: Sequence[Kept], number: int) -> Kept | None:
     return next((each for each in kept if number in each.generations), None)
 
 
-def _told(time: datetime) -> str:
+def told(time: datetime) -> str:
+    """A time as it is told to people, in UTC."""
     return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

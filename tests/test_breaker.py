@@ -13,7 +13,7 @@ from kappa import Table, Topic, pipeline
 from kappa.arrow import arrow_schema
 from kappa.breaker import beyond_text, is_beyond, rejected_of
 from kappa.build import Birth, put_birth, read_birth, table_path
-from kappa.engine.within import ensure_within
+from kappa.engine.rejected import ensure_within
 from kappa.errors import Broken, DeclarationError
 from kappa.frontier import Frontier, Tally
 from kappa.offsets import Offsets

@@ -26,7 +26,7 @@ from kappa.build import TableBirth
 from kappa.engine.commit import Rows
 from kappa.engine.contribution import latest_frame
 from kappa.engine.decode import Clock, Fate, Memories, Remembering, Seen, decode_table, decode_to_files, decoded_columns, of_topic, seen_in
-from kappa.engine.fold import latest_table, spark_quote
+from kappa.engine.fold import latest_table, spark_ddl, spark_quote
 from kappa.record import Reason
 from kappa.redrive import Attempt, Position, Settled
 from kappa.topic import Topic
@@ -79,7 +79,7 @@ class DecodedHere:
     def settle(self, found: Settled) -> None:
         """Takes note of which redriven records are folded, and leaves out those that are duplicates."""
         self._folded = found.folded
-        self._seen = _recounted(self._seen, found.duplicates)
+        self._seen = _with_duplicates(self._seen, found.duplicates)
         for name in _topics_of(found.duplicates):
             self._tables[name] = _without(self._tables[name], name, found.duplicates)
 
@@ -158,7 +158,7 @@ class DecodedAtSpark:
     def settle(self, found: Settled) -> None:
         """As DecodedHere."""
         self._folded, self._duplicates = found.folded, found.duplicates
-        self._seen = _recounted(self._seen, found.duplicates)
+        self._seen = _with_duplicates(self._seen, found.duplicates)
         for name in _topics_of(found.duplicates):
             rows = [{"_partition": place.partition, "_offset": place.offset} for place in found.duplicates if place.topic == name]
             left_out = self._spark.createDataFrame(pa.Table.from_pylist(rows, schema=arrow_schema(_PLACE)))
@@ -198,7 +198,7 @@ class DecodedAtSpark:
         return sorted(self._files[topic].glob("*.parquet"), key=lambda path: int(path.stem)) if topic in self._files else []
 
     def _frame(self, path: Path, columns: Columns) -> DataFrame:
-        return self._spark.read.schema(", ".join(f"{spark_quote(name)} {kind}" for name, kind in columns)).parquet(str(path))
+        return self._spark.read.schema(spark_ddl(columns)).parquet(str(path))
 
     def latest(self, topic: Topic, table: TableBirth) -> Rows:
         """As DecodedHere."""
@@ -238,10 +238,16 @@ def _refusals(raw: pa.Table, details: Details) -> Mapping[str, _Refusals]:
 
 def _with_rejects(seen: SeenOf, refusals: Mapping[str, _Refusals]) -> SeenOf:
     moved = Counter((topic, partition) for topic, refused in refusals.items() for partition, _ in refused)
-    return {
-        topic: {part: replace(one, decoded=one.decoded - moved[topic, part], rejected=one.rejected + moved[topic, part]) for part, one in parts.items()}
-        for topic, parts in seen.items()
-    }
+    return _recounted(seen, lambda one, part: replace(one, decoded=one.decoded - moved[part], rejected=one.rejected + moved[part]))
+
+
+def _with_duplicates(seen: SeenOf, duplicates: Iterable[Position]) -> SeenOf:
+    moved = Counter((place.topic, place.partition) for place in duplicates)
+    return _recounted(seen, lambda one, part: replace(one, decoded=one.decoded - moved[part], duplicate=one.duplicate + moved[part]))
+
+
+def _recounted(seen: SeenOf, change: Callable[[Seen, tuple[str, int]], Seen]) -> SeenOf:
+    return {topic: {partition: change(one, (topic, partition)) for partition, one in parts.items()} for topic, parts in seen.items()}
 
 
 def _rejected(decoded: pa.Table, refused: _Refusals) -> pa.Table:
@@ -295,14 +301,6 @@ def _rejected_at(topic: str, rows: pa.Table, places: Collection[Position]) -> It
         place = Position(topic, row["_partition"], row["_offset"])
         if place in places:
             yield place, row["_redrives"]
-
-
-def _recounted(seen: SeenOf, duplicates: Iterable[Position]) -> SeenOf:
-    counted = Counter((place.topic, place.partition) for place in duplicates)
-    return {
-        topic: {part: replace(one, decoded=one.decoded - counted[topic, part], duplicate=one.duplicate + counted[topic, part]) for part, one in parts.items()}
-        for topic, parts in seen.items()
-    }
 
 
 def _hidden(table: TableBirth, folded: Mapping[Position, int]) -> pa.Table:

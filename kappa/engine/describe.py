@@ -22,6 +22,7 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
 from kappa.columns import parse_type
+from kappa.engine.fold import spark_ddl
 from kappa.engine.rowlocal import TELLING_CALLS, changing, not_row_local
 from kappa.engine.session import Profile, start_session
 from kappa.errors import DeclarationError
@@ -74,7 +75,7 @@ class Description:
 
 def describe(spark: SparkSession, pipeline: Pipeline, watch: Watch) -> Description:
     """What a pipeline's function returns. Raises DeclarationError, with the line."""
-    frames = {parameter: spark.createDataFrame([], ", ".join(_ddl(pipeline, parameter))) for parameter in pipeline.inputs}
+    frames = {parameter: spark.createDataFrame([], spark_ddl(pipeline.columns_of(topic))) for parameter, topic in pipeline.inputs.items()}
     inputs = {_leaves(frame)[0] for frame in frames.values()}
     with watch:
         returned = _called(pipeline, frames, watch.folder)
@@ -145,11 +146,6 @@ class Watch:
                 return f"{frame.f_code.co_filename}:{frame.f_lineno}"
             frame = frame.f_back
         return None
-
-
-def _ddl(pipeline: Pipeline, parameter: str) -> Iterator[str]:
-    for name, kind in pipeline.columns_of(pipeline.inputs[parameter]):
-        yield f"`{name}` {kind}"
 
 
 def _plan(frame: DataFrame) -> list[Any]:

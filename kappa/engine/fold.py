@@ -9,7 +9,7 @@ engine/contribution.py, engine/commit.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -33,6 +33,11 @@ _WIDE = f"decimal({_WIDE_DIGITS},0)"
 def spark_quote(name: str) -> str:
     """A column's name as Spark's SQL has it."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def spark_ddl(columns: Iterable[tuple[str, str]]) -> str:
+    """Columns, by name and Spark's type, as Spark reads a schema."""
+    return ", ".join(f"{spark_quote(name)} {kind}" for name, kind in columns)
 
 
 def arrow_quote(name: str) -> str:

@@ -10,7 +10,6 @@ one again after any other. Read next: engine/catch_up.py and engine/tail.py.
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import signal
 import sys
@@ -29,15 +28,13 @@ from kappa.engine.fold_slice import SliceFolder
 from kappa.engine.legs import LegKind, Legs
 from kappa.engine.maintenance import Maintenance
 from kappa.engine.publisher import Publisher, Stopping
-from kappa.engine.session import Profile, start_session
+from kappa.engine.rejected import ensure_within
+from kappa.engine.session import Profile, end_process, start_project_session
 from kappa.engine.source import Kafka, Source
 from kappa.engine.tail import Tail
-from kappa.engine.within import ensure_within
 from kappa.errors import Broken, ExitCode, KappaError, UsageError
-from kappa.java import find_java
 from kappa.lock import Lock
 from kappa.log.client import Log
-from kappa.log.jars import ensure_jars
 from kappa.pipeline import Pipeline
 from kappa.settings import Settings, load_settings
 from kappa.stopped import ensure_not_stopped, put_stopped
@@ -141,9 +138,7 @@ class _Session:
     def _session(self) -> SparkSession:
         if self._running is None:
             shutil.rmtree(self._folder, ignore_errors=True)
-            settings = self._settings
-            jars = ensure_jars(find_java(), cache=settings.jars.cache, repository=settings.jars.repository)
-            self._running = start_session(profile=self._profile, name=self._build, memory=settings.engine.memory, jars=jars, local_dir=self._folder, cores=settings.engine.cores)
+            self._running = start_project_session(self._settings, profile=self._profile, name=self._build, local_dir=self._folder)
         return self._running
 
 
@@ -165,8 +160,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    code = main()
-    # Spark's and Kafka's threads must not keep a process whose work is done; its JVM ends with it.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    end_process(main())

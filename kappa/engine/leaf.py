@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from kappa.arrow import arrow_schema
-from kappa.engine.fold import spark_quote
+from kappa.engine.fold import spark_ddl
 
 _FIRST_BYTES = 1 << 20
 # The footer ends with its length, in four bytes, and four letters. (https://parquet.apache.org/docs/file-format/)
@@ -42,8 +42,7 @@ class Leaf:
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """A frame of the rows that were put last when an action runs; for as long as `put` says that it still fits."""
-        columns = ", ".join(f"{spark_quote(name)} {kind}" for name, kind in self._columns)
-        return spark.read.schema(columns).parquet(str(self._path))
+        return spark.read.schema(spark_ddl(self._columns)).parquet(str(self._path))
 
     def put(self, rows: pa.Table | None) -> bool:
         """Makes these the leaf's rows (None: it has none), and answers whether frames made before can read them. No action may be running."""

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 from kappa.arrow import arrow_schema
 from kappa.build import TableBirth
-from kappa.engine.fold import spark_quote
+from kappa.engine.fold import spark_ddl, spark_quote
 from kappa.errors import Broken
 from kappa.ordered import PLACE_COLUMNS, Step
 from kappa.pipeline import Pipeline
@@ -77,7 +77,7 @@ class OrderedFold:
         # A key's state comes first, then its rows in the order of the log.
         in_order = both.repartition(*keys).sortWithinPartitions(*keys, F.col("row").isNotNull(), *(f"row.{name}" for name in _PLACE))
         in_order.mapInArrow(partial(_fold_into, fold=self, folder=folder), "folded bigint").collect()
-        return {table.name: spark.read.schema(_ddl(table)).parquet(str(folder / table.name)) for table in self.made}
+        return {table.name: spark.read.schema(spark_ddl(table.columns)).parquet(str(folder / table.name)) for table in self.made}
 
     def _key(self, row: _Row) -> _Key:
         return tuple(row[key] for key in self.table.keys)
@@ -187,10 +187,6 @@ def _by_key(batches: Iterable[pa.RecordBatch], keys: Sequence[str]) -> Iterator[
 
 def _whole(frame: DataFrame) -> Column:
     return F.struct(*(F.col(spark_quote(name)) for name in frame.columns))
-
-
-def _ddl(table: TableBirth) -> str:
-    return ", ".join(f"{spark_quote(name)} {kind}" for name, kind in table.columns)
 
 
 def _told(key: _Key) -> str:

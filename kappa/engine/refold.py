@@ -10,9 +10,9 @@ how far it is. An error is said on stderr and left there as that of a stopped jo
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -22,12 +22,10 @@ from kappa.build import read_birth
 from kappa.cuts import read_cuts
 from kappa.engine.fold_slice import SliceFolder
 from kappa.engine.publisher import Publisher
-from kappa.engine.session import Profile, start_session
+from kappa.engine.session import Profile, end_process, start_project_session
 from kappa.engine.source import Kafka, Source
 from kappa.errors import ExitCode, KappaError
-from kappa.java import find_java
 from kappa.log.client import Log
-from kappa.log.jars import ensure_jars
 from kappa.settings import Settings, load_settings
 from kappa.slices import Slice
 from kappa.stopped import put_stopped
@@ -57,12 +55,6 @@ def refold(settings: Settings, bootstrap_servers: str, build: str, folder: Store
         source.close()
 
 
-def start(settings: Settings, name: str, local_dir: Path) -> SparkSession:
-    """A session as a catch-up has it."""
-    jars = ensure_jars(find_java(), cache=settings.jars.cache, repository=settings.jars.repository)
-    return start_session(profile=Profile.CATCH_UP, name=name, memory=settings.engine.memory, jars=jars, local_dir=local_dir, cores=settings.engine.cores)
-
-
 def main(arguments: list[str] | None = None) -> int:
     """The command: answers by its exit code."""
     parser = argparse.ArgumentParser(prog="python -m kappa.engine.refold")
@@ -72,7 +64,13 @@ def main(arguments: list[str] | None = None) -> int:
     folder = Store(given.folder)
     try:
         settings = load_settings(Path(given.project), root=given.root)
-        refold(settings, given.bootstrap, given.build, folder, lambda: start(settings, f"proof of {given.build}", folder.path("spark")))
+        refold(
+            settings,
+            given.bootstrap,
+            given.build,
+            folder,
+            partial(start_project_session, settings, profile=Profile.CATCH_UP, name=f"proof of {given.build}", local_dir=folder.path("spark")),
+        )
     except KappaError as error:
         put_stopped(folder, given.build, error)
         print(f"{error.message}\n{error.hint}".strip(), file=sys.stderr, flush=True)
@@ -81,8 +79,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    code = main()
-    # Spark's and Kafka's threads must not keep a process whose work is done; its JVM ends with it.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    end_process(main())

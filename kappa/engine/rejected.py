@@ -1,4 +1,7 @@
-"""What a build has rejected, in one sentence: how often each reason, and one reject as an example. Read without a query engine, in the job too."""
+"""What a build has rejected, in one sentence: how often each reason, and one reject as an example; and the stop of a candidate that has rejected too much.
+
+Read without a query engine, since the job asks too. How much is too much: kappa/breaker.py.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,12 @@ from dataclasses import dataclass
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from kappa.breaker import beyond_text, is_beyond, rejected_of, remedy
 from kappa.build import Birth, table_path
 from kappa.delta import files
+from kappa.errors import Broken
+from kappa.frontier import Frontier
+from kappa.offsets import Offsets
 from kappa.store import Store
 from kappa.table import REJECTS
 
@@ -41,3 +48,11 @@ class Rejected:
         frequent = sorted(self.reasons.items(), key=lambda each: (-each[1], each[0]))
         told = ", ".join(f"{reason} {count:,}" for reason, count in frequent[:_SHOWN_REASONS]) + (", and others" if len(frequent) > _SHOWN_REASONS else "")
         return f"{told}; for example {self.example}" if self.example else told
+
+
+def ensure_within(store: Store, birth: Birth, frontier: Frontier, end: Offsets) -> None:
+    """Raises Broken where the build is beyond its limit whatever is still to come up to `end`, so that it does not depend on slices."""
+    rejected, records = rejected_of(frontier.tally)
+    if is_beyond(birth.max_rejects, rejected, records + end.distance(frontier.offsets)):
+        found = Rejected.of(store, birth, frontier.versions[REJECTS])
+        raise Broken(f"pipeline {birth.pipeline} has {beyond_text(birth.max_rejects, rejected, records)}: {found.text}", hint=remedy(birth.pipeline))

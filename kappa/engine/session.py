@@ -12,13 +12,15 @@ import tempfile
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
+from typing import NoReturn
 
 import pyspark
 from pyspark.sql import SparkSession
 
 from kappa.engine.cds import archive_path
-from kappa.java import locate_java
-from kappa.log.jars import Jars
+from kappa.java import find_java, locate_java
+from kappa.log.jars import Jars, ensure_jars
+from kappa.settings import Settings
 
 # Anything of another Spark or Hadoop in the user's environment would get onto the class path or into the settings.
 _FOREIGN = (
@@ -67,6 +69,19 @@ def start_session(*, profile: Profile, name: str, memory: str, jars: Jars, local
     for key, value in _settings(profile, memory, jars, local_dir, cores, record_archive).items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def start_project_session(settings: Settings, *, profile: Profile, name: str, local_dir: Path) -> SparkSession:
+    """Starts this process's session as a project's settings have it, with its jars."""
+    jars = ensure_jars(find_java(), cache=settings.jars.cache, repository=settings.jars.repository)
+    return start_session(profile=profile, name=name, memory=settings.engine.memory, jars=jars, local_dir=local_dir, cores=settings.engine.cores)
+
+
+def end_process(code: int) -> NoReturn:
+    """Ends this process, whose work is done, though threads of Spark's and Kafka's run; its JVM ends with it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _cores_here() -> int:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from kappa.arrow import arrow_schema
 from kappa.delta import files
-from kappa.engine.fold import spark_quote
+from kappa.engine.fold import spark_ddl, spark_quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,8 +53,7 @@ def touched_frame(spark: SparkSession, path: str, version: int, columns: Columns
 def stored_frame(spark: SparkSession, path: str, version: int, columns: Columns) -> DataFrame:
     """All rows at a version, by exactly its files."""
     read = files(path, version)
-    ddl = ", ".join(f"{spark_quote(name)} {kind}" for name, kind in columns)
-    return spark.read.schema(ddl).parquet(*read) if read else spark.createDataFrame([], ddl)
+    return spark.read.schema(spark_ddl(columns)).parquet(*read) if read else spark.createDataFrame([], spark_ddl(columns))
 
 
 def _found(file: str, schema: pa.Schema, among: _Among) -> Iterator[pa.RecordBatch]:

@@ -7,13 +7,13 @@ One that is started again goes on where the last one was killed. Each is folded 
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from kappa.engine.refold import refold, start
+from kappa.engine.refold import refold
+from kappa.engine.session import Profile, end_process, start_project_session
 from kappa.engine.workers import tell_workers
 from kappa.settings import load_settings
 from kappa.store import Store
@@ -28,7 +28,7 @@ def main(project: str, root: str, bootstrap: str, scratch: str, *replays: str) -
         if running:
             tell_workers(running[0])
         else:
-            running.append(start(settings, "random replays", Path(scratch)))
+            running.append(start_project_session(settings, profile=Profile.CATCH_UP, name="random replays", local_dir=Path(scratch)))
         return running[0]
 
     for replay in replays:
@@ -38,5 +38,4 @@ def main(project: str, root: str, bootstrap: str, scratch: str, *replays: str) -
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
-    sys.stdout.flush()
-    os._exit(0)
+    end_process(0)
