@@ -121,7 +121,12 @@ def decode_to_files(raw: DataFrame, topic: Topic, clock: Clock, remembering: Rem
 
     Rows that went back to Spark to be kept by it would cost more than their decoding. The frame has a row per partition.
     """
-    return raw.mapInArrow(partial(_decode_into, topic=topic, clock=clock, remembering=remembering, folder=str(folder)), _SEEN_COLUMNS)
+    from pyspark.sql import functions as F  # noqa: PLC0415  # as above: not where it is decoded in the process
+
+    # Spark asks for a batch's size after each row of it, and that walks over all null lists so far: with 50,000 rows a batch, by
+    # far the most of what reading costs. Empty ones it counts as it goes.
+    headers = F.coalesce("headers", F.array().cast(raw.schema["headers"].dataType))
+    return raw.withColumn("headers", headers).mapInArrow(partial(_decode_into, topic=topic, clock=clock, remembering=remembering, folder=str(folder)), _SEEN_COLUMNS)
 
 
 def seen_in(decoded: pa.Table | pa.RecordBatch) -> dict[int, Seen]:
@@ -244,7 +249,8 @@ class _Decoder:
         """By their place in the batch the records that stand for an earlier one, or name one that they cannot stand for."""
         headers = batch.column("headers")
         # Nearly always none has any, or none that is ours.
-        if self._topic.kind is TopicKind.COMPACTED or headers.null_count == len(headers) or not pc.any(pc.equal(pc.struct_field(headers.flatten(), "key"), HEADER)).as_py():
+        names = pc.struct_field(headers.flatten(), "key")
+        if self._topic.kind is TopicKind.COMPACTED or not len(names) or not pc.any(pc.equal(names, HEADER)).as_py():
             return {}
         found: dict[int, Original | Rejected] = {}
         for place, (partition, offset, each) in enumerate(zip(batch.column("partition").to_pylist(), batch.column("offset").to_pylist(), headers.to_pylist(), strict=True)):
@@ -293,7 +299,7 @@ def _why(keys: list[bytes | None], values: list[bytes | None], headers: pa.Array
     if not rejected:
         return [pa.nulls(count, kind) for kind in (pa.string(), pa.string(), pa.binary(), pa.binary(), _HEADERS_TYPE)]
     found = [
-        (str(verdict.reason), verdict.detail, keys[place], values[place], headers[place].as_py()) if (verdict := rejected.get(place)) else (None,) * 5 for place in range(count)
+        (str(verdict.reason), verdict.detail, keys[place], values[place], headers[place].as_py() or None) if (verdict := rejected.get(place)) else (None,) * 5 for place in range(count)
     ]
     return [list(column) for column in zip(*found, strict=True)]
 
