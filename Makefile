@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check faults clean
+.PHONY: help setup demo test check faults bench bench-quick clean
 
 help:  ## this list
-	@sed -n 's/^\([a-z]*\):.*  ## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "make %-8s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):.*  ## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "make %-11s %s\n", $$1, $$2}'
 
 # Made again from nothing whenever what is installed would differ.
 $(STAMP): pyproject.toml requirements.lock
@@ -36,6 +36,13 @@ check: $(STAMP)  ## lint, format, types, and the quick tests, on all cores: unde
 faults: setup  ## the tests that kill processes, and the long sweeps
 	$(BIN)/python -m pytest -s -m "fault or sweep"
 
+CELL ?= standard
+bench: setup  ## who is how fast at the same task: CELL=standard, keys, warm, large, huge or ordered; ROUNDS= EVENTS= RIVALS=a,b AGAIN=1 INTO=docs/performance.md
+	$(BIN)/python tests/bench --cell $(CELL) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(EVENTS),--events $(EVENTS)) $(if $(RIVALS),--rivals $(RIVALS)) $(if $(AGAIN),--again) $(if $(INTO),--into $(INTO)) $(if $(BENCH_HOME),--home $(BENCH_HOME))
+
+bench-quick: setup  ## ratios only, in three minutes, as a line to hold beside that of another day
+	$(BIN)/python tests/bench --cell quick --again --line $(if $(BENCH_HOME),--home $(BENCH_HOME))
+
 clean:  ## removes the venv and what runs have left in this tree; the jar cache of the user stays
-	rm -rf $(VENV) .kappa .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
+	rm -rf $(VENV) .kappa .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

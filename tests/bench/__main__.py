@@ -1,0 +1,184 @@
+"""The bench: who is how fast at the same task, on the same log, with the same result. `make bench` runs it; docs/performance.md says how it is measured.
+
+    python tests/bench [--cell CELL] [--rounds N] [--events N] [--rivals A,B] [--again] [--report]
+
+stdout is the answer, stderr the talk. Read next: cells.py (what is measured), rivals.py (who), oracle.py (what counts).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bids import ensure_input, warm_page_cache
+from cells import CELLS, FEWEST_EVENTS, GROUPS, KAPPA, TASKS, Cell
+from figures import Round, comparable
+from ground import Ground, ground, last_line, machine, take
+from oracle import Oracle
+from plot import plot
+from rich.console import Console
+from rivals import Attempt, NotThereError, Rival, cores, every_rival, set_up
+from rounds import Run, Runs, code_of
+from screen import footing, grid, load, page, per_core, placed, refusals, title, told
+
+from kappa.errors import KappaError
+
+TREE = Path(__file__).resolve().parents[2]
+# To start, and to end.
+_MARGIN_SECONDS = 180.0
+
+
+def main() -> int:
+    """The command: 0 where Kappa has its figures, 1 where it has not."""
+    given = _parsed()
+    cells = [CELLS[name].sized(events=given.events, rounds=given.rounds) for name in GROUPS[given.cell]]
+    for cell in cells:
+        if cell.events < FEWEST_EVENTS:
+            raise SystemExit(f"{cell.events} events are too few to measure: give at least {FEWEST_EVENTS}")
+    home = Path(given.home).absolute()
+    runs = Runs(home / "results.json")
+    code = code_of(_code())
+    if not given.report:
+        _measure(cells, home, runs, code, only=given.rivals, again=given.again)
+    return max(_tell(cell, runs, code, home, line_only=given.line, into=given.into) for cell in cells)
+
+
+def _measure(cells: Sequence[Cell], home: Path, runs: Runs, code: str, *, only: Sequence[str], again: bool) -> None:
+    rivals = every_rival()
+    with ground(home) as here:
+        for cell in cells:
+            chosen = {name: rivals[name] for name in cell.rivals if (not only or name in only) and cell.task in rivals[name].tasks}
+            if again:
+                runs.forget(cell, code)
+            _say(title(runs.open(cell, code, now=_now(), machine=machine())))
+            run = runs.open(cell, code, now=_now(), machine=machine())
+            run.versions, run.missing = set_up(chosen, home)
+            for name, why in run.missing.items():
+                _say(f"{name} {why}")
+            _run(cell, run, runs, {name: rival for name, rival in chosen.items() if name not in run.missing}, here)
+
+
+def _run(cell: Cell, run: Run, runs: Runs, rivals: Mapping[str, Rival], here: Ground) -> None:
+    due = list(run.due(cell.rounds, list(rivals)))
+    runs.save()
+    if not due:
+        return
+    given = ensure_input(here.log, cell, here.home / "inputs", here.home, _say)
+    oracle = Oracle(here.log.bootstrap_servers, given, cell, here.home / "inputs", _say)
+    warm_page_cache(here.home, cell.topic)
+    for number, name in due:
+        folder = here.home / "run" / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        done = _round(number, name, rivals[name], Attempt(cell, given, here.log.bootstrap_servers, folder), oracle)
+        run.put(done)
+        runs.save()
+        _say(_line(done, cell))
+        _keep_log(folder / "output.log", here.home / "logs" / f"{cell.topic}.{cell.name}.{number}.{name}.log")
+        if done.refused is None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _round(number: int, name: str, rival: Rival, attempt: Attempt, oracle: Oracle) -> Round:
+    """One run of one rival; whatever goes wrong with it is its own."""
+    blank = Round(number, name, attempt.cell.events, wall=0.0, cpu=0.0, rss=0, load=os.getloadavg()[0])
+    try:
+        command = rival.prepare(attempt)
+        took = take(command, attempt.folder, _MARGIN_SECONDS + attempt.cell.events / TASKS[attempt.cell.task].slowest)
+        done = replace(blank, wall=took.wall, cpu=took.cpu, rss=took.rss)
+        if took.timed_out or took.code != 0:
+            how = "was ended: it took too long" if took.timed_out else f"ended with {took.code}"
+            return replace(done, refused=f"it {how}: {last_line(attempt.folder)}")
+        differences = oracle.differences(rival.result(attempt))
+        if differences is not None:
+            return replace(done, refused=f"its result is not the oracle's: {differences}", unequal=True)
+        return replace(done, warm=rival.warm(attempt))
+    except NotThereError as error:
+        return replace(blank, refused=str(error), unequal=True)
+    except Exception as error:  # noqa: BLE001  # a rival's failure is told, and stops no other
+        return replace(blank, refused=f"{type(error).__name__}: {error}")
+
+
+def _keep_log(log: Path, kept: Path) -> None:
+    if log.exists():
+        shutil.copyfile(log, kept)
+
+
+def _line(done: Round, cell: Cell) -> str:
+    begin = f"round {done.number} of {cell.rounds}, {done.rival}: "
+    if done.refused is not None:
+        return f"{begin}no figure: {done.refused}"
+    warm = "" if done.warm is None else f" (warm {done.warm.rate:,.0f})"
+    return f"{begin}{done.wall:.1f} s, {done.events / done.wall:,.0f} events/s{warm}, CPU {done.cpu:.1f} s, peak {done.rss / 2**30:.2f} GiB, equal; load before {done.load:.2f}"
+
+
+def _tell(cell: Cell, runs: Runs, code: str, home: Path, *, line_only: bool, into: Path | None) -> int:
+    run = runs.last(cell, code)
+    if run is None:
+        print(f"{cell.name} was not run at this size with this code")
+        return 1
+    found = told(run, cell.rivals)
+    if not line_only:
+        Console(width=None if sys.stdout.isatty() else 180).print(grid(run, found, cores()))
+        for text in [*(f"no figure of {text}" for text in refusals(found)), *(per_core(found, cores()) if cell.task == "sessions" else ())]:
+            print(text)
+    print(comparable(cell.name, cell.events, cell.keys, found, load(run)))
+    report = home / "report"
+    report.mkdir(exist_ok=True)
+    drawn, written = plot(title(run), footing(run, cores()), found), page(run, found, cores())
+    (report / f"{cell.name}-{cell.events}.svg").write_text(drawn, encoding="utf-8")
+    (report / f"{cell.name}-{cell.events}.md").write_text(written, encoding="utf-8")
+    if into is not None:
+        picture = into.with_name(f"{into.stem}-{cell.name}.svg")
+        into.write_text(placed(into.read_text(encoding="utf-8"), cell.name, f"![{title(run)}]({picture.name})\n\n{written}"), encoding="utf-8")
+        picture.write_text(drawn, encoding="utf-8")
+    return 0 if any(figure.rival == KAPPA and figure.rounds for figure in found) else 1
+
+
+def _parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python tests/bench", description="Who is how fast at the same task, on the same log, with the same result.")
+    parser.add_argument("--cell", default="standard", choices=sorted(GROUPS))
+    parser.add_argument("--rounds", type=int, help="how many; the cell's own number where it is not given")
+    parser.add_argument("--events", type=int, help="how many; likewise")
+    parser.add_argument("--rivals", type=lambda text: tuple(text.split(",")), default=(), help="only these, with commas between")
+    parser.add_argument("--again", action="store_true", help="forget what this cell gave with this code")
+    parser.add_argument("--report", action="store_true", help="run nothing, tell what is there")
+    parser.add_argument("--line", action="store_true", help="tell only a line of ratios, to hold beside that of another day")
+    parser.add_argument("--into", type=Path, help="the document whose section of this cell is written anew, and its plot beside it")
+    parser.add_argument("--home", default=str(TREE / ".bench"), help="the folder of the bench")
+    given = parser.parse_args()
+    unknown = [name for name in given.rivals if name not in {rival for cell in CELLS.values() for rival in cell.rivals}]
+    if unknown:
+        parser.error(f"there is no rival {unknown[0]}")
+    return given
+
+
+def _code() -> Mapping[str, bytes]:
+    """What decides the figures: Kappa, what it stands on, and the bench."""
+    files = [*(TREE / "kappa").rglob("*"), *Path(__file__).parent.rglob("*"), TREE / "requirements.lock"]
+    return {str(file.relative_to(TREE)): file.read_bytes() for file in files if file.is_file() and file.suffix != ".pyc" and not file.name.startswith("test_")}
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KappaError as error:
+        print(f"{error.message}\n{error.hint}".strip(), file=sys.stderr)
+        sys.exit(int(error.exit_code))
+    except KeyboardInterrupt:
+        print("interrupted: what was run is kept, and the same command goes on", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,103 @@
+"""The input: bids as Nexmark has them, in a topic of a real broker, made once per size from a seed and kept.
+
+Seven fields of JSON, some 205 bytes; the key is the bidder. Every value is a hash of the event's number and a seed, so
+the same size is the same log. Bidders and prices are evenly spread. https://github.com/nexmark/nexmark
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+from cells import PARTITIONS, STEP_MS, Cell
+
+from kappa.log.client import Log, ProducedRecord
+from kappa.log.sizes import partition_bytes
+from kappa.offsets import Offsets
+from kappa.topic import Topic
+
+SEED = 20_130_101
+_FORMAT = 1
+_CHUNK = 100_000
+_BEGIN_MS = 1_700_000_000_000
+
+# `bidder` is the message's key too; `ms` is both the event's time and the record's.
+_BIDS = """
+    with drawn as (select i, hash(i, {seed}) as a, hash(i, {seed} + 1) as b, hash(i, {seed} + 2) as c from range({start}, {end}) t(i)),
+    bids as (select *, (a % {keys})::varchar as bidder, {begin} + i * {step} + b % 1000 as ms from drawn)
+    select bidder, ms::bigint, '{{"auction":' || (1000 + b % 100000) || ',"bidder":' || bidder || ',"price":' || (100 + c % 10000000) || ',"channel":"channel-' || (a % 9999)
+        || '","url":"https://www.nexmark.com/bids/x/item.htm?query=1&id=' || (b % 1000000) || '","dateTime":' || ms || ',"extra":"' || lower(to_hex(b)) || lower(to_hex(c)) || '"}}'
+    from bids order by i
+"""
+_COLUMNS = "auction bigint not null, bidder bigint not null, price bigint not null, channel string, url string, dateTime bigint not null, extra string"
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A topic full of events. `bytes` is what the broker keeps of it on its disk, lz4."""
+
+    topic: str
+    id: str
+    offsets: Offsets
+    events: int
+    bytes: int
+
+
+def bids(start: int, end: int, keys: int) -> Iterator[ProducedRecord]:
+    """The events of these numbers, as records: the same each time."""
+    connection = duckdb.connect(":memory:")
+    try:
+        for first in range(start, end, _CHUNK):
+            sql = _BIDS.format(seed=SEED, start=first, end=min(end, first + _CHUNK), keys=keys, begin=_BEGIN_MS, step=STEP_MS)
+            for bidder, at, value in connection.execute(sql).fetchall():
+                yield ProducedRecord(value.encode(), key=bidder.encode(), timestamp_ms=at)
+    finally:
+        connection.close()
+
+
+def ensure_input(log: Log, cell: Cell, folder: Path, root: Path, say: Callable[[str], None]) -> Input:
+    """Makes the topic of a cell where it is not there whole; `folder` takes the note that it is, `root` is the broker's."""
+    note = folder / f"{cell.topic}.json"
+    found = _noted(note)
+    if found is not None and _is_there(log, found):
+        return found
+    log.delete(cell.topic)
+    say(f"making {cell.events:,} events with {cell.keys:,} keys: once, for all runs of this size")
+    begun = time.monotonic()
+    facts = log.create(Topic(cell.topic, partitions=PARTITIONS, key="bidder", event=_COLUMNS))
+    log.produce(bids(0, cell.events, cell.keys), cell.topic)
+    offsets = log.end([cell.topic])
+    made = Input(cell.topic, facts.id, offsets, cell.events, sum(partition_bytes(root, [cell.topic])[cell.topic].values()))
+    folder.mkdir(parents=True, exist_ok=True)
+    written = note.with_suffix(".new")
+    written.write_text(
+        json.dumps({"format": _FORMAT, "topic": made.topic, "id": made.id, "offsets": offsets.plain(), "events": made.events, "bytes": made.bytes}), encoding="utf-8"
+    )
+    written.replace(note)
+    say(f"made in {time.monotonic() - begun:.0f} s: {made.bytes / made.events:.0f} bytes an event on the broker's disk")
+    return made
+
+
+def warm_page_cache(root: Path, topic: str) -> None:
+    """Reads a topic's files once, so that the first rival does not pay for the disk."""
+    for file in sorted((root / "broker" / "data").glob(f"{topic}-*/*.log")):
+        with file.open("rb") as segment:
+            while segment.read(1 << 24):
+                pass
+
+
+def _noted(note: Path) -> Input | None:
+    try:
+        found = json.loads(note.read_text(encoding="utf-8"))
+        return Input(found["topic"], found["id"], Offsets.parse(found["offsets"]), found["events"], found["bytes"]) if found["format"] == _FORMAT else None
+    except (FileNotFoundError, ValueError, KeyError):
+        return None
+
+
+def _is_there(log: Log, noted: Input) -> bool:
+    facts = log.facts(noted.topic)
+    return facts is not None and facts.id == noted.id and log.end([noted.topic]).equals(noted.offsets)

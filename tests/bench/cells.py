@@ -1,0 +1,167 @@
+"""What is measured: cells, and the task of each with what its result must be, in DuckDB's SQL over the log. Pure.
+
+A cell is one size of one task, and those who run it. The task is said three times, in other words each: a pipeline for Kappa,
+a script for each rival (scripts/), and SQL for the oracle (oracle.py), to which all the others are held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+PARTITIONS = 4
+# Between one event and the next, by the event's own time.
+STEP_MS = 10
+# Kappa is measured against the others.
+KAPPA = "kappa"
+# Fewer are left to the tail by a catch-up, and there is nothing to measure (engine.tail_records).
+FEWEST_EVENTS = 100_001
+
+_TOPIC = """
+BIDS = Topic(
+    "{topic}", partitions=4, key="bidder",
+    event="auction bigint not null, bidder bigint not null, price bigint not null, channel string, url string, dateTime bigint not null, extra string",
+)
+"""
+
+_TOTALS = (
+    "from kappa import Table, Topic, count, max_, min_, pipeline, sum_\n"
+    + _TOPIC
+    + """
+
+FOLD = {{"bids": count(), "total": sum_("price"), "lowest": min_("price"), "highest": max_("price")}}
+
+
+@pipeline(reads={{"bids": BIDS}}, writes=[Table("totals", keys=("bidder",), fold=FOLD)])
+def bench(bids):
+    return {{"totals": bids.select("bidder", "price")}}
+"""
+)
+
+_SESSIONS = (
+    "from kappa import Table, Topic, ordered, pipeline\n"
+    + _TOPIC
+    + """
+GAP_MS = {gap_ms}
+
+
+def follow(session, bid):
+    if session["ended"] is None or bid["dateTime"] - session["ended"] > GAP_MS:
+        if session["ended"] is not None:
+            yield {{"bidder": bid["bidder"], **session}}
+        session.update(began=bid["dateTime"], bids=0, total=0)
+    session["ended"] = bid["dateTime"]
+    session["bids"] += 1
+    session["total"] += bid["price"]
+
+
+@pipeline(
+    reads={{"bids": BIDS}},
+    writes=[
+        Table("open_sessions", keys=("bidder",), fold=ordered(follow, state="began bigint, ended bigint, bids bigint, total bigint", emits="sessions")),
+        Table("sessions", emitted="bidder bigint, began bigint, ended bigint, bids bigint, total bigint"),
+    ],
+)
+def bench(bids):
+    return {{"open_sessions": bids.select("bidder", "price", "dateTime", "_topic", "_partition", "_offset")}}
+"""
+)
+
+# A session ends where a key's next event is later than the gap, by the times of the events in the order of the log.
+_ALL_SESSIONS = """
+    with marked as (select *, coalesce(ms - lag(ms) over own > {gap_ms}, true)::int as begins from bids window own as (partition by bidder order by "offset")),
+    numbered as (select *, sum(begins) over (partition by bidder order by "offset") as session from marked),
+    whole as (
+        select bidder, session, arg_min(ms, "offset") as began, arg_max(ms, "offset") as ended, count(*) as bids, sum(price)::bigint as total,
+            session = max(session) over (partition by bidder) as is_open
+        from numbered group by bidder, session
+    )
+    select bidder, began, ended, bids, total from whole where """
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is computed. `pipeline` is a pipeline's file; `returns` are the columns, as DDL, that its function returns per table; `wanted` is SQL per table that must come out.
+
+    A rival that does fewer than `slowest` events a second is taken to hang.
+    """
+
+    name: str
+    what: str
+    pipeline: str
+    returns: Mapping[str, str]
+    wanted: Mapping[str, str]
+    slowest: int
+
+
+TASKS = {
+    task.name: task
+    for task in (
+        Task(
+            "totals",
+            "count, sum, min and max by key",
+            _TOTALS,
+            {"totals": "bidder bigint, price bigint"},
+            {"totals": "select bidder, count(*) as bids, sum(price)::bigint as total, min(price) as lowest, max(price) as highest from bids group by bidder"},
+            slowest=20_000,
+        ),
+        Task(
+            "sessions",
+            "sessions with a gap, by an ordered fold",
+            _SESSIONS,
+            {"open_sessions": "bidder bigint, price bigint, dateTime bigint, _topic string, _partition int, _offset bigint"},
+            {"open_sessions": _ALL_SESSIONS + "is_open", "sessions": _ALL_SESSIONS + "not is_open"},
+            slowest=2_000,
+        ),
+    )
+}
+# What a rival that only consumes must have seen: it is the limit, and computes nothing.
+CONSUMED = {"consumed": 'select "partition", count(*) as records, sum(bytes)::bigint as bytes from log group by "partition"'}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One size of one task, measured over so many rounds; `keys` are how many there can be."""
+
+    name: str
+    task: str
+    events: int
+    keys: int
+    rounds: int
+    rivals: tuple[str, ...]
+
+    @property
+    def topic(self) -> str:
+        """The topic that holds its events: the same for all cells of this size."""
+        return f"bids.{self.events}.{self.keys}"
+
+    @property
+    def gap_ms(self) -> int:
+        """Twice the mean time between two events of a key: one event in seven or so begins a session."""
+        return 2 * STEP_MS * self.keys
+
+    def fill(self, text: str) -> str:
+        """A text of the task's with this cell's numbers in it."""
+        return text.format(topic=self.topic, gap_ms=self.gap_ms)
+
+    def sized(self, *, events: int | None, rounds: int | None) -> Cell:
+        """The same with other numbers, where they are given."""
+        return replace(self, events=events or self.events, rounds=rounds or self.rounds)
+
+
+_ALL = (KAPPA, "spark", "spark-once", "polars", "flink", "streams", "consume-c", "consume")
+CELLS = {
+    cell.name: cell
+    for cell in (
+        Cell("standard", "totals", 5_000_000, 16_384, 5, _ALL),
+        Cell("keys", "totals", 5_000_000, 500_000, 5, _ALL),
+        Cell("warm", "totals", 10_000_000, 100_000, 5, (KAPPA, "spark", "consume-c", "consume")),
+        Cell("large", "totals", 20_000_000, 16_384, 3, _ALL),
+        Cell("huge", "totals", 50_000_000, 500_000, 2, _ALL),
+        Cell("quick", "totals", 1_000_000, 16_384, 2, (KAPPA, "spark", "consume")),
+        Cell("ordered-large", "sessions", 2_000_000, 16_384, 3, (KAPPA,)),
+        Cell("ordered-million", "sessions", 4_000_000, 1_000_000, 1, (KAPPA,)),
+    )
+}
+# Cells that one name asks for.
+GROUPS = {**{name: (name,) for name in CELLS}, "ordered": ("ordered-large", "ordered-million")}

@@ -1,0 +1,131 @@
+"""Figures from rounds: medians with the least and the most, and ratios round by round, so that a machine that was busy for one was busy for both. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from cells import KAPPA
+
+
+@dataclass(frozen=True, slots=True)
+class Warm:
+    """What was done once all was up and had worked a first piece: so many events in so many seconds."""
+
+    events: int
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Events a second."""
+        return self.events / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One run of one rival: seconds of the clock and of CPU with all start-up, most bytes resident, and the load average before it.
+
+    `refused` says why there is no figure: it failed, or its result was not the oracle's (`unequal`).
+    """
+
+    number: int
+    rival: str
+    events: int
+    wall: float
+    cpu: float
+    rss: int
+    load: float
+    warm: Warm | None = None
+    refused: str | None = None
+    unequal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A median, the least and the most."""
+
+    median: float
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Spread | None:
+        """None of no values."""
+        found = sorted(values)
+        return cls(median(found), found[0], found[-1]) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """What is told of one rival. `cold` and `warm` are events a second, `cpu` microseconds an event; ratios are how many times better Kappa is.
+
+    `refused` says why figures are missing, all of them where any result was not equal.
+    """
+
+    rival: str
+    rounds: int
+    wall: Spread | None = None
+    cold: Spread | None = None
+    warm: Spread | None = None
+    cpu: Spread | None = None
+    rss: int = 0
+    cold_ratio: Spread | None = None
+    warm_ratio: Spread | None = None
+    cpu_ratio: Spread | None = None
+    refused: str | None = None
+
+
+def figures(rounds: Sequence[Round], rivals: Sequence[str], missing: Mapping[str, str]) -> tuple[Figure, ...]:
+    """A figure for each of these rivals, in their order; `missing` says of those that could not be set up why."""
+    kappas = {each.number: each for each in _usable(rounds, KAPPA)}
+    return tuple(Figure(rival, 0, refused=missing[rival]) if rival in missing else _figure(rounds, rival, kappas) for rival in rivals)
+
+
+def _figure(rounds: Sequence[Round], rival: str, kappas: Mapping[int, Round]) -> Figure:
+    good = _usable(rounds, rival)
+    refused = next((each.refused for each in sorted(rounds, key=lambda one: not one.unequal) if each.rival == rival and each.refused is not None), None)
+    if not good:
+        return Figure(rival, 0, refused=refused or "not run yet")
+
+    def ratio(of: Callable[[Round], float | None]) -> Spread | None:
+        """How many times more the rival takes than Kappa does in the same round."""
+        if rival == KAPPA:
+            return None
+        pairs = ((of(each), of(kappas[each.number])) for each in good if each.number in kappas)
+        return Spread.of(theirs / ours for theirs, ours in pairs if theirs is not None and ours)
+
+    return Figure(
+        rival,
+        len(good),
+        wall=Spread.of(each.wall for each in good),
+        cold=Spread.of(each.events / each.wall for each in good),
+        warm=Spread.of(each.warm.rate for each in good if each.warm is not None),
+        cpu=Spread.of(each.cpu / each.events * 1e6 for each in good),
+        rss=max(each.rss for each in good),
+        cold_ratio=ratio(lambda each: each.wall / each.events),
+        warm_ratio=ratio(lambda each: None if each.warm is None else 1 / each.warm.rate),
+        cpu_ratio=ratio(lambda each: each.cpu),
+        refused=refused,
+    )
+
+
+def _usable(rounds: Sequence[Round], rival: str) -> list[Round]:
+    """The rounds that gave a figure: none of them where any of the rival's results was wrong."""
+    own = [each for each in rounds if each.rival == rival]
+    return [] if any(each.unequal for each in own) else [each for each in own if each.refused is None]
+
+
+def comparable(cell: str, events: int, keys: int, found: Sequence[Figure], load: Spread | None) -> str:
+    """One line of ratios, to hold beside that of another day."""
+
+    def told(name: str, spread: Spread | None) -> str:
+        return "" if spread is None else f" {name} {spread.median:.3g} ({spread.least:.3g}-{spread.most:.3g})"
+
+    parts = [
+        f"against {each.rival}:{told('cold', each.cold_ratio)}{told('warm', each.warm_ratio)}{told('cpu', each.cpu_ratio)}" if each.rounds else f"{each.rival}: {each.refused}"
+        for each in found
+        if each.rival != KAPPA or each.refused is not None
+    ]
+    at = "" if load is None else f"; load {load.least:.1f}-{load.most:.1f}"
+    return f"bench {cell}, {events} events, {keys} keys: kappa {'; '.join(parts)}{at}"

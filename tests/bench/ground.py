@@ -1,0 +1,116 @@
+"""What a bench stands on: a folder of its own, with a broker that keeps the inputs from run to run, and everything that is started, ended.
+
+One bench at a time has the folder. Nothing outlives this process, however it ends: the broker and each rival die with it,
+and what a rival has left behind is known by a mark in its environment (demo/family.py).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+import secrets
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from rivals import Command
+
+from demo.family import MARK, ensure_gone
+from kappa.java import find_java
+from kappa.log.broker import Broker
+from kappa.log.client import Log
+from kappa.log.jars import ensure_jars
+from kappa.process import start_tied
+
+_MEASURE = Path(__file__).with_name("measure.py")
+# Beside what a command may take: starting, and ending what it leaves.
+_MARGIN_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """The folder, and the broker that runs in it."""
+
+    home: Path
+    log: Log
+
+
+@dataclass(frozen=True, slots=True)
+class Took:
+    """What a command took: its exit code (or that it was ended), seconds of the clock and of CPU, most bytes resident."""
+
+    code: int
+    timed_out: bool
+    wall: float
+    cpu: float
+    rss: int
+
+
+@contextmanager
+def ground(home: Path) -> Iterator[Ground]:
+    """Has the folder, with its broker up, for the block."""
+    home.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _interrupted)
+    with (home / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SystemExit(f"another bench runs in {home}: wait for it, or give another folder: BENCH_HOME=...") from None
+        java = find_java()
+        broker = Broker.start(home, ensure_jars(java), java, heap="1g")
+        try:
+            yield Ground(home, Log(broker.bootstrap_servers))
+        finally:
+            broker.stop()
+
+
+def take(command: Command, folder: Path, seconds: float) -> Took:
+    """Runs a command to its end, or for so long; what it prints goes to `output.log` in the folder. Nothing of it is left running."""
+    mark = secrets.token_hex(8)
+    answer = folder / "took.json"
+    environment = {**os.environ, **command.environment, MARK: mark}
+    measuring = [sys.executable, str(_MEASURE), str(answer), str(folder / "output.log"), str(seconds), *command.arguments]
+    # In a session of its own: a Ctrl-C at the terminal is this process's to answer.
+    with (folder / "measure.log").open("wb") as said:
+        process = start_tied(measuring, output=said, environment=environment)
+    try:
+        code = process.wait(seconds + _MARGIN_SECONDS)
+        if code != 0:
+            raise OSError(f"measuring ended with {code}, see {folder / 'measure.log'}")
+        return Took(**json.loads(answer.read_text(encoding="utf-8")))
+    finally:
+        process.kill()
+        process.wait()
+        ensure_gone(mark)
+
+
+def last_line(folder: Path) -> str:
+    """The last thing that a command has printed."""
+    log = folder / "output.log"
+    said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.exists() else []
+    return said[-1].strip()[:300] if said else "it left no word"
+
+
+def machine() -> str:
+    """This machine in a few words."""
+    model = next((line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
+    kilobytes = next((int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal")), 0)
+    return f"{model}, {kilobytes / 2**20:.0f} GiB, {platform.system()} {platform.release()}, Python {platform.python_version()}"
+
+
+def _lines(file: str) -> Sequence[str]:
+    try:
+        return Path(file).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ()
+
+
+def _interrupted(number: int, frame: Any) -> NoReturn:
+    raise KeyboardInterrupt

@@ -1,0 +1,103 @@
+"""Kappa itself: a project with one pipeline, a build that is born, and its catch-up leg as the platform runs it, from process start to its end."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from cells import TASKS
+from figures import Warm
+from oracle import Rows
+from rivals import Attempt, Command, NotThereError, read_parquet
+
+from kappa.artifact import digests, ensure_snapshot
+from kappa.build import Birth, TopicBirth, put_birth, table_path
+from kappa.columns import parse_type
+from kappa.delta import files
+from kappa.frontier import Frontiers
+from kappa.importer import open_sources
+from kappa.java import find_java
+from kappa.journal import now
+from kappa.offsets import Offsets
+from kappa.project import load_module, pipelines_in
+from kappa.semantics import SEMANTICS
+from kappa.shape import table_births
+from kappa.sources import Sources
+from kappa.store import Store
+
+BUILD = "bench"
+_FILE = "pipelines/bench.py"
+# What a job prints of each slice (engine/catch_up.py): how many offsets, and how many a second.
+_SLICE = re.compile(r"^slice \d+ of \d+: (?P<offsets>\d+) offsets in [\d.]+ s, (?P<rate>[\d,]+)/s", re.MULTILINE)
+
+
+class KappaJob:
+    """A build of the task's pipeline."""
+
+    tasks = frozenset(TASKS)
+
+    def set_up(self, _home: Path) -> Mapping[str, str]:
+        from rich.console import Console
+
+        from kappa.settings import JarsSettings
+        from kappa.setup import set_up
+
+        set_up(Console(stderr=True), JarsSettings())
+        try:
+            own = version("kappa")
+        except PackageNotFoundError:
+            own = "from this tree"
+        return {"kappa": own, "pyspark": version("pyspark"), "deltalake": version("deltalake"), "java": find_java().build}
+
+    def prepare(self, attempt: Attempt) -> Command:
+        cell = attempt.cell
+        text = cell.fill(TASKS[cell.task].pipeline).encode()
+        (attempt.folder / "pipelines").mkdir(parents=True)
+        (attempt.folder / _FILE).write_bytes(text)
+        (attempt.folder / "kappa.toml").touch()
+        sources = Sources(attempt.folder)
+        open_sources(sources)
+        (_, pipeline), *_ = pipelines_in(load_module("pipelines.bench", sources))
+        returned = {
+            table: {name: parse_type(kind) for name, _, kind in (column.partition(" ") for column in columns.split(", "))} for table, columns in TASKS[cell.task].returns.items()
+        }
+        store = Store(attempt.folder / ".kappa")
+        ensure_snapshot(store, BUILD, {_FILE: text})
+        birth = Birth(
+            build=BUILD,
+            pipeline=pipeline.name,
+            version="bench",
+            parts={},
+            semantics=SEMANTICS,
+            sources=digests({_FILE: text}),
+            module="pipelines.bench",
+            topics=tuple(TopicBirth(topic.name, attempt.given.id, str(topic.kind), topic.partitions) for topic in pipeline.topics),
+            tables=table_births(pipeline, returned),
+            views={},
+            origin=Offsets.zero({topic.name: topic.partitions for topic in pipeline.topics}).plain(),
+            libraries={},
+            born_at=now(),
+            by="bench",
+        )
+        put_birth(store, birth)
+        where = ["--project", str(attempt.folder), "--root", str(attempt.folder / ".kappa"), "--bootstrap", attempt.bootstrap_servers]
+        return Command([sys.executable, "-m", "kappa.engine.job", *where, "--build", BUILD, "--leg", "catch-up"])
+
+    def result(self, attempt: Attempt) -> Rows:
+        store = Store(attempt.folder / ".kappa")
+        frontier = Frontiers(store, BUILD).newest()
+        if frontier is None or not frontier.offsets.equals(attempt.given.offsets):
+            raise NotThereError(f"it has folded up to {None if frontier is None else frontier.offsets}, and the log ends at {attempt.given.offsets}")
+        return {table: read_parquet(files(table_path(store, BUILD, table), frontier.versions[table])) for table in TASKS[attempt.cell.task].wanted}
+
+    def warm(self, attempt: Attempt) -> Warm | None:
+        return warm_of((int(found["offsets"]), int(found["rate"].replace(",", ""))) for found in _SLICE.finditer((attempt.folder / "output.log").read_text(errors="replace")))
+
+
+def warm_of(slices: Iterable[tuple[int, int]]) -> Warm | None:
+    """All slices but the first, which are offsets and offsets a second. Pure."""
+    later = list(slices)[1:]
+    return Warm(sum(offsets for offsets, _ in later), sum(offsets / rate for offsets, rate in later)) if later else None

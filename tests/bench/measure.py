@@ -1,0 +1,125 @@
+"""Runs one command and says what it took: `python measure.py ANSWER.json OUTPUT.log SECONDS COMMAND...`, all in the environment of who asks.
+
+This process adopts what the command leaves behind (a JVM whose Python has ended), so that the kernel adds up the CPU time
+of the whole tree, to the last child, and nothing is estimated. It imports the standard library only. Linux.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+# prctl(2).
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+# How often memory is looked at: it costs a few milliseconds.
+_LOOK_SECONDS = 0.2
+# What is left when the command has ended is told to end by that, and may take so long.
+_LEFTOVERS_SECONDS = 15.0
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def measure(command: Sequence[str], output: Path, seconds: float) -> dict[str, object]:
+    """Runs a command to its end, or for so long, and gives its exit code, and what its whole tree took.
+
+    `wall` is from its start to the end of the command itself; `cpu` user and system seconds; `rss` the most that was resident at once,
+    in bytes, pages that are shared counted in each process. Ends what the command has left running.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    before = _cpu_of_children()
+    begun = time.monotonic()
+    main = _start(command, output, libc)
+    rss, code, ended, timed_out = 0, None, begun + seconds, False
+    while True:
+        for pid, status in _reaped():
+            if pid == main:
+                code, ended = os.waitstatus_to_exitcode(status), time.monotonic()
+        left = _descendants(os.getpid())
+        rss = max(rss, sum(left.values()) * _PAGE)
+        now = time.monotonic()
+        if not left and code is not None:
+            break
+        if (code is None and now > ended) or (code is not None and now > ended + _LEFTOVERS_SECONDS):
+            timed_out = timed_out or code is None
+            _kill(left)
+        signal.sigtimedwait({signal.SIGCHLD}, _LOOK_SECONDS)
+    return {"code": code, "wall": ended - begun, "cpu": _cpu_of_children() - before, "rss": rss, "timed_out": timed_out}
+
+
+def _start(command: Sequence[str], output: Path, libc: ctypes.CDLL) -> int:
+    parent = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        os.setsid()
+        # It dies with this process, however that dies.
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        into = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        for mine, std in ((nothing, 0), (into, 1), (into, 2)):
+            os.dup2(mine, std)
+        os.execvp(command[0], list(command))
+    except OSError as error:
+        os.write(2, f"{command[0]}: {error}\n".encode())
+    finally:
+        os._exit(127)
+
+
+def _reaped() -> list[tuple[int, int]]:
+    found = []
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            found.append(ended)
+    return found
+
+
+def _cpu_of_children() -> float:
+    took = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return took.ru_utime + took.ru_stime
+
+
+def _descendants(root: int) -> Mapping[int, int]:
+    """The resident pages of each process below this one: whoever is orphaned among them is adopted by it."""
+    parents: dict[int, int] = {}
+    pages: dict[int, int] = {}
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            try:
+                text = Path(entry.path, "stat").read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                continue
+            # Fields are counted behind the last parenthesis (proc_pid_stat(5)).
+            fields = text.rpartition(")")[2].split()
+            parents[int(entry.name)], pages[int(entry.name)] = int(fields[1]), int(fields[21])
+    below = {root}
+    while more := {pid for pid, parent in parents.items() if parent in below and pid not in below}:
+        below |= more
+    return {pid: pages[pid] for pid in below if pid != root}
+
+
+def _kill(pids: Mapping[int, int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    answer, log, limit = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
+    written = answer.with_suffix(".new")
+    written.write_text(json.dumps(measure(sys.argv[4:], log, limit)), encoding="utf-8")
+    written.replace(answer)

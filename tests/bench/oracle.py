@@ -1,0 +1,116 @@
+"""The oracle: what each result must be, computed by DuckDB from the raw log over the same offsets, and nothing of Kappa's in between.
+
+The log is consumed once per input, as bytes, and kept as Parquet; what a task must give is computed once, and kept. A rival
+whose rows are others gets no figure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+from bids import Input
+from cells import CONSUMED, TASKS, Cell
+from confluent_kafka import Consumer, TopicPartition
+
+_RAW = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("bytes", pa.int32()), ("value", pa.string())])
+_BATCH = 50_000
+_PATIENCE_SECONDS = 60.0
+_BIDS = """
+    create view log as select * from read_parquet('{raw}');
+    create view bids as select * exclude (bid), bid.bidder, bid.price, bid."dateTime" as ms from (
+        select "partition", "offset", json_transform(value, '{{"bidder":"BIGINT","price":"BIGINT","dateTime":"BIGINT"}}') as bid from log
+    )"""
+
+# Table -> what DuckDB reads its rows from (`read_parquet([...])`), under the names that the task gives the columns.
+Rows = Mapping[str, str]
+
+
+class Oracle:
+    """What is wanted of one cell's input."""
+
+    def __init__(self, bootstrap_servers: str, given: Input, cell: Cell, folder: Path, say: Callable[[str], None]) -> None:
+        """Consumes the log, and computes what is wanted of it, where it is not there yet."""
+        self._folder = folder / f"{given.topic}.{given.id}"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        raw = self._folder / "raw.parquet"
+        if not raw.exists():
+            begun = time.monotonic()
+            _consume(bootstrap_servers, given, raw)
+            say(f"the log was consumed for the oracle in {time.monotonic() - begun:.0f} s")
+        self._wanted = {table: self._kept(raw, cell.fill(sql)) for table, sql in {**TASKS[cell.task].wanted, **CONSUMED}.items()}
+
+    def differences(self, found: Rows) -> str | None:
+        """What is wrong with a result; None where all of its tables are equal, row by row."""
+        with duckdb.connect(":memory:") as connection:
+            told = [text for table, rows in found.items() if (text := _difference(connection, table, rows, self._wanted[table])) is not None]
+        return "; ".join(told) or None
+
+    def _kept(self, raw: Path, sql: str) -> Path:
+        """The rows of this SQL over the log, as a file."""
+        kept = self._folder / f"{hashlib.sha256(sql.encode()).hexdigest()[:16]}.parquet"
+        if not kept.exists():
+            written = kept.with_suffix(".new")
+            with duckdb.connect(":memory:") as connection:
+                connection.execute(f"set memory_limit = '4GB'; set temp_directory = '{self._folder / 'spill'}'")
+                connection.execute(_BIDS.format(raw=raw))
+                connection.execute(f"copy ({sql}) to '{written}' (format parquet)")
+            written.replace(kept)
+        return kept
+
+
+def _difference(connection: duckdb.DuckDBPyConnection, table: str, rows: str, wanted: Path) -> str | None:
+    try:
+        # By name, whatever order the rival gives its columns in, and as the types that are wanted: what does not fit is an error.
+        columns = ", ".join(f'"{name}"::{kind} as "{name}"' for name, kind, *_ in connection.execute(f"describe from '{wanted}'").fetchall())
+        connection.execute(f"create or replace temp table found as select {columns} from {rows}")
+    except duckdb.Error as error:
+        return f"table {table} cannot be read: {' '.join(str(error).split())[:200]}"
+    one, other = f"from '{wanted}' except all from found", f"from found except all from '{wanted}'"
+    missing, unexpected = (connection.execute(f"select count(*) from ({sql})").fetchall()[0][0] for sql in (one, other))
+    if not missing and not unexpected:
+        return None
+    sample = connection.execute(f"from ({other if unexpected else one}) limit 1").fetchall()
+    return f"table {table} lacks {missing} rows and has {unexpected} that it should not have, {'such as' if unexpected else 'missing'} {sample[0]}"
+
+
+def _consume(bootstrap_servers: str, given: Input, into: Path) -> None:
+    """Writes every record up to the input's offsets, as it lies in the log."""
+    ends = {partition: end for _, partition, end in given.offsets.items() if end}
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "oracle",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+            "log_level": 0,
+        }
+    )
+    written, left = into.with_suffix(".new"), sum(ends.values())
+    try:
+        consumer.assign([TopicPartition(given.topic, partition, 0) for partition in ends])
+        with pq.ParquetWriter(written, _RAW, compression="zstd") as file:
+            deadline = time.monotonic() + _PATIENCE_SECONDS
+            while left:
+                messages = consumer.consume(min(_BATCH, left), 1.0)
+                if not messages and time.monotonic() > deadline:
+                    raise SystemExit(f"nothing came of {given.topic} for {_PATIENCE_SECONDS:.0f} seconds, {left} records before its end")
+                rows = []
+                for message in messages:
+                    if message.error() is not None:
+                        raise SystemExit(f"{given.topic} could not be consumed: {message.error()}")
+                    if message.offset() < ends[message.partition()]:
+                        rows.append((message.partition(), message.offset(), len(message.value()), message.value().decode()))
+                if rows:
+                    deadline = time.monotonic() + _PATIENCE_SECONDS
+                    left -= len(rows)
+                    file.write_table(pa.table([pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), _RAW, strict=True)], schema=_RAW))
+    finally:
+        consumer.close()
+    written.replace(into)

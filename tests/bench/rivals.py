@@ -1,0 +1,321 @@
+"""Who is measured: how each is set up, started, and what it leaves. A rival that cannot be set up says why, and the others go on.
+
+What they run stands in scripts/, each file written as its makers advise. Read next: kappa_job.py for Kappa's own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Protocol
+
+import confluent_kafka
+import pyspark
+from bids import Input
+from cells import PARTITIONS, Cell
+from figures import Warm
+from oracle import Rows
+
+from kappa.delta import files, newest_version
+from kappa.java import find_java
+from kappa.log.jars import ensure_jars
+
+SCRIPTS = Path(__file__).parent / "scripts"
+# The heap that Kappa's jobs have by default is everybody's.
+MEMORY = "2g"
+_SPARK_BATCH = 1_000_000
+_SET_UP_SECONDS = 1200.0
+
+
+class NotThereError(Exception):
+    """A rival cannot be set up on this machine; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One run that is to be made: of this cell, from this input, in a folder of its own."""
+
+    cell: Cell
+    given: Input
+    bootstrap_servers: str
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What is started, and what it finds in its environment beside what this process has."""
+
+    arguments: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+class Rival(Protocol):
+    """One way to do a task. `tasks` are those it does."""
+
+    tasks: frozenset[str]
+
+    def set_up(self, home: Path) -> Mapping[str, str]:
+        """Makes sure that all it needs is there, below `home`, and gives versions. Raises NotThereError."""
+
+    def prepare(self, attempt: Attempt) -> Command:
+        """Makes ready what is not measured, and gives what is."""
+
+    def result(self, attempt: Attempt) -> Rows:
+        """Where the result lies that it has left, as DuckDB reads it."""
+
+    def warm(self, attempt: Attempt) -> Warm | None:
+        """What it did once it was warm; None where it cannot say."""
+
+
+class Script:
+    """A script that is given the broker, the topic and a folder, and leaves `warm.json` in it where there is something to tell."""
+
+    tasks = frozenset({"totals"})
+
+    def prepare(self, attempt: Attempt) -> Command:
+        return Command([*self.program(), attempt.bootstrap_servers, attempt.cell.topic, str(attempt.folder), *self.more(attempt)])
+
+    def program(self) -> Sequence[str]:
+        raise NotImplementedError
+
+    def more(self, _attempt: Attempt) -> Sequence[str]:
+        return ()
+
+    def result(self, attempt: Attempt) -> Rows:
+        path = str(attempt.folder / "totals")
+        newest = newest_version(path)
+        return {"totals": read_parquet([] if newest is None else files(path, newest))}
+
+    def warm(self, attempt: Attempt) -> Warm | None:
+        told = attempt.folder / "warm.json"
+        return Warm(**json.loads(told.read_text(encoding="utf-8"))) if told.exists() else None
+
+
+class SparkScript(Script):
+    """The plain script on Spark and Delta, in batches or in one; Kappa's own packages and jars, so that both have the same versions."""
+
+    def __init__(self, *, batch: int) -> None:
+        self._batch = batch
+
+    def set_up(self, _home: Path) -> Mapping[str, str]:
+        java = find_java()
+        self._jars = ",".join(str(jar) for jar in ensure_jars(java).spark)
+        return {"pyspark": version("pyspark"), "delta-spark": version("delta-spark"), "java": java.build}
+
+    def program(self) -> Sequence[str]:
+        return [sys.executable, str(SCRIPTS / "spark_script.py")]
+
+    def more(self, attempt: Attempt) -> Sequence[str]:
+        # A small input in four batches, so that there are warm ones.
+        return [self._jars, MEMORY, str(min(self._batch, attempt.cell.events // 4))]
+
+
+class PolarsScript(Script):
+    """The script without a JVM, in an environment of its own."""
+
+    _needs = ("polars==2.1.0", "confluent-kafka==2.16.1", "deltalake==1.6.6", "pyarrow==26.0.1")
+
+    def set_up(self, home: Path) -> Mapping[str, str]:
+        self._python = ensure_environment(home / "env" / "polars", self._needs)
+        return dict(each.split("==") for each in self._needs)
+
+    def program(self) -> Sequence[str]:
+        return [str(self._python), str(SCRIPTS / "polars_script.py")]
+
+
+class Consume(Script):
+    """A loop that consumes, and computes nothing: the limit."""
+
+    def set_up(self, _home: Path) -> Mapping[str, str]:
+        return {"confluent-kafka": version("confluent-kafka"), "librdkafka": confluent_kafka.libversion()[0]}
+
+    def program(self) -> Sequence[str]:
+        return [sys.executable, str(SCRIPTS / "consume.py")]
+
+    def result(self, attempt: Attempt) -> Rows:
+        return {"consumed": f"read_csv('{attempt.folder / 'consumed.csv'}')"}
+
+
+class ConsumeC(Consume):
+    """The same in C, on the library that is in confluent_kafka's wheel."""
+
+    def set_up(self, home: Path) -> Mapping[str, str]:
+        compiler = shutil.which("cc") or shutil.which("gcc")
+        if compiler is None:
+            raise NotThereError("there is no C compiler (cc)")
+        self._library = next(Path(confluent_kafka.__file__).parent.with_name("confluent_kafka.libs").glob("librdkafka*.so*"), None)
+        if self._library is None:
+            raise NotThereError("confluent_kafka has no librdkafka beside it here")
+        self._program = home / "consume"
+        home.mkdir(parents=True, exist_ok=True)
+        run([compiler, "-O2", "-o", str(self._program), str(SCRIPTS / "consume.c"), "-ldl"])
+        return {"librdkafka": confluent_kafka.libversion()[0]}
+
+    def prepare(self, attempt: Attempt) -> Command:
+        records = sum(end for _, _, end in attempt.given.offsets.items())
+        return Command([str(self._program), str(self._library), attempt.bootstrap_servers, attempt.cell.topic, str(PARTITIONS), str(records), str(attempt.folder)])
+
+
+class FlinkSql(Script):
+    """PyFlink's SQL in batch mode, in an environment of its own, with its Kafka connector."""
+
+    # Flink's package is built on the spot, by a setuptools that still has pkg_resources; so does Beam want it when it runs.
+    _builder = ("setuptools==75.8.0", "wheel==0.45.1")
+    _needs = ("apache-flink==2.3.0",)
+    _connector = "org.apache.flink:flink-sql-connector-kafka:5.0.0-2.2"
+
+    def set_up(self, home: Path) -> Mapping[str, str]:
+        self._python = ensure_environment(home / "env" / "flink", self._needs, builder=self._builder)
+        (self._jar,) = ensure_maven(home / "jars" / "flink", [self._connector], transitive=False)
+        return {"apache-flink": self._needs[0].partition("==")[2], "connector": self._connector.rpartition(":")[2], "java": find_java().build}
+
+    def program(self) -> Sequence[str]:
+        return [str(self._python), str(SCRIPTS / "flink_sql.py")]
+
+    def more(self, _attempt: Attempt) -> Sequence[str]:
+        return [str(self._jar), str(cores())]
+
+    def result(self, attempt: Attempt) -> Rows:
+        written = sorted(str(file) for file in (attempt.folder / "totals").iterdir() if file.is_file() and not file.name.startswith("."))
+        return {
+            "totals": read_files(
+                "read_json", written, "columns = {bidder: 'BIGINT', bids: 'BIGINT', total: 'BIGINT', lowest: 'BIGINT', highest: 'BIGINT'}, format = 'newline_delimited'"
+            )
+        }
+
+
+class KafkaStreams(Script):
+    """A program on Kafka Streams, compiled here."""
+
+    _needs = ("org.apache.kafka:kafka-streams:4.1.1", "com.fasterxml.jackson.core:jackson-core:2.19.2", "org.slf4j:slf4j-nop:1.7.36")
+
+    def set_up(self, home: Path) -> Mapping[str, str]:
+        java = find_java()
+        compiler = java.home / "bin" / "javac"
+        if not compiler.exists():
+            raise NotThereError(f"there is no javac in {java.home}: it takes a JDK")
+        jars, classes = ensure_maven(home / "jars" / "streams", self._needs, transitive=True), home / "streams"
+        classes.mkdir(parents=True, exist_ok=True)
+        self._java, self._class_path = java.command, ":".join(map(str, [classes, *jars]))
+        run([str(compiler), "-cp", self._class_path, "-d", str(classes), str(SCRIPTS / "Totals.java")])
+        return {"kafka-streams": self._needs[0].rpartition(":")[2], "java": java.build}
+
+    def program(self) -> Sequence[str]:
+        return [self._java, f"-Xmx{MEMORY}", "-cp", self._class_path, "Totals"]
+
+    def more(self, _attempt: Attempt) -> Sequence[str]:
+        return [str(cores())]
+
+    def result(self, attempt: Attempt) -> Rows:
+        return {"totals": f"read_csv('{attempt.folder / 'totals.csv'}')"}
+
+
+def every_rival() -> Mapping[str, Rival]:
+    """All there are, by name."""
+    from kappa_job import KappaJob
+
+    return {
+        "kappa": KappaJob(),
+        "spark": SparkScript(batch=_SPARK_BATCH),
+        "spark-once": SparkScript(batch=0),
+        "polars": PolarsScript(),
+        "flink": FlinkSql(),
+        "streams": KafkaStreams(),
+        "consume": Consume(),
+        "consume-c": ConsumeC(),
+    }
+
+
+def set_up(rivals: Mapping[str, Rival], home: Path) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
+    """Sets up each of these; their versions, and why some are missing."""
+    versions: dict[str, dict[str, str]] = {}
+    missing: dict[str, str] = {}
+    for name, rival in rivals.items():
+        try:
+            versions[name] = dict(rival.set_up(home))
+        except Exception as error:  # noqa: BLE001  # it is told, and stops no other
+            missing[name] = f"could not be set up: {error}"
+    return versions, missing
+
+
+def read_parquet(paths: Sequence[str]) -> str:
+    """What DuckDB reads the rows of these files from; of none, it says so when it is asked."""
+    return read_files("read_parquet", paths)
+
+
+def read_files(reader: str, paths: Sequence[str], options: str = "") -> str:
+    """The same by another reader of DuckDB's."""
+    listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
+    return f"{reader}([{listed}]{', ' if options else ''}{options})"
+
+
+def cores() -> int:
+    """Cores that this process, and whom it starts, may run on."""
+    return len(os.sched_getaffinity(0))
+
+
+def ensure_environment(folder: Path, needs: Sequence[str], *, builder: Sequence[str] = ()) -> Path:
+    """An environment with exactly these packages, made by pip where it is not there; gives its Python.
+
+    With a `builder`, packages are built by what that names.
+    """
+    python = folder / "bin" / "python"
+    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+
+    def make() -> None:
+        run([sys.executable, "-m", "venv", str(folder)])
+        if builder:
+            run([*install, *builder])
+        run([*install, *(["--no-build-isolation"] if builder else []), *needs])
+
+    _ensure_made(folder, [sys.version, *builder, *needs], make)
+    return python
+
+
+def ensure_maven(folder: Path, coordinates: Sequence[str], *, transitive: bool) -> Sequence[Path]:
+    """Jars by `group:artifact:version`, fetched by the Ivy that ships inside pyspark where they are not there; with what they need, if `transitive`."""
+    ivy = next(Path(pyspark.__file__).parent.glob("jars/ivy-*.jar"))
+
+    def make() -> None:
+        asked = "".join(
+            f'<dependency org="{group}" name="{name}" rev="{revision}" transitive="{str(transitive).lower()}" conf="bench->{"default" if transitive else "master"}"/>'
+            for group, name, revision in (each.split(":") for each in coordinates)
+        )
+        module = f'<ivy-module version="2.0"><info organisation="bench" module="bench"/><configurations><conf name="bench"/></configurations><dependencies>{asked}</dependencies></ivy-module>'
+        folder.mkdir(parents=True)
+        (folder / "ivy.xml").write_text(module, encoding="utf-8")
+        program = [find_java().command, f"-Divy.default.ivy.user.dir={folder / 'user'}", "-jar", str(ivy), "-ivy", str(folder / "ivy.xml"), "-cache", str(folder / "cache")]
+        run([*program, "-retrieve", str(folder / "lib" / "[artifact]-[revision].[ext]")])
+
+    _ensure_made(folder, [*coordinates, str(transitive)], make)
+    return sorted((folder / "lib").glob("*.jar"))
+
+
+def _ensure_made(folder: Path, of: Sequence[str], make: Callable[[], None]) -> None:
+    """Makes a folder anew where it is not there whole, or is of something else."""
+    stamp, made_of = folder / ".made-of", hashlib.sha256("\n".join(of).encode()).hexdigest()
+    if not (stamp.exists() and stamp.read_text(encoding="utf-8") == made_of):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        make()
+        stamp.write_text(made_of, encoding="utf-8")
+
+
+def run(command: Sequence[str]) -> None:
+    """Runs a step of a set-up. Raises NotThereError with its last words."""
+    without = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "PYTHONHOME"}}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, stdin=subprocess.DEVNULL, timeout=_SET_UP_SECONDS, env=without)
+    except subprocess.TimeoutExpired as error:
+        raise NotThereError(f"{Path(command[0]).name} did not end within {_SET_UP_SECONDS:.0f} seconds") from error
+    if done.returncode != 0:
+        said = (done.stderr or done.stdout).strip().splitlines() or ["it left no word"]
+        raise NotThereError(f"{Path(command[0]).name} ended with {done.returncode}: {said[-1]}")

@@ -1,0 +1,107 @@
+"""What was run, in one file that all cells share: a round that is finished is not run again, and a bench that was cut short goes on.
+
+A run is one cell at one size with one state of the code: change a file of Kappa's, and its rounds are another run's. Figures
+are never made of rounds of two runs. The file is put whole after each round.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cells import Cell
+from figures import Round, Warm
+
+_FORMAT = 1
+
+
+@dataclass(slots=True)
+class Run:
+    """The rounds of one cell, and with what they were run: `versions` per rival, why some are `missing`, the `machine`, when it was `begun`."""
+
+    cell: str
+    task: str
+    events: int
+    keys: int
+    code: str
+    begun: str
+    machine: str
+    versions: dict[str, dict[str, str]] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+    rounds: list[Round] = field(default_factory=list)
+
+    def is_of(self, cell: Cell, code: str) -> bool:
+        """True where these are rounds of this cell at this size with this code."""
+        return (self.cell, self.task, self.events, self.keys, self.code) == (cell.name, cell.task, cell.events, cell.keys, code)
+
+    def due(self, rounds: int, rivals: Sequence[str]) -> Iterator[tuple[int, str]]:
+        """What is still to be run, round by round with the rivals in turn (A-B-A-B).
+
+        A round that was cut short is run whole again: a ratio is of runs that came right after one another. What failed or
+        was wrong has been run.
+        """
+        done = {(each.number, each.rival) for each in self.rounds}
+        for number in range(1, rounds + 1):
+            if any((number, rival) not in done for rival in rivals):
+                yield from ((number, rival) for rival in rivals)
+
+    def put(self, done: Round) -> None:
+        """Takes a round in, in place of one that was cut short."""
+        self.rounds = [each for each in self.rounds if (each.number, each.rival) != (done.number, done.rival)] + [done]
+
+
+class Runs:
+    """All runs there were, newest last."""
+
+    def __init__(self, file: Path) -> None:
+        """Reads the file, where it is there."""
+        self._file = file
+        self.all: list[Run] = _parsed(file) if file.exists() else []
+
+    def open(self, cell: Cell, code: str, *, now: str, machine: str) -> Run:
+        """The run of a cell with this code, begun now where there is none."""
+        found = self.last(cell, code)
+        if found is None:
+            found = Run(cell.name, cell.task, cell.events, cell.keys, code, now, machine)
+            self.all.append(found)
+        return found
+
+    def forget(self, cell: Cell, code: str) -> None:
+        """Forgets the run of a cell with this code."""
+        self.all = [run for run in self.all if not run.is_of(cell, code)]
+
+    def last(self, cell: Cell, code: str) -> Run | None:
+        """The run of a cell with this code; None where it was never begun."""
+        return next((run for run in self.all if run.is_of(cell, code)), None)
+
+    def save(self) -> None:
+        """Puts the file, whole."""
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        written = self._file.with_suffix(".new")
+        written.write_text(json.dumps({"format": _FORMAT, "runs": [asdict(run) for run in self.all]}, indent=1), encoding="utf-8")
+        written.replace(self._file)
+
+
+def code_of(files: Mapping[str, bytes]) -> str:
+    """A short name for a state of the code."""
+    digest = hashlib.sha256()
+    for name in sorted(files):
+        digest.update(f"{name} {hashlib.sha256(files[name]).hexdigest()}\n".encode())
+    return digest.hexdigest()[:12]
+
+
+def _parsed(file: Path) -> list[Run]:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        assert found["format"] == _FORMAT, f"its format is {found['format']}"
+        return [Run(**{**run, "rounds": [_round(each) for each in run["rounds"]]}) for run in found["runs"]]
+    except (AssertionError, ValueError, KeyError, TypeError) as error:
+        raise SystemExit(f"{file} cannot be read ({error}); move it away to begin anew") from error
+
+
+def _round(found: dict[str, Any]) -> Round:
+    return Round(**{**found, "warm": None if found["warm"] is None else Warm(**found["warm"])})

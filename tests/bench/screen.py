@@ -1,0 +1,105 @@
+"""What is told of a run: a table for the terminal, the same for a page, and what it was run with. It only renders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cells import TASKS
+from figures import Figure, Spread, figures
+from rich.table import Table as Grid
+from rounds import Run
+
+# Absolute figures count below it: above, others were at work on the machine.
+QUIET_LOAD = 0.5
+_HEADINGS = ("rival", "rounds", "seconds", "events/s", "events/s, warm", "CPU us/event", "peak RSS, GiB", "Kappa is faster by", "warm, by", "with less CPU, by")
+
+
+def told(run: Run, rivals: Sequence[str]) -> tuple[Figure, ...]:
+    """The figures of those of the rivals that were asked for yet, in their order."""
+    asked = {each.rival for each in run.rounds} | set(run.missing)
+    return figures(run.rounds, [rival for rival in rivals if rival in asked], run.missing)
+
+
+def title(run: Run) -> str:
+    """What was measured."""
+    return f"{run.cell}: {TASKS[run.task].what}; {run.events:,} events, {run.keys:,} keys"
+
+
+def load(run: Run) -> Spread | None:
+    """The load average before each round."""
+    return Spread.of(each.load for each in run.rounds)
+
+
+def footing(run: Run, cores: int) -> str:
+    """Under what the figures were taken."""
+    before = load(run)
+    busy = "" if before is None or before.most < QUIET_LOAD else f" (above {QUIET_LOAD}: only ratios count)"
+    at = "" if before is None else f"; load average before a round {before.least:.2f} to {before.most:.2f}{busy}"
+    return f"{run.machine}, {cores} cores{at}; code {run.code}, begun {run.begun}"
+
+
+def rows(found: Sequence[Figure]) -> list[tuple[str, ...]]:
+    """A row per rival, in the order of the headings; one without figures says why, in place of all of them."""
+    return [_row(figure) for figure in found]
+
+
+def grid(run: Run, found: Sequence[Figure], cores: int) -> Grid:
+    """The table for the terminal."""
+    made = Grid(title=title(run), caption=footing(run, cores), title_justify="left", caption_justify="left")
+    for place, heading in enumerate(_HEADINGS):
+        made.add_column(heading, justify="left" if place == 0 else "right", overflow="fold")
+    for row in rows(found):
+        made.add_row(*row)
+    return made
+
+
+def refusals(found: Sequence[Figure]) -> list[str]:
+    """Of each rival that has none, or not all of its rounds, why."""
+    return [f"{figure.rival}: {figure.refused}" for figure in found if figure.refused is not None]
+
+
+def page(run: Run, found: Sequence[Figure], cores: int) -> str:
+    """The same as Markdown."""
+    lines = [f"**{title(run)}**", "", "| " + " | ".join(_HEADINGS) + " |", "|---" + "|---:" * (len(_HEADINGS) - 1) + "|"]
+    lines += ["| " + " | ".join(row) + " |" for row in rows(found)]
+    lines += ["", footing(run, cores) + ".", *(f"No figure of {text}." for text in refusals(found))]
+    versions = "; ".join(f"{rival}: {', '.join(f'{name} {number}' for name, number in each.items())}" for rival, each in sorted(run.versions.items()))
+    return "\n".join([*lines, "", f"Versions: {versions}.", ""])
+
+
+def per_core(found: Sequence[Figure], cores: int) -> list[str]:
+    """Of each rival that was warm, how much one core did."""
+    return [f"{figure.rival}: {figure.warm.median / cores:,.0f} events a second per core, warm" for figure in found if figure.warm is not None]
+
+
+def _row(figure: Figure) -> tuple[str, ...]:
+    if not figure.rounds:
+        return (figure.rival, "-", *[""] * (len(_HEADINGS) - 2))
+    return (
+        figure.rival,
+        str(figure.rounds),
+        _spread(figure.wall, "{:.1f}"),
+        _spread(figure.cold, "{:,.0f}"),
+        _spread(figure.warm, "{:,.0f}"),
+        _spread(figure.cpu, "{:.2f}"),
+        f"{figure.rss / 2**30:.2f}",
+        *(_spread(ratio, "{:.3g}") for ratio in (figure.cold_ratio, figure.warm_ratio, figure.cpu_ratio)),
+    )
+
+
+def _spread(spread: Spread | None, form: str) -> str:
+    """`5.1 (4.9-5.6)`."""
+    if spread is None:
+        return ""
+    least, middle, most = (form.format(value) for value in (spread.least, spread.median, spread.most))
+    return middle if least == most else f"{middle} ({least}-{most})"
+
+
+def placed(document: str, cell: str, section: str) -> str:
+    """A document with this section between the marks that a cell has in it. Raises ValueError where it has none."""
+    begin, end = f"<!-- bench:{cell} -->", f"<!-- /bench:{cell} -->"
+    before, found, rest = document.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not (found and closed):
+        raise ValueError(f"the document has no place for {cell}: put {begin} and {end} where it shall stand")
+    return f"{before}{begin}\n{section.strip()}\n{end}{after}"

@@ -1,0 +1,68 @@
+"""The plain Spark script, as the docs of Spark and Delta advise it: readStream, from_json, foreachBatch with a MERGE, exactly once by a transaction id.
+
+    python spark_script.py BOOTSTRAP TOPIC FOLDER JARS MEMORY BATCH
+
+BATCH is `maxOffsetsPerTrigger`; 0 is one batch of everything. Leaves `FOLDER/totals` (Delta) and `FOLDER/warm.json`.
+https://spark.apache.org/docs/latest/streaming/structured-streaming-kafka-integration.html
+https://docs.delta.io/latest/delta-streaming.html#idempotent-table-writes-in-foreachbatch
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+bootstrap, topic, folder, jars, memory, batch = sys.argv[1:7]
+cores = len(os.sched_getaffinity(0))
+builder = SparkSession.builder.appName("totals").master(f"local[{cores}]").config("spark.driver.memory", memory).config("spark.jars", jars)
+builder = builder.config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension").config(
+    "spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+)
+# What every tuning guide says first: the default of 200 shuffle partitions is for a cluster.
+builder = builder.config("spark.sql.shuffle.partitions", str(cores)).config("spark.ui.enabled", "false")
+# This machine only.
+builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1").config("spark.local.dir", f"{folder}/local")
+builder = builder.config("spark.sql.warehouse.dir", f"{folder}/warehouse").config("spark.ui.showConsoleProgress", "false")
+spark = builder.getOrCreate()
+
+SCHEMA = "auction bigint, bidder bigint, price bigint, channel string, url string, dateTime bigint, extra string"
+TABLE = f"{folder}/totals"
+ended: list[float] = []
+table = DeltaTable.createIfNotExists(spark).location(TABLE)
+for column in ("bidder", "bids", "total", "lowest", "highest"):
+    table = table.addColumn(column, "bigint")
+table.execute()
+
+
+def merge(rows: DataFrame, number: int) -> None:
+    session = rows.sparkSession
+    totals = rows.groupBy("bidder").agg(F.count("*").alias("bids"), F.sum("price").alias("total"), F.min("price").alias("lowest"), F.max("price").alias("highest"))
+    # "Merge reads the input data multiple times": Delta's docs say to cache it.
+    totals.persist()
+    session.conf.set("spark.databricks.delta.write.txnAppId", "totals")
+    session.conf.set("spark.databricks.delta.write.txnVersion", str(number))
+    into = DeltaTable.forPath(session, TABLE).alias("t").merge(totals.alias("s"), "t.bidder = s.bidder")
+    folded = {"bids": "t.bids + s.bids", "total": "t.total + s.total", "lowest": "least(t.lowest, s.lowest)", "highest": "greatest(t.highest, s.highest)"}
+    into.whenMatchedUpdate(set=folded).whenNotMatchedInsertAll().execute()
+    totals.unpersist()
+    ended.append(time.monotonic())
+
+
+reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic).option("startingOffsets", "earliest")
+reader = reader.option("maxOffsetsPerTrigger", batch) if int(batch) else reader
+events = reader.load().select(F.from_json(F.col("value").cast("string"), SCHEMA).alias("bid")).select("bid.bidder", "bid.price")
+query = events.writeStream.foreachBatch(merge).option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start()
+query.awaitTermination()
+# How far each batch went, by the checkpoint: a progress counts rows as often as they are read.
+offsets = sorted(Path(folder, "checkpoint", "offsets").glob("[0-9]*"), key=lambda file: int(file.name))
+ends = [sum(json.loads(file.read_text(encoding="utf-8").splitlines()[-1])[topic].values()) for file in offsets]
+if len(ends) > 1:
+    Path(folder, "warm.json").write_text(json.dumps({"events": ends[-1] - ends[0], "seconds": ended[-1] - ended[0]}), encoding="utf-8")
+spark.stop()

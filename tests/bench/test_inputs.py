@@ -1,0 +1,148 @@
+"""The same events each time, and an oracle that agrees with a few lines of Python and sees every row that is wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from bids import Input, bids
+from cells import CELLS, CONSUMED, GROUPS, PARTITIONS, TASKS, Cell
+from kappa_job import BUILD, KappaJob, warm_of
+from oracle import Oracle
+from rivals import Attempt, every_rival, read_parquet
+
+from kappa.build import read_birth
+from kappa.log.client import ProducedRecord
+from kappa.offsets import Offsets
+from kappa.store import Store
+
+EVENTS, KEYS = 600, 7
+
+
+def events() -> list[ProducedRecord]:
+    return list(bids(0, EVENTS, KEYS))
+
+
+def given(cell: Cell) -> Input:
+    return Input(cell.topic, "id", Offsets({cell.topic: dict.fromkeys(range(PARTITIONS), 1)}), cell.events, 0)
+
+
+def test_the_same_size_is_the_same_log() -> None:
+    assert events() == events()
+    assert list(bids(100, 200, KEYS)) == events()[100:200]
+
+
+def test_a_bid_has_seven_fields_and_its_bidder_as_key() -> None:
+    found = [(record, json.loads(record.value or b"")) for record in events()]
+
+    assert all(list(bid) == ["auction", "bidder", "price", "channel", "url", "dateTime", "extra"] for _, bid in found)
+    assert all(record.key == str(bid["bidder"]).encode() and record.timestamp_ms == bid["dateTime"] for record, bid in found)
+    assert {bid["bidder"] for _, bid in found} == set(range(KEYS))
+    assert 200 < sum(len(record.value or b"") for record, _ in found) / EVENTS < 210
+
+
+def oracle(folder: Path, task: str) -> tuple[Oracle, list[dict[str, Any]]]:
+    """An oracle over a log that lies there consumed already, and its bids in the order of the log."""
+    cell = Cell("small", task, EVENTS, KEYS, 1, ())
+    found = [
+        {**json.loads(record.value or b""), "partition": int(record.key or b"") % PARTITIONS, "offset": number, "value": record.value} for number, record in enumerate(events())
+    ]
+    columns = [[bid["partition"] for bid in found], [bid["offset"] for bid in found], [len(bid["value"]) for bid in found], [bid["value"].decode() for bid in found]]
+    (folder / f"{cell.topic}.id").mkdir()
+    pq.write_table(pa.table(dict(zip(("partition", "offset", "bytes", "value"), columns, strict=True))), folder / f"{cell.topic}.id" / "raw.parquet")
+    return Oracle("nowhere:1", given(cell), cell, folder, print), found
+
+
+def stored(path: Path, rows: Sequence[dict[str, Any]]) -> str:
+    pq.write_table(pa.Table.from_pylist(list(rows)), path)
+    return read_parquet([str(path)])
+
+
+def totals(found: Sequence[dict[str, Any]]) -> list[dict[str, int]]:
+    prices: dict[int, list[int]] = defaultdict(list)
+    for bid in found:
+        prices[bid["bidder"]].append(bid["price"])
+    return [{"highest": max(own), "bidder": bidder, "bids": len(own), "total": sum(own), "lowest": min(own)} for bidder, own in prices.items()]
+
+
+def test_totals_are_what_python_computes_and_every_kind_of_wrong_row_is_seen(tmp_path: Path) -> None:
+    judge, found = oracle(tmp_path, "totals")
+    right = totals(found)
+
+    def verdict(rows: Sequence[dict[str, Any]]) -> str | None:
+        return judge.differences({"totals": stored(tmp_path / "found.parquet", rows)})
+
+    assert verdict(right[::-1]) is None
+    assert verdict([{**right[0], "total": right[0]["total"] + 1}, *right[1:]]) is not None
+    assert (
+        verdict(right[1:])
+        == f"table totals lacks 1 rows and has 0 that it should not have, missing {tuple(right[0][name] for name in ('bidder', 'bids', 'total', 'lowest', 'highest'))}"
+    )
+    assert verdict([right[0], *right]) is not None
+    assert (verdict([{**row, "total": "much"} for row in right]) or "").startswith("table totals cannot be read")
+    assert "cannot be read" in (judge.differences({"totals": read_parquet([str(tmp_path / "nothing.parquet")])}) or "")
+    assert "cannot be read" in (judge.differences({"totals": read_parquet([])}) or "")
+
+
+def test_who_only_consumes_must_have_seen_all_records_and_bytes(tmp_path: Path) -> None:
+    judge, found = oracle(tmp_path, "totals")
+    by_partition: dict[int, list[int]] = defaultdict(list)
+    for bid in found:
+        by_partition[bid["partition"]].append(len(bid["value"]))
+    right = [{"partition": partition, "records": len(own), "bytes": sum(own)} for partition, own in by_partition.items()]
+
+    (table,) = CONSUMED
+    assert judge.differences({table: stored(tmp_path / "right.parquet", right)}) is None
+    assert judge.differences({table: stored(tmp_path / "wrong.parquet", [{**right[0], "bytes": right[0]["bytes"] - 1}, *right[1:]])}) is not None
+
+
+def test_sessions_are_what_the_pipelines_own_step_makes_of_each_key_in_order(tmp_path: Path) -> None:
+    judge, found = oracle(tmp_path, "sessions")
+    cell = Cell("small", "sessions", EVENTS, KEYS, 1, ())
+    text = cell.fill(TASKS["sessions"].pipeline)
+    (begin,) = (match.start() for match in re.finditer("^GAP_MS", text, re.MULTILINE))
+    declared: dict[str, Any] = {}
+    exec(text[begin : text.index("@pipeline")], declared)
+    states: dict[int, dict[str, Any]] = defaultdict(lambda: dict.fromkeys(("began", "ended", "bids", "total")))
+    closed = [session for bid in found for session in declared["follow"](states[bid["bidder"]], bid)]
+    still_open = [{"bidder": bidder, **state} for bidder, state in states.items()]
+
+    assert len(closed) > KEYS
+    assert max(session["bids"] for session in closed) > 3
+    assert judge.differences({"sessions": stored(tmp_path / "s.parquet", closed), "open_sessions": stored(tmp_path / "o.parquet", still_open)}) is None
+    assert judge.differences({"sessions": stored(tmp_path / "s.parquet", [*closed, closed[0]])}) is not None
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_kappa_is_given_a_build_with_the_tables_that_are_compared(task: str, tmp_path: Path) -> None:
+    cell = Cell("small", task, EVENTS, KEYS, 1, ())
+
+    command = KappaJob().prepare(Attempt(cell, given(cell), "nowhere:1", tmp_path))
+
+    birth = read_birth(Store(tmp_path / ".kappa"), BUILD)
+    assert {table.name for table in birth.tables} == {*TASKS[task].wanted, "rejects"}
+    assert birth.topic_ids == {cell.topic: "id"}
+    assert command.arguments[1:3] == ["-m", "kappa.engine.job"]
+
+
+def test_the_first_slice_is_not_warm() -> None:
+    warm = warm_of([(100, 1), (100, 50), (100, 100)])
+
+    assert warm is not None
+    assert (warm.events, warm.seconds) == (200, 3.0)
+    assert warm_of([(100, 1)]) is None
+    assert warm_of([]) is None
+
+
+def test_every_cell_has_a_task_and_rivals_that_do_it() -> None:
+    rivals = every_rival()
+
+    assert {name for group in GROUPS.values() for name in group} == set(CELLS)
+    assert all(cell.task in rivals[name].tasks for cell in CELLS.values() for name in cell.rivals)

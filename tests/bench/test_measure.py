@@ -1,0 +1,55 @@
+"""What a command took is what its whole tree took, orphans too; and nothing of it is left."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+MEASURE = Path(__file__).with_name("measure.py")
+BURN = "import time\nwhile time.process_time() < {seconds}: pass"
+# A child that outlives who started it.
+ORPHANED = f"""
+import subprocess, sys
+subprocess.Popen([sys.executable, "-c", {BURN.format(seconds=0.3)!r}])
+"""
+
+
+def measured(folder: Path, *command: str, seconds: float = 60) -> dict[str, Any]:
+    subprocess.run([sys.executable, str(MEASURE), str(folder / "took.json"), str(folder / "output.log"), str(seconds), *command], check=True)
+    found: dict[str, Any] = json.loads((folder / "took.json").read_text())
+    return found
+
+
+def test_the_cpu_of_a_child_that_outlives_its_parent_is_counted(tmp_path: Path) -> None:
+    found = measured(tmp_path, sys.executable, "-c", ORPHANED)
+
+    assert (found["code"], found["timed_out"]) == (0, False)
+    assert found["cpu"] >= 0.3
+
+
+def test_memory_is_the_most_that_all_had_at_once(tmp_path: Path) -> None:
+    found = measured(tmp_path, sys.executable, "-c", "import time; held = b'x' * 200_000_000; time.sleep(0.5)")
+
+    assert 200_000_000 <= found["rss"] < 400_000_000
+
+
+def test_what_a_command_says_and_how_it_ends_is_kept(tmp_path: Path) -> None:
+    assert measured(tmp_path, sys.executable, "-c", "print('here'); raise SystemExit(3)")["code"] == 3
+    assert (tmp_path / "output.log").read_text() == "here\n"
+    assert measured(tmp_path, str(tmp_path / "nobody"))["code"] == 127
+    assert "nobody" in (tmp_path / "output.log").read_text()
+
+
+def test_who_takes_too_long_is_ended_with_his_children(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    hanging = (
+        f"import pathlib, subprocess; child = subprocess.Popen(['sleep', '600'], start_new_session=True); pathlib.Path({str(note)!r}).write_text(str(child.pid)); child.wait()"
+    )
+
+    found = measured(tmp_path, sys.executable, "-c", hanging, seconds=1.5)
+
+    assert found["timed_out"]
+    assert not Path(f"/proc/{note.read_text()}").exists()
