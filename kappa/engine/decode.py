@@ -299,7 +299,8 @@ def _why(keys: list[bytes | None], values: list[bytes | None], headers: pa.Array
     if not rejected:
         return [pa.nulls(count, kind) for kind in (pa.string(), pa.string(), pa.binary(), pa.binary(), _HEADERS_TYPE)]
     found = [
-        (str(verdict.reason), verdict.detail, keys[place], values[place], headers[place].as_py() or None) if (verdict := rejected.get(place)) else (None,) * 5 for place in range(count)
+        (str(verdict.reason), verdict.detail, keys[place], values[place], headers[place].as_py() or None) if (verdict := rejected.get(place)) else (None,) * 5
+        for place in range(count)
     ]
     return [list(column) for column in zip(*found, strict=True)]
 

@@ -58,7 +58,7 @@ def _measure(cells: Sequence[Cell], home: Path, runs: Runs, code: str, *, only: 
                 runs.forget(cell, code)
             _say(title(runs.open(cell, code, now=_now(), machine=machine())))
             run = runs.open(cell, code, now=_now(), machine=machine())
-            run.versions, run.missing = set_up(chosen, home)
+            run.versions, run.missing = set_up(chosen, home, _say)
             for name, why in run.missing.items():
                 _say(f"{name} {why}")
             _run(cell, run, runs, {name: rival for name, rival in chosen.items() if name not in run.missing}, here)

@@ -234,11 +234,12 @@ def every_rival() -> Mapping[str, Rival]:
     }
 
 
-def set_up(rivals: Mapping[str, Rival], home: Path) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
+def set_up(rivals: Mapping[str, Rival], home: Path, say: Callable[[str], None]) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
     """Sets up each of these; their versions, and why some are missing."""
     versions: dict[str, dict[str, str]] = {}
     missing: dict[str, str] = {}
     for name, rival in rivals.items():
+        say(f"setting up {name}")
         try:
             versions[name] = dict(rival.set_up(home))
         except Exception as error:  # noqa: BLE001  # it is told, and stops no other
