@@ -98,6 +98,16 @@ class VerifySettings(_Section):
     timeout_seconds: float = Field(default=3600.0, gt=0, description="how long a verification may take; then nothing is concluded, and nothing swapped")
 
 
+class ServeSettings(_Section):
+    """`[serve]`: what one query of a stranger may take."""
+
+    query_memory: str = Field(default="512m", description="memory of one query of a stranger; one that needs more is ended", pattern=r"^\d+[mg]$")
+    query_seconds: float = Field(default=30.0, gt=0, description="how long one may take; then it is ended")
+    query_rows: int = Field(default=100_000, ge=1, description="most rows of its answer; one that is cut says so")
+    query_bytes: str = Field(default="32m", description="most bytes of its answer, likewise", pattern=r"^\d+[mg]$")
+    queries: int = Field(default=4, ge=1, description="how many are answered at once; others wait")
+
+
 class Settings(BaseSettings):
     """All settings of one project; `project` is the folder that holds kappa.toml."""
 
@@ -112,6 +122,7 @@ class Settings(BaseSettings):
     history: HistorySettings = HistorySettings()
     plan: PlanSettings = PlanSettings()
     verify: VerifySettings = VerifySettings()
+    serve: ServeSettings = ServeSettings()
 
     @classmethod
     def settings_customise_sources(

@@ -71,6 +71,33 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class TableFiles:
+    """The files that a version of a table consists of, and DuckDB's query for its served rows in them."""
+
+    sql: str
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Relations:
+    """What a pipeline brings into a reader: its tables at their versions, and its views as they were declared."""
+
+    pipeline: str
+    tables: Mapping[str, TableFiles]
+    views: Mapping[str, str]
+
+    @property
+    def schema(self) -> str:
+        """The schema of all of them."""
+        return schema_of(self.pipeline)
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """Those that have a name in the main schema too; there the rejects of all pipelines are one."""
+        return (*(name for name in self.tables if name != REJECTS), *self.views)
+
+
+@dataclass(frozen=True, slots=True)
 class Rows:
     """What a query gave: column names (no two alike), DuckDB's types of them, and the rows as Python values."""
 
@@ -135,13 +162,26 @@ def connect(snapshot: Snapshot, store: Store, *, limits: Limits | None = None) -
     """
     reader = open_reader(limits, served=bool(snapshot.serving))
     try:
-        for pipeline, build in sorted(snapshot.serving.items()):
-            _ensure_schema(reader, pipeline, snapshot.births[build], snapshot.frontiers[build].versions, store)
-        _ensure_public_names(reader, {pipeline: snapshot.births[build] for pipeline, build in sorted(snapshot.serving.items())})
+        put_relations(reader, relations_of(snapshot, store))
     except BaseException:
         reader.close()
         raise
     return reader
+
+
+def relations_of(snapshot: Snapshot, store: Store) -> tuple[Relations, ...]:
+    """What is read in a snapshot, by pipeline."""
+    return tuple(
+        Relations(pipeline, _tables_of(snapshot.births[build], snapshot.frontiers[build].versions, store), snapshot.births[build].views)
+        for pipeline, build in sorted(snapshot.serving.items())
+    )
+
+
+def put_relations(reader: Reader, found: Sequence[Relations]) -> None:
+    """Makes each pipeline's schema, and the main one. Raises UsageError where a view cannot be bound to its tables, naming it."""
+    for each in found:
+        _ensure_schema(reader, each)
+    _ensure_public_names(reader, found)
 
 
 def open_reader(limits: Limits | None, *, served: bool) -> Reader:
@@ -222,14 +262,14 @@ class Reader:
     def _rows(self, sql: str) -> Rows:
         result = self._connection.execute(self.only_select(sql))
         described = result.description or []
-        return Rows(_told_apart(str(column[0]) for column in described), tuple(str(column[1]) for column in described), tuple(result.fetchall()))
+        return Rows(told_apart(str(column[0]) for column in described), tuple(str(column[1]) for column in described), tuple(result.fetchall()))
 
     def _asked(self, question: Callable[[], _Found]) -> _Found:
         try:
             return question()
         except duckdb.Error as error:
             self._failed = True
-            raise _explained(error, served=self._served) from error
+            raise explained(error, served=self._served) from error
         except RuntimeError as error:
             self._failed = True
             # How DuckDB tells of a Ctrl-C that came while it was at work; its threads go on until they are told to end.
@@ -261,21 +301,28 @@ def _keep(connection: duckdb.DuckDBPyConnection) -> None:
 
 def put_tables(reader: Reader, schema: str, birth: Birth, versions: Mapping[str, int], store: Store, *, compared: bool = False) -> None:
     """Makes a schema with the served rows of a build's tables at their versions; `compared`: with what is needed to compare them, too."""
+    _put_tables(reader, schema, _tables_of(birth, versions, store, compared=compared))
+
+
+def _put_tables(reader: Reader, schema: str, tables: Mapping[str, TableFiles]) -> None:
     reader.command(f"create schema {quoted(schema)}")
-    for table in birth.tables:
-        paths = _files(table_path(store, birth.build, table.name), versions[table.name])
-        reader.command(f"create view {quoted(schema)}.{quoted(table.name)} as {read_sql(table, paths, table.compared if compared else None)}")
+    for name, table in tables.items():
+        reader.command(f"create view {quoted(schema)}.{quoted(name)} as {table.sql}")
 
 
-def _ensure_schema(reader: Reader, pipeline: str, birth: Birth, versions: Mapping[str, int], store: Store) -> None:
+def _tables_of(birth: Birth, versions: Mapping[str, int], store: Store, *, compared: bool = False) -> Mapping[str, TableFiles]:
+    found = ((table, tuple(_files(table_path(store, birth.build, table.name), versions[table.name]))) for table in birth.tables)
+    return {table.name: TableFiles(read_sql(table, paths, table.compared if compared else None), paths) for table, paths in found}
+
+
+def _ensure_schema(reader: Reader, relations: Relations) -> None:
     """Makes a pipeline's schema: its tables at their versions, then its views, each after those it is made of."""
-    schema = schema_of(pipeline)
-    put_tables(reader, schema, birth, versions, store)
+    _put_tables(reader, relations.schema, relations.tables)
     # The views' own names of tables are looked up here, and DuckDB keeps that for when they are read.
-    reader.command(f"set search_path = {text(schema)}")
-    for name, error in _made_views(reader, birth.views).items():
+    reader.command(f"set search_path = {text(relations.schema)}")
+    for name, error in _made_views(reader, relations.views).items():
         raise UsageError(
-            f"view {name} of pipeline {pipeline} cannot be read: {error.message}", hint=f"mend the view in the pipeline's file and deploy again; {error.hint}"
+            f"view {name} of pipeline {relations.pipeline} cannot be read: {error.message}", hint=f"mend the view in the pipeline's file and deploy again; {error.hint}"
         ) from error
     reader.command("reset search_path")
 
@@ -313,14 +360,14 @@ def check_sql(table: str, condition: str) -> str:
     return f'select count(*), count(*) filter (where holds is not true) from (select (\n{condition}\n) as holds from main."{table}")'
 
 
-def _ensure_public_names(reader: Reader, births: Mapping[str, Birth]) -> None:
+def _ensure_public_names(reader: Reader, found: Sequence[Relations]) -> None:
     """Makes the main schema: every table and view under its public name, and the rejects of all pipelines."""
-    for pipeline, birth in births.items():
-        for name in (*(table.name for table in birth.tables if table.name != REJECTS), *birth.views):
-            reader.command(f"create view main.{quoted(name)} as select * from {quoted(schema_of(pipeline))}.{quoted(name)}")
-    if births:
+    for each in found:
+        for name in each.public:
+            reader.command(f"create view main.{quoted(name)} as select * from {quoted(each.schema)}.{quoted(name)}")
+    if found:
         # By name: builds that were born earlier have fewer columns.
-        of_each = (f"select {text(pipeline)} as pipeline, * from {quoted(schema_of(pipeline))}.{REJECTS}" for pipeline in births)
+        of_each = (f"select {text(each.pipeline)} as pipeline, * from {quoted(each.schema)}.{REJECTS}" for each in found)
         reader.command(f"create view main.{REJECTS} as {' union all by name '.join(of_each)}")
 
 
@@ -339,7 +386,7 @@ def stored_sql(table: TableBirth, paths: Iterable[str]) -> str:
 
 def _read_sql(columns: Sequence[tuple[str, str]], paths: Iterable[str], where: str) -> str:
     selected = ", ".join(f"cast({quoted(name)} as {_duck_type(kind)}) as {quoted(name)}" for name, kind in columns)
-    listed = ", ".join(text(_literal(path)) for path in paths)
+    listed = ", ".join(text(literal(path)) for path in paths)
     if not listed:
         nothing = ", ".join(f"null as {quoted(name)}" for name, _ in columns)
         return f"select {selected} from (select {nothing}) where false"
@@ -392,7 +439,8 @@ def _spelled(kind: Type) -> str:
             return str(kind)
 
 
-def _literal(path: str) -> str:
+def literal(path: str) -> str:
+    """A path as DuckDB takes it for nothing but that path."""
     # DuckDB takes a path for a pattern (https://duckdb.org/docs/data/multiple_files/overview#list-parameter); a root may have any name.
     return re.sub(r"([\[*?])", r"[\1]", path)
 
@@ -407,7 +455,8 @@ def text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def _told_apart(names: Iterable[str]) -> tuple[str, ...]:
+def told_apart(names: Iterable[str]) -> tuple[str, ...]:
+    """The same names, no two of them alike: what is there already gets a number."""
     return tuple(_numbered(names))
 
 
@@ -423,7 +472,7 @@ def _numbered(names: Iterable[str]) -> Iterator[str]:
         yield told
 
 
-def _explained(error: duckdb.Error, *, served: bool) -> KappaError:
+def explained(error: duckdb.Error, *, served: bool) -> KappaError:
     """DuckDB's message as one sentence, its candidates as the hint."""
     lines = [line.strip() for line in str(error).partition("\n\nLINE ")[0].splitlines() if line.strip()]
     message = lines[0] if lines else type(error).__name__

@@ -104,9 +104,14 @@ def cell(value: object) -> str:
 
 
 def _csv_lines(listing: Listing) -> Iterator[str]:
-    yield ",".join(_csv_cell(column) for column in listing.columns) + "\n"
+    yield csv_line(listing.columns)
     for row in listing.rows:
-        yield ",".join(_csv_cell(value) for value in row) + "\n"
+        yield csv_line(row)
+
+
+def csv_line(values: Iterable[object]) -> str:
+    """One row as a line of CSV, ended."""
+    return ",".join(map(_csv_cell, values)) + "\n"
 
 
 def _csv_cell(value: object) -> str:

@@ -34,8 +34,9 @@ DOORS = {
     "pyspark": ("kappa/engine/", "kappa/log/jars.py", "pipelines/"),
     "py4j": ("kappa/engine/",),
     # The demo's oracle is an independent computation: it must not go through our door.
-    "duckdb": ("serving/query.py", "kappa/engine/decode.py", "demo/oracle.py"),
-    "pyarrow": ("kappa/arrow.py", "kappa/delta.py", "kappa/engine/", "demo/"),
+    # serving/sandboxed.py is a process of its own, for one query of a stranger.
+    "duckdb": ("serving/query.py", "serving/sandboxed.py", "kappa/engine/decode.py", "demo/oracle.py"),
+    "pyarrow": ("kappa/arrow.py", "kappa/delta.py", "kappa/engine/", "serving/sandboxed.py", "demo/"),
     "typer": ("cli.py",),
     "rich": ("cli.py", "serving/render.py", "replay/progress.py", "kappa/log/jars.py", "kappa/setup.py", "demo/"),
     "pandas": ("demo/events.py",),

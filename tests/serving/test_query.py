@@ -17,82 +17,25 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
 from kappa.arrow import arrow_schema
-from kappa.build import Birth, TableBirth, put_birth, table_path
+from kappa.build import TableBirth, table_path
 from kappa.errors import Conflict, KappaError, UsageError
-from kappa.frontier import Frontier, Frontiers
-from kappa.journal import Journal, Receipt, Served, now
+from kappa.frontier import Frontiers
 from kappa.kept import Kept, put_kept
 from kappa.lease import live_leases
-from kappa.offsets import Offsets
-from kappa.shape import LATEST_COLUMNS, REJECTS_BIRTH
+from kappa.shape import REJECTS_BIRTH
 from kappa.store import Store
 from serving.catalog import Snapshot, pin_build
 from serving.past import AtGeneration, AtTime
-from serving.query import Answer, Reader, Rows, answer, ask, connect, open_reader, read
-
-DELAYS = TableBirth("delays", (("carrier", "string"), ("flights", "bigint"), ("_state", "binary")), keys=("carrier",))
-PLANES = TableBirth("planes", (("tailnum", "string"), ("seats", "int"), *LATEST_COLUMNS), keys=("tailnum",), latest="planes")
-ROWS_OF_DELAYS = pa.table({"carrier": ["UA", "ÅÄ", None], "flights": [3, 4, 5], "_state": [b"x", b"y", b"z"]})
-ROWS_OF_PLANES = pa.table(
-    {
-        "tailnum": ["N1", "N2"],
-        "seats": pa.array([100, None], pa.int32()),
-        "_log_time": [1, 2],
-        "_partition": pa.array([0, 0], pa.int32()),
-        "_offset": [0, 1],
-        "_deleted": [False, True],
-    },
-)
+from serving.query import Reader, Rows, answer, ask, connect, open_reader, read
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     # A root's name may hold what DuckDB, URLs and SQL take for something else.
     return Store(tmp_path / "röot 1* it's #1?")
-
-
-class Platform:
-    """Builds that serve, made by hand: births, Delta tables, frontiers and the journal."""
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-
-    def serve(self, pipeline: str, tables: dict[TableBirth, pa.Table | None], views: dict[str, str] | None = None) -> None:
-        journal = Journal(self.store)
-        last, record = journal.last_served()
-        before = record.event if record is not None else None
-        generation, serving = (before.generation, before.serving) if isinstance(before, Served) else (0, {})
-        build = f"{pipeline}-{generation + 1}"
-        births = (*tables, *(() if any(each.name == "rejects" for each in tables) else (REJECTS_BIRTH,)))
-        put_birth(self.store, Birth(build, pipeline, "v1", {}, 1, {}, "", (), births, views or {}, {}, {}, "", "me"))
-        for table in births:
-            self._write(build, table, tables.get(table))
-        versions = dict.fromkeys((table.name for table in births), 0)
-        Frontiers(self.store, build).publish(Frontier(1, build, 1, Offsets({"flights": {0: 12}}), versions, now()))
-        event = Served(1, generation + 1, {**serving, pipeline: build}, Receipt(pipeline, build, "v1", Offsets(), None, None))
-        assert journal.append(last + 1, event) is not None
-
-    def advance(self, build: str, table: TableBirth, rows: pa.Table) -> None:
-        """Writes a table's next version, and publishes it."""
-        self._write(build, table, rows)
-        frontiers = Frontiers(self.store, build)
-        last = frontiers.newest()
-        assert last is not None
-        versions = {**last.versions, table.name: last.versions[table.name] + 1}
-        frontiers.publish(Frontier(last.number + 1, build, 1, Offsets({"flights": {0: 24}}), versions, now()))
-
-    def ask(self, sql: str) -> Answer:
-        return answer(self.store, sql)
-
-    def _write(self, build: str, table: TableBirth, rows: pa.Table | None) -> None:
-        schema = arrow_schema(table.columns)
-        path = table_path(self.store, build, table.name)
-        write_deltalake(path, schema.empty_table() if rows is None else rows.cast(schema), mode="append")
-
-
-TableBirth.__hash__ = lambda self: hash(self.name)  # type: ignore[method-assign]
 
 
 def rejected_row(offset: int, reason: str | None = "no_json") -> dict[str, Any]:

@@ -1,0 +1,169 @@
+"""What a process takes from itself before it runs what a stranger wrote: limits, files, the network, other programs.
+
+Each is taken for good: a process that is confined cannot undo it, and neither can a thread that it starts later. Linux
+does it without privileges: rlimits everywhere; Landlock (which files) since 5.13; seccomp (which calls) on x86-64, whose
+numbers the list below has. `layers()` says which there are here. Nothing but the standard library is imported.
+Sources: landlock(7), seccomp(2), prctl(2), getrlimit(2). Read next: sandboxed.py.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import resource
+import signal
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_SECCOMP = 22
+_PR_SET_NO_NEW_PRIVS = 38
+_SECCOMP_MODE_FILTER = 2
+
+# The three calls have these numbers on every machine. What each version of Landlock can handle: files since 1, moving a
+# file to another folder 2, truncate 3, TCP 4, ioctl of devices 5, signals and abstract sockets 6.
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_VERSION_ONLY = 1
+_PATH_BENEATH = 1
+_READ_FILE, _READ_DIR = 1 << 2, 1 << 3
+_FILES = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
+_TCP, _SCOPES = 0b11, 0b11
+
+# Seccomp's answers, and the machine that the numbers below are of.
+_ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+_X86_64 = 0xC000003E
+_X32 = 0x40000000
+# What no query needs, by x86-64's numbers: first and last of each row of calls.
+# fmt: off
+_REFUSED = (
+    *((41, 55), (288, 288), (299, 299), (307, 307)),  # sockets: of any kind, to anywhere
+    *((57, 59), (322, 322)),  # fork, vfork, execve, execveat
+    *((62, 62), (101, 101), (129, 129), (200, 200), (234, 234), (297, 297), (310, 312), (424, 424), (434, 434), (438, 438), (440, 440)),  # other processes
+    *((76, 77), (82, 88), (90, 95), (132, 133), (188, 190), (197, 199), (235, 235), (258, 261), (263, 266), (268, 268), (280, 280), (285, 285), (316, 316), (452, 452)),  # changes to files
+    *((105, 106), (109, 109), (112, 117), (119, 119), (122, 123), (126, 126), (160, 160)),  # other rights, sessions and limits
+    *((29, 31), (64, 71), (220, 220), (240, 245), (248, 250), (319, 319), (447, 447)),  # queues, keys and memory that others see
+    *((155, 155), (161, 161), (165, 166), (272, 272), (308, 308), (428, 433), (442, 442)),  # mounts and namespaces
+    *((134, 135), (139, 139), (153, 154), (156, 156), (159, 159), (163, 164), (167, 180), (212, 212), (227, 227), (246, 246), (253, 256)),  # the kernel itself
+    *((275, 276), (278, 279), (298, 298), (300, 301), (303, 306), (313, 313), (320, 321), (323, 323), (425, 427)),  # likewise
+)
+# fmt: on
+_OPEN, _CLONE, _OPENAT, _PRLIMIT, _CLONE3, _OPENAT2 = 2, 56, 257, 302, 435, 437
+_CLONE_THREAD = 0x10000
+_FOR_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+# Classic BPF, as the kernel takes it (linux/filter.h).
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+
+
+def layers() -> tuple[str, ...]:
+    """Which of the kernel's means there are on this machine, of `rlimits`, `landlock` and `seccomp`."""
+    return ("rlimits", *(("landlock",) if _landlock_version() else ()), *(("seccomp",) if platform.machine() == "x86_64" else ()))
+
+
+def tie_to_parent(parent: int) -> None:
+    """This process is killed as soon as its parent is gone; it is gone at once where that has happened already."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def close_all_but(kept: int) -> None:
+    """Closes every file of this process but one, and the three that each program has."""
+    os.closerange(3, kept)
+    os.closerange(kept + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+
+def limit(*, memory: int, cpu_seconds: int) -> None:
+    """`memory` bytes beside what this process has mapped by now, so much CPU, no byte into a file, and no core."""
+    mapped = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+    for what, most in ((resource.RLIMIT_AS, mapped + memory), (resource.RLIMIT_CPU, cpu_seconds), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0)):
+        resource.setrlimit(what, (most, most))
+    # What the kernel ends first where the machine's memory is used up: this, and not who asked for it.
+    Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+
+
+def confine(readable: Iterable[str], listable: Iterable[str] = ()) -> None:
+    """From now on this process opens these files, to read them, and nothing else; it connects to nothing, and starts no program.
+
+    Of `listable` folders, and those below, it may see the names of what is there.
+
+    The kernel confines the thread that asks, and those that it starts: there may be no other yet.
+    """
+    threads = sum(1 for _ in Path("/proc/self/task").iterdir())
+    assert threads == 1, f"{threads} threads are there already, and would not be confined"
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    if version := _landlock_version():
+        _read_only(version, [*((path, _READ_FILE) for path in readable), *((path, _READ_DIR) for path in listable)])
+    if platform.machine() == "x86_64":
+        _refuse_calls()
+
+
+def _landlock_version() -> int:
+    return max(0, int(_libc().syscall(_CREATE_RULESET, None, _long(0), _long(_VERSION_ONLY))))
+
+
+def _read_only(version: int, allowed: Iterable[tuple[str, int]]) -> None:
+    rules = struct.pack("=QQQ", _FILES[min(version, 5)], _TCP if version >= 4 else 0, _SCOPES if version >= 6 else 0)
+    size = 24 if version >= 6 else 16 if version >= 4 else 8
+    ruleset = _done(_libc().syscall(_CREATE_RULESET, rules, _long(size), _long(0)))
+    for path, rights in allowed:
+        opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        _done(_libc().syscall(_ADD_RULE, _long(ruleset), _long(_PATH_BENEATH), struct.pack("=Qi", rights, opened), _long(0)))
+        os.close(opened)
+    _done(_libc().syscall(_RESTRICT_SELF, _long(ruleset), _long(0)))
+    os.close(ruleset)
+
+
+def _refuse_calls() -> None:
+    program = b"".join(_program())
+    held = ctypes.create_string_buffer(program, len(program))
+    filter_ = struct.pack("=HxxxxxxQ", len(program) // 8, ctypes.addressof(held))
+    _done(_libc().prctl(_PR_SET_SECCOMP, _long(_SECCOMP_MODE_FILTER), filter_, _long(0), _long(0)))
+
+
+def _program() -> Iterator[bytes]:
+    """What the kernel runs at each call, over the call's number (at 0), machine (4) and arguments (from 16 on, 8 bytes each)."""
+    refused, unknown = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS
+    yield from (_step(_LOAD, 4), _step(_EQUAL, _X86_64, no=0, yes=1), _step(_RETURN, _KILL), _step(_LOAD, 0))
+    yield from (_step(_AT_LEAST, _X32, yes=0, no=1), _step(_RETURN, refused))
+    for number in (_CLONE3, _OPENAT2):
+        # Their arguments lie in memory, where this cannot look; libraries do without them where they are not there.
+        yield from (_step(_EQUAL, number, yes=0, no=1), _step(_RETURN, unknown))
+    for number, at, flags in ((_OPEN, 24, _FOR_WRITING), (_OPENAT, 32, _FOR_WRITING)):
+        yield from (_step(_EQUAL, number, yes=0, no=4), _step(_LOAD, at), _step(_ANY_BIT, flags, yes=0, no=1), _step(_RETURN, refused), _step(_RETURN, _ALLOW))
+    yield from (_step(_EQUAL, _CLONE, yes=0, no=4), _step(_LOAD, 16), _step(_ANY_BIT, _CLONE_THREAD, yes=1, no=0), _step(_RETURN, refused), _step(_RETURN, _ALLOW))
+    # Limits may be read: the new ones are a null pointer then, both halves of it.
+    yield from (_step(_EQUAL, _PRLIMIT, yes=0, no=6), _step(_LOAD, 32), _step(_EQUAL, 0, yes=0, no=3), _step(_LOAD, 36), _step(_EQUAL, 0, yes=0, no=1))
+    yield from (_step(_RETURN, _ALLOW), _step(_RETURN, refused))
+    for first, last in _REFUSED:
+        if first == last:
+            yield from (_step(_EQUAL, first, yes=0, no=1), _step(_RETURN, refused))
+        else:
+            yield from (_step(_AT_LEAST, first, yes=0, no=2), _step(_AT_LEAST, last + 1, yes=1, no=0), _step(_RETURN, refused))
+    yield _step(_RETURN, _ALLOW)
+
+
+def _step(code: int, value: int, *, yes: int = 0, no: int = 0) -> bytes:
+    return struct.pack("=HBBI", code, yes, no, value)
+
+
+def _prctl(what: int, value: int) -> None:
+    _done(_libc().prctl(what, _long(value), _long(0), _long(0), _long(0)))
+
+
+def _long(value: int) -> ctypes.c_long:
+    # A call looks at whole registers.
+    return ctypes.c_long(value)
+
+
+def _libc() -> Any:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _done(result: int) -> int:
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result

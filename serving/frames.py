@@ -1,0 +1,42 @@
+"""How the server and the process of one query talk: a letter, a length, and so many bytes. Nothing of what came is run or unpickled."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable
+
+_HEAD = struct.Struct(">cI")
+
+# What is asked; that it was read; a piece of the answer; how it ended; why it is refused.
+ASKED, ACCEPTED, PIECE, ENDED, REFUSED = b"Q", b"A", b"P", b"E", b"R"
+
+
+def put(file: int, kind: bytes, content: bytes = b"") -> None:
+    """Writes one frame."""
+    pending = memoryview(_HEAD.pack(kind, len(content)) + content)
+    while pending:
+        pending = pending[os.write(file, pending) :]
+
+
+def take(receive: Callable[[int], bytes], *, most: int) -> tuple[bytes, bytes] | None:
+    """The next frame, its kind and content; None where the other side has closed. Raises ValueError where it is longer than `most` bytes."""
+    head = _exactly(receive, _HEAD.size)
+    if head is None:
+        return None
+    kind, length = _HEAD.unpack(head)
+    if length > most:
+        raise ValueError(f"a frame of {length} bytes where at most {most} were expected")
+    content = _exactly(receive, length)
+    return None if content is None else (kind, content)
+
+
+def _exactly(receive: Callable[[int], bytes], count: int) -> bytes | None:
+    pieces: list[bytes] = []
+    while count:
+        piece = receive(min(count, 1 << 16))
+        if not piece:
+            return None
+        pieces.append(piece)
+        count -= len(piece)
+    return b"".join(pieces)
