@@ -236,6 +236,35 @@ def replay(
 
 
 @app.command()
+def branch(
+    context: typer.Context,
+    pipeline: Annotated[str, typer.Argument(help="the pipeline", show_default=False)],
+    start: Annotated[str, typer.Option("--from", metavar="OFFSETS", help="topic:partition=offset,... of every partition; or now: where what serves stands", show_default=False)],
+    allow_breaking: AllowBreaking = False,
+    allow: Allow = None,
+    yes: Yes = False,
+    auto_promote: AutoPromote = False,
+    timeout: Timeout = None,
+) -> None:
+    """Build what is declared now on the state that what serves had at these offsets: for changes that concern only the future.
+
+    What lies before them stays as it was folded; topics, tables, keys, folds and columns must be the same. It is promoted like any
+    other build, and told as a branch wherever it is shown.
+    """
+    from replay.branch import Branching
+    from replay.finding import accepting
+    from replay.plan import make_plan
+    from serving.at_log import parse_offsets
+
+    here = _here(context)
+    branching = Branching(None if start == "now" else parse_offsets(start))
+    accepted = accepting(gap=False, breaking=allow_breaking, allow=allow or ())
+    here.must_run()
+    made = make_plan(_observed(here, pipeline), only=pipeline, again=True, accepting=accepted, branching=branching)
+    _brought_on(here, _begun(here, f"branch --from {start}", pipeline, made, yes=yes, auto_promote=yes or auto_promote), timeout)
+
+
+@app.command()
 def retry(
     context: typer.Context,
     pipeline: Annotated[str, typer.Argument(help="the pipeline", show_default=False)],

@@ -75,6 +75,23 @@ class TopicBirth:
 
 
 @dataclass(frozen=True, slots=True)
+class Base:
+    """What a branch stands on: up to `offsets` its rows are those of another build, of that version.
+
+    `frontier` is the number of that build's frontier whose tables it was begun with; what lies between there and `offsets` is
+    folded by the other build's code. None: it was begun with empty tables, at the other build's origin.
+    """
+
+    build: str
+    version: str
+    offsets: Mapping[str, Mapping[str, int]]
+    frontier: int | None = None
+
+    def __str__(self) -> str:
+        return f"a branch of build {self.build} (version {self.version}) at {Offsets.parse(self.offsets)}"
+
+
+@dataclass(frozen=True, slots=True)
 class Birth:
     """What a build is made of.
 
@@ -82,7 +99,7 @@ class Birth:
     `sources` the files of its code snapshot and their SHA-256; `origin` the offsets its first slice begins at;
     `accepted` what stood in the way and was let through, and why; `declarations` its topics, tables and views in words
     (`table delays` -> lines), by which a later plan shows what changed; `max_rejects` how many records, or what share of
-    them, it may reject while it is a candidate.
+    them, it may reject while it is a candidate; `base` what it stands on where it is a branch, whose origin is that of its base.
     """
 
     build: str
@@ -103,6 +120,7 @@ class Birth:
     accepted: tuple[str, ...] = ()
     declarations: Mapping[str, str] = field(default_factory=dict)
     max_rejects: MaxRejects = None
+    base: Base | None = None
 
     @property
     def topic_ids(self) -> dict[str, str]:
@@ -111,8 +129,13 @@ class Birth:
 
     @property
     def origin_offsets(self) -> Offsets:
-        """Where the first slice begins."""
+        """Where the first slice of what its tables hold begins."""
         return Offsets.parse(self.origin)
+
+    @property
+    def begins(self) -> Offsets:
+        """Where its own code begins to fold: its origin, or what its branch stands on."""
+        return self.origin_offsets if self.base is None else Offsets.parse(self.base.offsets)
 
     @property
     def code_sha256(self) -> str:

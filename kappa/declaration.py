@@ -13,6 +13,8 @@ from kappa.pipeline import OnError, Pipeline
 from kappa.table import Exactness, Table
 from kappa.topic import Topic
 
+_IDENTITY = "identity "
+
 
 def declarations(pipeline: Pipeline) -> Mapping[str, str]:
     """The lines of each declared part, by the part's name: `table delays` -> lines."""
@@ -21,6 +23,11 @@ def declarations(pipeline: Pipeline) -> Mapping[str, str]:
     views = {f"view {view.name}": view.sql for view in pipeline.views}
     policy = {} if pipeline.on_error is OnError.STOP else {"on_error": f"what the function fails on: {pipeline.on_error}"}
     return {**topics, **tables, **views, **policy}
+
+
+def has_identity(lines: str) -> bool:
+    """True where the lines of a topic say that it has an identity: then what is folded follows from what was remembered, too."""
+    return any(line.startswith(_IDENTITY) for line in lines.splitlines())
 
 
 def _topic(topic: Topic, pipeline: Pipeline) -> Iterator[str]:
@@ -34,7 +41,7 @@ def _topic(topic: Topic, pipeline: Pipeline) -> Iterator[str]:
     if topic.lateness_ms is not None:
         yield f"late where {topic.event_time} lies more than {told_ms(topic.lateness_ms)} back"
     if topic.identity:
-        yield f"identity {', '.join(topic.identity)} within {told_ms(topic.identity_horizon_ms)}"
+        yield f"{_IDENTITY}{', '.join(topic.identity)} within {told_ms(topic.identity_horizon_ms)}"
     for parameter in sorted(name for name, bound in pipeline.inputs.items() if bound.name == topic.name):
         yield f"given to the function as {parameter}"
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,9 +115,10 @@ class StoredTable:
         if self.version == before:
             self.commit_nothing(mark, guard)
 
-    def commit_nothing(self, mark: Mark, guard: Guard) -> None:
-        """Commits a slice that contributes no rows: the table has folded it all the same."""
-        self._refuse_again(guard)
+    def commit_nothing(self, mark: Mark, guard: Guard | None) -> None:
+        """Commits a slice that contributes no rows: the table has folded it all the same. No guard: it is no slice."""
+        if guard is not None:
+            self._refuse_again(guard)
         _told(
             lambda: self._table.create_write_transaction([], "append", self._table.schema(), commit_properties=_properties(mark, guard), post_commithook_properties=_OURS),
             f"a slice could not be marked in {self.path}",
@@ -168,6 +170,45 @@ def ensure_table(path: str, columns: Iterable[tuple[str, str]], mark: Mark) -> S
     )
     failpoint("table.after_create")
     return StoredTable(path, made)
+
+
+def adopt(path: str, source: str, version: int, mark: Mark) -> int:
+    """Makes a table that holds what another held at a version, with a mark of its own, and gives its version.
+
+    The same files, by hard links where the disk has them: they never change, and each table lets go of its own. The log from
+    the version's checkpoint on comes along. That version must be kept meanwhile. Raises Damaged where it is not there (any more).
+    """
+    names = files(source, version)
+    log = Path(source) / _LOG
+    numbered = {number: file for file in log.glob("*.checkpoint.parquet") if (number := int(file.name[:20])) <= version}
+    checkpoint = max(numbered, default=None)
+    commits = [file for file in log.glob("*.json") if _VERSION.match(file.name) and (0 if checkpoint is None else checkpoint) <= int(file.name[:20]) <= version]
+    into = Path(path)
+    (into / _LOG).mkdir(parents=True, exist_ok=True)
+    failpoint("table.before_adopt")
+    try:
+        for name in names:
+            _same_file(Path(name), into / Path(name).name)
+        for file in commits if checkpoint is None else [numbered[checkpoint], *commits]:
+            _same_file(file, into / _LOG / file.name)
+    except FileNotFoundError as error:
+        raise Damaged(f"version {version} of {source} is not whole: {error.filename} is gone", hint="a lease may have run out: ask again") from error
+    made = StoredTable(path, _open(path))
+    made.commit_nothing(mark, None)
+    failpoint("table.after_adopt")
+    return made.version
+
+
+def _same_file(file: Path, link: Path) -> None:
+    try:
+        os.link(file, link)
+    except FileExistsError:
+        return
+    except FileNotFoundError:
+        raise
+    except OSError:
+        # Another disk, or one without links.
+        shutil.copyfile(file, link)
 
 
 def newest_version(path: str) -> int | None:

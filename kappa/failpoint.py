@@ -29,7 +29,7 @@ _EFFECTS = {
     "stage": ("discard",),
     "leg": ("put",),
     "slice": ("begin", "split"),
-    "table": ("create", "commit", "spark_commit", "compact", "checkpoint", "kept_checkpoint", "delete"),
+    "table": ("create", "adopt", "commit", "spark_commit", "compact", "checkpoint", "kept_checkpoint", "delete"),
     "frontier": ("put", "delete"),
     "publisher": ("acknowledge",),
     "promote": ("acknowledge",),

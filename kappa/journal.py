@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from kappa.build import Base
 from kappa.errors import Damaged
 from kappa.failpoint import failpoint
 from kappa.frontier import OffsetsField
@@ -31,7 +32,8 @@ class Staged:
     """A build was accepted as a candidate: a rollout begins, named by this record's number.
 
     `auto_promote`: once its verification has passed it is promoted; otherwise it then waits for a PromoteAsked.
-    `accepted` is what stood in the way and was let through, and why: kept as long as the journal is.
+    `accepted` is what stood in the way and was let through, and why: kept as long as the journal is. `base` is what the build
+    stands on where it is a branch.
     """
 
     pipeline: str
@@ -40,6 +42,7 @@ class Staged:
     reasons: tuple[str, ...]
     accepted: tuple[str, ...] = ()
     auto_promote: bool = True
+    base: Base | None = None
     kind: Literal["staged"] = "staged"
 
 
@@ -204,6 +207,7 @@ class Receipt:
     """The proof in a promote's record. `live_offsets` is None for the first build of a pipeline, which had nothing to hold.
 
     `code` and `live_code` are the hashes of both builds' sources (`Birth.code_sha256`): what the diff of the code was between.
+    `base` is what the build stands on where it is a branch: up to there its rows are another build's.
     """
 
     pipeline: str
@@ -220,6 +224,7 @@ class Receipt:
     incomparable_topics: tuple[str, ...] = ()
     code: str = ""
     live_code: str | None = None
+    base: Base | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +294,7 @@ class Proved:
 
     `how` it was cut: at random with that `seed`, evenly, or as one slice. `rows` were compared, and `hash` is of those that stand in
     the build's tables (replay/row_hash.py), but for the columns `left_out` (`table.column` -> why). `causes` are what may explain
-    a difference. It is a record of what was seen, and changes nothing.
+    a difference. Of a branch what was folded again begins at its `base`. It is a record of what was seen, and changes nothing.
     """
 
     pipeline: str
@@ -305,6 +310,7 @@ class Proved:
     counts: tuple[Count, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
     causes: tuple[str, ...] = ()
+    base: Base | None = None
     kind: Literal["proved"] = "proved"
 
 

@@ -89,3 +89,9 @@ class Offsets:
 
     def __str__(self) -> str:
         return " ".join(f"{topic}:{partition}={offset}" for topic, partition, offset in self.items()) or "(nothing)"
+
+
+def lost_ranges(start: Offsets, beginning: Offsets) -> tuple[str, ...]:
+    """What a log that begins there has lost of what lies behind `start`, a text per partition. Pure."""
+    found = ((topic, partition, start.at(topic, partition), first) for topic, partition, first in beginning.items())
+    return tuple(f"{topic} partition {partition} lost offsets {next_} to {first - 1} and begins at {first}" for topic, partition, next_, first in found if first > next_)

@@ -201,9 +201,16 @@ def _chapter_row(chapter: Chapter) -> tuple[Any, ...]:
         rollout.pipeline,
         rollout.build,
         rollout.version,
-        "switch" if rollout.switch else "replay",
+        "switch" if rollout.switch else "replay" if rollout.base is None else "branch",
         str(rollout.phase),
-        "; ".join([*rollout.reasons, *([rollout.reason] if rollout.reason else []), *(f"accepted {each}" for each in rollout.accepted)]),
+        "; ".join(
+            [
+                *rollout.reasons,
+                *([] if rollout.base is None else [str(rollout.base)]),
+                *([rollout.reason] if rollout.reason else []),
+                *(f"accepted {each}" for each in rollout.accepted),
+            ]
+        ),
         None if served is None else served.at,
         None if receipt is None else receipt.live_build,
         None if receipt is None or receipt.live_offsets is None else receipt.live_offsets.plain(),

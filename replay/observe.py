@@ -17,8 +17,9 @@ from kappa.breaker import rejected_of
 from kappa.build import Birth, folder, read_birth
 from kappa.errors import DeclarationError, KappaError, Unreachable
 from kappa.fingerprint import fingerprint
-from kappa.frontier import Frontiers
+from kappa.frontier import Frontier, Frontiers
 from kappa.journal import Journal
+from kappa.kept import kept_of
 from kappa.log.sizes import partition_bytes
 from kappa.offsets import Offsets
 from kappa.outputs import Described, learn_outputs
@@ -35,6 +36,7 @@ from replay.libraries import installed_libraries
 from replay.observed import Declared, DiskFacts, LogFacts, Observed
 from replay.readable import read_samples
 from replay.rollout import State, fold
+from serving.catalog import newest_frontier
 from serving.query import unreadable
 
 if TYPE_CHECKING:
@@ -68,7 +70,15 @@ def observe(settings: Settings, store: Store, log: Log, *, only: str | None = No
         samples=read_samples(log, replayed.values(), facts.beginning, facts.end, at_each_place=settings.plan.sample_records) if settings.plan.sample_records else {},
         max_unreadable=settings.plan.max_unreadable,
         rejected={build: rejected_of(frontier.tally)[0] for build in serving.values() if (frontier := Frontiers(store, build).newest()) is not None},
+        shown={build: _shown(store, build) for build in serving.values()},
     )
+
+
+def _shown(store: Store, build: str) -> tuple[Frontier, ...]:
+    """The frontiers of a build that are there to begin a branch with, the newest last."""
+    # The newest first: one that is published in between is kept, if at all, before the next one is.
+    newest = newest_frontier(store, build)
+    return (*(each.frontier for each in kept_of(store, build) if each.frontier.number < newest.number), newest)
 
 
 def _is_new(declared: Declared, name: str, state: State, births: Mapping[str, Birth]) -> bool:
@@ -179,6 +189,6 @@ def _taken(store: Store, build: str) -> int:
 
 def _origin(store: Store, build: str) -> Offsets | None:
     try:
-        return read_birth(store, build).origin_offsets
+        return read_birth(store, build).begins
     except KappaError:
         return None

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kappa.build import Birth, TableBirth
+from kappa.frontier import Frontier
 from kappa.offsets import Offsets
 from kappa.pipeline import Pipeline
 from replay.finding import Finding
@@ -72,7 +73,8 @@ class Observed:
 
     `snapshots` are the files of the builds that serve, `replays` the last replay of each pipeline, `libraries` the
     packages that are installed now. `samples` are of the topics that would be replayed; of one at most the share
-    `max_unreadable` may be rejected. `rejected` is how many records each build that serves has rejected.
+    `max_unreadable` may be rejected. `rejected` is how many records each build that serves has rejected, `shown` its
+    frontiers that are there, the newest last.
     """
 
     names: frozenset[str]
@@ -87,3 +89,4 @@ class Observed:
     samples: Mapping[str, Sample] = field(default_factory=dict)
     max_unreadable: float = 1.0
     rejected: Mapping[str, int] = field(default_factory=dict)
+    shown: Mapping[str, tuple[Frontier, ...]] = field(default_factory=dict)

@@ -19,10 +19,11 @@ from kappa.offsets import Offsets
 from kappa.pipeline import Pipeline
 from kappa.semantics import SEMANTICS
 from kappa.table import REJECTS
+from replay.branch import Branch, Branching, branch_of, unlike
 from replay.code_diff import PartDiff, Side, part_diffs
 from replay.cost import Cost, cost_of
 from replay.event_changes import event_changes
-from replay.finding import BREAKING, Accepting, Finding, flag
+from replay.finding import BREAKING, GAP, Accepting, Finding, flag
 from replay.libraries import changed_libraries
 from replay.observed import Declared, Observed
 from replay.preflight import preflight
@@ -64,7 +65,7 @@ class Step:
     """What a deploy does with one pipeline.
 
     `build` is the one concerned: of a kept version the build that will serve again, else the one that serves now.
-    `declared`, `topics` and `origin` are what a new build is made of. `diffs` says what changed in the code and
+    `declared`, `topics` and `origin` are what a new build is made of, and `branch` what it stands on where it is one. `diffs` says what changed in the code and
     declarations, `readers` what changes for who reads, `events` what becomes of the fields of old events, `cost` what the replay costs, `samples` what was
     seen of its topics; `warnings` and `notes` should be known
     before it, `accepted` is what stood in the way and was let through.
@@ -89,6 +90,7 @@ class Step:
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     accepted: tuple[str, ...] = ()
+    branch: Branch | None = None
 
     @property
     def acts(self) -> bool:
@@ -108,13 +110,14 @@ class Step:
 
     def _change(self) -> str:
         because = ", ".join(self.reasons)
+        replayed = f"{self.records:,} records to replay" if self.branch is None else f"{self.branch.base}, {self.records:,} records to fold"
         match self.change:
             case Change.NEW:
-                return f"new (version {self.version}), {self.records:,} records to replay"
+                return f"new (version {self.version}), {replayed}"
             case Change.CHANGED:
-                return f"changed to version {self.version} ({because}), {self.records:,} records to replay"
+                return f"changed to version {self.version} ({because}), {replayed}"
             case Change.AGAIN:
-                return f"once more (version {self.version}, {because}), {self.records:,} records to replay"
+                return f"once more (version {self.version}, {because}), {replayed}"
             case Change.KEPT:
                 return f"changed to version {self.version}, which build {self.build} still holds: it will serve again, without a replay"
             case Change.SAME:
@@ -147,10 +150,11 @@ class Plan:
             raise (Conflict if refusal.conflict else KappaError)(refusal.message, hint=refusal.hint)
 
 
-def make_plan(observed: Observed, *, only: str | None = None, again: bool = False, accepting: Accepting | None = None) -> Plan:
-    """The plan for all pipelines, or `only` one. `again` makes a new build whatever the version (`kappa replay PIPELINE`).
+def make_plan(observed: Observed, *, only: str | None = None, again: bool = False, accepting: Accepting | None = None, branching: Branching | None = None) -> Plan:
+    """The plan for all pipelines, or `only` one.
 
-    `accepting` is what the user lets through. Raises UsageError where `only` names no pipeline of the project.
+    `again` makes a new build whatever the version (`kappa replay PIPELINE`); `branching`, one on the state of the build that serves
+    (`kappa branch PIPELINE`). `accepting` is what the user lets through. Raises UsageError where `only` names no pipeline of the project, or no such branch can be.
     """
     if only is not None and only not in observed.names:
         near = difflib.get_close_matches(only, observed.names, n=1)
@@ -160,7 +164,7 @@ def make_plan(observed: Observed, *, only: str | None = None, again: bool = Fals
     wanted = sorted(observed.declared) if only is None else [only]
     steps, refusals, named = [], [], set()
     for name in wanted:
-        step = _step(observed, observed.declared[name], again=again)
+        step = _step(observed, observed.declared[name], again=again) if branching is None else _branched(observed, observed.declared[name], branching)
         found = tuple(_findings(observed, step, again=again))
         named |= {finding.name for finding in found}
         steps.append(_judged(step, found, accepting))
@@ -184,6 +188,31 @@ def _step(observed: Observed, declared: Declared, *, again: bool) -> Step:
             return Step(name, Change.KEPT, declared.version, serving, idle, reasons, _readers(born, declared), rollout=rollout, diffs=diffs, notes=notes)
         return _replayed(observed, declared, born, rollout, again=again)
     return Step(name, Change.SAME, declared.version, serving, serving, rollout=rollout, notes=_library_notes(observed, born))
+
+
+def _branched(observed: Observed, declared: Declared, branching: Branching) -> Step:
+    name, state, log = declared.pipeline.name, observed.state, observed.log
+    if name not in state.serving:
+        raise UsageError(f"no build of pipeline {name} serves: there is no state to branch from", hint=f"kappa deploy {name}")
+    born = observed.births[state.serving[name]]
+    branch = branch_of(born, observed.shown[born.build], branching)
+    step = _replayed(observed, declared, born, state.active(name), again=True)
+    there = {topic.name for topic in step.topics}
+    before = Offsets.parse(branch.base.offsets).distance(branch.start)
+    notes = [
+        f"what lies before {Offsets.parse(branch.base.offsets)} stays as build {born.build} has folded it, rejects too",
+        *([f"{before:,} offsets before that are folded once more, by the code of build {born.build}"] if before else []),
+        *_library_notes(observed, born),
+    ]
+    return replace(
+        step,
+        reasons=("a branch was asked for",) if step.change is Change.AGAIN else step.reasons,
+        records=log.end.only(there).distance(branch.start),
+        origin=born.origin_offsets,
+        cost=cost_of(there, branch.start, log, serving=step.serving, disk=observed.disk, replayed=observed.replays.get(name)),
+        notes=tuple(notes),
+        branch=branch,
+    )
 
 
 def _replayed(observed: Observed, declared: Declared, born: Birth | None, rollout: Rollout | None, *, again: bool) -> Step:
@@ -251,7 +280,7 @@ def _judged(step: Step, found: tuple[Finding, ...], accepting: Accepting) -> Ste
 
 
 def _refused(step: Step, found: tuple[Finding, ...], accepting: Accepting, *, again: bool) -> Iterator[Refusal]:
-    command = f"kappa {'replay' if again else 'deploy'} {step.pipeline}"
+    command = f"kappa {'replay' if again else 'deploy' if step.branch is None else 'branch'} {step.pipeline}"
     for finding in found:
         if finding.refuses and accepting.lets_through(finding) is None:
             allow = f"let it through: {command} {flag(finding)}" if finding.name else ""
@@ -260,11 +289,14 @@ def _refused(step: Step, found: tuple[Finding, ...], accepting: Accepting, *, ag
 
 def _findings(observed: Observed, step: Step, *, again: bool) -> Iterator[Finding]:
     declared = observed.declared[step.pipeline]
-    if not again:
+    if not again or step.branch is not None:
         yield from _made_anew(observed, step, declared.pipeline)
     if step.replays and step.cost is not None:
         serving = None if step.serving is None else observed.births[step.serving]
-        yield from preflight(declared.pipeline, observed.log, step.cost, serving)
+        if step.branch is not None and serving is not None:
+            yield from unlike(serving, declared, step.branch, observed.log)
+        # What the log has lost before a branch begins is in its base.
+        yield from (each for each in preflight(declared.pipeline, observed.log, step.cost, serving) if step.branch is None or each.name != GAP)
         for sample in step.samples:
             yield from readable(sample, most=observed.max_unreadable, is_read_as_before=serving is not None and not _is_redeclared(sample.topic, serving, declared))
         yield from declared.doubtful

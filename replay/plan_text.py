@@ -91,6 +91,7 @@ def _step(step: Step) -> dict[str, Any]:
         "accepted": list(step.accepted),
         "topics": [asdict(topic) for topic in step.topics],
         "origin": step.origin.plain(),
+        "base": None if step.branch is None else asdict(step.branch.base),
         "rollout": None if step.rollout is None else step.rollout.number,
         "text": step.text,
     }

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kappa.alignment import Alignment, Alignments
+from kappa.branch import stands_before_base
 from kappa.build import folder
 from kappa.engine.legs import LegKind, has_tail
 from kappa.failpoint import failpoint
@@ -155,14 +156,14 @@ class Processes:
     def _start_job(self, build: str, *, catch_up_nice: int) -> None:
         # The tail is written down by the tail's own process; between the end of the catch-up and that, only we know.
         tails = self._courses.get(build, Course()).caught_up or has_tail(self._store, build)
-        leg = LegKind.CATCH_UP if not tails else LegKind.ALIGNMENT if build in self._aligning else LegKind.TAIL
+        leg = LegKind.BASE if stands_before_base(self._store, build) else LegKind.CATCH_UP if not tails else LegKind.ALIGNMENT if build in self._aligning else LegKind.TAIL
         settings = self._settings
         job = _python(
             *("kappa.engine.job", "--project", str(settings.project), "--root", settings.root_url),
             *("--bootstrap", self._bootstrap_servers, "--build", build, "--leg", leg),
         )
         stopped_before, last_alignment = read_stopped(self._store, build), Alignments(self._store, build).last()
-        self._jobs[build] = self._start(job, build, f"the job of build {build} ({leg})", nice=catch_up_nice if leg is LegKind.CATCH_UP else 0)
+        self._jobs[build] = self._start(job, build, f"the job of build {build} ({leg})", nice=catch_up_nice if leg in {LegKind.BASE, LegKind.CATCH_UP} else 0)
         self._jobs[build].leg, self._jobs[build].stopped_before, self._jobs[build].last_alignment = leg, stopped_before, last_alignment
         self._aligning.discard(build)
 
@@ -186,6 +187,8 @@ class Processes:
         match (job.killed_at is not None, code, job.leg):
             case (True, _, _):
                 course = replace(before, deaths=0, not_before=0.0)
+            case (False, 0, LegKind.BASE):
+                course = Course()
             case (False, 0, LegKind.CATCH_UP):
                 course = Course(caught_up=True)
             case _ if news is not None:

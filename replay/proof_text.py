@@ -27,7 +27,11 @@ def proof_line(found: Proved) -> str:
 
 
 def cut_line(found: Proved) -> str:
-    """How the log was cut, with what to type to have it cut so again."""
+    """How the log was cut, with what to type to have it cut so again; of a branch, from where on."""
+    return _cut(found) if found.base is None else f"{_cut(found)}, of {found.base}"
+
+
+def _cut(found: Proved) -> str:
     match found.how:
         case "one":
             return "in one slice, read and computed by Spark as a batch job"

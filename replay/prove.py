@@ -20,8 +20,10 @@ from itertools import pairwise
 from typing import Literal, Protocol
 
 from kappa.artifact import ensure_unchanged, load_with_place, snapshot_sources
+from kappa.branch import base_frontier, begin_from
 from kappa.build import Birth
 from kappa.cuts import Cuts, put_cuts
+from kappa.declaration import has_identity
 from kappa.errors import Broken, KappaError, NotProvable, UsageError
 from kappa.frontier import Frontier, Frontiers
 from kappa.journal import Count, Journal, Proved, Record
@@ -114,7 +116,7 @@ def prove(settings: Settings, store: Store, log: ProofLog, pipeline: str, how: C
     with pin_build(store, build, lease_seconds=settings.rollout.lease_seconds) as pinned:
         birth, frontier = pinned.snapshot.births[build], pinned.snapshot.frontiers[build]
         _ensure_provable(store, log, birth, frontier.offsets)
-        cuts = cut_as(how, birth.origin_offsets, frontier.offsets, slice_records=settings.engine.slice_records, driver_rows=settings.engine.driver_rows)
+        cuts = cut_as(how, birth.begins, frontier.offsets, slice_records=settings.engine.slice_records, driver_rows=settings.engine.driver_rows)
         with _folded_again(settings, store, log, birth, cuts, on_progress) as (anew, again):
             on_progress("comparing")
             tables, counts = _compared(settings, store, log, pinned, anew, again)
@@ -134,6 +136,7 @@ def prove(settings: Settings, store: Store, log: ProofLog, pipeline: str, how: C
         counts=counts,
         left_out={f"{table.difference.table}.{column}": why for table in tables for column, why in table.left_out.items()},
         causes=causes,
+        base=birth.base,
     )
     return Proof(keep_proof(store, found), birth, tables)
 
@@ -162,9 +165,10 @@ def why_not_provable(birth: Birth, upto: Offsets, facts: Mapping[str, TopicFacts
             return f"topic {name} is gone"
         if found.id != born:
             return f"topic {name} was re-created: its id is {found.id}, and the build has folded the one with id {born}"
-    origin = birth.origin_offsets
     for topic, partition, end in upto.items():
-        first, begun = beginning.at(topic, partition), origin.at(topic, partition)
+        remembers = has_identity(birth.declarations.get(f"topic {topic}", ""))
+        # What is remembered of identities follows from all that the tables hold.
+        first, begun = beginning.at(topic, partition), (birth.origin_offsets if remembers else birth.begins).at(topic, partition)
         if first > begun and end > begun:
             return f"{topic} partition {partition} begins at offset {first} now, and the build has folded it from offset {begun} on"
     return None
@@ -228,6 +232,8 @@ def _folded_again(settings: Settings, store: Store, log: ProofLog, birth: Birth,
     try:
         anew = Store(place)
         put_cuts(anew, cuts)
+        if birth.base is not None:
+            begin_from(anew, birth, store, base_frontier(store, birth))
         code, said = _run(settings, anew, log.bootstrap_servers, birth, cuts, on_progress)
         stopped, reached = read_stopped(anew, birth.build), Frontiers(anew, birth.build).newest()
         # What was lost of the log meanwhile explains whatever else was said.
@@ -246,14 +252,14 @@ def _run(settings: Settings, anew: Store, bootstrap_servers: str, birth: Birth, 
     # -P: what lies in the user's folder must not be imported instead of a library of the same name.
     command = [sys.executable, "-P", "-m", "kappa.engine.refold", "--project", str(settings.project), "--root", settings.root_url]
     command += ["--bootstrap", bootstrap_servers, "--build", birth.build, "--folder", str(anew.folder)]
-    frontiers, total = Frontiers(anew, birth.build), cuts.ends[-1].distance(birth.origin_offsets)
+    frontiers, total = Frontiers(anew, birth.build), cuts.ends[-1].distance(birth.begins)
     words = anew.path("said.log")
     with words.open("wb") as output:
         child = start_tied(command, output=output, nice=_NICE)
     try:
         while child.poll() is None:
             newest = frontiers.newest()
-            folded = 0 if newest is None else newest.offsets.distance(birth.origin_offsets)
+            folded = 0 if newest is None else newest.offsets.distance(birth.begins)
             on_progress(f"{folded:,} of {total:,} offsets folded again, in {len(cuts.ends):,} slices")
             time.sleep(_LOOK_SECONDS)
     finally:

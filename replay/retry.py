@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kappa.errors import Conflict, UsageError
+from kappa.offsets import Offsets
+from replay.branch import Branching
 from replay.finding import Accepting
 from replay.intents import refuse_underway
 from replay.observed import Observed
@@ -31,7 +33,7 @@ def ended_without_serving(state: State, pipeline: str) -> Rollout:
 
 
 def plan_again(observed: Observed, pipeline: str) -> Plan:
-    """The plan that begins the last rollout of a pipeline again: a new build of the code that it was of.
+    """The plan that begins the last rollout of a pipeline again: a new build of the code that it was of; of a branch, one at the same offsets.
 
     What was let through then is let through where exactly the same is found now. Raises as `ended_without_serving` does,
     and Conflict where the code is not that of then.
@@ -44,7 +46,8 @@ def plan_again(observed: Observed, pipeline: str) -> Plan:
             f"the code of pipeline {pipeline} has changed since rollout {last.number}: it is version {found.version} now, and was {last.version}",
             hint=f"deploy what is there now: kappa deploy {pipeline}",
         )
-    plan = make_plan(observed, only=pipeline, accepting=before)
+    branching = None if last.base is None else Branching(Offsets.parse(last.base.offsets))
+    plan = make_plan(observed, only=pipeline, accepting=before, branching=branching)
     if any(step.change in {Change.SAME, Change.KEPT} for step in plan.steps):
         # It was a replay of what serves, or of what is kept: that is what is begun again.
         plan = make_plan(observed, only=pipeline, again=True, accepting=before)

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
 
+from kappa.build import Base
 from kappa.errors import Broken
 from kappa.journal import Abandoned, CaughtUp, Event, Failed, Held, PromoteAsked, Proved, Record, Released, Retired, Served, Staged, SwitchAsked, Verified, VerifyAsked
 from kappa.offsets import Offsets
@@ -85,7 +86,8 @@ class Rollout:
     `alignment_after`; `hold` is the number of the open Held record; `attempts` counts holds; `reason` and `hint` say why
     it ended without serving, or lost its yes; `at` and `by` are its beginning's; `asked_by` is who asked last for what it does
     or did: its beginning, a verification, a yes, an end; `accepted` is what was let through at its beginning; `group` names all
-    rollouts that were approved together with it, itself among them (none: it goes alone).
+    rollouts that were approved together with it, itself among them (none: it goes alone); `base` is what its build stands on where
+    that is a branch.
     """
 
     number: int
@@ -108,6 +110,7 @@ class Rollout:
     accepted: tuple[str, ...] = ()
     asked_by: str = ""
     group: tuple[int, ...] = ()
+    base: Base | None = None
 
     @property
     def together(self) -> tuple[int, ...]:
@@ -289,6 +292,7 @@ def _begun(state: State, record: Record, event: Staged | SwitchAsked, move: Move
         by=record.by,
         accepted=event.accepted,
         asked_by=record.by,
+        base=event.base if isinstance(event, Staged) else None,
     )
     return replace(state, rollouts=(*state.rollouts, begun))
 

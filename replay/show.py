@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from kappa.build import Birth, folder
@@ -114,6 +114,8 @@ def _switch_lines(rollout: Rollout, receipt: Receipt, generation: int) -> Iterat
     yield f"rollout {rollout.number}, asked for {rollout.at} by {rollout.by}: {'; '.join(receipt.reasons) or 'no reason was given'}"
     instead = ", its first" if receipt.first else f" instead of {receipt.live_build}, which generation {generation - 1} served"
     yield f"{receipt.pipeline}: build {receipt.build} (version {receipt.version}){instead}"
+    if receipt.base is not None:
+        yield f"it is {receipt.base}: up to there its rows are that build's"
     yield from (f"let through: {each}" for each in rollout.accepted)
     yield from (f"check of {check.table}: {check.condition}: {_found(check)}" for check in receipt.checks)
 
@@ -129,6 +131,7 @@ def _switch_document(rollout: Rollout, receipt: Receipt) -> dict[str, Any]:
         "reasons": receipt.reasons,
         "accepted": rollout.accepted,
         "first": receipt.first,
+        "base": None if receipt.base is None else asdict(receipt.base),
         "checks": [{"table": check.table, "condition": check.condition, "rows": check.rows, "failing": check.failing, "passed": check.passed} for check in receipt.checks],
     }
 

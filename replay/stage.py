@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kappa.artifact import digests, ensure_snapshot
+from kappa.branch import begin_from
 from kappa.build import Birth, folder, new_build_id, put_birth
 from kappa.declaration import declarations
-from kappa.errors import Conflict
+from kappa.errors import Conflict, KappaError
 from kappa.failpoint import failpoint
 from kappa.journal import Event, Journal, Record, Staged, SwitchAsked, now, whoami
 from kappa.semantics import SEMANTICS
@@ -20,6 +21,10 @@ from replay.libraries import installed_libraries
 from replay.observed import Declared
 from replay.plan import Change, Plan, Step
 from replay.rollout import State, check_may_follow, fold
+from serving.catalog import pin_frontier
+
+# It renews itself for as long as files are being linked.
+_LEASE_SECONDS = 60.0
 
 
 def stage(store: Store, plan: Plan, *, auto_promote: bool = True) -> tuple[int, ...]:
@@ -41,10 +46,12 @@ def _begin(store: Store, plan: Plan, step: Step, libraries: Mapping[str, str], *
     if step.declared is None:
         raise Conflict(f"the step of pipeline {step.pipeline} has nothing to build from", hint="plan again: kappa plan")
     build = new_build_id(step.pipeline)
-    _ensure_born(store, build, step, step.declared, libraries)
+    base = None if step.branch is None else step.branch.base
+    staged = Staged(step.pipeline, build, step.version, step.reasons, step.accepted, auto_promote=auto_promote, base=base)
     try:
-        return _append(store, plan, step, Staged(step.pipeline, build, step.version, step.reasons, step.accepted, auto_promote=auto_promote)).number
-    except Conflict:
+        _ensure_born(store, build, step, step.declared, libraries)
+        return _append(store, plan, step, staged).number
+    except KappaError:
         # No record names it, so nobody else can have begun to use it.
         for name in store.names(folder(build)):
             failpoint("stage.before_discard")
@@ -68,6 +75,7 @@ def _ensure_born(store: Store, build: str, step: Step, declared: Declared, libra
         views={view.name: view.sql for view in declared.pipeline.views},
         origin=step.origin.plain(),
         libraries=libraries,
+        base=None if step.branch is None else step.branch.base,
         born_at=now(),
         by=whoami(),
         accepted=step.accepted,
@@ -75,6 +83,9 @@ def _ensure_born(store: Store, build: str, step: Step, declared: Declared, libra
         max_rejects=declared.pipeline.max_rejects,
     )
     put_birth(store, birth)
+    if step.branch is not None and step.branch.frontier is not None:
+        with pin_frontier(store, step.branch.frontier, lease_seconds=_LEASE_SECONDS):
+            begin_from(store, birth, store, step.branch.frontier)
 
 
 def _append(store: Store, plan: Plan, step: Step, event: Event) -> Record:

@@ -117,6 +117,24 @@ def pin_build(store: Store, build: str, *, lease_seconds: float, clock: Callable
 
 
 @contextmanager
+def pin_frontier(store: Store, frontier: Frontier, *, lease_seconds: float, clock: Callable[[], float] = time.time) -> Iterator[PinnedSnapshot]:
+    """Pins a build at one of its frontiers, as if it served alone. Raises Conflict where that is not kept any more."""
+    birth = read_birth(store, frontier.build)
+    snapshot = Snapshot(0, {birth.pipeline: frontier.build}, {frontier.build: frontier}, {frontier.build: birth})
+
+    def gone() -> bool:
+        if frontier.number < floor(store, frontier.build) and read_kept(store, frontier.build, frontier.number) is None:
+            raise Conflict(f"what build {frontier.build} held at {frontier.offsets} is not kept any more", hint="ask again: a later one is")
+        return False
+
+    pinned = _pinned(store, lambda: _Look(snapshot, gone), lease_seconds=lease_seconds, clock=clock)
+    try:
+        yield pinned
+    finally:
+        pinned.close()
+
+
+@contextmanager
 def pin_at(store: Store, when: Past, *, lease_seconds: float, clock: Callable[[], float] = time.time) -> Iterator[PinnedSnapshot]:
     """Pins what was served at a time, or what a generation showed last; or what the builds that serve now held at offsets, or at a time of the log.
 

@@ -70,6 +70,12 @@ class CatchUp:
             self._take(leg, session, stop)
             little = tiny
 
+    def to_base(self, end: Offsets, session: Callable[[], SparkSession], stop: Event, *, slice_records: int) -> None:
+        """Folds exactly up to `end`, where a branch's own code begins, or until asked to stop."""
+        while not stop.is_set() and (distance := end.distance(done := self._publisher.newest.offsets)):
+            leg = self._begun() or self._legs.begin(catch_up(self._number(), done, end, at_most=slice_size(distance, slice_records), kind=LegKind.BASE))
+            self._take(leg, session, stop)
+
     def align(self, session: Callable[[], SparkSession], stop: Event, *, slice_records: int, small: int, again: bool) -> Leg | None:
         """Aligns the build where there is something to align it with, and gives its tail, written down; None where it was asked to stop.
 

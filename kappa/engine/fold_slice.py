@@ -38,7 +38,7 @@ from kappa.failpoint import failpoint
 from kappa.frontier import Frontier, Tally
 from kappa.log.client import Log
 from kappa.mark import Mark
-from kappa.offsets import Offsets
+from kappa.offsets import Offsets, lost_ranges
 from kappa.pipeline import OnError, Pipeline
 from kappa.slices import Slice
 from kappa.stopwatch import Stopwatch
@@ -287,12 +287,6 @@ class SliceFolder:
             wait(beside)
         for commit in beside:
             commit.result()
-
-
-def lost_ranges(start: Offsets, beginning: Offsets) -> tuple[str, ...]:
-    """What a log that begins there has lost of what lies behind `start`, a text per partition. Pure."""
-    found = ((topic, partition, start.at(topic, partition), first) for topic, partition, first in beginning.items())
-    return tuple(f"{topic} partition {partition} lost offsets {next_} to {first - 1} and begins at {first}" for topic, partition, next_, first in found if first > next_)
 
 
 def _written(rows: DataFrame, path: str) -> DataFrame:

@@ -1,8 +1,8 @@
 """A job process: folds the log into the tables of one build, until it is asked to stop or a law does not hold.
 
-    python -m kappa.engine.job --project DIR --root ROOT --bootstrap HOST:PORT --build BUILD --leg catch-up|alignment|tail
+    python -m kappa.engine.job --project DIR --root ROOT --bootstrap HOST:PORT --build BUILD --leg base|catch-up|alignment|tail
 
-Exit code 0: asked to stop (SIGTERM), or the catch-up is at its end. An `alignment` goes on with the tail, in the same process. Anything else is an error, said on stderr. One that a
+Exit code 0: asked to stop (SIGTERM), or the catch-up is at its end, or the base of a branch is reached, by the code of the build that it stands on. An `alignment` goes on with the tail, in the same process. Anything else is an error, said on stderr. One that a
 restart would not help (a law, a user's mistake) is also left in the build's `stopped.json`; whoever starts jobs starts this
 one again after any other. Read next: engine/catch_up.py and engine/tail.py.
 """
@@ -21,6 +21,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from kappa.artifact import load_snapshot
+from kappa.branch import keep_base
 from kappa.build import Birth, folder, read_birth
 from kappa.engine.align import Aligner
 from kappa.engine.catch_up import CatchUp
@@ -73,7 +74,7 @@ class Job:
         birth = read_birth(self._store, self._build)
         log = Log(self._kafka.bootstrap_servers, self._settings.kafka.options)
         # The session's workers import what this process imports, so the snapshot comes first.
-        pipeline = load_snapshot(self._store, birth)
+        pipeline = load_snapshot(self._store, birth if kind is not LegKind.BASE or birth.base is None else read_birth(self._store, birth.base.build))
         source = Source(self._kafka, log)
         slices = SliceFolder(self._store, birth, pipeline, log, driver_rows=self._settings.engine.driver_rows)
         try:
@@ -82,9 +83,13 @@ class Job:
             publisher = Publisher(self._store, birth, hold_seconds=self._settings.rollout.hold_seconds, keep_every_seconds=history.every_seconds)
             self._publisher = publisher
             slices.check_kept(publisher.take_over(slices.first_frontier()).offsets)
+            keep_base(self._store, birth, publisher.newest)
             maintenance = Maintenance(self._store, self._build, slices.writers, publisher, seconds=self._settings.engine.maintenance_seconds, keep_seconds=history.keep_seconds)
             runner = self._bounded_legs(birth, slices, source, publisher, maintenance, log)
             match kind:
+                case LegKind.BASE:
+                    self._base(birth, runner)
+                    keep_base(self._store, birth, publisher.newest)
                 case LegKind.CATCH_UP:
                     self._catch_up(runner)
                 case LegKind.ALIGNMENT | LegKind.TAIL:
@@ -98,6 +103,11 @@ class Job:
         aligner = Aligner(self._store, birth, lease_seconds=self._settings.rollout.lease_seconds)
         within = partial(ensure_within, self._store, birth)
         return CatchUp(Legs(self._store, self._build), slices, publisher, maintenance, aligner, log=log, source=source, topics=topics, ensure_within=within)
+
+    def _base(self, birth: Birth, runner: CatchUp) -> None:
+        with _Session(self._store, self._settings, self._build, Profile.CATCH_UP) as session:
+            ensure_not_stopped(self._store, self._build)
+            runner.to_base(birth.begins, session, self._stop, slice_records=self._settings.engine.slice_records)
 
     def _catch_up(self, runner: CatchUp) -> None:
         engine = self._settings.engine

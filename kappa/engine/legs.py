@@ -27,8 +27,9 @@ _SMALL_STEP = 75_000
 
 
 class LegKind(StrEnum):
-    """What a leg reads."""
+    """What a leg reads; a `base` brings a branch to where its own code begins, by the code of the build that it stands on."""
 
+    BASE = "base"
     CATCH_UP = "catch-up"
     ALIGNMENT = "alignment"
     TAIL = "tail"
@@ -108,9 +109,9 @@ def slice_size(distance: int, slice_records: int) -> int:
     return min(slice_records, max(_SMALL_STEP, -(-distance // _STEPS)))
 
 
-def catch_up(number: int, start: Offsets, end: Offsets, *, at_most: int) -> Leg:
+def catch_up(number: int, start: Offsets, end: Offsets, *, at_most: int, kind: LegKind = LegKind.CATCH_UP) -> Leg:
     """A bounded leg from `start` to `end`, in slices of about `at_most` offsets. Pure."""
-    return Leg(number, LegKind.CATCH_UP, start, tuple(piece.end for piece in cut(number, start, end, at_most=at_most)))
+    return Leg(number, kind, start, tuple(piece.end for piece in cut(number, start, end, at_most=at_most)))
 
 
 def alignment(number: int, start: Offsets, end: Offsets, aim: Aim, *, at_most: int) -> Leg:

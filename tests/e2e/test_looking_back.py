@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, write_deltalake
-from e2e_shop import V1, V2, item, order
+from e2e_shop import V1, V2, expected, item, order
 from testbed import PATIENCE_SECONDS, Testbed, platform
 
 from kappa.build import read_birth, table_path
@@ -135,12 +135,18 @@ def test_what_was_read_is_read_again_across_a_promote_an_undo_and_a_restart(bed:
     assert (shown["previous_generation"], Path(shown["builds"]["shop"]["code"]["folder"]).is_dir()) == (1, True)
 
 
+def ensure_no_soak(bed: Testbed) -> None:
+    settings = bed.folder / "kappa.toml"
+    if settings.read_text(encoding="utf-8") == SETTINGS:
+        bed.must("down")
+        settings.write_text(SETTINGS + '[rollout]\nsoak = "0s"\n', encoding="utf-8")
+        bed.must("up", "-d")
+
+
 def test_after_the_soak_the_idle_build_goes_and_an_undo_and_a_look_back_say_so(bed: Testbed) -> None:
     idle = bed.state().idle["shop"]
     assert bed.kappa("query", SQL, "--at-generation", "2").code == 0
-    bed.must("down")
-    (bed.folder / "kappa.toml").write_text(SETTINGS + '[rollout]\nsoak = "0s"\n', encoding="utf-8")
-    bed.must("up", "-d")
+    ensure_no_soak(bed)
     bed.wait(lambda: idle in bed.state().retired and not bed.store.path(f"builds/{idle}/tables").exists(), "the end of the idle build")
 
     undone, looked = bed.kappa("undo", "--yes"), bed.kappa("query", SQL, "--at-generation", "2")
@@ -166,6 +172,60 @@ def assert_files_are_those_referenced(bed: Testbed) -> None:
             # Spark writes a `.NAME.crc` beside each.
             there = {str(file) for file in Path(path).iterdir() if file.is_file() and not file.name.startswith(".")}
             assert there == referenced
+
+
+def test_new_code_goes_on_from_offsets_of_the_past_on_what_the_old_code_had_folded_up_to_there(bed: Testbed) -> None:
+    ensure_no_soak(bed)
+    old = bed.live("shop")
+    (began,) = (at for at in [bed.frontier(old)] if at is not None)
+    produce(bed)
+    bed.wait_until_folded("shop", bed.log.end(["orders", "items"]))
+    # Somewhere in the middle of what a slice has folded.
+    base = Offsets(
+        {
+            topic: {partition: offset if topic == "items" else began.offsets.at(topic, partition) + 7 for partition, offset in parts.items()}
+            for topic, parts in bed.log.end(["orders", "items"]).next.items()
+        }
+    )
+    bed.declare("shop", V1.replace('keys=("item",)', 'keys=("item", "customer")'))
+    refused = bed.kappa("branch", "shop", "--from", "now", "--yes")
+    bed.declare("shop", V2)
+    assert (refused.code, f"a branch of build {old} cannot be made: the keys of table by_item changed: item to item, customer" in refused.err) == (1, True)
+
+    said = bed.must("branch", "shop", "--from", str(base).replace(" ", ","), "--yes")
+
+    branch = bed.live("shop")
+    told = f"a branch of build {old} (version {read_birth(bed.store, old).version}) at {base}"
+    assert branch != old
+    assert told in said.out
+    assert told in bed.must("show", str(bed.state().generation)).out
+    (chapter,) = (each for each in bed.must("history", "-o", "json").json() if each["build"] == branch)
+    assert (chapter["what"], told in chapter["why"]) == ("branch", True)
+    assert read_birth(bed.store, branch).base is not None
+    produce(bed)
+    bed.wait_until_folded("shop", bed.log.end(["orders", "items"]))
+    bed.wait(lambda: old in bed.state().retired and not bed.store.path(f"builds/{old}/tables").exists(), "the end of the build that it stands on")
+    assert_branched(bed, base)
+
+    proof = bed.must("prove", "shop", "--slices", "3")
+    assert "proved: 4 tables" in proof.out
+    assert told in proof.out
+
+
+def assert_branched(bed: Testbed, base: Offsets) -> None:
+    """That by_customer has what the first version makes of the records before these offsets, and the second of all that follow."""
+    records = [record for record in bed.log.records(["orders", "items"], Offsets(), bed.log.end(["orders", "items"])) if record.value != b"{"]
+    before, after = ([record for record in records if (record.offset < base.at(record.topic, record.partition)) is side] for side in (True, False))
+    rows = {name: list(row) for name, *row in expected(before, version=1)["by_customer"]}
+    for name, *row in expected(after, version=2)["by_customer"]:
+        orders, amount, least, most = rows.get(name, [0, None, None, None])
+        rows[name] = [
+            orders + row[0],
+            *(fold([each for each in pair if each is not None]) for fold, pair in ((sum, (amount, row[1])), (min, (least, row[2])), (max, (most, row[3])))),
+        ]
+    assert {row["customer"]: [row["orders"], row["amount"], row["least"], row["most"]] for row in bed.rows("from by_customer")} == rows
+    assert rows not in ({name: list(row) for name, *row in expected(records, version=version)["by_customer"]} for version in (1, 2))
+    assert [tuple(row.values()) for row in bed.rows("from by_item order by item")] == expected(records, version=1)["by_item"]
 
 
 def test_a_time_to_come_is_a_slip(bed: Testbed) -> None:

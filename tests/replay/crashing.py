@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -28,6 +28,7 @@ from kappa.offsets import Offsets
 from kappa.settings import RolloutSettings
 from kappa.stopped import Stopped, read_stopped
 from kappa.store import Store
+from replay.branch import Branching
 from replay.controller import Controller
 from replay.gc import gc
 from replay.observed import Observed
@@ -162,9 +163,26 @@ class World:
             self.stopped[build] = found
 
     def plan(self, version: str, state: State) -> Plan:
-        one = declared(version)
+        return make_plan(self.observed(version, state))
+
+    def observed(self, version: str, state: State) -> Observed:
         births = {build: read_birth(self.store, build) for build in state.wanted_builds()}
-        return make_plan(Observed(frozenset({"ships"}), {"ships": one}, state, births, log_facts(ids={"ships": "id-of-ships"})))
+        return Observed(frozenset({"ships"}), {"ships": declared(version)}, state, births, log_facts(ids={"ships": "id-of-ships"}))
+
+    def branch(self, version: str, *, back: int) -> None:
+        """Begins a branch of what serves, so many offsets before where that stands in each partition."""
+        state = self.state()
+        build = state.serving["ships"]
+        newest = Frontiers(self.store, build).newest()
+        assert newest is not None
+        shown = (*(kept.frontier for kept in kept_of(self.store, build) if kept.frontier.number < newest.number), newest)
+        at = Offsets({topic: {partition: offset - back for partition, offset in parts.items()} for topic, parts in newest.offsets.next.items()})
+        seen = replace(self.observed(version, state), shown={build: shown})
+        plan = make_plan(seen, only="ships", again=True, branching=Branching(at))
+        (step,) = plan.steps
+        assert step.branch is not None
+        assert step.branch.start.distance(at) < 0
+        stage(self.store, plan)
 
     def stage(self, version: str, *, auto_promote: bool = True) -> None:
         stage(self.store, self.plan(version, self.state()), auto_promote=auto_promote)

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from kappa import Table, Topic, pipeline
+from kappa.branch import keep_base, stands_before_base
 from kappa.build import folder, read_birth
 from kappa.engine.align import Aligner
 from kappa.engine.catch_up import CatchUp
@@ -125,6 +126,8 @@ class Job:
                 raise
             self.publisher = Publisher(self._store, birth, hold_seconds=10, keep_every_seconds=world.keep_every_seconds, clock=lambda: world.steady)
             self.publisher.take_over(self._slices.first_frontier())
+            keep_base(self._store, birth, self.publisher.newest)
+            self._birth = birth
             self._maintenance = Maintenance(self._store, build, self._slices.writers, self.publisher, seconds=0, keep_seconds=world.keep_seconds, clock=world.clock)
             self._legs = Legs(self._store, build)
             aligner = Aligner(self._store, birth, lease_seconds=60, clock=world.clock)
@@ -151,6 +154,9 @@ class Job:
 
     def _begin(self) -> None:
         stop, size = Patience(), {"slice_records": self._world.slice_records, "small": 2}
+        if stands_before_base(self._store, self.build):
+            self._bounded.to_base(self._birth.begins, lambda: None, stop, slice_records=2)  # type: ignore[arg-type, return-value]
+            keep_base(self._store, self._birth, self.publisher.newest)
         if not self._again and not self._legs.has_tail():
             self._bounded.run(lambda: None, stop, tiny=1, **size)  # type: ignore[arg-type, return-value]
         leg = self._bounded.align(lambda: None, stop, again=self._again, **size)  # type: ignore[arg-type, return-value]

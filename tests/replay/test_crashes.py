@@ -45,6 +45,7 @@ FAILPOINTS = {
         *("floor.before_delete", "floor.after_delete", "kept.before_put", "kept.after_put", "kept.before_delete", "kept.after_delete"),
         *("gc.before_delete", "gc.after_delete", "gc.before_rmdir", "gc.after_rmdir"),
     ],
+    "branched": ["table.before_adopt", "table.after_adopt"],
 }
 EVERY = [(story, point) for story, points in FAILPOINTS.items() for point in points]
 
@@ -116,6 +117,20 @@ def fold_many_small_slices(world: World) -> bool:
     return world.shown[1].equals(world.log.end(["ships"]))
 
 
+def branch_two(world: World) -> bool:
+    """From an offset at which nothing is kept: what lies between is folded by the code of the build that it stands on."""
+    if world.serves("two"):
+        return True
+    if not world.shown[1].equals(world.log.end(["ships"])):
+        return False
+    if not world.rollouts("two"):
+        if world.log.count < 24:
+            world.log.ensure(24)
+            return False
+        world.branch("two", back=3)
+    return False
+
+
 def clean_up(world: World) -> bool:
     """Hours later the soak is over, and somebody collects what nobody needs; what killed jobs leave behind is there too."""
     if not world.ahead:
@@ -137,6 +152,7 @@ def clean_up(world: World) -> bool:
 STORIES = {
     "switched": Story((serve_one, promote_two_by_hand, undo_while_the_live_job_is_dead, clean_up)),
     "ended without": Story((serve_one, abandon_two, stage_three_with_a_plan_that_is_stale, let_four_fail, clean_up)),
+    "branched": Story((serve_one, branch_two, clean_up)),
     "kept in shape": Story((serve_one, fold_many_small_slices, clean_up), {"keep_every_seconds": 0.0, "keep_seconds": 0.0}),
 }
 

@@ -1,0 +1,55 @@
+"""Begins a build where another one stood: with its tables at one of its frontiers, and all that they tell of the log up to there.
+
+What is kept afterwards is the frontier at which the build's own code begins: a proof of it starts there (law 15). Read next:
+kappa/delta.py, which makes the tables; replay/branch.py, which decides where a branch may begin. What is remembered of identities
+is not taken along: it follows from the log (engine/identities.py).
+"""
+
+from __future__ import annotations
+
+from kappa.build import Birth, read_birth, table_path
+from kappa.delta import adopt
+from kappa.errors import Broken
+from kappa.frontier import Frontier, Frontiers
+from kappa.journal import now
+from kappa.kept import Kept, kept_of, put_kept
+from kappa.mark import Mark
+from kappa.store import Store
+
+_REPLAY = "kappa replay makes a new build from the log's beginning"
+
+
+def begin_from(into: Store, birth: Birth, source: Store, frontier: Frontier) -> None:
+    """Makes a build's tables, below `into`, as another's were at a frontier that is kept meanwhile, and publishes its first frontier.
+
+    Nobody else may know of the build yet. Raises Damaged where the other's tables are not there (any more).
+    """
+    mark = Mark(birth.build, "", -1, -1, frontier.offsets, frontier.offsets, frontier.log_time, frontier.tally)
+    versions = {
+        table.name: adopt(table_path(into, birth.build, table.name), table_path(source, frontier.build, table.name), frontier.versions[table.name], mark.of_table(table.name))
+        for table in birth.tables
+    }
+    first = Frontier(1, birth.build, 1, frontier.offsets, versions, now(), log_time=frontier.log_time, tally=frontier.tally)
+    Frontiers(into, birth.build).publish(first)
+
+
+def keep_base(store: Store, birth: Birth, newest: Frontier) -> None:
+    """Keeps the frontier at which a branch's own code begins, for as long as the build is, where that is the newest one and none is kept yet."""
+    if birth.base is None or not newest.offsets.equals(birth.begins) or any(each.frontier.offsets.equals(birth.begins) for each in kept_of(store, birth.build)):
+        return
+    # Readers never saw it: it is the answer to no time.
+    put_kept(store, Kept(newest, stays=True, until=newest.published_at))
+
+
+def stands_before_base(store: Store, build: str) -> bool:
+    """True where a build is a branch whose tables are not yet where its own code begins."""
+    birth, newest = read_birth(store, build), Frontiers(store, build).newest()
+    return birth.base is not None and not (birth.origin_offsets if newest is None else newest.offsets).covers(birth.begins)
+
+
+def base_frontier(store: Store, birth: Birth) -> Frontier:
+    """The frontier that `keep_base` keeps. Raises Broken where there is none: the branch has not come to its base."""
+    found = next((each.frontier for each in kept_of(store, birth.build) if each.frontier.offsets.equals(birth.begins)), None)
+    if found is None:
+        raise Broken(f"build {birth.build} has not come to where its branch begins, at {birth.begins}", hint=_REPLAY)
+    return found

@@ -1,0 +1,185 @@
+"""Laws of a branch: it begins exactly where it was asked to, from the nearest state that is kept, and only on state that it would keep itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from journals import NOWHERE, served, staged, verified
+from plans import birth, declared, log, observed
+
+from kappa import Topic
+from kappa.build import Base, Birth
+from kappa.declaration import declarations
+from kappa.errors import KappaError, UsageError
+from kappa.frontier import Frontier
+from kappa.journal import CaughtUp, Event, Failed, Staged
+from kappa.offsets import Offsets
+from kappa.semantics import SEMANTICS
+from replay.branch import Branching, branch_of
+from replay.observed import Declared, Observed
+from replay.plan import Change, Plan, make_plan
+from replay.plan_text import plan_document, plan_text
+from replay.retry import plan_again
+
+V1, V2 = declared(code="1"), declared(code="2")
+SERVES: tuple[Event, ...] = (replace(staged("a"), version=V1.version), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
+
+
+def at(*offsets: int) -> Offsets:
+    return Offsets({"orders": dict(enumerate(offsets))})
+
+
+def shown(*offsets: Offsets) -> tuple[Frontier, ...]:
+    return tuple(Frontier(10 * number, "a", 1, each, {}, "then") for number, each in enumerate(offsets, 1))
+
+
+SHOWN = shown(at(10, 10), at(40, 20), at(60, 60))
+
+
+def born(of: Declared = V1) -> Birth:
+    return replace(birth("a", of), semantics=SEMANTICS, declarations=declarations(of.pipeline))
+
+
+def seen(now: Declared = V2, *, of: Birth | None = None, beginning: int = 0, journal: tuple[Event, ...] = SERVES, frontiers: tuple[Frontier, ...] = SHOWN) -> Observed:
+    return replace(observed(now, journal=journal, births=(of or born(),), facts=log(beginning=beginning)), shown={"a": frontiers})
+
+
+def planned(now: Declared = V2, *, start: Offsets | None = None, of: Birth | None = None, beginning: int = 0) -> Plan:
+    return make_plan(seen(now, of=of, beginning=beginning), only="flights", again=True, branching=Branching(start))
+
+
+@pytest.mark.parametrize(
+    ("start", "frontier", "begun_at"),
+    [
+        (at(60, 60), 30, at(60, 60)),
+        (None, 30, at(60, 60)),
+        (at(59, 60), 20, at(40, 20)),
+        (at(40, 20), 20, at(40, 20)),
+        (at(39, 20), 10, at(10, 10)),
+        (at(9, 60), None, Offsets()),
+        (at(0, 0), None, Offsets()),
+    ],
+)
+def test_it_is_begun_with_the_newest_state_that_lies_behind_no_partition(start: Offsets | None, frontier: int | None, begun_at: Offsets) -> None:
+    branch = branch_of(born(), SHOWN, Branching(start))
+
+    assert branch.base == Base("a", V1.version, (start or at(60, 60)).plain(), frontier)
+    assert branch.start.equals(begun_at)
+
+
+@pytest.mark.parametrize(
+    ("start", "says"),
+    [
+        (at(10), "names no offset of orders partition 1"),
+        (at(10, 10, 0), "reads no orders partition 2"),
+        (Offsets({**at(10, 10).next, "other": {0: 1}}), "reads no other partition 0"),
+        (at(61, 0), "has not folded up to orders:0=61 orders:1=0"),
+    ],
+)
+def test_offsets_at_which_the_build_never_stood_are_refused(start: Offsets, says: str) -> None:
+    with pytest.raises(UsageError, match=says) as refused:
+        planned(start=start)
+    assert "orders:0=60 orders:1=60" in refused.value.hint
+
+
+def test_a_branch_of_a_branch_begins_no_earlier_than_that_one_does() -> None:
+    of = replace(born(), base=Base("z", "v0", at(40, 20).plain(), 3))
+
+    assert branch_of(of, SHOWN, Branching(at(40, 20))).frontier == SHOWN[1]
+    with pytest.raises(UsageError, match="lies before where build a begins, at orders:0=40 orders:1=20"):
+        branch_of(of, SHOWN, Branching(at(39, 20)))
+    with pytest.raises(UsageError, match="held where it begins, at orders:0=40 orders:1=20, is not kept"):
+        branch_of(of, SHOWN[2:], Branching(at(41, 20)))
+
+
+def test_nothing_that_serves_is_nothing_to_branch_from() -> None:
+    with pytest.raises(UsageError, match="no build of pipeline flights serves") as refused:
+        make_plan(seen(journal=()), only="flights", again=True, branching=Branching(None))
+    assert "kappa deploy flights" in refused.value.hint
+
+
+def test_the_plan_says_what_it_is_and_what_is_folded() -> None:
+    plan = planned(start=at(50, 50))
+
+    plan.ensure_possible()
+    (step,) = plan.steps
+    assert (step.change, step.records, step.origin) == (Change.CHANGED, 140, Offsets())
+    assert f"a branch of build a (version {V1.version}) at orders:0=50 orders:1=50, 140 records to fold" in plan_text(plan)
+    assert "what lies before orders:0=50 orders:1=50 stays as build a has folded it, rejects too" in plan_text(plan)
+    assert "40 offsets before that are folded once more, by the code of build a" in plan_text(plan)
+    assert plan_document(plan)["steps"][0]["base"] == {"build": "a", "version": V1.version, "offsets": at(50, 50).plain(), "frontier": 20}
+
+
+def test_unchanged_code_may_be_branched_too() -> None:
+    (step,) = planned(V1).steps
+
+    assert (step.change, step.reasons, step.records) == (Change.AGAIN, ("a branch was asked for",), 80)
+
+
+def test_what_the_log_has_lost_before_it_begins_is_no_gap_and_what_it_would_read_is() -> None:
+    planned(start=at(60, 60), beginning=60).ensure_possible()
+
+    with pytest.raises(KappaError, match=r"orders partition 0 lost offsets 60 to 60 and begins at 61"):
+        planned(start=at(60, 60), beginning=61).ensure_possible()
+    with pytest.raises(KappaError, match=r"orders partition 0 lost offsets 40 to 40 and begins at 41"):
+        planned(start=at(59, 60), beginning=41).ensure_possible()
+
+
+OTHER_KEYS = replace(V2, tables=(replace(V2.tables[0], keys=("n",)), *V2.tables[1:]))
+OTHER_FOLD = replace(V2, tables=(replace(V2.tables[0], fold={"n": ("sum", "n")}), *V2.tables[1:]))
+OTHER_TYPE = replace(V2, tables=(replace(V2.tables[0], columns=(("n", "bigint"),)), *V2.tables[1:]))
+OTHER_STATE = replace(V2, tables=(replace(V2.tables[0], columns=(("n", "int"), ("_state", "int"))), *V2.tables[1:]))
+
+
+@pytest.mark.parametrize(
+    ("now", "of", "says"),
+    [
+        (OTHER_KEYS, born(), "the keys of table delays changed: none to n"),
+        (OTHER_FOLD, born(), r"the fold of n of table delays changed: none to sum\(n\)"),
+        (OTHER_TYPE, born(), "the column n of table delays changed: int to bigint"),
+        (OTHER_STATE, born(), "the column _state of table delays changed: none to int"),
+        (replace(V2, tables=V2.tables[1:]), born(), "table delays is gone"),
+        (V2, replace(born(), tables=born().tables[1:]), "table delays is new"),
+        (V2, replace(born(), semantics=SEMANTICS - 1), f"it was folded by Kappa's rules number {SEMANTICS - 1}, and they are number {SEMANTICS} now"),
+        (V2, replace(born(), topics=()), "topic orders was not read, and is retained now"),
+        (V2, replace(born(), topics=(replace(born().topics[0], kind="compacted"),)), "topic orders was compacted, and is retained now"),
+    ],
+)
+def test_state_that_new_code_would_not_keep_itself_is_refused_by_name(now: Declared, of: Birth, says: str) -> None:
+    with pytest.raises(KappaError, match=f"a branch of build a cannot be made: {says}") as refused:
+        planned(now, of=of).ensure_possible()
+    assert "kappa deploy flights" in refused.value.hint
+
+
+def test_a_topic_made_anew_is_refused() -> None:
+    with pytest.raises(KappaError, match="topic orders was deleted and made anew"):
+        planned(of=replace(born(), topics=(replace(born().topics[0], id="another"),))).ensure_possible()
+
+
+WITH_IDENTITY = declared(code="2", topic=Topic("orders", event="id string, n int", partitions=2, key="id", identity="id"))
+
+
+def test_what_is_remembered_of_identities_must_follow_from_the_log_by_the_same_declaration() -> None:
+    planned(WITH_IDENTITY, of=born(WITH_IDENTITY)).ensure_possible()
+
+    with pytest.raises(KappaError, match="topic orders has an identity, and another declaration now"):
+        planned(WITH_IDENTITY).ensure_possible()
+    with pytest.raises(KappaError, match="orders partition 0 lost offsets 0 to 4 .* what is remembered of identities follows from all of it"):
+        planned(WITH_IDENTITY, of=born(WITH_IDENTITY), beginning=5).ensure_possible()
+
+
+def test_checks_thresholds_and_views_may_be_others() -> None:
+    now = replace(V2, tables=(replace(V2.tables[0], checks=("n > 0",)), *V2.tables[1:]))
+
+    planned(now).ensure_possible()
+
+
+def test_a_branch_that_failed_is_begun_again_at_the_same_offsets() -> None:
+    journal = (*SERVES, Staged("flights", "b", V2.version, ("function flights changed",), base=Base("a", V1.version, at(40, 20).plain(), 20)), Failed(5, "its job stopped"))
+
+    (step,) = plan_again(seen(journal=journal), "flights").steps
+
+    assert step.branch is not None
+    assert step.branch.base == Base("a", V1.version, at(40, 20).plain(), 20)
+    assert step.reasons == ("function flights changed", "rollout 5 is begun again")

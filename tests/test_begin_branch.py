@@ -1,0 +1,161 @@
+"""A build that begins where another stood: its tables are that one's at a frontier, its own afterwards, and what it stands on is kept."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kappa.branch import base_frontier, begin_from, keep_base, stands_before_base
+from kappa.build import Base, Birth, TableBirth, put_birth, read_birth, table_path
+from kappa.delta import Guard, delete_unneeded, ensure_table, files, mark_of
+from kappa.errors import Broken, Damaged
+from kappa.frontier import Frontier, Frontiers, Tally
+from kappa.kept import ensure_past_gone, kept_of
+from kappa.mark import Mark
+from kappa.offsets import Offsets
+from kappa.store import Store
+
+TABLES = (TableBirth("log", (("n", "bigint"),)), TableBirth("other", (("n", "bigint"),)))
+
+
+def at(offset: int) -> Offsets:
+    return Offsets({"orders": {0: offset}})
+
+
+def birth(build: str, base: Base | None = None) -> Birth:
+    return Birth(build, "shop", "v", {}, 1, {}, "m", (), TABLES, {}, at(0).plain(), {}, "then", "ada", base=base)
+
+
+class Folded:
+    """A build whose tables have a row per offset, committed one by one."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.tables = {table.name: ensure_table(table_path(store, "a", table.name), table.columns, mark("a", table.name, 0)) for table in TABLES}
+
+    def fold(self, number: int) -> None:
+        for name, table in self.tables.items():
+            table.append(pa.table({"n": [number]}), mark("a", name, number + 1), Guard(f"a/{name}/1", number + 1))
+
+    def frontier(self, number: int) -> Frontier:
+        offset = mark_of(self.tables["log"].path, self.tables["log"].version).end
+        versions = {name: table.version for name, table in self.tables.items()}
+        return Frontier(number, "a", 3, offset, versions, "then", 1, 7, log_time={"orders": {0: 99}}, tally={"orders": {0: Tally(decoded=offset.at("orders", 0))}})
+
+
+def mark(build: str, table: str, end: int) -> Mark:
+    return Mark(build, table, 1, end, at(max(0, end - 1)), at(end))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "röot 1 it's #1?")
+
+
+def rows(store: Store, build: str, table: str, version: int) -> list[int]:
+    return sorted(n for file in files(table_path(store, build, table), version) for n in pq.ParquetFile(file).read().column("n").to_pylist())
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_its_tables_are_those_of_the_frontier_whatever_becomes_of_the_other_build(store: Store, *, checkpointed: bool) -> None:
+    build = Folded(store)
+    for number in range(5):
+        build.fold(number)
+        if checkpointed and number == 2:
+            for table in build.tables.values():
+                table.checkpoint()
+    there = build.frontier(8)
+    for number in range(5, 9):
+        build.fold(number)
+        for table in build.tables.values():
+            table.checkpoint()
+
+    begin_from(store, birth("b"), store, there)
+    for table in build.tables.values():
+        table.compact(mark("a", "log", 9), target_bytes=1 << 20)
+        delete_unneeded(table.path, table.version, ())
+
+    first = Frontiers(store, "b").newest()
+    assert first is not None
+    assert (first.number, first.offsets, first.leg, first.slice, first.tally, first.log_time) == (1, at(5), -1, -1, there.tally, there.log_time)
+    for name in ("log", "other"):
+        assert rows(store, "b", name, first.versions[name]) == [0, 1, 2, 3, 4]
+        assert mark_of(table_path(store, "b", name), first.versions[name]) == Mark("b", name, -1, -1, at(5), at(5), there.log_time, there.tally)
+        assert rows(store, "a", name, build.tables[name].version) == list(range(9))
+
+
+def test_it_goes_on_by_itself_and_the_other_build_never_sees_it(store: Store) -> None:
+    build = Folded(store)
+    build.fold(0)
+    begin_from(store, birth("b"), store, build.frontier(1))
+
+    mine = ensure_table(table_path(store, "b", "log"), TABLES[0].columns, mark("b", "log", 0))
+    mine.append(pa.table({"n": [7]}), mark("b", "log", 2), Guard("b/log/1", 2))
+    mine.compact(mark("b", "log", 2), target_bytes=1 << 20)
+    delete_unneeded(mine.path, mine.version, ())
+
+    assert rows(store, "b", "log", mine.version) == [0, 7]
+    assert rows(store, "a", "log", build.tables["log"].version) == [0]
+
+
+def test_a_version_that_is_not_there_any_more_is_damage_and_publishes_nothing(store: Store) -> None:
+    build = Folded(store)
+    build.fold(0)
+    there = build.frontier(1)
+    build.fold(1)
+    for table in build.tables.values():
+        table.compact(mark("a", "log", 2), target_bytes=1 << 20)
+        table.checkpoint()
+        delete_unneeded(table.path, table.version, ())
+
+    with pytest.raises(Damaged):
+        begin_from(store, birth("b"), store, there)
+    assert Frontiers(store, "b").newest() is None
+
+
+def test_what_it_stands_on_is_kept_for_as_long_as_it_is_and_told_as_no_time(store: Store) -> None:
+    branch = birth("b", Base("a", "v0", at(2).plain(), 1))
+    before, reached, later = (Frontier(number, "b", 1, at(offset), {}, "2026-01-01T00:00:00+00:00") for number, offset in ((1, 1), (2, 2), (3, 3)))
+
+    keep_base(store, branch, before)
+    with pytest.raises(Broken, match="has not come to where its branch begins"):
+        base_frontier(store, branch)
+    for newest in (reached, replace(reached, number=3), later):
+        keep_base(store, branch, newest)
+    ensure_past_gone(store, "b", now=4e9, keep_seconds=1.0)
+
+    (kept,) = kept_of(store, "b")
+    assert base_frontier(store, branch) == kept.frontier == reached
+    assert not kept.shown_at(kept.since)
+    keep_base(store, birth("b"), reached)
+    assert len(kept_of(store, "b")) == 1
+
+
+def test_it_stands_before_its_base_until_its_frontier_does_not(store: Store) -> None:
+    put_birth(store, birth("b", Base("a", "v0", at(2).plain())))
+    put_birth(store, birth("whole"))
+    assert stands_before_base(store, "b")
+    assert not stands_before_base(store, "whole")
+
+    Frontiers(store, "b").publish(Frontier(1, "b", 1, at(1), {}, "then"))
+    assert stands_before_base(store, "b")
+    Frontiers(store, "b").publish(Frontier(2, "b", 1, at(2), {}, "then"))
+    assert not stands_before_base(store, "b")
+
+
+def test_a_birth_certificate_tells_the_base_and_one_of_before_there_were_any_reads_back(store: Store) -> None:
+    branch = birth("b", Base("a", "v0", at(2).plain(), 1))
+    put_birth(store, branch)
+    old = json.loads(store.get("builds/b/birth.json") or b"")
+    assert old.pop("base") == {"build": "a", "version": "v0", "offsets": {"orders": {"0": 2}}, "frontier": 1}
+    store.put_new_json("builds/old/birth.json", old)
+
+    assert read_birth(store, "b") == branch
+    assert (read_birth(store, "b").begins, read_birth(store, "b").origin_offsets) == (at(2), at(0))
+    assert (read_birth(store, "old").base, read_birth(store, "old").begins) == (None, at(0))
+    assert str(branch.base) == "a branch of build a (version v0) at orders:0=2"
