@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from kappa.build import Birth, read_birth, table_path
 from kappa.delta import adopt
-from kappa.errors import Broken
+from kappa.errors import Broken, Damaged
 from kappa.frontier import Frontier, Frontiers
 from kappa.journal import now
 from kappa.kept import Kept, kept_of, put_kept
@@ -42,8 +42,11 @@ def keep_base(store: Store, birth: Birth, newest: Frontier) -> None:
 
 
 def stands_before_base(store: Store, build: str) -> bool:
-    """True where a build is a branch whose tables are not yet where its own code begins."""
-    birth, newest = read_birth(store, build), Frontiers(store, build).newest()
+    """True where a build is a branch whose tables are not yet where its own code begins; what cannot be read is its job's to say."""
+    try:
+        birth, newest = read_birth(store, build), Frontiers(store, build).newest()
+    except Damaged:
+        return False
     return birth.base is not None and not (birth.origin_offsets if newest is None else newest.offsets).covers(birth.begins)
 
 

@@ -40,6 +40,8 @@ class Branch:
 
 def branch_of(born: Birth, shown: Sequence[Frontier], asked: Branching) -> Branch:
     """The branch that is asked for, of the build that serves, whose frontiers `shown` are there, the newest last. Raises UsageError where the build was never at those offsets, or what it was there cannot be had."""
+    if not shown:
+        raise UsageError(f"build {born.build} has no frontier, so there is no state to branch from", hint=_HINT.format(born.pipeline))
     newest = shown[-1]
     at = newest.offsets if asked.offsets is None else asked.offsets
     for topic, partition, _ in at.items():

@@ -36,7 +36,6 @@ from replay.libraries import installed_libraries
 from replay.observed import Declared, DiskFacts, LogFacts, Observed
 from replay.readable import read_samples
 from replay.rollout import State, fold
-from serving.catalog import newest_frontier
 from serving.query import unreadable
 
 if TYPE_CHECKING:
@@ -77,8 +76,8 @@ def observe(settings: Settings, store: Store, log: Log, *, only: str | None = No
 def _shown(store: Store, build: str) -> tuple[Frontier, ...]:
     """The frontiers of a build that are there to begin a branch with, the newest last."""
     # The newest first: one that is published in between is kept, if at all, before the next one is.
-    newest = newest_frontier(store, build)
-    return (*(each.frontier for each in kept_of(store, build) if each.frontier.number < newest.number), newest)
+    newest = Frontiers(store, build).newest()
+    return () if newest is None else (*(each.frontier for each in kept_of(store, build) if each.frontier.number < newest.number), newest)
 
 
 def _is_new(declared: Declared, name: str, state: State, births: Mapping[str, Birth]) -> bool:

@@ -99,6 +99,11 @@ def test_nothing_that_serves_is_nothing_to_branch_from() -> None:
     assert "kappa deploy flights" in refused.value.hint
 
 
+def test_what_has_shown_nothing_is_nothing_to_branch_from() -> None:
+    with pytest.raises(UsageError, match="build a has no frontier"):
+        make_plan(seen(frontiers=()), only="flights", again=True, branching=Branching(None))
+
+
 def test_the_plan_says_what_it_is_and_what_is_folded() -> None:
     plan = planned(start=at(50, 50))
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,8 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from journals import served, staged, verified
+from plans import birth, declared
 from twins import align, folded, make_build
 
+from kappa.build import Base, Birth, put_birth
 from kappa.journal import CaughtUp, Journal, Verified, now
 from kappa.offsets import Offsets
 from kappa.process import ensure_session_gone, process_id, start_tied
@@ -111,14 +114,21 @@ def test_a_verification_that_takes_too_long_concludes_nothing(tmp_path: Path) ->
     assert (verdict.verdict, verdict.reason) == ("inconclusive", "the verification did not end within 0.001 s (verify.timeout_seconds)")
 
 
+BRANCH = replace(birth("b", declared()), base=Base("a", "v0", {"orders": {"0": 7}}))
+
+
+@pytest.mark.parametrize(("born", "leg"), [(birth("b", declared()), "catch-up"), (BRANCH, "base")])
 @pytest.mark.parametrize(("serves", "nice"), [(True, 5), (False, 0)])
-def test_a_catch_up_gives_way_where_something_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serves: bool, nice: int) -> None:
+def test_a_catch_up_and_the_base_of_a_branch_give_way_where_something_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serves: bool, nice: int, born: Birth, leg: str
+) -> None:
     (tmp_path / "kappa.toml").touch()
     settings = load_settings(tmp_path)
-    begun: list[int] = []
+    put_birth(Store(settings.root_url), born)
+    begun: list[tuple[int, str]] = []
 
-    def start(_command: list[str], *, output: object, nice: int) -> subprocess.Popen[bytes]:
-        begun.append(nice)
+    def start(command: list[str], *, output: object, nice: int) -> subprocess.Popen[bytes]:
+        begun.append((nice, command[-1]))
         return subprocess.Popen(["true"], start_new_session=True)
 
     monkeypatch.setattr("replay.processes.start_tied", start)
@@ -127,7 +137,7 @@ def test_a_catch_up_gives_way_where_something_serves(tmp_path: Path, monkeypatch
     processes.ensure_jobs(frozenset(["b"]), "127.0.0.1:1", serves=serves)
     processes.end_all()
 
-    assert begun == [nice]
+    assert begun == [(nice, leg)]
 
 
 def test_deaths_are_told_until_the_job_runs_well_again() -> None:
