@@ -30,9 +30,17 @@ def broker_of(bed: Testbed) -> ProcessId:
 
 
 @pytest.mark.fault
-def test_what_a_killed_supervisor_started_ends_with_it_and_the_next_one_goes_on(tmp_path: Path) -> None:
+def test_a_broker_that_was_killed_is_started_again_where_it_was_and_what_a_killed_supervisor_started_ends_with_it_and_the_next_one_goes_on(tmp_path: Path) -> None:
     with platform(tmp_path / "shop", shop=V1) as bed:
         acknowledged = bed.log.produce((order(number) for number in range(50)), "orders")
+        killed, where = broker_of(bed), bed.log.bootstrap_servers
+
+        os.kill(killed.pid, signal.SIGKILL)
+        bed.wait(lambda: not killed.alive() and bool(bed.pids("kafka.Kafka")), "another broker")
+        bed.wait(lambda: bed.log.wait_until_ready(1.0), "its answer")
+
+        assert bed.log.bootstrap_servers == where
+        assert bed.log.end(["orders"]).covers(acknowledged.offsets)
         before, broker = bed.supervisor_pid, broker_of(bed)
 
         os.kill(before, signal.SIGKILL)
@@ -44,23 +52,10 @@ def test_what_a_killed_supervisor_started_ends_with_it_and_the_next_one_goes_on(
         assert bed.log.end(["orders"]).covers(acknowledged.offsets)
 
 
-@pytest.mark.fault
-def test_a_broker_that_was_killed_is_started_again_where_it_was(tmp_path: Path) -> None:
+def test_one_supervisor_per_root_a_port_that_somebody_has_taken_is_no_reason_not_to_come_up_and_down_twice_is_down_once(tmp_path: Path) -> None:
     with platform(tmp_path / "shop", shop=V1) as bed:
         acknowledged = bed.log.produce((order(number) for number in range(50)), "orders")
-        broker, where = broker_of(bed), bed.log.bootstrap_servers
-
-        os.kill(broker.pid, signal.SIGKILL)
-        bed.wait(lambda: not broker.alive() and bool(bed.pids("kafka.Kafka")), "another broker")
-        bed.wait(lambda: bed.log.wait_until_ready(1.0), "its answer")
-
-        assert bed.log.bootstrap_servers == where
-        assert bed.log.end(["orders"]).covers(acknowledged.offsets)
-
-
-def test_one_supervisor_per_root(tmp_path: Path) -> None:
-    with platform(tmp_path / "shop", shop=V1) as bed:
-        pid = bed.supervisor_pid
+        pid, port = bed.supervisor_pid, int(bed.log.bootstrap_servers.partition(":")[2])
 
         again, second = bed.kappa("up", "-d"), bed.kappa("up")
 
@@ -69,22 +64,23 @@ def test_one_supervisor_per_root(tmp_path: Path) -> None:
         assert f"kappa is up already (process {pid})" in second.err
         assert bed.supervisor_pid == pid
 
-
-def test_of_two_who_come_up_at_once_one_runs_and_both_are_served(tmp_path: Path) -> None:
-    bed = Testbed(tmp_path / "shop")
-    try:
-        both = [bed.start("up", "-d"), bed.start("up", "-d")]
-        said = [each.communicate(timeout=120) for each in both]
-
-        assert [each.returncode for each in both] == [0, 0], said
-        assert len(bed.pids("replay.supervisor")) == 1
         bed.must("down")
+        with socket.socket() as taken:
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            taken.bind(("127.0.0.1", port))
+            taken.listen()
+            bed.must("up", "-d")
+
+            assert bed.log.bootstrap_servers != f"127.0.0.1:{port}"
+            assert bed.log.end(["orders"]).covers(acknowledged.offsets)
+
+        bed.must("down")
+        bed.must("down")
+
         assert not bed.pids()
-    finally:
-        bed.ensure_gone()
 
 
-def test_who_is_told_to_end_while_it_starts_ends_and_leaves_nothing(tmp_path: Path) -> None:
+def test_who_is_told_to_end_while_it_starts_leaves_nothing_and_of_two_who_come_up_at_once_one_runs_and_both_are_served(tmp_path: Path) -> None:
     bed = Testbed(tmp_path / "shop")
     try:
         starting = bed.start("up")
@@ -95,6 +91,14 @@ def test_who_is_told_to_end_while_it_starts_ends_and_leaves_nothing(tmp_path: Pa
 
         assert not bed.pids()
         assert running(load_settings(bed.folder)) is None
+
+        both = [bed.start("up", "-d"), bed.start("up", "-d")]
+        said = [each.communicate(timeout=120) for each in both]
+
+        assert [each.returncode for each in both] == [0, 0], said
+        assert len(bed.pids("replay.supervisor")) == 1
+        bed.must("down")
+        assert not bed.pids()
     finally:
         bed.ensure_gone()
 
@@ -113,26 +117,3 @@ def test_a_broker_of_the_user_that_is_down_is_said(tmp_path: Path) -> None:
             assert not bed.pids()
         finally:
             bed.ensure_gone()
-
-
-def test_a_port_that_somebody_has_taken_is_no_reason_not_to_come_up(tmp_path: Path) -> None:
-    with platform(tmp_path / "shop", shop=V1) as bed:
-        acknowledged = bed.log.produce((order(number) for number in range(50)), "orders")
-        port = int(bed.log.bootstrap_servers.partition(":")[2])
-        bed.must("down")
-        with socket.socket() as taken:
-            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            taken.bind(("127.0.0.1", port))
-            taken.listen()
-            bed.must("up", "-d")
-
-            assert bed.log.bootstrap_servers != f"127.0.0.1:{port}"
-            assert bed.log.end(["orders"]).covers(acknowledged.offsets)
-
-
-def test_down_twice_is_down_once(tmp_path: Path) -> None:
-    with platform(tmp_path / "shop", shop=V1) as bed:
-        bed.must("down")
-        bed.must("down")
-
-        assert not bed.pids()

@@ -49,27 +49,17 @@ def wait_until_gone(process: ProcessId) -> None:
 
 
 @pytest.mark.jvm
-def test_its_data_and_its_log_lie_below_a_root_of_any_name(tmp_path, jars, java):
+def test_data_and_address_below_a_root_of_any_name_survive_a_restart_and_data_a_taken_port(tmp_path, jars, java):
     root = tmp_path / "bröker 日本 🛫"
-    broker = Broker.start(root, jars, java)
-    try:
-        assert (root / "broker" / "data" / "meta.properties").is_file()
-        assert "Kafka Server started" in (root / "logs" / "broker.log").read_text(encoding="utf-8")
-    finally:
-        broker.stop()
-
-    assert [path.name for path in tmp_path.iterdir()] == [root.name]
-
-
-@pytest.mark.jvm
-def test_data_and_address_survive_a_restart(tmp_path, jars, java):
-    first = Broker.start(tmp_path, jars, java)
+    first = Broker.start(root, jars, java)
+    assert (root / "broker" / "data" / "meta.properties").is_file()
+    assert "Kafka Server started" in (root / "logs" / "broker.log").read_text(encoding="utf-8")
     log = Log(first.bootstrap_servers)
     facts = log.create(Topic("kept", event="id string", partitions=2))
     log.produce([ProducedRecord(b"{}", partition=1)], "kept")
     first.stop()
 
-    again = Broker.start(tmp_path, jars, java)
+    again = Broker.start(root, jars, java)
     try:
         assert again.bootstrap_servers == first.bootstrap_servers
         assert Log(again.bootstrap_servers).facts("kept") == facts
@@ -78,41 +68,30 @@ def test_data_and_address_survive_a_restart(tmp_path, jars, java):
         again.stop()
     assert not again.alive()
 
-
-@pytest.mark.jvm
-def test_a_taken_port_moves_the_broker_and_keeps_its_data(tmp_path, jars, java):
-    first = Broker.start(tmp_path, jars, java)
-    facts = Log(first.bootstrap_servers).create(Topic("kept", event="id string"))
-    first.stop()
-
     with socket.socket() as squatter:
         # What is left of the broker's own connections must not keep the port from us.
         squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         squatter.bind(("127.0.0.1", int(first.bootstrap_servers.rpartition(":")[2])))
         squatter.listen()
-        moved = Broker.start(tmp_path, jars, java)
+        moved = Broker.start(root, jars, java)
     try:
         assert moved.bootstrap_servers != first.bootstrap_servers
         assert Log(moved.bootstrap_servers).facts("kept") == facts
+        assert Log(moved.bootstrap_servers).end(["kept"]) == Offsets({"kept": {0: 0, 1: 1}})
     finally:
         moved.stop()
+    assert [path.name for path in tmp_path.iterdir()] == [root.name]
 
 
 @pytest.mark.jvm
 @pytest.mark.fault
-def test_it_dies_with_its_parent_and_starts_again_on_the_same_data(tmp_path, jars, java):
+def test_it_dies_with_its_parent_starts_again_on_the_same_data_and_a_leftover_there_is_ended_first(tmp_path, jars, java):
     parent, orphan = a_parent(tmp_path)
 
     parent.send_signal(signal.SIGKILL)
     parent.wait()
 
     wait_until_gone(orphan)
-    Broker.start(tmp_path, jars, java).stop()
-
-
-@pytest.mark.jvm
-@pytest.mark.fault
-def test_a_leftover_on_the_same_data_is_ended_first(tmp_path, jars, java):
     parent, leftover = a_parent(tmp_path)
     try:
         mine = Broker.start(tmp_path, jars, java)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from kappa.store import Store
 from kappa.topic import Topic
 from replay.law import ensure_lawful
 from replay.observe import observe
-from replay.plan import Plan, make_plan
+from replay.plan import make_plan
 from replay.sample import pieces
 
 # Each row says how many came with it, which depends on where the slices end.
@@ -63,19 +64,20 @@ def test_a_pipeline_that_breaks_it_is_refused_with_table_key_and_column_and_one_
     store = Store(settings.root_url)
     log.create(Topic(topic_name, partitions=2, event="page string not null, n int"))
     log.produce((ProducedRecord(b'{"page": "home", "n": 1}', partition=number % 2) for number in range(60)), topic_name)
+    for name, n in {"web": 'size("n")', "even": 'F.col("n") + 1'}.items():
+        text = SIZED.format(topic=topic_name, n=n).replace("def web", f"def {name}").replace('"pages"', f'"pages_of_{name}"')
+        (tmp_path / "pipelines" / f"{name}.py").write_text(text, encoding="utf-8")
+    plan = make_plan(observe(settings, store, log))
 
-    def plan(n: str) -> Plan:
-        (tmp_path / "pipelines" / "web.py").write_text(SIZED.format(topic=topic_name, n=n), encoding="utf-8")
-        return make_plan(observe(settings, store, log))
-
-    with pytest.raises(VerificationFailed, match=r"web\.py:12: pipeline web breaks the law of slices: .*table pages, key 'home', column most") as refused:
-        ensure_lawful(settings, store, log, plan('size("n")'))
+    with pytest.raises(VerificationFailed, match=r"web\.py:12: pipeline web breaks the law of slices: .*table pages_of_web, key 'home', column most") as refused:
+        ensure_lawful(settings, store, log, plan)
     assert refused.value.exit_code == 4
-    assert store.names("cache/law") == ()
 
-    lawful = plan('F.col("n") + 1')
-    ensure_lawful(settings, store, log, lawful)
-    assert store.names("cache/law") == (f"cache/law/{lawful.steps[0].version}.json",)
+    lawful, wrong = sorted(plan.steps, key=lambda step: step.pipeline)
+    assert (lawful.pipeline, wrong.pipeline) == ("even", "web")
+    assert store.names("cache/law") == (f"cache/law/{lawful.version}.json",)
     # No second process could start.
     monkeypatch.setattr(sys, "executable", "/nonexistent")
-    ensure_lawful(settings, store, log, lawful)
+    ensure_lawful(settings, store, log, replace(plan, steps=(lawful,)))
+    with pytest.raises(FileNotFoundError):
+        ensure_lawful(settings, store, log, plan)
