@@ -114,7 +114,11 @@ def test_while_events_arrive_and_both_jobs_are_killed_the_candidate_comes_to_a_f
     assert has_tail(project.store, "new")
 
 
-def test_a_candidate_that_tails_is_aligned_again_even_where_a_crash_has_cut_a_batch_in_two(project: Project, log: Log, topic_name: str, start: Callable[..., JobProcess]) -> None:
+def test_where_the_lease_has_ended_a_newer_frontier_is_aimed_at_and_who_tails_is_aligned_again_even_where_a_crash_has_cut_a_batch_in_two(
+    project: Project, log: Log, topic_name: str, start: Callable[..., JobProcess]
+) -> None:
+    from kappa.engine.legs import LegKind, Legs
+
     for build in ("old", "new"):
         project.bear(build, source(topic_name), OUTPUTS)
     (project.folder / "kappa.toml").write_text(SETTINGS)
@@ -123,12 +127,23 @@ def test_a_candidate_that_tails_is_aligned_again_even_where_a_crash_has_cut_a_ba
     live = start("old")
     project.wait_until_folded("old", live)
     serve(project, "old")
-    assert start("new", "catch-up").ended() == 0
+    killed = start("new", KAPPA_FAIL="job.before_first_commit:kill")
+    assert killed.ended() == -signal.SIGKILL, killed.said()
+    leg = Legs(project.store, "new").last()
+    assert leg is not None
+    assert leg.kind is LegKind.ALIGNMENT
+    assert leg.aim is not None
+    ensure_released(project.store, leg.aim.lease)
+    story.produce(30)
+    project.wait_until_folded("old", live)
+
     candidate = start("new")
     candidate.wait_for(lambda: has_tail(project.store, "new"))
-    assert candidate.stop() == 0
+
     first = aligned(project, "new")
+    assert first.live.number > leg.aim.live.number
     assert_equal_there(project, first)
+    assert candidate.stop() == 0
     # It is past the live build in some partitions then, and has folded a batch into one table only.
     assert live.stop() == 0
     story.produce(40)
@@ -147,34 +162,6 @@ def test_a_candidate_that_tails_is_aligned_again_even_where_a_crash_has_cut_a_ba
     assert second.live.number > first.live.number
     assert_equal_there(project, second)
     assert served(project, "new", project.wait_until_folded("new", again)) == story.expected()
-
-
-def test_where_the_lease_has_ended_a_newer_frontier_is_aimed_at(project: Project, log: Log, topic_name: str, start: Callable[..., JobProcess]) -> None:
-    from kappa.engine.legs import LegKind, Legs
-
-    for build in ("old", "new"):
-        project.bear(build, source(topic_name), OUTPUTS)
-    (project.folder / "kappa.toml").write_text(SETTINGS)
-    story = Story(log, topic_name, seed=3)
-    story.produce(40)
-    live = start("old")
-    project.wait_until_folded("old", live)
-    serve(project, "old")
-    killed = start("new", KAPPA_FAIL="job.before_first_commit:kill")
-    assert killed.ended() == -signal.SIGKILL, killed.said()
-    leg = Legs(project.store, "new").last()
-    assert leg is not None
-    assert leg.kind is LegKind.ALIGNMENT
-    assert leg.aim is not None
-    ensure_released(project.store, leg.aim.lease)
-    story.produce(30)
-    project.wait_until_folded("old", live)
-
-    start("new").wait_for(lambda: has_tail(project.store, "new"))
-
-    alignment = aligned(project, "new")
-    assert alignment.live.number > leg.aim.live.number
-    assert_equal_there(project, alignment)
 
 
 def leave_holes(bootstrap_servers: str, topic: str) -> None:
