@@ -111,7 +111,7 @@ def produce_events(broker: Broker, topic: str, draw: random.Random) -> None:
     sent: list[tuple[bytes, bytes]] = []
     for batch in range(24):
         producer.begin_transaction()
-        for number in range(25):
+        for number in range(12):
             key, value = some_event(draw, f"{batch}.{number}")
             if draw.random() < 0.08 and sent:
                 key, value = draw.choice(sent)
@@ -131,10 +131,13 @@ def some_event(draw: random.Random, name: str) -> tuple[bytes, bytes]:
 def produce_things(log: Log, topic: str, draw: random.Random) -> None:
     """Things that are renamed and deleted, until the cleaner has taken the first record away."""
     eager = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.0001", "min.compaction.lag.ms": "0"}
-    entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in eager.items()]
+    # The cleaner looks what there is to clean every 15 s otherwise.
+    at_once = {"log.cleaner.backoff.ms": "100"}
     admin = AdminClient({"bootstrap.servers": log.bootstrap_servers})
-    for done in admin.incremental_alter_configs([ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)]).values():
-        done.result(20)
+    for kind, name, settings in ((ResourceType.TOPIC, topic, eager), (ResourceType.BROKER, "1", at_once)):
+        entries = [ConfigEntry(each, value, incremental_operation=AlterConfigOpType.SET) for each, value in settings.items()]
+        for done in admin.incremental_alter_configs([ConfigResource(kind, name, incremental_configs=entries)]).values():
+            done.result(20)
 
     def produce(numbers: Iterable[int]) -> None:
         log.produce(
