@@ -90,7 +90,22 @@ class Column:
         # It is hashed into versions and kept in birth certificates: what is not declared is not said.
         default = "" if self.default is None else f" default {self.default}"
         was = f" was {json.dumps(self.was, ensure_ascii=False)}" if self.was else ""
-        return f"{self.name} {self.type}{'' if self.nullable else ' not null'}{default}{was}"
+        return f"{self.name} {_demanded(self)}{default}{was}"
+
+
+def _demanded(column: Column) -> str:
+    """A column's type, and where a value must be: in the fields of a struct, too, which Spark's name for the type does not say."""
+    return f"{_spelled(column.type)}{'' if column.nullable else ' not null'}"
+
+
+def _spelled(kind: Type) -> str:
+    match kind:
+        case Struct():
+            return f"struct<{','.join(f'{field.name}:{_demanded(field)}' for field in kind.fields)}>"
+        case Array():
+            return f"array<{_spelled(kind.element)}>"
+        case _:
+            return str(kind)
 
 
 def parse_columns(ddl: str) -> tuple[Column, ...]:

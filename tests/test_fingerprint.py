@@ -291,6 +291,16 @@ def step(state: dict[str, object], row: Mapping[str, object]) -> None:
     state["n"] = row["n"]
 
 
+@pytest.mark.parametrize("kind", ["struct<a:int{}>", "array<struct<a:int{}>>", "struct<b:struct<a:int{}>,c:string>"])
+def test_what_a_struct_demands_of_its_fields_is_hashed_and_one_that_demands_nothing_as_ever(kind: str) -> None:
+    (free,), (bound,) = (Topic("hits", event=f"n {kind.format(demand)}").columns for demand in ("", " not null"))
+
+    assert str(free) == f"n {free.type}"
+    assert str(bound) == f"n {kind.format(' not null')}"
+    assert str(bound.type) == str(free.type)
+    assert Topic("hits", event=str(bound)).columns == (bound,)
+
+
 def test_a_step_and_all_that_it_reaches_is_a_part_of_the_version() -> None:
     step.__module__ = "p"
 

@@ -92,7 +92,7 @@ def test_the_columns_that_a_schema_makes() -> None:
         "share double",
         "flag boolean",
         "tags array<string>",
-        "place struct<lat:double,name:string,zones:array<bigint>>",
+        "place struct<lat:double not null,name:string not null,zones:array<bigint>>",
     ]
 
 
