@@ -25,13 +25,13 @@ from plot import plot
 from rich.console import Console
 from rivals import Attempt, NotThereError, Rival, cores, every_rival, set_up
 from rounds import Run, Runs, code_of
-from screen import footing, grid, load, page, per_core, placed, refusals, title, told
+from screen import footing, grid, load, page, per_core, placed, refusals, title, told, versions
 
 from kappa.errors import KappaError
 
 TREE = Path(__file__).resolve().parents[2]
-# To start, and to end.
-_MARGIN_SECONDS = 180.0
+# To start, and to end, on a machine that is busy.
+_MARGIN_SECONDS = 600.0
 
 
 def main() -> int:
@@ -83,6 +83,10 @@ def _run(cell: Cell, run: Run, runs: Runs, rivals: Mapping[str, Rival], here: Gr
         _keep_log(folder / "output.log", here.home / "logs" / f"{cell.topic}.{cell.name}.{number}.{name}.log")
         if done.refused is None:
             shutil.rmtree(folder, ignore_errors=True)
+        # Kafka Streams keeps its state in topics, and one that was ended leaves them.
+        for left in here.log.topics():
+            if not left.startswith("bids."):
+                here.log.delete(left)
 
 
 def _round(number: int, name: str, rival: Rival, attempt: Attempt, oracle: Oracle) -> Round:
@@ -126,6 +130,7 @@ def _tell(cell: Cell, runs: Runs, code: str, home: Path, *, line_only: bool, int
     found = told(run, cell.rivals)
     if not line_only:
         Console(width=None if sys.stdout.isatty() else 180).print(grid(run, found, cores()))
+        print(versions(run))
         for text in [*(f"no figure of {text}" for text in refusals(found)), *(per_core(found, cores()) if cell.task == "sessions" else ())]:
             print(text)
     print(comparable(cell.name, cell.events, cell.keys, found, load(run)))

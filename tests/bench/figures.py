@@ -122,10 +122,10 @@ def comparable(cell: str, events: int, keys: int, found: Sequence[Figure], load:
     def told(name: str, spread: Spread | None) -> str:
         return "" if spread is None else f" {name} {spread.median:.3g} ({spread.least:.3g}-{spread.most:.3g})"
 
-    parts = [
-        f"against {each.rival}:{told('cold', each.cold_ratio)}{told('warm', each.warm_ratio)}{told('cpu', each.cpu_ratio)}" if each.rounds else f"{each.rival}: {each.refused}"
-        for each in found
-        if each.rival != KAPPA or each.refused is not None
-    ]
+    parts = []
+    for each in found:
+        ratios = told("cold", each.cold_ratio) + told("warm", each.warm_ratio) + told("cpu", each.cpu_ratio)
+        if each.rival != KAPPA or not each.rounds:
+            parts.append(f"against {each.rival}:{ratios}" if ratios else f"{each.rival}: no ratio")
     at = "" if load is None else f"; load {load.least:.1f}-{load.most:.1f}"
-    return f"bench {cell}, {events} events, {keys} keys: kappa {'; '.join(parts)}{at}"
+    return f"bench {cell}, {events} events, {keys} keys: kappa {'; '.join(parts) or 'alone'}{at}"

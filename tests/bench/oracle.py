@@ -27,7 +27,7 @@ _BIDS = """
         select "partition", "offset", json_transform(value, '{{"bidder":"BIGINT","price":"BIGINT","dateTime":"BIGINT"}}') as bid from log
     )"""
 
-# Table -> what DuckDB reads its rows from (`read_parquet([...])`), under the names that the task gives the columns.
+# Table -> what DuckDB reads its rows from (`read_parquet([...])`), under the names that the task gives the columns; empty: it has none.
 Rows = Mapping[str, str]
 
 
@@ -68,7 +68,8 @@ def _difference(connection: duckdb.DuckDBPyConnection, table: str, rows: str, wa
     try:
         # By name, whatever order the rival gives its columns in, and as the types that are wanted: what does not fit is an error.
         columns = ", ".join(f'"{name}"::{kind} as "{name}"' for name, kind, *_ in connection.execute(f"describe from '{wanted}'").fetchall())
-        connection.execute(f"create or replace temp table found as select {columns} from {rows}")
+        nothing = f"(from '{wanted}' limit 0)"
+        connection.execute(f"create or replace temp table found as select {columns} from {rows or nothing}")
     except duckdb.Error as error:
         return f"table {table} cannot be read: {' '.join(str(error).split())[:200]}"
     one, other = f"from '{wanted}' except all from found", f"from found except all from '{wanted}'"

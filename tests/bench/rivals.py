@@ -248,14 +248,14 @@ def set_up(rivals: Mapping[str, Rival], home: Path, say: Callable[[str], None]) 
 
 
 def read_parquet(paths: Sequence[str]) -> str:
-    """What DuckDB reads the rows of these files from; of none, it says so when it is asked."""
+    """What DuckDB reads the rows of these files from; empty where there are none."""
     return read_files("read_parquet", paths)
 
 
 def read_files(reader: str, paths: Sequence[str], options: str = "") -> str:
     """The same by another reader of DuckDB's."""
     listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
-    return f"{reader}([{listed}]{', ' if options else ''}{options})"
+    return f"{reader}([{listed}]{', ' if options else ''}{options})" if paths else ""
 
 
 def cores() -> int:

@@ -63,8 +63,13 @@ def page(run: Run, found: Sequence[Figure], cores: int) -> str:
     lines = [f"**{title(run)}**", "", "| " + " | ".join(_HEADINGS) + " |", "|---" + "|---:" * (len(_HEADINGS) - 1) + "|"]
     lines += ["| " + " | ".join(row) + " |" for row in rows(found)]
     lines += ["", footing(run, cores) + ".", *(f"No figure of {text}." for text in refusals(found))]
-    versions = "; ".join(f"{rival}: {', '.join(f'{name} {number}' for name, number in each.items())}" for rival, each in sorted(run.versions.items()))
-    return "\n".join([*lines, "", f"Versions: {versions}.", ""])
+    return "\n".join([*lines, "", f"{versions(run)}.", ""])
+
+
+def versions(run: Run) -> str:
+    """With what each rival was run."""
+    told = (f"{rival}: {', '.join(f'{name} {number}' for name, number in each.items())}" for rival, each in sorted(run.versions.items()))
+    return f"versions: {'; '.join(told)}"
 
 
 def per_core(found: Sequence[Figure], cores: int) -> list[str]:

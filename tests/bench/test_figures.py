@@ -69,4 +69,4 @@ def test_a_line_to_compare_holds_ratios_only() -> None:
 
     line = comparable("quick", 1000, 10, figures(rounds, ("kappa", "spark", "flink"), {"flink": "no compiler"}), Spread(0.2, 0.1, 0.3))
 
-    assert line == ("bench quick, 1000 events, 10 keys: kappa against spark: cold 2.5 (2-3) warm 2 (2-2) cpu 2.5 (2-3); flink: no compiler; load 0.1-0.3")
+    assert line == ("bench quick, 1000 events, 10 keys: kappa against spark: cold 2.5 (2-3) warm 2 (2-2) cpu 2.5 (2-3); flink: no ratio; load 0.1-0.3")

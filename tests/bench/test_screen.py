@@ -51,6 +51,10 @@ def test_who_was_not_asked_yet_is_not_told() -> None:
     assert [figure.rival for figure in told(run(), ("consume", *RIVALS))] == list(RIVALS)
 
 
+def test_versions_are_told_with_the_figures() -> None:
+    assert page(run(), told(run(), RIVALS), 2).endswith("\nversions: spark: pyspark 4.2.0.\n")
+
+
 def test_a_busy_machine_is_told() -> None:
     assert "only ratios count" not in footing(run(0.4), 2)
     assert "only ratios count" in footing(run(0.6), 2)
