@@ -91,14 +91,16 @@ def everywhere(
 
 @app.command()
 def up(context: typer.Context, detach: Annotated[bool, typer.Option("-d", "--detach", help="in the background; returns when it is ready")] = False) -> None:
-    """Start the platform: the broker (unless one is configured), a job for each build, the controller."""
+    """Start the platform: the broker (unless one is configured), a job for each build, the controller, HTTP."""
     from replay import supervisor
+    from replay.http_process import served_at
 
     here = _here(context)
     with _talk().status("starting") if detach else contextlib.nullcontext():
         started = supervisor.up(here.settings, detach=detach)
     if started is not None:
-        _say(f"kappa is up: process {started.pid}, Kafka at {started.bootstrap_servers}")
+        url = served_at(here.store)
+        _say(f"kappa is up: process {started.pid}, Kafka at {started.bootstrap_servers}{f', HTTP at {url}' if url else ''}")
 
 
 @app.command()
@@ -109,6 +111,18 @@ def down(context: typer.Context) -> None:
     with _talk().status("ending"):
         was_up = supervisor.down(_here(context).settings)
     _say("kappa is down" if was_up else "kappa was not up")
+
+
+@app.command()
+def serve(
+    context: typer.Context,
+    listen: Annotated[str | None, typer.Option("--listen", metavar="HOST:PORT", show_default=False, help="where, instead of serve.listen; port 0: any that is free")] = None,
+    token: Annotated[str | None, typer.Option("--token", show_default=False, help="who asks has to bring it; KAPPA__SERVE__TOKEN is not seen by other users")] = None,
+) -> None:
+    """Serve HTTP alone, without the rest of the platform: queries of strangers, and looks at what runs. `kappa up` does it too."""
+    from replay.serve import serve as serve_http
+
+    serve_http(_here(context), listen=listen, token=token, say=_say)
 
 
 @topics_app.command("create")
@@ -128,16 +142,10 @@ def topics_create(
 @topics_app.command("list")
 def topics_list(context: typer.Context, output: As = Form.TABLE) -> None:
     """List the topics on the broker, and those that are only declared."""
+    from replay.listings import topics_listing
+
     here = _here(context)
-    log = here.log()
-    found = log.topics()
-    begin, end = log.beginning(found), log.end(found)
-    rows = []
-    for name in sorted({*found, *here.topics}):
-        topic, facts = here.topics.get(name), found.get(name)
-        known = (facts.partitions, end.only({name}).distance(begin), facts.id) if facts is not None else (None, None, None)
-        rows.append((name, None if topic is None else topic.kind, topic is not None, facts is not None, *known))
-    _print(output, Listing(("topic", "kind", "declared", "on_broker", "partitions", "records", "id"), tuple(rows), wide=frozenset({"id"})))
+    _print(output, topics_listing(here.log(), here.topics))
 
 
 @app.command()
@@ -473,7 +481,7 @@ def prove(
 @app.command()
 def logs(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="supervisor, broker, verification, a build, or a pipeline")] = "supervisor",
+    name: Annotated[str, typer.Argument(help="supervisor, broker, verification, http, a build, or a pipeline")] = "supervisor",
     follow: Annotated[bool, typer.Option("-f", "--follow", help="go on with what is written")] = False,
     lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="how many of the last lines")] = 40,
 ) -> None:
@@ -624,24 +632,11 @@ def tables(
     output: As = Form.TABLE,
 ) -> None:
     """List what is served, or was; with -o json also path and version, for Spark, Polars and others."""
-    from serving.tables import served_tables
+    from serving.tables import served_tables, tables_listing
 
     here = _here(context)
     found = served_tables(here.store, when=_moment(at_generation, at, at_offsets, at_event_time), lease_seconds=here.lease_seconds)
-    as_text = output is Form.TABLE
-    rows = (
-        (
-            table.name,
-            table.pipeline,
-            table.build,
-            table.rows,
-            ", ".join(f"{name} {kind.lower()}" for name, kind in table.columns) if as_text else [{"name": name, "type": kind} for name, kind in table.columns],
-            table.version,
-            table.path,
-        )
-        for table in found
-    )
-    _print(output, Listing(("table", "pipeline", "build", "rows", "columns", "version", "path"), tuple(rows), wide=frozenset({"version", "path"})))
+    _print(output, tables_listing(found, columns_as_text=output is Form.TABLE))
 
 
 @app.command()

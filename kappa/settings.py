@@ -99,9 +99,11 @@ class VerifySettings(_Section):
 
 
 class ServeSettings(_Section):
-    """`[serve]`: what one query of a stranger may take."""
+    """`[serve]`: where HTTP is served, and what one query of a stranger may take."""
 
-    query_memory: str = Field(default="512m", description="memory of one query of a stranger; one that needs more is ended", pattern=r"^\d+[mg]$")
+    listen: str = Field(default="127.0.0.1:8717", description='where kappa up serves HTTP, as HOST:PORT; nothing (`""`): nowhere; where the port is taken, at another one')
+    token: str = Field(default="", description="who asks has to bring it; needed where other machines can ask", repr=False)
+    query_memory: str = Field(default="512m", description="memory of one query over HTTP; one that needs more is ended", pattern=r"^\d+[mg]$")
     query_seconds: float = Field(default=30.0, gt=0, description="how long one may take; then it is ended")
     query_rows: int = Field(default=100_000, ge=1, description="most rows of its answer; one that is cut says so")
     query_bytes: str = Field(default="32m", description="most bytes of its answer, likewise", pattern=r"^\d+[mg]$")

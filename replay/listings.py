@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import datetime
 from operator import itemgetter
@@ -15,6 +15,9 @@ from serving.render import Listing, cell
 
 if TYPE_CHECKING:
     # Each comes with what it takes to ask a broker, to run jobs; a history is told without.
+    from kappa.build import TopicBirth
+    from kappa.log.client import Log
+    from kappa.topic import Topic
     from replay.gc import Find
     from replay.status import BuildStatus, Status
     from replay.supervisor import Running
@@ -118,6 +121,18 @@ def _raw(value: bytes | None) -> str:
         return cell(value.decode())
     except UnicodeDecodeError:
         return f"hex {value.hex()}"
+
+
+def topics_listing(log: Log, declared: Mapping[str, Topic] | Mapping[str, TopicBirth]) -> Listing:
+    """A row per topic that is declared, now or by a build, or is on the broker."""
+    found = log.topics()
+    begin, end = log.beginning(found), log.end(found)
+    rows = []
+    for name in sorted({*found, *declared}):
+        topic, facts = declared.get(name), found.get(name)
+        known = (facts.partitions, end.only({name}).distance(begin), facts.id) if facts is not None else (None, None, None)
+        rows.append((name, None if topic is None else topic.kind, topic is not None, facts is not None, *known))
+    return Listing(("topic", "kind", "declared", "on_broker", "partitions", "records", "id"), tuple(rows), wide=frozenset({"id"}))
 
 
 def gc_listing(found: tuple[Find, ...], *, done: bool) -> Listing:

@@ -46,7 +46,8 @@ class BuildStatus:
     open transaction keeps from every reader; `fresh_at` is when its frontier was published; `folded` counts offsets since its
     origin, `rejected` (`late` are some of them) and `duplicate` records. `kept_until` is when the soak of an idle build ends;
     `waits_for`, `rate` (offsets a second) and `trouble` are the supervisor's words. `libraries` are those that are installed
-    in another version than when it was born. `beyond` says that it has rejected more than its pipeline allows a candidate.
+    in another version than when it was born. `beyond` says that it has rejected more than its pipeline allows a candidate;
+    `topics` are those that it reads.
     """
 
     pipeline: str
@@ -69,6 +70,7 @@ class BuildStatus:
     beyond: str = ""
     late: int = 0
     duplicate: int = 0
+    topics: frozenset[str] = frozenset()
 
     @property
     def eta_seconds(self) -> float | None:
@@ -84,12 +86,13 @@ class BuildStatus:
 class Status:
     """The generation that is served, and the builds that are wanted, by pipeline: live, idle, candidate.
 
-    `broker_error` says why lags are not known.
+    `broker_error` says why lags are not known; `end` is the log's end, as far as the broker was asked.
     """
 
     generation: int
     builds: tuple[BuildStatus, ...]
     broker_error: str = ""
+    end: Offsets | None = None
 
 
 def observe_status(store: Store, log: Ends | None, *, soak_seconds: float = 3600.0, underway: Underway | None = None) -> Status:
@@ -112,7 +115,7 @@ def observe_status(store: Store, log: Ends | None, *, soak_seconds: float = 3600
         broker_error = error.message
     seen = (_seen(store, *each, births[each[2]], end, held) for each in _roles(state))
     told = (_told(each, state, underway or Underway(), soak_seconds) for each in seen)
-    return Status(state.generation, tuple(sorted(told, key=lambda build: build.pipeline)), broker_error)
+    return Status(state.generation, tuple(sorted(told, key=lambda build: build.pipeline)), broker_error, end)
 
 
 def held_back(end: Offsets, high_watermark: Offsets) -> tuple[HeldBack, ...]:
@@ -163,6 +166,7 @@ def _seen(store: Store, pipeline: str, role: str, build: str, rollout: Rollout |
         beyond=_beyond(birth, frontier),
         late=tally.late,
         duplicate=tally.duplicate,
+        topics=frozenset(birth.topic_ids),
     )
 
 

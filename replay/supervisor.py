@@ -26,6 +26,7 @@ from kappa.process import ProcessId, process_id
 from kappa.settings import Settings, load_settings
 from kappa.store import Store
 from replay.controller import Controller
+from replay.http_process import HttpProcess
 from replay.kafka import Kafka
 from replay.processes import Processes, open_log
 from replay.rollout import State
@@ -151,11 +152,13 @@ def _run(settings: Settings, say: Callable[[str], None]) -> None:
     told = Told()
     kafka = Kafka(settings, store, say, told)
     processes = Processes(store, settings, say=say)
+    http = HttpProcess(store, settings, say=say)
     reporter = Reporter(store, processes.deaths, clock=time.monotonic)
     try:
         with told:
+            http.ensure_running()
             kafka.ensure_running()
-            _loop(store, kafka, Controller(store, log=kafka, processes=processes, rules=settings.rollout, clock=time.time), processes, reporter, say, told)
+            _loop(store, kafka, Controller(store, log=kafka, processes=processes, rules=settings.rollout, clock=time.time), processes, http, reporter, say, told)
     except ToldToEnd:
         # While it waited for the broker; what it has started so far ends below, as ever.
         pass
@@ -163,16 +166,18 @@ def _run(settings: Settings, say: Callable[[str], None]) -> None:
         failpoint("supervisor.before_down")
         store.delete(_RUNNING)
         failpoint("supervisor.after_down")
+        http.end()
         processes.end_all()
         kafka.stop()
         say("down")
         lock.release()
 
 
-def _loop(store: Store, kafka: Kafka, controller: Controller, processes: Processes, reporter: Reporter, say: Callable[[str], None], told: Told) -> None:
+def _loop(store: Store, kafka: Kafka, controller: Controller, processes: Processes, http: HttpProcess, reporter: Reporter, say: Callable[[str], None], told: Told) -> None:
     said, ready_at = "", ""
     while not told.to_end:
         try:
+            http.ensure_running()
             kafka.ensure_running()
             processes.ensure_jobs(controller.state.wanted_builds(), kafka.bootstrap_servers, serves=bool(controller.state.serving))
             before = controller.state

@@ -6,7 +6,7 @@ A version of a Delta table does not change, so path and version (in Spark: `spar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from kappa.build import table_path
@@ -14,6 +14,7 @@ from kappa.store import Store
 from serving.at_log import Past
 from serving.catalog import Snapshot
 from serving.query import Reader, ask, quoted, schema_of
+from serving.render import Listing
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +48,20 @@ def _counted(reader: Reader, pipeline: str, name: str) -> tuple[int, tuple[tuple
     whole = f"{quoted(schema_of(pipeline))}.{quoted(name)}"
     described = reader.rows(f"from {whole} limit 0")
     return int(reader.rows(f"select count(*) from {whole}").rows[0][0]), tuple(zip(described.columns, described.types, strict=True))
+
+
+def tables_listing(found: Iterable[ServedTable], *, columns_as_text: bool = False) -> Listing:
+    """A row per table and view; versions and paths are for machines."""
+    rows = (
+        (
+            table.name,
+            table.pipeline,
+            table.build,
+            table.rows,
+            ", ".join(f"{name} {kind.lower()}" for name, kind in table.columns) if columns_as_text else [{"name": name, "type": kind} for name, kind in table.columns],
+            table.version,
+            table.path,
+        )
+        for table in found
+    )
+    return Listing(("table", "pipeline", "build", "rows", "columns", "version", "path"), tuple(rows), wide=frozenset({"version", "path"}))

@@ -209,7 +209,7 @@ def test_help_is_an_answer(kappa: Kappa) -> None:
         command in ended.out
         for command in (
             *("up", "down", "topics", "produce", "plan", "deploy", "replay", "status", "undo", "stage", "retry", "wait", "verify", "promote"),
-            *("abandon", "history", "show", "diff", "logs", "rejects", "query", "tables", "gc"),
+            *("abandon", "history", "show", "diff", "logs", "rejects", "query", "tables", "serve", "gc"),
         )
     )
 

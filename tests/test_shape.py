@@ -37,11 +37,15 @@ DOORS = {
     # serving/sandboxed.py is a process of its own, for one query of a stranger.
     "duckdb": ("serving/query.py", "serving/sandboxed.py", "kappa/engine/decode.py", "demo/oracle.py"),
     "pyarrow": ("kappa/arrow.py", "kappa/delta.py", "kappa/engine/", "serving/sandboxed.py", "demo/"),
+    "fastapi": ("serving/http.py", "serving/events.py", "replay/api.py"),
+    "starlette": ("serving/http.py",),
+    "anyio": ("serving/http.py", "serving/events.py"),
+    "uvicorn": ("replay/serve.py",),
     "typer": ("cli.py",),
     "rich": ("cli.py", "serving/render.py", "replay/progress.py", "kappa/log/jars.py", "kappa/setup.py", "demo/"),
     "pandas": ("demo/events.py",),
     # Records are read and upgraded by it; it is no system and may be used wherever a record is.
-    "pydantic": ("kappa/",),
+    "pydantic": ("kappa/", "serving/http.py", "replay/api.py"),
 }
 
 # What a pure module may not touch: systems that are somewhere else, and our doors to them. Values of a library (Arrow's

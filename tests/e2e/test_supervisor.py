@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 from e2e_shop import V1, order
@@ -13,6 +15,8 @@ from testbed import Testbed, platform
 
 from kappa.process import ProcessId, process_id
 from kappa.settings import load_settings
+from kappa.store import Store
+from replay.http_process import served_at
 from replay.supervisor import running
 
 pytestmark = pytest.mark.jvm
@@ -69,15 +73,35 @@ def test_one_supervisor_per_root_a_port_that_somebody_has_taken_is_no_reason_not
             taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             taken.bind(("127.0.0.1", port))
             taken.listen()
-            bed.must("up", "-d")
+            bed.must("up", "-d", KAPPA__SERVE__LISTEN=f"127.0.0.1:{port}")
 
             assert bed.log.bootstrap_servers != f"127.0.0.1:{port}"
             assert bed.log.end(["orders"]).covers(acknowledged.offsets)
+            ensure_http_is_served_elsewhere(bed, port)
 
         bed.must("down")
         bed.must("down")
 
         assert not bed.pids()
+
+
+def ensure_http_is_served_elsewhere(bed: Testbed, port: int) -> None:
+    store = Store(bed.folder / ".kappa")
+    bed.wait(lambda: served_at(store) is not None, "the HTTP server")
+    url = served_at(store)
+    assert url is not None
+    assert url != f"http://127.0.0.1:{port}"
+    (before,) = bed.pids("replay.serve")
+
+    def read(path: str, body: bytes | None = None) -> bytes:
+        with urlopen(Request(f"{url}{path}", body, {"Content-Type": "application/sql"}), timeout=60) as answered:
+            return bytes(answered.read())
+
+    assert json.loads(read("/api/v1/query", b"select 1 as n"))["rows"] == [{"n": 1}]
+    assert [(each["topic"], each["on_broker"]) for each in json.loads(read("/api/v1/topics"))] == [("items", True), ("orders", True)]
+    assert b"\nkappa_up 1\n" in read("/metrics")
+    os.kill(before, signal.SIGKILL)
+    bed.wait(lambda: bool(bed.pids("replay.serve")) and before not in bed.pids("replay.serve") and served_at(store) is not None, "another server")
 
 
 def test_who_is_told_to_end_while_it_starts_leaves_nothing_and_of_two_who_come_up_at_once_one_runs_and_both_are_served(tmp_path: Path) -> None:

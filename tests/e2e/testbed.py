@@ -55,7 +55,7 @@ class Testbed:
         self.folder = folder
         self._mark = secrets.token_hex(8)
         # Holding each version to the law of slices takes a JVM: tests/replay/test_law.py does.
-        self.environment = {**os.environ, MARK: self._mark, "PYTHONPATH": str(TREE), "KAPPA__VERIFY__LAW_RECORDS": "0"}
+        self.environment = {**os.environ, MARK: self._mark, "PYTHONPATH": str(TREE), "KAPPA__VERIFY__LAW_RECORDS": "0", "KAPPA__SERVE__LISTEN": ""}
         (folder / "pipelines").mkdir(parents=True)
         (folder / "kappa.toml").write_text(settings, encoding="utf-8")
         self.store = Store(load_settings(folder).root_url)

@@ -1,0 +1,137 @@
+"""The gate: what every request passes before anything of it is looked at. Who may come in, how much, and how slowly.
+
+- With a token: only who brings it. Without one, the server listens on this machine alone, and a page of another site that a
+  browser of this machine shows is kept out: by the name it came under (DNS rebinding), and by the site it is from.
+- A body has so many bytes and so much time; one that says that it is larger is not read.
+- Who takes an answer too slowly is left.
+
+It is an ASGI application around another (https://asgi.readthedocs.io/en/latest/specs/www.html), and knows no framework.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from serving.problem import MEDIA_TYPE, HttpError, problem_of
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
+# Whoever watches over the server asks these, and learns nothing that is not his.
+_OPEN = frozenset({"/healthz", "/readyz"})
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Most bytes of a body, and seconds that it, or one piece of an answer, may take."""
+
+    body_bytes: int = 1 << 20
+    body_seconds: float = 20.0
+    send_seconds: float = 30.0
+
+
+class _Left(Exception):
+    """The other side takes nothing any more."""
+
+
+class Gate:
+    """Lets through what may pass."""
+
+    def __init__(self, inside: Application, *, token: str | None, bounds: Bounds) -> None:
+        """Without a token, only requests that name this machine itself pass."""
+        self._inside = inside
+        self._token = token
+        self._bounds = bounds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, or the server's own beginning and end."""
+        if scope["type"] != "http":
+            await self._inside(scope, receive, send)
+            return
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        try:
+            self._ensure_welcome(scope["path"], headers)
+            body = await self._body(headers, receive)
+        except HttpError as error:
+            await _refuse(error, send)
+            return
+        given = False
+
+        async def again() -> Message:
+            nonlocal given
+            if given:
+                return await receive()
+            given = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def patiently(message: Message) -> None:
+            try:
+                async with asyncio.timeout(self._bounds.send_seconds):
+                    await send(message)
+            except TimeoutError:
+                raise _Left from None
+
+        try:
+            await self._inside(scope, again, patiently)
+        except _Left:
+            # Nobody is there to be told; the server closes the connection, since the answer is not whole.
+            return
+
+    def _ensure_welcome(self, path: str, headers: dict[str, str]) -> None:
+        if path in _OPEN:
+            return
+        if self._token is not None:
+            given = headers.get("authorization", "")
+            if not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
+                raise HttpError(401, "no token was given, or a wrong one", hint="send it: Authorization: Bearer TOKEN", headers={"WWW-Authenticate": "Bearer"})
+            return
+        host = urlsplit(f"//{headers.get('host', '')}").hostname
+        if host not in _LOCAL:
+            raise HttpError(403, f"this server answers on this machine only, and was called {host}", hint="call it 127.0.0.1; or start it with --token to let others in")
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc != headers.get("host"):
+            raise HttpError(403, f"a page of {origin} asks, and only this server's own may", hint="start the server with --token, and send it, to let others in")
+
+    async def _body(self, headers: dict[str, str], receive: Receive) -> bytes:
+        most = self._bounds.body_bytes
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > most:
+            raise _too_large(most)
+        pieces, size = [], 0
+        try:
+            async with asyncio.timeout(self._bounds.body_seconds):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        break
+                    pieces.append(message.get("body", b""))
+                    size += len(pieces[-1])
+                    if size > most:
+                        raise _too_large(most)
+                    if not message.get("more_body"):
+                        break
+        except TimeoutError:
+            raise HttpError(408, f"the request was not whole after {self._bounds.body_seconds:g} s", hint="send it at once", headers={"Connection": "close"}) from None
+        return b"".join(pieces)
+
+
+def _too_large(most: int) -> HttpError:
+    return HttpError(413, f"the request is larger than {most >> 10} KiB", hint="a query has room in that; send less", headers={"Connection": "close"})
+
+
+async def _refuse(error: HttpError, send: Send) -> None:
+    problem = problem_of(error)
+    content = json.dumps(problem.document).encode()
+    headers = [("content-type", MEDIA_TYPE), ("content-length", str(len(content))), *problem.headers.items()]
+    await send({"type": "http.response.start", "status": problem.status, "headers": [(name.lower().encode(), value.encode()) for name, value in headers]})
+    await send({"type": "http.response.body", "body": content})

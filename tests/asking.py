@@ -1,0 +1,85 @@
+"""A server in this process, by real uvicorn, and clients that ask it: what tests of HTTP stand on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from http.client import HTTPConnection
+from typing import Any, Self
+
+import uvicorn
+from fastapi import APIRouter
+
+from kappa.store import Store
+from serving import events
+from serving.gate import Bounds
+from serving.http import Stand, make_app
+from serving.sandbox import Allowance, Sandbox
+from serving.snapshots import Snapshots
+
+QUERY = "/api/v1/query"
+
+
+class Server:
+    """A server that runs in this process, and how it is asked."""
+
+    def __init__(
+        self, store: Store, allowance: Allowance, *, token: str | None = None, bounds: Bounds | None = None, router: APIRouter = events.router, desk: object = None
+    ) -> None:
+        stand = Stand(store, Sandbox(allowance), Snapshots(store, lease_seconds=60), 60, lambda: ())
+        app = make_app(stand, token=token, routers=(router,), bounds=bounds, state={"desk": desk})
+        self._listening = socket.create_server(("127.0.0.1", 0), backlog=512)
+        self.port = self._listening.getsockname()[1]
+        self._server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, ws="none", http="h11", loop="asyncio", timeout_graceful_shutdown=1))
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._listening]})
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        while not self._server.started:
+            assert self._thread.is_alive()
+            time.sleep(0.01)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.should_exit = True
+        self._thread.join()
+        self._listening.close()
+
+    def ask(self, method: str, path: str, body: object = None, **headers: str) -> Answered:
+        """A request; a body that is no bytes goes as JSON. `_` in a header's name is `-`."""
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        if content is not None:
+            sent.setdefault("Content-Type", "application/json")
+        with contextlib.closing(connection):
+            connection.request(method, path, content, sent)
+            response = connection.getresponse()
+            return Answered(response.status, {name.lower(): value for name, value in response.getheaders()}, response.read())
+
+    def query(self, sql: str, **headers: str) -> Answered:
+        return self.ask("POST", QUERY, {"sql": sql}, **headers)
+
+
+class Answered:
+    """What came back."""
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.body)
+
+
+def problem(answered: Answered) -> tuple[int, str, str]:
+    """Its status, its kind, and what it says; it has to be one."""
+    assert answered.headers["content-type"] == "application/problem+json"
+    assert answered.document["status"] == answered.status
+    return answered.status, answered.document["type"].rpartition(":")[2], answered.document["detail"]

@@ -1,0 +1,255 @@
+"""Laws of the HTTP server: answers name what they are true of, errors are problems, and nobody can hold it up. By real uvicorn on a real root."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from asking import QUERY, Server, problem
+from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
+
+from kappa.journal import Journal, Retired
+from kappa.lease import sorted_leases
+from kappa.store import Store
+from serving.gate import Bounds
+from serving.sandbox import Allowance
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Platform:
+    platform = Platform(Store(tmp_path_factory.mktemp("http") / "röot"))
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS, PLANES: ROWS_OF_PLANES})
+    return platform
+
+
+@pytest.fixture(scope="module")
+def server(platform: Platform) -> Iterator[Server]:
+    with Server(platform.store, Allowance(memory=256 << 20, seconds=20, rows=500, at_once=2), bounds=Bounds(body_seconds=0.5, send_seconds=1)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def guarded(platform: Platform) -> Iterator[Server]:
+    with Server(platform.store, Allowance(), token="sesame") as server:
+        yield server
+
+
+def test_an_answer_names_the_generation_the_offsets_and_the_versions_that_it_is_true_of(server: Server) -> None:
+    found = server.query("select carrier, flights from delays order by flights")
+
+    assert found.status == 200
+    assert found.document["rows"][0] == {"carrier": "UA", "flights": 3}
+    assert (found.headers["x-kappa-generation"], found.headers["x-kappa-rows"], found.headers["x-kappa-truncated"]) == ("1", "3", "false")
+    assert json.loads(found.headers["x-kappa-builds"]) == {"flights": "flights-1"}
+    assert json.loads(found.headers["x-kappa-offsets"]) == {"flights-1": {"flights": {"0": 12}}}
+    assert json.loads(found.headers["x-kappa-versions"]) == {"flights-1": {"delays": 0, "planes": 0, "rejects": 0}}
+    assert found.document["builds"]["flights"]["offsets"] == {"flights": {"0": 12}}
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind", "begins"),
+    [
+        ("*/*", "application/json", b"{"),
+        ("text/html;q=0.9, text/csv;q=0.5", "text/csv; charset=utf-8", b"n\n"),
+        ("application/vnd.apache.arrow.stream", "application/vnd.apache.arrow.stream", b"\xff\xff\xff\xff"),
+        ("application/json;q=0.1, application/vnd.apache.parquet", "application/vnd.apache.parquet", b"PAR1"),
+    ],
+)
+def test_an_answer_is_written_as_it_is_asked_for(server: Server, accept: str, kind: str, begins: bytes) -> None:
+    found = server.query("select 1 as n", Accept=accept)
+
+    assert (found.status, found.headers["content-type"]) == (200, kind)
+    assert found.body.startswith(begins)
+    assert int(found.headers["content-length"]) == len(found.body)
+
+
+def test_an_arrow_stream_is_read_back_as_it_was(server: Server) -> None:
+    found = server.query("select carrier, flights from delays order by flights", Accept="application/vnd.apache.arrow.stream")
+    assert pa.ipc.open_stream(found.body).read_all().to_pylist() == [{"carrier": "UA", "flights": 3}, {"carrier": "ÅÄ", "flights": 4}, {"carrier": None, "flights": 5}]
+
+
+def test_the_sql_itself_may_be_the_body(server: Server) -> None:
+    assert server.ask("POST", QUERY, "select 'ö' as o".encode(), Content_Type="application/sql").document["rows"] == [{"o": "ö"}]
+
+
+def test_an_answer_that_is_cut_says_so(server: Server) -> None:
+    found = server.query("from range(501)")
+    less = server.ask("POST", QUERY, {"sql": "from range(501)", "rows": 2})
+
+    assert (found.headers["x-kappa-truncated"], found.document["truncated"], len(found.document["rows"])) == ("true", True, 500)
+    assert (less.headers["x-kappa-rows"], less.document["truncated"]) == ("2", True)
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "kind", "said"),
+    [
+        ({"sql": "select * from delay"}, {}, 400, "usage", "there is no table delay"),
+        ({"sql": "drop view delays"}, {}, 400, "usage", "kind drop"),
+        ({"sql": "select length(repeat('x', 4000000000))"}, {}, 422, "too-much", "memory"),
+        ({"sequel": "select 1"}, {}, 400, "request", "cannot be read"),
+        ({"sql": "select 1", "rows": -1}, {}, 400, "request", "rows"),
+        ({"sql": "select 1"}, {"Accept": "text/html"}, 406, "request", "text/html"),
+        ({"sql": "select 1"}, {"Content_Type": "image/png"}, 415, "request", "image/png"),
+        (b"{", {}, 400, "request", "cannot be read"),
+        (b"\xff", {"Content_Type": "application/sql"}, 400, "request", "UTF-8"),
+        ({"sql": "select 1"}, {"X_Kappa_Snapshot": "nobody"}, 410, "request", "nobody"),
+        ({"sql": "select 1"}, {"Host": "evil.example"}, 403, "request", "evil.example"),
+        ({"sql": "select 1"}, {"Origin": "http://evil.example"}, 403, "request", "evil.example"),
+    ],
+)
+def test_what_cannot_be_done_is_a_problem_with_a_hint(server: Server, body: object, headers: dict[str, str], status: int, kind: str, said: str) -> None:
+    found = server.ask("POST", QUERY, body, **headers)
+
+    assert problem(found)[:2] == (status, kind)
+    assert said in found.document["detail"]
+    assert found.document["hint"]
+
+
+def test_what_is_not_there_is_a_problem_too(server: Server) -> None:
+    assert problem(server.ask("GET", "/api/v1/nothing"))[0] == 404
+    assert problem(server.ask("GET", QUERY))[0] == 405
+
+
+def test_a_snapshot_that_is_pinned_answers_the_same_over_many_requests(tmp_path: Path) -> None:
+    platform = Platform(Store(tmp_path))
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
+    count = "select count(*) as n from delays"
+    with Server(platform.store, Allowance(at_once=1)) as server:
+        first = server.query(count, X_Kappa_Snapshot="new")
+        pinned = first.headers["x-kappa-snapshot"]
+        platform.advance("flights-1", DELAYS, ROWS_OF_DELAYS)
+
+        again = server.query(count, X_Kappa_Snapshot=pinned)
+        assert [each.document["rows"] for each in (first, again, server.query(count))] == [[{"n": 3}], [{"n": 3}], [{"n": 6}]]
+        assert again.headers["x-kappa-versions"] == first.headers["x-kappa-versions"]
+        assert len(sorted_leases(platform.store, time.time())[0]) == 1
+
+        assert server.ask("DELETE", f"/api/v1/snapshots/{pinned}").status == 204
+        assert problem(server.query(count, X_Kappa_Snapshot=pinned))[0] == 410
+    assert sorted_leases(platform.store, time.time()) == ((), ())
+
+
+def test_with_a_token_only_who_brings_it_comes_in(guarded: Server) -> None:
+    found = [guarded.query("select 1", **headers).status for headers in ({}, {"Authorization": "Bearer sesam"}, {"Authorization": "sesame"}, {"Authorization": "Bearer sesame"})]
+
+    assert found == [401, 401, 401, 200]
+    assert guarded.query("select 1").headers["www-authenticate"] == "Bearer"
+    assert guarded.ask("GET", "/healthz").status == 200
+    assert guarded.ask("GET", "/api/v1/openapi.json").status == 401
+
+
+def test_sixty_four_ask_at_once_and_each_gets_its_own_answer(server: Server, platform: Platform) -> None:
+    with ThreadPoolExecutor(64) as clients:
+        found = list(clients.map(lambda number: server.query(f"select {number} as n, count(*) as c from delays"), range(64)))
+
+    assert [each.document["rows"] for each in found] == [[{"n": number, "c": 3}] for number in range(64)]
+    assert sorted_leases(platform.store, time.time()) == ((), ())
+
+
+def test_while_queries_run_what_is_quick_stays_quick(server: Server) -> None:
+    slow = [threading.Thread(target=server.query, args=("select count(*) from range(1000000000)",)) for _ in range(4)]
+    for thread in slow:
+        thread.start()
+    begun = time.monotonic()
+    assert server.ask("GET", "/healthz").status == 200
+
+    assert time.monotonic() - begun < 5
+    assert any(thread.is_alive() for thread in slow)
+    for thread in slow:
+        thread.join()
+
+
+def test_a_body_of_a_hundred_megabytes_is_refused_before_it_is_sent(server: Server) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
+        client.sendall(f"POST {QUERY} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/sql\r\nContent-Length: {100 << 20}\r\n\r\nselect".encode())
+        assert client.recv(100).startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_body_that_does_not_say_how_large_it_is_is_cut_off(server: Server) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
+        client.sendall(f"POST {QUERY} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+        with contextlib.suppress(ConnectionError):
+            for _ in range(40):
+                client.sendall(b"10000\r\n" + b"x" * 0x10000 + b"\r\n")
+        assert client.recv(100).startswith(b"HTTP/1.1 413 ")
+
+
+def test_who_sends_drop_by_drop_is_told_that_it_took_too_long(server: Server) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
+        client.sendall(f"POST {QUERY} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nsel".encode())
+        assert client.recv(100).startswith(b"HTTP/1.1 408 ")
+
+
+def test_who_takes_nothing_of_an_answer_is_left_and_holds_nobody_up(platform: Platform) -> None:
+    with (
+        Server(platform.store, Allowance(at_once=1, bytes=16 << 20), bounds=Bounds(send_seconds=0.5)) as server,
+        socket.socket() as client,
+    ):
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", server.port))
+        body = json.dumps({"sql": "select repeat('x', 100000) as x from range(120)"}).encode()
+        client.sendall(f"POST {QUERY} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+        assert client.recv(12) == b"HTTP/1.1 200"
+
+        assert server.query("select 1 as n").document["rows"] == [{"n": 1}]
+        client.settimeout(20)
+        time.sleep(1.0)
+        taken = 0
+        with contextlib.suppress(ConnectionError):
+            while piece := client.recv(1 << 20):
+                taken += len(piece)
+        assert taken < 12_000_000
+
+
+def heard(server: Server, count: int, path: str = "/api/v1/events", **headers: str) -> tuple[list[dict[str, str]], HTTPConnection]:
+    """The next events, as their fields; the connection goes on."""
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=20)
+    connection.request("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+    response = connection.getresponse()
+    assert (response.status, response.getheader("content-type")) == (200, "text/event-stream; charset=utf-8")
+    found: list[dict[str, str]] = []
+    fields: dict[str, str] = {}
+    while len(found) < count:
+        line = response.readline().decode().rstrip("\n")
+        if line:
+            name, _, value = line.partition(": ")
+            fields[name] = value
+        else:
+            found.append(fields)
+            fields = {}
+    return found, connection
+
+
+def test_every_record_of_the_journal_is_told_once_and_in_order_to_who_comes_back_too(tmp_path: Path) -> None:
+    platform = Platform(Store(tmp_path))
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
+    journal = Journal(platform.store)
+    with Server(platform.store, Allowance(at_once=1)) as server:
+        found, connection = heard(server, 3, "/api/v1/events?after=0")
+        assert [each["id"] for each in found] == ["0", "1", "2"]
+        assert json.loads(found[2]["data"])["event"]["generation"] == 2
+        connection.close()
+
+        assert journal.append(3, Retired("flights-1")) is not None
+        (_, back), connection = heard(server, 2, last_event_id="2")
+        assert (back["id"], back["event"], json.loads(back["data"])["event"]["build"]) == ("3", "retired", "flights-1")
+        connection.close()
+        assert problem(server.ask("GET", "/api/v1/events", Last_Event_ID="x"))[0] == 400
+
+
+def test_the_api_is_described(server: Server) -> None:
+    described = server.ask("GET", "/api/v1/openapi.json").document
+
+    assert described["openapi"].startswith("3.")
+    assert set(described["paths"][QUERY]["post"]["requestBody"]["content"]) == {"application/json", "application/sql"}
+    assert "application/vnd.apache.parquet" in described["paths"][QUERY]["post"]["responses"]["200"]["content"]
