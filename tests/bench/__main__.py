@@ -51,17 +51,22 @@ def main() -> int:
 
 def _measure(cells: Sequence[Cell], home: Path, runs: Runs, code: str, *, only: Sequence[str], again: bool) -> None:
     rivals = every_rival()
-    with ground(home) as here:
+    chosen = {cell: {name: rivals[name] for name in cell.rivals if not only or name in only} for cell in cells}
+    if again:
         for cell in cells:
-            chosen = {name: rivals[name] for name in cell.rivals if (not only or name in only) and cell.task in rivals[name].tasks}
-            if again:
-                runs.forget(cell, code)
-            _say(title(runs.open(cell, code, now=_now(), machine=machine())))
-            run = runs.open(cell, code, now=_now(), machine=machine())
-            run.versions, run.missing = set_up(chosen, home, _say)
-            for name, why in run.missing.items():
+            runs.forget(cell, code)
+    begun = {cell: runs.open(cell, code, now=_now(), machine=machine()) for cell in cells}
+    if not any(any(begun[cell].due(cell.rounds, list(chosen[cell]))) for cell in cells):
+        return
+    with ground(home) as here:
+        for cell, run in begun.items():
+            _say(title(run))
+            versions_now, missing = set_up(chosen[cell], home, _say)
+            run.versions |= versions_now
+            run.missing = {name: why for name, why in run.missing.items() if name not in chosen[cell]} | missing
+            for name, why in missing.items():
                 _say(f"{name} {why}")
-            _run(cell, run, runs, {name: rival for name, rival in chosen.items() if name not in run.missing}, here)
+            _run(cell, run, runs, {name: rival for name, rival in chosen[cell].items() if name not in missing}, here)
 
 
 def _run(cell: Cell, run: Run, runs: Runs, rivals: Mapping[str, Rival], here: Ground) -> None:
