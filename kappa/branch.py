@@ -41,6 +41,13 @@ def keep_base(store: Store, birth: Birth, newest: Frontier) -> None:
     put_kept(store, Kept(newest, stays=True, until=newest.published_at))
 
 
+def shown_of(store: Store, build: str) -> tuple[Frontier, ...]:
+    """The frontiers of a build that are there to begin a branch with, the newest last."""
+    # The newest first: one that is published in between is kept, if at all, before the next one is.
+    newest = Frontiers(store, build).newest()
+    return () if newest is None else (*(each.frontier for each in kept_of(store, build) if each.frontier.number < newest.number), newest)
+
+
 def stands_before_base(store: Store, build: str) -> bool:
     """True where a build is a branch whose tables are not yet where its own code begins; what cannot be read is its job's to say."""
     try:

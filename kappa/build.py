@@ -37,6 +37,8 @@ class TableBirth:
     steps_over: tuple[tuple[str, str], ...] = ()
     # Served column -> the fold's options, where it has any.
     options: Mapping[str, Mapping[str, Option]] = field(default_factory=dict)
+    # Served column -> the type of the values that a sketch was made of, which its own type does not tell.
+    sketched: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def served(self) -> tuple[tuple[str, str], ...]:

@@ -176,16 +176,25 @@ def adopt(path: str, source: str, version: int, mark: Mark) -> int:
     """Makes a table that holds what another held at a version, with a mark of its own, and gives its version.
 
     The same files, by hard links where the disk has them: they never change, and each table lets go of its own. The log from
-    the version's checkpoint on comes along. That version must be kept meanwhile. Raises Damaged where it is not there (any more).
+    the version's checkpoint on comes along. That version must be kept meanwhile. Raises Damaged where it is not there (any
+    more), and KappaError where there is no room.
     """
+    failpoint("table.before_adopt")
+    # Log files before a new checkpoint may go while they are listed and linked.
+    _looked(lambda: _take_along(Path(path), source, version))
+    made = StoredTable(path, _open(path))
+    made.commit_nothing(mark, None)
+    failpoint("table.after_adopt")
+    return made.version
+
+
+def _take_along(into: Path, source: str, version: int) -> None:
     names = files(source, version)
     log = Path(source) / _LOG
     numbered = {number: file for file in log.glob("*.checkpoint.parquet") if (number := int(file.name[:20])) <= version}
     checkpoint = max(numbered, default=None)
     commits = [file for file in log.glob("*.json") if _VERSION.match(file.name) and (0 if checkpoint is None else checkpoint) <= int(file.name[:20]) <= version]
-    into = Path(path)
     (into / _LOG).mkdir(parents=True, exist_ok=True)
-    failpoint("table.before_adopt")
     try:
         for name in names:
             _same_file(Path(name), into / Path(name).name)
@@ -193,10 +202,10 @@ def adopt(path: str, source: str, version: int, mark: Mark) -> int:
             _same_file(file, into / _LOG / file.name)
     except FileNotFoundError as error:
         raise Damaged(f"version {version} of {source} is not whole: {error.filename} is gone", hint="a lease may have run out: ask again") from error
-    made = StoredTable(path, _open(path))
-    made.commit_nothing(mark, None)
-    failpoint("table.after_adopt")
-    return made.version
+    except OSError as error:
+        raise KappaError(
+            f"version {version} of {source} could not be copied: {error}", hint="see whether the disk is full; on the disk of its root nothing is copied, but linked"
+        ) from error
 
 
 def _same_file(file: Path, link: Path) -> None:

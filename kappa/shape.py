@@ -74,7 +74,8 @@ def _filled(table: Table, output: Mapping[str, Type]) -> TableBirth:
     folded = tuple(stored for column, fold in table.fold.items() for stored in _stored(table, column, fold, output))
     fold = {column: (str(how.kind), how.column) for column, how in table.fold.items()}
     options = {column: dict(how.options) for column, how in table.fold.items() if how.options}
-    return TableBirth(table.name, (*keys, *folded), keys=table.keys, fold=fold, checks=table.checks, thresholds=table.thresholds, options=options)
+    sketched = {column: str(output[how.column]) for column, how in table.fold.items() if how.kind in {FoldKind.HLL, FoldKind.THETA} and how.column is not None}
+    return TableBirth(table.name, (*keys, *folded), keys=table.keys, fold=fold, checks=table.checks, thresholds=table.thresholds, options=options, sketched=sketched)
 
 
 def _stepped(table: Table, fold: Ordered, output: Mapping[str, Type], topic_keys: set[str | None]) -> TableBirth:

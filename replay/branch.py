@@ -8,7 +8,8 @@ Read next: kappa/branch.py, which begins it; stage.py.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from kappa.build import Base, Birth, TableBirth
 from kappa.declaration import declarations, has_identity
@@ -16,6 +17,8 @@ from kappa.errors import UsageError
 from kappa.frontier import Frontier
 from kappa.offsets import Offsets, lost_ranges
 from kappa.semantics import SEMANTICS
+from kappa.tombstones import may_be_missed
+from kappa.topic import TopicKind
 from replay.finding import Finding
 from replay.observed import Declared, LogFacts
 
@@ -27,15 +30,17 @@ class Branching:
     """Where a branch was asked to begin (None: where the build that serves stands)."""
 
     offsets: Offsets | None
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """What a branch stands on, and the frontier whose tables it is begun with (None: it is begun with empty ones, at the origin `start`)."""
+    """What a branch stands on, and the frontier whose tables it is begun with (None: it is begun with empty ones, at the origin `start`); `at` is when it was asked for."""
 
     base: Base
     start: Offsets
     frontier: Frontier | None
+    at: datetime
 
 
 def branch_of(born: Birth, shown: Sequence[Frontier], asked: Branching) -> Branch:
@@ -62,6 +67,7 @@ def branch_of(born: Birth, shown: Sequence[Frontier], asked: Branching) -> Branc
         Base(born.build, born.version, at.plain(), None if frontier is None else frontier.number),
         born.origin_offsets if frontier is None else frontier.offsets,
         frontier,
+        asked.now,
     )
 
 
@@ -91,6 +97,10 @@ def unlike(born: Birth, declared: Declared, branch: Branch, log: LogFacts) -> It
         if remembers and lines[part] != born.declarations.get(part):
             yield refused(f"{part} has an identity, and another declaration now: what was a duplicate before cannot be told by it")
         lost = lost_ranges((born.origin_offsets if remembers else branch.start).only({topic.name}), log.beginning.only({topic.name}))
+        if topic.kind is TopicKind.COMPACTED and branch.frontier is not None:
+            missed = may_be_missed(topic.name, branch.frontier.published_at, log.configs.get(topic.name), branch.at)
+            if missed is not None:
+                yield refused(missed)
         if lost:
             yield refused(f"{', '.join(lost)}{', and what is remembered of identities follows from all of it' if remembers else ''}")
 
@@ -101,6 +111,8 @@ def _changes(before: TableBirth, after: TableBirth) -> Iterator[tuple[str, str, 
         ("keys", ", ".join(before.keys), ", ".join(after.keys)),
         ("topic", before.latest or "", after.latest or ""),
         *((f"fold of {column}", _fold(before, column), _fold(after, column)) for column in sorted(before.fold.keys() | after.fold.keys())),
+        # A build of before these were kept says nothing of them.
+        *((f"type of what {column} counts", of, after.sketched.get(column, "")) for column, of in before.sketched.items()),
         *((f"column {name}", dict(before.columns).get(name, ""), dict(after.columns).get(name, "")) for name in dict((*before.columns, *after.columns))),
     )
     yield from (change for change in compared if change[1] != change[2])

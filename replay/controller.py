@@ -136,6 +136,7 @@ class Controller:
             live_runs=live_build is not None and self._processes.job_runs(live_build),
             live_stopped=None if live_build is None else self._processes.job_stopped(live_build),
             code=birth.code_sha256,
+            base=birth.base,
             live_code=None if live is None else live.code_sha256,
             stopped=self._processes.job_stopped(rollout.build),
             deaths=self._processes.job_deaths(rollout.build),

@@ -176,6 +176,7 @@ def _note(build: BuildStatus) -> str:
         return build.stopped.message
     said = [
         f"has {build.beyond}" if build.beyond else "",
+        build.base,
         build.trouble,
         "" if build.rollout is None else build.rollout.reason,
         f"waits for {build.waits_for}" if build.waits_for else "",
@@ -206,6 +207,7 @@ def _state(build: BuildStatus) -> str:
 
 def _chapter_row(chapter: Chapter) -> tuple[Any, ...]:
     rollout, receipt, served = chapter.rollout, chapter.receipt, chapter.served
+    base = rollout.base or (None if receipt is None else receipt.base)
     checks = () if rollout.verified is None else rollout.verified.checks
     differences = () if rollout.verified is None else rollout.verified.differences
     return (
@@ -221,7 +223,7 @@ def _chapter_row(chapter: Chapter) -> tuple[Any, ...]:
         "; ".join(
             [
                 *rollout.reasons,
-                *([] if rollout.base is None else [str(rollout.base)]),
+                *([] if base is None else [str(base)]),
                 *([rollout.reason] if rollout.reason else []),
                 *(f"accepted {each}" for each in rollout.accepted),
             ]

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kappa.artifact import read_snapshot, snapshot_files
+from kappa.branch import shown_of
 from kappa.breaker import rejected_of
 from kappa.build import Birth, folder, read_birth
 from kappa.errors import DeclarationError, KappaError, Unreachable
 from kappa.fingerprint import fingerprint
-from kappa.frontier import Frontier, Frontiers
+from kappa.frontier import Frontiers
 from kappa.journal import Journal
-from kappa.kept import kept_of
 from kappa.log.sizes import partition_bytes
 from kappa.offsets import Offsets
 from kappa.outputs import Described, learn_outputs
@@ -69,15 +69,8 @@ def observe(settings: Settings, store: Store, log: Log, *, only: str | None = No
         samples=read_samples(log, replayed.values(), facts.beginning, facts.end, at_each_place=settings.plan.sample_records) if settings.plan.sample_records else {},
         max_unreadable=settings.plan.max_unreadable,
         rejected={build: rejected_of(frontier.tally)[0] for build in serving.values() if (frontier := Frontiers(store, build).newest()) is not None},
-        shown={build: _shown(store, build) for build in serving.values()},
+        shown={build: shown_of(store, build) for build in serving.values()},
     )
-
-
-def _shown(store: Store, build: str) -> tuple[Frontier, ...]:
-    """The frontiers of a build that are there to begin a branch with, the newest last."""
-    # The newest first: one that is published in between is kept, if at all, before the next one is.
-    newest = Frontiers(store, build).newest()
-    return () if newest is None else (*(each.frontier for each in kept_of(store, build) if each.frontier.number < newest.number), newest)
 
 
 def _is_new(declared: Declared, name: str, state: State, births: Mapping[str, Birth]) -> bool:

@@ -184,10 +184,10 @@ def _step(observed: Observed, declared: Declared, *, again: bool) -> Step:
     if again or born is None or born.version != declared.version:
         if not again and born is not None and idle is not None and observed.births[idle].version == declared.version:
             reasons = differences(born.parts, declared.parts)
-            diffs, notes = _diffs(observed, born, declared), _library_notes(observed, observed.births[idle])
+            diffs, notes = _diffs(observed, born, declared), _kept_notes(observed, observed.births[idle])
             return Step(name, Change.KEPT, declared.version, serving, idle, reasons, _readers(born, declared), rollout=rollout, diffs=diffs, notes=notes)
         return _replayed(observed, declared, born, rollout, again=again)
-    return Step(name, Change.SAME, declared.version, serving, serving, rollout=rollout, notes=_library_notes(observed, born))
+    return Step(name, Change.SAME, declared.version, serving, serving, rollout=rollout, notes=_kept_notes(observed, born))
 
 
 def _branched(observed: Observed, declared: Declared, branching: Branching) -> Step:
@@ -211,6 +211,8 @@ def _branched(observed: Observed, declared: Declared, branching: Branching) -> S
         origin=born.origin_offsets,
         cost=cost_of(there, branch.start, log, serving=step.serving, disk=observed.disk, replayed=observed.replays.get(name)),
         notes=tuple(notes),
+        # What the rows before it lack, they lack for ever.
+        accepted=tuple(each for each in born.accepted if each.startswith(f"{GAP}: ")),
         branch=branch,
     )
 
@@ -273,14 +275,21 @@ def _library_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
     return (f"other libraries are installed than when build {born.build} was born: {', '.join(changed)}; that alone replays nothing",) if changed else ()
 
 
+def _kept_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
+    """What should be known of a build that serves, or will again, without a replay."""
+    return (*([] if born.base is None else [f"build {born.build} is {born.base}"]), *_library_notes(observed, born))
+
+
 def _judged(step: Step, found: tuple[Finding, ...], accepting: Accepting) -> Step:
     warnings = tuple(finding.message for finding in found if not finding.refuses)
     accepted = tuple(let for finding in found if finding.refuses and (let := accepting.lets_through(finding)) is not None)
-    return replace(step, warnings=warnings, accepted=accepted)
+    return replace(step, warnings=warnings, accepted=(*step.accepted, *accepted))
 
 
 def _refused(step: Step, found: tuple[Finding, ...], accepting: Accepting, *, again: bool) -> Iterator[Refusal]:
-    command = f"kappa {'replay' if again else 'deploy' if step.branch is None else 'branch'} {step.pipeline}"
+    command = f"kappa {'branch' if step.branch is not None else 'replay' if again else 'deploy'} {step.pipeline}"
+    if step.branch is not None:
+        command += f" --from {','.join(str(Offsets.parse(step.branch.base.offsets)).split())}"
     for finding in found:
         if finding.refuses and accepting.lets_through(finding) is None:
             allow = f"let it through: {command} {flag(finding)}" if finding.name else ""

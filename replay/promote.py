@@ -150,5 +150,5 @@ def _receipt(sight: Sight) -> Receipt:
         incomparable_topics=() if verified is None else verified.incomparable_topics,
         code=sight.code,
         live_code=sight.live_code,
-        base=rollout.base,
+        base=sight.base,
     )

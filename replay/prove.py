@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Literal, Protocol
 
@@ -35,6 +36,7 @@ from kappa.settings import Settings
 from kappa.slices import cut, even_ends, random_ends
 from kappa.stopped import read_stopped
 from kappa.store import Store
+from kappa.tombstones import may_be_missed
 from kappa.topic import TopicKind
 from replay.diff import tallied
 from replay.diff_listing import differing
@@ -67,6 +69,8 @@ class ProofLog(KeyLog, Protocol):
     def bootstrap_servers(self) -> str: ...  # noqa: D102  # as in Log
 
     def beginning(self, topics: Iterable[str]) -> Offsets: ...  # noqa: D102  # as in Log
+
+    def config(self, name: str) -> Mapping[str, str]: ...  # noqa: D102  # as in Log
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +178,15 @@ def why_not_provable(birth: Birth, upto: Offsets, facts: Mapping[str, TopicFacts
     return None
 
 
+def _base_too_old(store: Store, log: ProofLog, birth: Birth) -> str | None:
+    """Why what a branch's base holds of a compacted topic cannot be gone on with any more; None where it can."""
+    if birth.base is None:
+        return None
+    read_at, now = base_frontier(store, birth).published_at, datetime.now(UTC)
+    compacted = (topic.name for topic in birth.topics if topic.kind == TopicKind.COMPACTED)
+    return next(filter(None, (may_be_missed(name, read_at, log.config(name), now) for name in compacted)), None)
+
+
 def likely_causes(found: Iterable[str], libraries: tuple[str, ...], tables: Iterable[Compared]) -> Iterator[str]:
     """What may explain that tables differ, likeliest first: what the lint finds in the code, libraries, the order of additions. Pure."""
     causes = list(found)
@@ -215,7 +228,7 @@ def _served(state: State, pipeline: str) -> str:
 def _ensure_provable(store: Store, log: ProofLog, birth: Birth, upto: Offsets) -> None:
     facts = {name: log.facts(name) for name in birth.topic_ids}
     there = [name for name, found in facts.items() if found is not None]
-    why = why_not_provable(birth, upto, facts, log.beginning(there) if there else Offsets())
+    why = why_not_provable(birth, upto, facts, log.beginning(there) if there else Offsets()) or _base_too_old(store, log, birth)
     if why is None:
         try:
             ensure_unchanged(store, birth)

@@ -6,17 +6,21 @@ Where the journal has moved in between, the step is looked at again: it still ho
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
+from dataclasses import replace
 
 from kappa.artifact import digests, ensure_snapshot
-from kappa.branch import begin_from
-from kappa.build import Birth, folder, new_build_id, put_birth
+from kappa.branch import begin_from, shown_of
+from kappa.build import Base, Birth, folder, new_build_id, put_birth, read_birth
 from kappa.declaration import declarations
-from kappa.errors import Conflict, KappaError
+from kappa.errors import Conflict
 from kappa.failpoint import failpoint
 from kappa.journal import Event, Journal, Record, Staged, SwitchAsked, now, whoami
+from kappa.offsets import Offsets
 from kappa.semantics import SEMANTICS
 from kappa.store import Store
+from replay.branch import Branch, Branching, branch_of
 from replay.libraries import installed_libraries
 from replay.observed import Declared
 from replay.plan import Change, Plan, Step
@@ -25,6 +29,8 @@ from serving.catalog import pin_frontier
 
 # It renews itself for as long as files are being linked.
 _LEASE_SECONDS = 60.0
+# Seconds lie between two frontiers of a build that are let go.
+_LOOKS = 20
 
 
 def stage(store: Store, plan: Plan, *, auto_promote: bool = True) -> tuple[int, ...]:
@@ -46,12 +52,11 @@ def _begin(store: Store, plan: Plan, step: Step, libraries: Mapping[str, str], *
     if step.declared is None:
         raise Conflict(f"the step of pipeline {step.pipeline} has nothing to build from", hint="plan again: kappa plan")
     build = new_build_id(step.pipeline)
-    base = None if step.branch is None else step.branch.base
-    staged = Staged(step.pipeline, build, step.version, step.reasons, step.accepted, auto_promote=auto_promote, base=base)
     try:
-        _ensure_born(store, build, step, step.declared, libraries)
+        base = _ensure_born(store, build, step, step.declared, libraries)
+        staged = Staged(step.pipeline, build, step.version, step.reasons, step.accepted, auto_promote=auto_promote, base=base)
         return _append(store, plan, step, staged).number
-    except KappaError:
+    except BaseException:
         # No record names it, so nobody else can have begun to use it.
         for name in store.names(folder(build)):
             failpoint("stage.before_discard")
@@ -60,7 +65,8 @@ def _begin(store: Store, plan: Plan, step: Step, libraries: Mapping[str, str], *
         raise
 
 
-def _ensure_born(store: Store, build: str, step: Step, declared: Declared, libraries: Mapping[str, str]) -> None:
+def _ensure_born(store: Store, build: str, step: Step, declared: Declared, libraries: Mapping[str, str]) -> Base | None:
+    """Puts the build's files; gives what it stands on where it is a branch."""
     ensure_snapshot(store, build, declared.files)
     birth = Birth(
         build=build,
@@ -75,17 +81,31 @@ def _ensure_born(store: Store, build: str, step: Step, declared: Declared, libra
         views={view.name: view.sql for view in declared.pipeline.views},
         origin=step.origin.plain(),
         libraries=libraries,
-        base=None if step.branch is None else step.branch.base,
         born_at=now(),
         by=whoami(),
         accepted=step.accepted,
         declarations=declarations(declared.pipeline),
         max_rejects=declared.pipeline.max_rejects,
     )
-    put_birth(store, birth)
-    if step.branch is not None and step.branch.frontier is not None:
-        with pin_frontier(store, step.branch.frontier, lease_seconds=_LEASE_SECONDS):
-            begin_from(store, birth, store, step.branch.frontier)
+    if step.branch is None:
+        put_birth(store, birth)
+        return None
+    return _ensure_branched(store, birth, step.branch)
+
+
+def _ensure_branched(store: Store, birth: Birth, branch: Branch) -> Base:
+    """Begins a branch with the state that was planned, or, where that was let go while somebody thought about the plan, with what is there now."""
+    base, asked = branch.base, Branching(Offsets.parse(branch.base.offsets))
+    for _ in range(_LOOKS):
+        try:
+            with contextlib.nullcontext() if branch.frontier is None else pin_frontier(store, branch.frontier, lease_seconds=_LEASE_SECONDS):
+                put_birth(store, replace(birth, base=branch.base))
+                if branch.frontier is not None:
+                    begin_from(store, birth, store, branch.frontier)
+                return branch.base
+        except Conflict:
+            branch = branch_of(read_birth(store, base.build), shown_of(store, base.build), asked)
+    raise Conflict(f"what build {base.build} held is let go each time that it is to be taken", hint="ask again; kappa logs says what its job does")
 
 
 def _append(store: Store, plan: Plan, step: Step, event: Event) -> Record:

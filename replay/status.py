@@ -47,7 +47,7 @@ class BuildStatus:
     origin, `rejected` (`late` are some of them) and `duplicate` records. `kept_until` is when the soak of an idle build ends;
     `waits_for`, `rate` (offsets a second) and `trouble` are the supervisor's words. `libraries` are those that are installed
     in another version than when it was born. `beyond` says that it has rejected more than its pipeline allows a candidate;
-    `topics` are those that it reads.
+    `topics` are those that it reads, `base` is what it stands on where it is a branch.
     """
 
     pipeline: str
@@ -71,6 +71,7 @@ class BuildStatus:
     late: int = 0
     duplicate: int = 0
     topics: frozenset[str] = frozenset()
+    base: str = ""
 
     @property
     def eta_seconds(self) -> float | None:
@@ -167,6 +168,7 @@ def _seen(store: Store, pipeline: str, role: str, build: str, rollout: Rollout |
         late=tally.late,
         duplicate=tally.duplicate,
         topics=frozenset(birth.topic_ids),
+        base="" if birth.base is None else str(birth.base),
     )
 
 

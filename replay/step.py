@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kappa.alignment import Alignment
+from kappa.build import Base
 from kappa.frontier import Frontier
 from kappa.journal import Event
 from kappa.offsets import Offsets
@@ -74,7 +75,7 @@ class Sight:
     the candidate must have reached before more is done, taken when the rollout's phase was first looked at; `live_stopped` is
     why the live build's job is not started again, `stopped` why the candidate's; `tails` is
     whether the candidate's tail has begun; `alignment` the newest one with the live build that is kept; `deaths` counts
-    those of its job in a row; `code` and `live_code` are hashes of both builds' sources; `recreated` names a topic that is not the one the candidate was born with; `others` is what is
+    those of its job in a row; `code` and `live_code` are hashes of both builds' sources, `base` what the candidate stands on where it is a branch; `recreated` names a topic that is not the one the candidate was born with; `others` is what is
     seen of the rollouts that are promoted together with this one, and `unseen` why they could not be looked at ("": they were).
     """
 
@@ -93,6 +94,7 @@ class Sight:
     recreated: str | None = None
     code: str = ""
     live_code: str | None = None
+    base: Base | None = None
     others: tuple[Sight, ...] = ()
     unseen: str = ""
 

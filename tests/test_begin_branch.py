@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +14,16 @@ import pytest
 from kappa.branch import base_frontier, begin_from, keep_base, stands_before_base
 from kappa.build import Base, Birth, TableBirth, put_birth, read_birth, table_path
 from kappa.delta import Guard, delete_unneeded, ensure_table, files, mark_of
-from kappa.errors import Broken, Damaged
+from kappa.engine.commit import TableWriter
+from kappa.engine.fold_slice import next_mark, origin_mark
+from kappa.engine.legs import LegKind, catch_up
+from kappa.engine.refold import REFOLDED
+from kappa.errors import Broken, Damaged, KappaError
 from kappa.frontier import Frontier, Frontiers, Tally
 from kappa.kept import ensure_past_gone, kept_of
 from kappa.mark import Mark
 from kappa.offsets import Offsets
+from kappa.slices import Slice
 from kappa.store import Store
 
 TABLES = (TableBirth("log", (("n", "bigint"),)), TableBirth("other", (("n", "bigint"),)))
@@ -134,6 +140,44 @@ def test_what_it_stands_on_is_kept_for_as_long_as_it_is_and_told_as_no_time(stor
     assert not kept.shown_at(kept.since)
     keep_base(store, birth("b"), reached)
     assert len(kept_of(store, "b")) == 1
+
+
+def test_what_its_base_was_folded_by_keeps_no_proof_from_folding_from_there(store: Store) -> None:
+    build = Folded(store)
+    build.fold(0)
+    branch = birth("b", Base("a", "v0", at(20).plain(), 1))
+    begin_from(store, branch, store, build.frontier(1))
+    writer = TableWriter(store, "b", TABLES[0], origin=origin_mark(branch), driver_rows=10)
+    for piece in catch_up(1, at(1), at(20), at_most=3, kind=LegKind.BASE).slices_after(at(1)):
+        writer.commit(None, next_mark(branch, writer.mark(), piece, {}))
+    keep_base(store, branch, replace(build.frontier(2), build="b", offsets=at(20), versions={"log": writer.version, "other": 1}))
+
+    anew = Store(store.folder / "anew")
+    begin_from(anew, branch, store, base_frontier(store, branch))
+    again = TableWriter(anew, "b", TABLES[0], origin=origin_mark(branch), driver_rows=10)
+    for number, end in enumerate((at(20), at(21))):
+        again.commit(None, next_mark(branch, again.mark(), Slice(REFOLDED, number, again.mark().end, end), {}))
+    assert again.mark().end == at(21)
+
+
+def test_where_nothing_can_be_linked_it_is_copied_and_where_there_is_no_room_that_is_said(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    build = Folded(store)
+    build.fold(0)
+
+    def fails(*_: object) -> None:
+        raise OSError(errno.EXDEV, "no links between disks")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.link", fails)
+    begin_from(store, birth("b"), store, build.frontier(1))
+    assert rows(store, "b", "log", 2) == [0]
+    assert not {path.stat().st_ino for path in Path(table_path(store, "b", "log")).iterdir()} & {path.stat().st_ino for path in Path(table_path(store, "a", "log")).iterdir()}
+
+    monkeypatch.setattr("shutil.copyfile", full)
+    with pytest.raises(KappaError, match="could not be copied: .*No space left on device"):
+        begin_from(store, birth("c"), store, build.frontier(1))
 
 
 def test_it_stands_before_its_base_until_its_frontier_does_not(store: Store) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -44,7 +45,8 @@ from kappa.slices import Slice
 from kappa.stopwatch import Stopwatch
 from kappa.store import Store
 from kappa.table import REJECTS
-from kappa.topic import Topic
+from kappa.tombstones import may_be_missed
+from kappa.topic import Topic, TopicKind
 
 # Where, within a slice's scratch folder, large slices are folded by steps.
 _STEPS = "steps"
@@ -99,6 +101,20 @@ class SliceFolder:
                 f"the log no longer has what build {self._birth.build} was about to read: {', '.join(lost)}",
                 hint=f"kappa replay {self._birth.pipeline} --accept-gap makes a new build from what is there; a longer retention.ms keeps it",
             )
+
+    def check_heard(self, last: Frontier | None, now: datetime) -> None:
+        """Raises Broken where the build was away for so long since its last frontier that it may have missed that keys of a compacted topic were deleted (law 5)."""
+        compacted = {topic.name for topic in self._birth.topics if topic.kind == TopicKind.COMPACTED}
+        if last is None or not compacted:
+            return
+        # Where nothing is to be read, nothing was missed.
+        for name in sorted(name for name in compacted if self._log.end([name]).distance(last.offsets.only({name})) > 0):
+            missed = may_be_missed(name, last.published_at, self._log.config(name), now)
+            if missed is not None:
+                raise Broken(
+                    f"build {self._birth.build} was away for too long: {missed}",
+                    hint=f"kappa replay {self._birth.pipeline} makes a new build from the log's beginning; a longer delete.retention.ms keeps tombstones",
+                )
 
     def fold(self, piece: Slice, spark: SparkSession, source: Source, publisher: Publisher, watch: Stopwatch) -> None:
         """Folds a slice where it is due, in one piece or in its sub-slices, and publishes it. Raises Broken, and then nothing of it is published."""

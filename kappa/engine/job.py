@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -34,6 +35,7 @@ from kappa.engine.session import Profile, end_process, start_project_session
 from kappa.engine.source import Kafka, Source
 from kappa.engine.tail import Tail
 from kappa.errors import Broken, ExitCode, KappaError, UsageError
+from kappa.frontier import Frontiers
 from kappa.lock import Lock
 from kappa.log.client import Log
 from kappa.pipeline import Pipeline
@@ -82,6 +84,7 @@ class Job:
             history = self._settings.history
             publisher = Publisher(self._store, birth, hold_seconds=self._settings.rollout.hold_seconds, keep_every_seconds=history.every_seconds)
             self._publisher = publisher
+            slices.check_heard(Frontiers(self._store, self._build).newest(), datetime.now(UTC))
             slices.check_kept(publisher.take_over(slices.first_frontier()).offsets)
             keep_base(self._store, birth, publisher.newest)
             maintenance = Maintenance(self._store, self._build, slices.writers, publisher, seconds=self._settings.engine.maintenance_seconds, keep_seconds=history.keep_seconds)

@@ -32,6 +32,9 @@ from kappa.stopped import put_stopped
 from kappa.stopwatch import Stopwatch
 from kappa.store import Store
 
+# No job has such a leg: what a branch's base has folded by transactions of its own came along with its tables.
+REFOLDED = 0
+
 
 def refold(settings: Settings, bootstrap_servers: str, build: str, folder: Store, session: Callable[[], SparkSession]) -> None:
     """Folds the log from the build's origin, or from where it was cut short, to the last of the cuts. Raises Broken where a law does not hold, as a job does."""
@@ -49,7 +52,7 @@ def refold(settings: Settings, bootstrap_servers: str, build: str, folder: Store
         publisher = Publisher(folder, birth, hold_seconds=settings.rollout.hold_seconds)
         publisher.take_over(slices.first_frontier())
         for number in range(publisher.newest.slice + 1, len(cuts.ends)):
-            slices.fold(Slice(1, number, publisher.newest.offsets, cuts.ends[number]), spark, source, publisher, Stopwatch())
+            slices.fold(Slice(REFOLDED, number, publisher.newest.offsets, cuts.ends[number]), spark, source, publisher, Stopwatch())
     finally:
         slices.close()
         source.close()

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from crashing_job import FakeLog, Job, declared
 from plans import log as log_facts
 
+from kappa.branch import shown_of
 from kappa.build import folder, read_birth, table_path
 from kappa.delta import files, newest_version
 from kappa.errors import Broken
@@ -169,20 +170,13 @@ class World:
         births = {build: read_birth(self.store, build) for build in state.wanted_builds()}
         return Observed(frozenset({"ships"}), {"ships": declared(version)}, state, births, log_facts(ids={"ships": "id-of-ships"}))
 
-    def branch(self, version: str, *, back: int) -> None:
-        """Begins a branch of what serves, so many offsets before where that stands in each partition."""
+    def plan_branch(self, version: str, *, back: int) -> Plan:
+        """A branch of what serves, so many offsets before where that stands in each partition."""
         state = self.state()
         build = state.serving["ships"]
-        newest = Frontiers(self.store, build).newest()
-        assert newest is not None
-        shown = (*(kept.frontier for kept in kept_of(self.store, build) if kept.frontier.number < newest.number), newest)
-        at = Offsets({topic: {partition: offset - back for partition, offset in parts.items()} for topic, parts in newest.offsets.next.items()})
-        seen = replace(self.observed(version, state), shown={build: shown})
-        plan = make_plan(seen, only="ships", again=True, branching=Branching(at))
-        (step,) = plan.steps
-        assert step.branch is not None
-        assert step.branch.start.distance(at) < 0
-        stage(self.store, plan)
+        shown = shown_of(self.store, build)
+        at = Offsets({topic: {partition: offset - back for partition, offset in parts.items()} for topic, parts in shown[-1].offsets.next.items()})
+        return make_plan(replace(self.observed(version, state), shown={build: shown}), only="ships", again=True, branching=Branching(at))
 
     def stage(self, version: str, *, auto_promote: bool = True) -> None:
         stage(self.store, self.plan(version, self.state()), auto_promote=auto_promote)

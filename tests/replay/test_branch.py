@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
-from journals import NOWHERE, served, staged, verified
+from journals import NOWHERE, held, served, staged, verified
 from plans import birth, declared, log, observed
 
 from kappa import Topic
@@ -17,6 +18,7 @@ from kappa.journal import CaughtUp, Event, Failed, Staged
 from kappa.offsets import Offsets
 from kappa.semantics import SEMANTICS
 from replay.branch import Branching, branch_of
+from replay.finding import Finding
 from replay.observed import Declared, Observed
 from replay.plan import Change, Plan, make_plan
 from replay.plan_text import plan_document, plan_text
@@ -172,6 +174,57 @@ def test_what_is_remembered_of_identities_must_follow_from_the_log_by_the_same_d
         planned(WITH_IDENTITY).ensure_possible()
     with pytest.raises(KappaError, match="orders partition 0 lost offsets 0 to 4 .* what is remembered of identities follows from all of it"):
         planned(WITH_IDENTITY, of=born(WITH_IDENTITY), beginning=5).ensure_possible()
+
+
+def test_where_deletions_may_have_been_missed_it_is_refused() -> None:
+    then = datetime(2026, 11, 1, tzinfo=UTC)
+    pages = declared(topic=Topic("orders", kind="compacted", event="id string, n int", partitions=2, key="id"))
+    found = replace(
+        seen(pages, of=born(pages), frontiers=tuple(replace(each, published_at=then.isoformat()) for each in SHOWN)), log=log(config={"delete.retention.ms": "86400000"})
+    )
+
+    def refusals(now: datetime) -> list[str]:
+        return [each.message for each in make_plan(found, only="flights", again=True, branching=Branching(None, now)).refusals]
+
+    assert refusals(then + timedelta(days=1)) == []
+    (refused,) = refusals(then + timedelta(days=1, seconds=1))
+    assert "topic orders keeps a tombstone for 1 day (delete.retention.ms), and it was read last 86401 seconds ago: deletions may have been missed" in refused
+
+
+def test_a_sketch_of_other_values_is_refused_and_one_of_before_they_were_kept_is_not() -> None:
+    def of(kind: str) -> Declared:
+        fold = {"n": ("hll", "visitor")}
+        return replace(V2, tables=(replace(V2.tables[0], fold=fold, sketched={"n": kind} if kind else {}), *V2.tables[1:]))
+
+    planned(of("int"), of=replace(born(), tables=of("int").tables)).ensure_possible()
+    planned(of("int"), of=replace(born(), tables=of("").tables)).ensure_possible()
+    with pytest.raises(KappaError, match="the type of what n counts of table delays changed: int to string"):
+        planned(of("string"), of=replace(born(), tables=of("int").tables)).ensure_possible()
+
+
+def test_what_the_base_lacks_the_branch_lacks_and_says_so() -> None:
+    gap = "gap: orders partition 0 begins at offset 41: a replay would miss what came before"
+
+    (step,) = planned(of=replace(born(), accepted=(gap, "rate: it was slow: never mind"))).steps
+
+    assert step.accepted == (gap,)
+
+
+def test_a_refusal_names_the_command_that_was_typed() -> None:
+    (refusal,) = planned(replace(V2, doubtful=(Finding("pipelines/flights.py:3 uses random", name="pipelines/flights.py:3"),)), start=at(50, 50)).refusals
+
+    assert "let it through: kappa branch flights --from orders:0=50,orders:1=50 --allow" in refusal.hint
+
+
+def test_where_a_branch_serves_or_is_kept_the_plan_says_so() -> None:
+    branch = replace(birth("a", V2), base=Base("z", "v0", at(1, 1).plain()))
+    (serving,) = make_plan(observed(V2, journal=SERVES, births=(branch,))).steps
+    assert f"build a is {branch.base}" in serving.notes
+
+    both = (*SERVES, replace(staged("b"), version=V1.version), CaughtUp(5, NOWHERE), verified(5), held(5, "a"), served(5, 2, "b", live="a"))
+    (kept,) = make_plan(observed(V2, journal=both, births=(branch, birth("b", V1)))).steps
+    assert kept.change is Change.KEPT
+    assert f"build a is {branch.base}" in kept.notes
 
 
 def test_checks_thresholds_and_views_may_be_others() -> None:

@@ -15,8 +15,11 @@ from tempfile import TemporaryDirectory
 import pytest
 from crashing import HOUR, Doom, Story, World
 
-from kappa.build import folder
+from kappa.build import folder, read_birth
 from kappa.errors import Conflict
+from kappa.kept import read_kept
+from kappa.lease import floor
+from kappa.offsets import Offsets
 from kappa.store import Store
 from replay.intents import abandon, ask_promote, ask_undo, ask_verify
 from replay.rollout import Phase, State
@@ -127,7 +130,12 @@ def branch_two(world: World) -> bool:
         if world.log.count < 24:
             world.log.ensure(24)
             return False
-        world.branch("two", back=3)
+        plan = world.plan_branch("two", back=3)
+        (step,) = plan.steps
+        assert step.branch is not None
+        # It is not begun where it begins to fold itself.
+        assert not step.branch.start.equals(Offsets.parse(step.branch.base.offsets))
+        stage(world.store, plan)
     return False
 
 
@@ -185,6 +193,36 @@ def test_killed_once_at_every_failpoint_in_turn_it_comes_to_the_same_end(story: 
     doom = killed_at(points, story, tmp_path)
 
     assert {point for point in FAILPOINTS[story] if point in points} <= set(doom.fired)
+
+
+def test_a_branch_begins_where_it_was_planned_though_that_was_let_go_while_somebody_thought_about_it(tmp_path: Path) -> None:
+    world = World(Store(tmp_path), Doom())
+    while not serve_one(world):
+        world.round()
+    # What was shown at the switch is kept.
+    world.log.ensure(18)
+    world.round()
+    plan = world.plan_branch("two", back=0)
+    (step,) = plan.steps
+    assert step.branch is not None
+    assert step.branch.frontier is not None
+    for count in (20, 22):
+        world.log.ensure(count)
+        world.round()
+    live = world.state().serving["ships"]
+    assert floor(world.store, live) > step.branch.frontier.number
+    assert read_kept(world.store, live, step.branch.frontier.number) is None
+
+    stage(world.store, plan)
+
+    base = read_birth(world.store, world.rollouts("two")[-1].build).base
+    assert base is not None
+    assert base.offsets == step.branch.base.offsets
+    assert base.frontier != step.branch.frontier.number
+    while not world.serves("two"):
+        world.round()
+        world.look()
+    world.end()
 
 
 def test_every_failpoint_of_a_story_is_passed_in_it() -> None:

@@ -1,0 +1,73 @@
+"""Who was away for longer than a tombstone is kept may have missed it (law 5)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from kappa import Table, Topic, pipeline
+from kappa.build import Birth, TopicBirth
+from kappa.engine.fold_slice import SliceFolder
+from kappa.errors import Broken
+from kappa.frontier import Frontier
+from kappa.offsets import Offsets
+from kappa.shape import table_births
+from kappa.store import Store
+from kappa.tombstones import may_be_missed
+
+THEN = datetime(2026, 11, 1, tzinfo=UTC)
+DAY = {"delete.retention.ms": "86400000"}
+
+
+@pytest.mark.parametrize(
+    ("config", "away", "missed"),
+    [
+        (DAY, timedelta(days=1), False),
+        (DAY, timedelta(days=1, seconds=1), True),
+        (None, timedelta(days=99), False),
+        ({}, timedelta(days=99), False),
+        ({"delete.retention.ms": "0"}, timedelta(seconds=1), True),
+    ],
+)
+def test_it_is_missed_where_it_may_be_gone(config: dict[str, str] | None, away: timedelta, missed: bool) -> None:
+    said = may_be_missed("pages", THEN.isoformat(), config, THEN + away)
+
+    assert (said is not None) == missed
+
+
+PAGES = Topic("pages", kind="compacted", event="page string not null", key="page")
+HITS = Topic("hits", event="page string not null")
+
+
+@pytest.mark.parametrize(("topic", "end", "days", "stops"), [(PAGES, 9, 2, True), (PAGES, 9, 0, False), (PAGES, 5, 2, False), (HITS, 9, 2, False)])
+def test_a_job_that_was_away_for_so_long_stops_where_there_is_something_to_read(topic: Topic, end: int, days: int, stops: bool, tmp_path: Path) -> None:
+    def nothing() -> dict[str, object]:
+        return {}
+
+    def same(rows: object) -> dict[str, object]:
+        return {"rows": rows}
+
+    made = (
+        pipeline(name="web", reads={"pages": topic}, writes=[Table("pages", latest=PAGES)])(nothing)
+        if topic is PAGES
+        else pipeline(name="web", reads={"rows": topic}, writes=[Table("rows")])(same)
+    )
+    tables = table_births(made, {"rows": {column.name: column.type for column in HITS.columns}} if topic is HITS else {})
+    birth = Birth("b", "web", "v", {}, 1, {}, "m", (TopicBirth(topic.name, "id", str(topic.kind), 1),), tables, {}, {}, {}, "then", "ada")
+    log = SimpleNamespace(end=lambda names: Offsets({name: {0: end} for name in names}), config=lambda _name: DAY)
+    folder = SliceFolder(Store(tmp_path), birth, made, log, driver_rows=1)  # type: ignore[arg-type]
+    last = Frontier(3, "b", 1, Offsets({topic.name: {0: 5}}), {}, THEN.isoformat())
+
+    try:
+        folder.check_heard(None, THEN + timedelta(days=99))
+        if stops:
+            with pytest.raises(Broken, match="build b was away for too long: topic pages keeps a tombstone for 1 day") as stopped:
+                folder.check_heard(last, THEN + timedelta(days=days))
+            assert "kappa replay web" in stopped.value.hint
+        else:
+            folder.check_heard(last, THEN + timedelta(days=days))
+    finally:
+        folder.close()
