@@ -1,37 +1,85 @@
-"""Two pipelines whose candidates are promoted together: no answer is of the one's new build and the other's old one (I1, I2, I3, I4)."""
+"""Two pipelines whose candidates are promoted together: no answer is of the one's new build and the other's old one (I1, I2, I3, I4).
+
+One of them declares lateness, an identity and sketches: every build of it tells the same, and two proofs at once give one hash.
+"""
 
 from __future__ import annotations
 
 import itertools
 import json
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from e2e_shop import V1, V2, expected, order
-from testbed import Testbed, platform
+from testbed import PATIENCE_SECONDS, Testbed, platform
 
 from kappa.journal import Served
+from kappa.log.client import ProducedRecord
 from kappa.offsets import Offsets
 from serving.catalog import pin
 from serving.query import connect
 
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(900)]
 
+# Of the clicks, what is late and what is sent again is decided by the log alone; sketches are folded of the others.
 TILLS_1 = """
-from kappa import Table, count, pipeline
+from kappa import Table, Topic, count, hll, kll, pipeline, theta
 from pipelines.shop import ORDERS
 
+CLICKS = Topic(
+    "clicks", partitions=2, key="who", event="id string not null, who string not null, n bigint, at timestamp not null",
+    event_time="at", lateness="1 hour", identity="id", identity_horizon="1 day",
+)
+SKETCHES = {"clicks": count(), "apart": hll("n"), "kinds": theta("n"), "half": kll("n", 0.5, k=8)}
 
-@pipeline(reads={"orders": ORDERS}, writes=[Table("sold", keys=("item",), fold={"times": count()})])
-def tills(orders):
-    return {"sold": orders}
+
+@pipeline(
+    reads={"orders": ORDERS, "clicks": CLICKS},
+    writes=[Table("sold", keys=("item",), fold={"times": count()}), Table("clicked", keys=("who",), fold=SKETCHES)],
+)
+def tills(orders, clicks):
+    return {"sold": orders, "clicked": clicks}
 """
-TILLS_2 = TILLS_1.replace('{"sold": orders}', '{"sold": orders.where("amount >= 0")}')
+TILLS_2 = TILLS_1.replace('"sold": orders,', '"sold": orders.where("amount >= 0"),')
 BOTH = "select (select count(*) from order_log), (select sum(times)::bigint from sold)"
+
+
+@dataclass
+class Clicks:
+    """What was clicked: some of it late, some sent again, by the next producer too."""
+
+    accepted: dict[str, tuple[str, int]] = field(default_factory=dict)
+    late: int = 0
+    duplicate: int = 0
+
+    def produce(self, bed: Testbed, count: int) -> None:
+        first, now_ms = len(self.accepted) + self.late, int(time.time() * 1000)
+        records = []
+        for number in range(first, first + count):
+            late, who = number % 10 == 0, f"visitor {number % 3}"
+            event = {"id": f"click {number}", "who": who, "n": number % 40, "at": now_ms - (2 * 3_600_000 if late else 0)}
+            self.late += late
+            self.accepted |= {} if late else {f"click {number}": (who, number % 40)}
+            records.append(ProducedRecord(json.dumps(event).encode(), key=who.encode()))
+        # By another time, too: it is the identity that says that it is the same.
+        again = [(id_, *self.accepted[id_]) for id_ in list(self.accepted)[::7]]
+        records += [ProducedRecord(json.dumps({"id": id_, "who": who, "n": n, "at": now_ms}).encode(), key=who.encode()) for id_, who, n in again]
+        self.duplicate += len(again)
+        bed.log.produce(records, "clicks")
+
+    def expected(self) -> list[tuple[str, int, int, int]]:
+        """Who clicked how often, on how many things: so few are estimated exactly."""
+        by_who: dict[str, list[int]] = {}
+        for who, n in self.accepted.values():
+            by_who.setdefault(who, []).append(n)
+        return sorted((who, len(found), len(set(found)), len(set(found))) for who, found in by_who.items())
 
 
 @contextmanager
@@ -72,27 +120,51 @@ def busy(bed: Testbed) -> Iterator[list[tuple[int, frozenset[str], Offsets]]]:
     assert not wrong, wrong
 
 
-def assert_right(bed: Testbed, *, shop: int, tills: int) -> None:
+def assert_right(bed: Testbed, clicks: Clicks, *, shop: int, tills: int) -> None:
     """Both serve all there is, and it is what plain Python makes of the log."""
-    end = bed.log.end(["orders"])
-    for pipeline in ("shop", "tills"):
-        bed.wait_until_folded(pipeline, end)
+    bed.wait_until_folded("shop", bed.log.end(["orders"]))
+    bed.wait_until_folded("tills", bed.log.end(["orders", "clicks"]))
     with pin(bed.store, lease_seconds=60) as pinned:
         offsets = {name: pinned.snapshot.frontiers[pinned.snapshot.build_of(name)].offsets for name in ("shop", "tills")}
         with connect(pinned.snapshot, bed.store) as reader:
             customers = reader.rows("select customer, orders, amount, least, most from by_customer order by customer").rows
             sold = reader.rows("select item, times from sold").rows
+            clicked = reader.rows("select who, clicks, apart, kinds from clicked order by who").rows
         pinned.confirm()
+    assert list(clicked) == clicks.expected()
     assert list(customers) == expected(bed.log.records(["orders"], Offsets(), offsets["shop"]), version=shop)["by_customer"]
     events = [json.loads(record.value or b"") for record in bed.log.records(["orders"], Offsets(), offsets["tills"])]
     assert dict(sold) == Counter(event["item"] for event in events if tills == 1 or (event["amount"] is not None and event["amount"] >= 0))
 
 
-def test_both_are_switched_in_one_record_and_one_goes_back_alone(tmp_path: Path) -> None:
+def told_of_clicks(bed: Testbed) -> dict[str, tuple[int, int]]:
+    """What status tells of each build of the tills: late, and duplicate."""
+    return {each["build"]: (each["late"], each["duplicate"]) for each in bed.must("status", "-o", "json").json()["builds"] if each["pipeline"] == "tills"}
+
+
+def stamped_by(bed: Testbed, topic: str, who: str) -> None:
+    entry = ConfigEntry("message.timestamp.type", who, incremental_operation=AlterConfigOpType.SET)
+    admin = AdminClient({"bootstrap.servers": bed.log.bootstrap_servers})
+    for done in admin.incremental_alter_configs([ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])]).values():
+        done.result(20)
+
+
+def test_both_are_switched_in_one_record_and_one_goes_back_alone_and_late_and_duplicate_records_and_sketches_are_the_same_in_every_replay(tmp_path: Path) -> None:
     with platform(tmp_path / "two", shop=V1, tills=TILLS_1) as bed:
+        clicks = Clicks()
         bed.log.produce((order(number) for number in range(1_000)), "orders")
+        stamped_by(bed, "clicks", "CreateTime")
+        refused = bed.kappa("plan")
+        assert refused.code == 1
+        assert "topic clicks" in refused.err
+        assert "LogAppendTime" in refused.err
+        stamped_by(bed, "clicks", "LogAppendTime")
+        clicks.produce(bed, 100)
         bed.must("deploy", "--yes")
         old = bed.state()
+        # What the live build folds as it comes, its successor folds at once.
+        clicks.produce(bed, 50)
+        bed.wait_until_folded("tills", bed.log.end(["clicks"]))
         bed.declare("shop", V2)
         bed.declare("tills", TILLS_2)
         bed.must("stage", "--yes")
@@ -114,8 +186,31 @@ def test_both_are_switched_in_one_record_and_one_goes_back_alone(tmp_path: Path)
         for (generation, _, offsets), (next_generation, _, next_offsets) in itertools.pairwise(answers):
             assert generation <= next_generation
             assert next_offsets.covers(offsets)
-        assert_right(bed, shop=2, tills=2)
+        clicks.produce(bed, 50)
+        assert_right(bed, clicks, shop=2, tills=2)
 
         bed.must("undo", "tills", "--yes")
         assert bed.state().serving == {"shop": new["shop"], "tills": old.serving["tills"]}
-        assert_right(bed, shop=2, tills=1)
+        assert_right(bed, clicks, shop=2, tills=1)
+        end = bed.log.end(["orders", "clicks"])
+        bed.wait(lambda: (found := bed.frontier(new["tills"])) is not None and found.offsets.covers(end), "the build that served")
+        assert min(clicks.late, clicks.duplicate) > 10
+        assert told_of_clicks(bed) == dict.fromkeys([old.serving["tills"], new["tills"]], (clicks.late, clicks.duplicate))
+        assert_two_proofs_at_once_give_one_hash(bed, "tills")
+
+
+def assert_two_proofs_at_once_give_one_hash(bed: Testbed, pipeline: str) -> None:
+    """By one slice that Spark computes, and by random ones; what throws dice is left out of it, and named."""
+    both = [bed.start("prove", pipeline, "--slices", "one"), bed.start("prove", pipeline, "--seed", "5", "-o", "json")]
+    # They are niced: on a busy machine everything else goes before them.
+    (told, _), (document, _) = said = [each.communicate(timeout=2 * PATIENCE_SECONDS) for each in both]
+
+    assert [each.returncode for each in both] == [0, 0], said
+    found = json.loads(document)
+    assert (found["equal"], found["how"], found["left_out"]) == (True, "random", {"clicked.half": "an approximate quantile"})
+    assert told.startswith("proved: 2 tables, ")
+    assert "in one slice, read and computed by Spark as a batch job\n" in told
+    assert "not in the hash: clicked.half is an approximate quantile, and equal within the error of its sketch\n" in told
+    assert f"hash {found['hash']}\n" in told
+    assert sorted(each["proof"]["how"] for each in bed.must("history", "-o", "json").json() if each["what"] == "proof") == ["one", "random"]
+    assert not list(bed.store.path("tmp").glob("prove-*"))
