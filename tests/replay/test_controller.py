@@ -48,6 +48,7 @@ class Platform:
     store: Store
     end_of_log: int = 10
     topic_id: str = "id-of-flights"
+    kind: str = "retained"
     broker_is_away: bool = False
     rules: RolloutSettings = field(default_factory=RolloutSettings)
 
@@ -97,7 +98,7 @@ class Platform:
 
     def stage(self, build: str, *, checks: tuple[str, ...] = (), views: dict[str, str] | None = None, auto_promote: bool = True) -> None:
         table = TableBirth("delays", (("carrier", "string"), ("flights", "bigint")), keys=("carrier",), checks=checks)
-        topics = (TopicBirth("flights", self.topic_id, "retained", 1),)
+        topics = (TopicBirth("flights", self.topic_id, self.kind, 1),)
         put_birth(
             self.store,
             Birth(build, "flights", "v", {}, 1, {"pipelines/flights.py": build}, "flights", topics, (table, REJECTS_BIRTH), views or {}, {"flights": {"0": 0}}, {}, "then", "ada"),
@@ -304,6 +305,26 @@ def test_without_a_yes_a_candidate_that_passed_waits(platform: Platform) -> None
     platform.switch()
 
     assert platform.controller.state.serving == {"flights": "b"}
+
+
+@pytest.mark.parametrize("kind", ["retained", "compacted"])
+def test_a_candidate_that_has_read_a_compacted_topic_serves_behind_all_that_may_have_hidden_a_key_from_it(platform: Platform, kind: str) -> None:
+    platform.kind = kind
+    platform.serve("a")
+    platform.stage("b", auto_promote=False)
+    platform.fold_to("b", 10)
+    platform.begin_tail("b")
+    platform.tick(6)
+    assert platform.last.waits
+
+    # The live build is behind the log, and stays so.
+    platform.end_of_log = 20
+    ask_promote(platform.store, "flights")
+    platform.tick(3)
+    assert platform.last.phase is (Phase.READY if kind == "compacted" else Phase.HOLDING)
+
+    platform.fold_to("b", 20)
+    assert platform.tick(2).rollouts[-1].phase is Phase.HOLDING
 
 
 def test_what_is_verified_once_more_is_aligned_once_more_and_waits_for_a_new_yes(platform: Platform) -> None:
