@@ -12,6 +12,7 @@ from kappa.frontier import Tally
 from kappa.offsets import Offsets
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -32,24 +33,21 @@ def of_rows(change: Any, *, keyed: bool = True) -> Pipeline:
     return p
 
 
-def flights() -> Pipeline:
+def of_the_repository() -> Mapping[str, Pipeline]:
     from pathlib import Path
 
-    from kappa.importer import open_sources
-    from kappa.project import load_module
-    from kappa.sources import Sources
+    from kappa.project import load_pipelines
 
-    sources = Sources(Path(__file__).resolve().parents[2])
-    open_sources(sources)
-    found = load_module("pipelines.flights", sources).flights
-    assert isinstance(found, Pipeline)
-    return found
+    return load_pipelines(Path(__file__).resolve().parents[2])
 
 
-def test_the_pipeline_of_the_repository_holds_it() -> None:
+def test_the_pipelines_of_the_repository_hold_it() -> None:
     from kappa.testing import law_of_slices, some_events
 
-    law_of_slices(flights(), some_events(flights(), 20), cuts=2)
+    found = of_the_repository()
+    assert found
+    for each in found.values():
+        law_of_slices(each, some_events(each, 20), cuts=2)
 
 
 def test_tables_of_each_kind_hold_it_with_rejects_tombstones_sums_of_doubles_and_sketches() -> None:
@@ -157,10 +155,11 @@ def test_random_events_are_mostly_valid_and_the_same_each_time() -> None:
     from kappa.record import RecordReader, Rejected
     from kappa.testing import _bytes, some_events
 
-    found = some_events(flights(), 300)
+    flights = of_the_repository()["flights"]
+    found = some_events(flights, 300)
 
-    assert found == some_events(flights(), 300)
-    for topic in flights().topics:
+    assert found == some_events(flights, 300)
+    for topic in flights.topics:
         reader, valid = RecordReader(topic), 0
         for event in found[topic.name]:
             try:
