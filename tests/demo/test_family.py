@@ -11,7 +11,8 @@ from demo.child import Child
 from demo.family import MARK, ensure_gone, members, wait_until_gone
 
 GRANDCHILD = (
-    "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], start_new_session=True); print('ready', flush=True); time.sleep(60)"
+    "import subprocess, sys, time; own = 'import time; print(flush=True); time.sleep(60)'; "
+    "subprocess.Popen([sys.executable, '-c', own], start_new_session=True, stdout=subprocess.PIPE).stdout.readline(); print('ready', flush=True); time.sleep(60)"
 )
 
 
