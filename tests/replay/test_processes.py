@@ -181,7 +181,8 @@ def test_a_nice_process_gives_way_to_other_sessions_too(tmp_path: Path) -> None:
         process.wait()
 
     niceness, group = (tmp_path / "said").read_text().split("\n", 1)
-    assert int(niceness) == os.nice(0) + 7
+    # There is no nicer one than 19, which who runs the tests may be already.
+    assert int(niceness) == min(19, os.nice(0) + 7)
     assert group.rstrip().endswith("nice 7")
 
 
