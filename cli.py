@@ -268,7 +268,7 @@ def branch(
     branching = Branching(None if start == "now" else parse_offsets(start))
     accepted = accepting(gap=False, breaking=allow_breaking, allow=allow or ())
     here.must_run()
-    made = make_plan(_observed(here, pipeline), only=pipeline, again=True, accepting=accepted, branching=branching)
+    made = make_plan(_observed(here, pipeline), only=pipeline, accepting=accepted, branching=branching)
     _brought_on(here, _begun(here, f"branch --from {start}", pipeline, made, yes=yes, auto_promote=yes or auto_promote), timeout)
 
 

@@ -298,7 +298,7 @@ def _refused(step: Step, found: tuple[Finding, ...], accepting: Accepting, *, ag
 
 def _findings(observed: Observed, step: Step, *, again: bool) -> Iterator[Finding]:
     declared = observed.declared[step.pipeline]
-    if not again or step.branch is not None:
+    if not again:
         yield from _made_anew(observed, step, declared.pipeline)
     if step.replays and step.cost is not None:
         serving = None if step.serving is None else observed.births[step.serving]

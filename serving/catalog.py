@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -99,21 +99,15 @@ class PinnedSnapshot:
 @contextmanager
 def pin(store: Store, *, lease_seconds: float, clock: Callable[[], float] = time.time) -> Iterator[PinnedSnapshot]:
     """Pins what is served now. Nothing serving at all is a snapshot too, of generation 0."""
-    pinned = _pinned(store, lambda: _look(store), lease_seconds=lease_seconds, clock=clock)
-    try:
+    with closing(_pinned(store, lambda: _look(store), lease_seconds=lease_seconds, clock=clock)) as pinned:
         yield pinned
-    finally:
-        pinned.close()
 
 
 @contextmanager
 def pin_build(store: Store, build: str, *, lease_seconds: float, clock: Callable[[], float] = time.time) -> Iterator[PinnedSnapshot]:
     """Pins one build at its newest frontier as if it served alone: how a candidate is verified. Its generation is 0."""
-    pinned = _pinned(store, lambda: _look_at(store, build), lease_seconds=lease_seconds, clock=clock)
-    try:
+    with closing(_pinned(store, lambda: _look_at(store, build), lease_seconds=lease_seconds, clock=clock)) as pinned:
         yield pinned
-    finally:
-        pinned.close()
 
 
 @contextmanager
@@ -123,15 +117,12 @@ def pin_frontier(store: Store, frontier: Frontier, *, lease_seconds: float, cloc
     snapshot = Snapshot(0, {birth.pipeline: frontier.build}, {frontier.build: frontier}, {frontier.build: birth})
 
     def gone() -> bool:
-        if frontier.number < floor(store, frontier.build) and read_kept(store, frontier.build, frontier.number) is None:
+        if _collected(store, frontier):
             raise Conflict(f"what build {frontier.build} held at {frontier.offsets} is not kept any more", hint="ask again: a later one is")
         return False
 
-    pinned = _pinned(store, lambda: _Look(snapshot, gone), lease_seconds=lease_seconds, clock=clock)
-    try:
+    with closing(_pinned(store, lambda: _Look(snapshot, gone), lease_seconds=lease_seconds, clock=clock)) as pinned:
         yield pinned
-    finally:
-        pinned.close()
 
 
 @contextmanager
@@ -140,13 +131,12 @@ def pin_at(store: Store, when: Past, *, lease_seconds: float, clock: Callable[[]
 
     Raises UsageError where nothing ever was, and KappaError, which names the times that are there, where it is not kept any more.
     """
-    pinned = _pinned(
-        store, lambda: _look_at_log(store, when) if isinstance(when, AtOffsets | AtEventTime) else _look_back(store, when, clock()), lease_seconds=lease_seconds, clock=clock
-    )
-    try:
+    with closing(
+        _pinned(
+            store, lambda: _look_at_log(store, when) if isinstance(when, AtOffsets | AtEventTime) else _look_back(store, when, clock()), lease_seconds=lease_seconds, clock=clock
+        )
+    ) as pinned:
         yield pinned
-    finally:
-        pinned.close()
 
 
 @contextmanager
@@ -179,11 +169,8 @@ def pin_pair(
             f"what build {after.build} and build {before.build} held at {after.offsets} is not kept any more",
             hint=f"to have them aligned and compared again: kappa verify {births[after.build].pipeline}",
         )
-    pinned = PinnedSnapshot(store, snapshot, lease, lease_seconds=lease_seconds, clock=clock)
-    try:
+    with closing(PinnedSnapshot(store, snapshot, lease, lease_seconds=lease_seconds, clock=clock)) as pinned:
         yield pinned
-    finally:
-        pinned.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +271,12 @@ def _gone(store: Store, journal: Journal, seen: int, frontiers: Mapping[str, Fro
     """True where what was chosen of the past may not be the answer, or not be there, any more."""
     # What is newest may be past its switch by now; and a build is retired by a record first, before anything is deleted.
     moved = any(isinstance(each.event, Served | Retired) for each in journal.after(seen))
-    return moved or any(frontier.number < floor(store, build) and read_kept(store, build, frontier.number) is None for build, frontier in frontiers.items())
+    return moved or any(_collected(store, frontier) for frontier in frontiers.values())
+
+
+def _collected(store: Store, frontier: Frontier) -> bool:
+    """True where nothing but a lease keeps a build's frontier any more."""
+    return frontier.number < floor(store, frontier.build) and read_kept(store, frontier.build, frontier.number) is None
 
 
 def _let_go(store: Store, snapshot: Snapshot) -> bool:

@@ -176,7 +176,7 @@ class World:
         build = state.serving["ships"]
         shown = shown_of(self.store, build)
         at = Offsets({topic: {partition: offset - back for partition, offset in parts.items()} for topic, parts in shown[-1].offsets.next.items()})
-        return make_plan(replace(self.observed(version, state), shown={build: shown}), only="ships", again=True, branching=Branching(at))
+        return make_plan(replace(self.observed(version, state), shown={build: shown}), only="ships", branching=Branching(at))
 
     def stage(self, version: str, *, auto_promote: bool = True) -> None:
         stage(self.store, self.plan(version, self.state()), auto_promote=auto_promote)
