@@ -12,7 +12,7 @@ from kappa.delta import adopt
 from kappa.errors import Broken, Damaged
 from kappa.frontier import Frontier, Frontiers
 from kappa.journal import now
-from kappa.kept import Kept, kept_of, put_kept
+from kappa.kept import Kept, kept_of, put_kept, with_newest
 from kappa.mark import Mark
 from kappa.store import Store
 
@@ -45,7 +45,7 @@ def shown_of(store: Store, build: str) -> tuple[Frontier, ...]:
     """The frontiers of a build that are there to begin a branch with, the newest last."""
     # The newest first: one that is published in between is kept, if at all, before the next one is.
     newest = Frontiers(store, build).newest()
-    return () if newest is None else (*(each.frontier for each in kept_of(store, build) if each.frontier.number < newest.number), newest)
+    return tuple(each.frontier for each in with_newest(kept_of(store, build), newest))
 
 
 def stands_before_base(store: Store, build: str) -> bool:

@@ -8,7 +8,7 @@ Read next: serving/past.py for who reads them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -81,6 +81,11 @@ def kept_of(store: Store, build: str) -> tuple[Kept, ...]:
     numbers = (int(name.rsplit("/", 1)[-1].removesuffix(".json")) for name in store.names(_folder(build)))
     found = (read_kept(store, build, number) for number in numbers)
     return tuple(kept for kept in found if kept is not None)
+
+
+def with_newest(kept: Sequence[Kept], newest: Frontier | None) -> list[Kept]:
+    """All that can be looked back at of a build, oldest first: what is kept of it, and what it shows now."""
+    return [*kept] if newest is None or (kept and kept[-1].frontier.number >= newest.number) else [*kept, Kept(newest)]
 
 
 def past(kept: Iterable[Kept], now: float, keep_seconds: float) -> tuple[tuple[Kept, ...], tuple[Kept, ...]]:

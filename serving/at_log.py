@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 
 from kappa.errors import KappaError, UsageError
 from kappa.frontier import Frontier
-from kappa.kept import Kept
+from kappa.kept import Kept, with_newest
 from kappa.offsets import Offsets
-from serving.past import Moment, told, with_newest
+from serving.past import Moment, told
 
 # A topic's name has neither colons nor commas; the number of a partition is an int32, an offset an int64.
 _PART = re.compile(r"(?P<topic>[A-Za-z0-9._-]+):(?P<partition>[0-9]{1,10})=(?P<offset>[0-9]{1,19})")

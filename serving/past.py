@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from kappa.errors import KappaError, UsageError
 from kappa.frontier import Frontier
 from kappa.journal import Record, Served
-from kappa.kept import Kept, moment
+from kappa.kept import Kept, moment, with_newest
 
 # A date alone would be midnight, which hardly anybody means.
 _TIME = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}.*")
@@ -111,11 +111,6 @@ def frontier_shown(when: Moment, pipeline: str, generation: Generation, known: S
         # Published in the moment between the switch and the job's hearing of it.
         return None if at_first is None else at_first.frontier
     return before[-1].frontier if before[-1].shown_at(time) else None
-
-
-def with_newest(kept: Sequence[Kept], newest: Frontier | None) -> list[Kept]:
-    """All that can be looked back at of a build, oldest first: what is kept of it, and what it shows now."""
-    return [*kept] if newest is None or (kept and kept[-1].frontier.number >= newest.number) else [*kept, Kept(newest)]
 
 
 def not_kept(when: Moment, generation: Generation, available: Sequence[str]) -> KappaError:
