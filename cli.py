@@ -257,7 +257,8 @@ def branch(
     """Build what is declared now on the state that what serves had at these offsets: for changes that concern only the future.
 
     What lies before them stays as it was folded; topics, tables, keys, folds and columns must be the same. It is promoted like any
-    other build, and told as a branch wherever it is shown.
+    other build, and told as a branch wherever it is shown. Its version is that of the code alone, as if it were no branch: kappa
+    deploy of the same code changes nothing then, and kappa replay builds it from the log's beginning.
     """
     from replay.branch import Branching
     from replay.finding import accepting

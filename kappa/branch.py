@@ -7,13 +7,15 @@ is not taken along: it follows from the log (engine/identities.py).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kappa.build import Birth, read_birth, table_path
 from kappa.delta import adopt
 from kappa.errors import Broken, Damaged
 from kappa.frontier import Frontier, Frontiers
 from kappa.journal import now
 from kappa.kept import Kept, kept_of, put_kept, with_newest
-from kappa.mark import Mark
+from kappa.mark import origin_mark
 from kappa.store import Store
 
 _REPLAY = "kappa replay makes a new build from the log's beginning"
@@ -24,7 +26,7 @@ def begin_from(into: Store, birth: Birth, source: Store, frontier: Frontier) -> 
 
     Nobody else may know of the build yet. Raises Damaged where the other's tables are not there (any more).
     """
-    mark = Mark(birth.build, "", -1, -1, frontier.offsets, frontier.offsets, frontier.log_time, frontier.tally)
+    mark = replace(origin_mark(birth.build, frontier.offsets), log_time=frontier.log_time, tally=frontier.tally)
     versions = {
         table.name: adopt(table_path(into, birth.build, table.name), table_path(source, frontier.build, table.name), frontier.versions[table.name], mark.of_table(table.name))
         for table in birth.tables

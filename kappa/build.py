@@ -81,13 +81,15 @@ class Base:
     """What a branch stands on: up to `offsets` its rows are those of another build, of that version.
 
     `frontier` is the number of that build's frontier whose tables it was begun with; what lies between there and `offsets` is
-    folded by the other build's code. None: it was begun with empty tables, at the other build's origin.
+    folded by the other build's code. None: it was begun with empty tables, at the other build's origin. `start` is where that
+    frontier stood; a branch that was born before this was kept has none.
     """
 
     build: str
     version: str
     offsets: Mapping[str, Mapping[str, int]]
     frontier: int | None = None
+    start: Mapping[str, Mapping[str, int]] | None = None
 
     def __str__(self) -> str:
         return f"a branch of build {self.build} (version {self.version}) at {Offsets.parse(self.offsets)}"
@@ -138,6 +140,11 @@ class Birth:
     def begins(self) -> Offsets:
         """Where its own code begins to fold: its origin, or what its branch stands on."""
         return self.origin_offsets if self.base is None else Offsets.parse(self.base.offsets)
+
+    @property
+    def reads_from(self) -> Offsets:
+        """Where its job begins to read: its origin, or where its tables were taken from another build."""
+        return self.origin_offsets if self.base is None or self.base.start is None else Offsets.parse(self.base.start)
 
     @property
     def code_sha256(self) -> str:

@@ -15,6 +15,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from kappa.errors import Damaged
 from kappa.frontier import OffsetsField, Tally
+from kappa.offsets import Offsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,11 @@ class Mark:
 
 
 _MARK: TypeAdapter[Mark] = TypeAdapter(Mark)
+
+
+def origin_mark(build: str, at: Offsets) -> Mark:
+    """The mark of a table in which no job of its build has folded anything yet, and which stands there."""
+    return Mark(build=build, table="", leg=-1, slice=-1, start=at, end=at)
 
 
 def parse_mark(text: Any, *, where: str) -> Mark:

@@ -30,12 +30,12 @@ def even_ends(start: Offsets, end: Offsets, pieces: int) -> tuple[Offsets, ...]:
     return tuple(_part_way(start, end, number + 1, pieces) for number in range(pieces))
 
 
-def random_ends(start: Offsets, end: Offsets, draw: random.Random, *, small: int = 0) -> tuple[Offsets, ...]:
-    """Where the slices of `[start, end)` end, cut at random: each partition goes at its own pace, and one slice is empty.
+def random_ends(start: Offsets, end: Offsets, draw: random.Random, *, small: int = 0, most: int = 8) -> tuple[Offsets, ...]:
+    """Where the slices of `[start, end)` end, cut at random: each partition goes at its own pace, and one slice, beside at most so many, is empty.
 
     With `small`, the first slice and about every other one is of at most so many offsets a partition.
     """
-    slices = draw.randint(2, 8)
+    slices = draw.randint(2, most)
     ways = {(topic, partition): sorted(draw.randint(start.at(topic, partition), last) for _ in range(slices - 1)) for topic, partition, last in end.items()}
     ends = [_vector({part: way[number] for part, way in ways.items()}) for number in range(slices - 1)]
     # What ends where the one before did is empty.

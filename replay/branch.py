@@ -63,12 +63,8 @@ def branch_of(born: Birth, shown: Sequence[Frontier], asked: Branching) -> Branc
     if not before and born.base is not None:
         raise UsageError(f"what build {born.build} held where it begins, at {born.begins}, is not kept", hint=_HINT.format(born.pipeline))
     frontier = before[-1] if before else None
-    return Branch(
-        Base(born.build, born.version, at.plain(), None if frontier is None else frontier.number),
-        born.origin_offsets if frontier is None else frontier.offsets,
-        frontier,
-        asked.now,
-    )
+    start = born.origin_offsets if frontier is None else frontier.offsets
+    return Branch(Base(born.build, born.version, at.plain(), None if frontier is None else frontier.number, start.plain()), start, frontier, asked.now)
 
 
 def unlike(born: Birth, declared: Declared, branch: Branch, log: LogFacts) -> Iterator[Finding]:

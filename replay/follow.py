@@ -22,13 +22,13 @@ _PATIENCE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a rollout is: `origin` is where its build began to read, `folded` what its frontier shows (None: nothing yet).
+    """How far a rollout is: `start` is where its build began to read, `folded` what its frontier shows (None: nothing yet).
 
     `waiting` and `trouble` are the supervisor's words; `live` is the build that serves, `shown` what readers see of it.
     """
 
     rollout: Rollout
-    origin: Offsets
+    start: Offsets
     folded: Offsets | None
     waiting: Waiting = field(default_factory=Waiting)
     trouble: str = ""
@@ -36,9 +36,9 @@ class Progress:
     shown: Offsets | None = None
 
     def done(self, end: Offsets) -> tuple[int, int]:
-        """How many offsets are folded, and how many lie between the origin and `end`: never more of the one than of the other."""
-        folded = 0 if self.folded is None else self.folded.distance(self.origin)
-        return folded, max(folded, end.distance(self.origin))
+        """How many offsets are folded, and how many lie between where it began and `end`: never more of the one than of the other."""
+        folded = 0 if self.folded is None else self.folded.distance(self.start)
+        return folded, max(folded, end.distance(self.start))
 
 
 def follow(
@@ -52,19 +52,19 @@ def follow(
     journal, state = Journal(store), State()
     begun = seen_up = time.monotonic()
     before: Progress | None = None
-    origin: Offsets | None = None
+    start: Offsets | None = None
     while True:
         state = fold(journal.after(state.last), state)
         rollout = state.rollout(number)
         # The data of one that has ended may be on their way out.
-        origin = read_birth(store, rollout.build).origin_offsets if origin is None else origin
+        start = read_birth(store, rollout.build).reads_from if start is None else start
         newest = Frontiers(store, rollout.build).newest() if rollout.active else None
         folded = newest.offsets if newest is not None else before.folded if before is not None else None
         up, underway, live = supervised(), read_underway(store), state.serving.get(rollout.pipeline)
         shown = None if live is None or live == rollout.build else Frontiers(store, live).newest()
         before = Progress(
             rollout,
-            origin,
+            start,
             folded,
             underway.rollouts.get(number, Waiting()) if up else Waiting(),
             underway.trouble(rollout.build) if up else "",

@@ -200,8 +200,9 @@ def _state(build: BuildStatus) -> str:
         return "stopped"
     if build.rollout is None:
         return "serving" if build.role == "live" else "kept"
-    if build.rollout.phase is Phase.REPLAYING and build.lag is not None:
-        return f"{build.rollout.phase} {100 * build.folded // max(1, build.folded + build.lag)} %"
+    if build.rollout.phase is Phase.REPLAYING and build.read is not None:
+        folded, total = build.read
+        return f"{build.rollout.phase} {100 * folded // max(1, total)} %"
     return str(build.rollout.phase)
 
 

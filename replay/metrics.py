@@ -45,8 +45,8 @@ def _families(seen: Seen, now: datetime) -> Iterator[tuple[str, str, str, Iterab
     yield (
         "kappa_replay_ratio",
         "gauge",
-        "Share of the log that a candidate has folded, 0 to 1.",
-        [(_labels(each), each.folded / max(1, each.folded + each.lag)) for each in candidates if each.lag is not None],
+        "Share of what a candidate's job has to read that it has folded, 0 to 1.",
+        [(_labels(each), each.read[0] / max(1, each.read[1])) for each in candidates if each.read is not None],
     )
     yield "kappa_replay_rate", "gauge", "Offsets a second that a candidate folds, lately.", [(_labels(each), each.rate) for each in candidates if each.rate is not None]
     yield (

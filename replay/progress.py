@@ -114,7 +114,8 @@ def news(before: Rollout | None, now: Rollout) -> tuple[str, ...]:
     """What has happened to a rollout between two looks, a line each."""
     lines = []
     if before is None:
-        lines.append(f"rollout {now.number}: build {now.build} of pipeline {now.pipeline} {'is kept, and shall serve again' if now.switch else 'replays from the beginning'}")
+        comes = "is kept, and shall serve again" if now.switch else "replays from the beginning" if now.base is None else f"is {now.base}"
+        lines.append(f"rollout {now.number}: build {now.build} of pipeline {now.pipeline} {comes}")
     if now.caught_up is not None and (before is None or before.caught_up is None):
         lines.append(f"caught up at {now.caught_up}")
     if now.verified is not None and (before is None or before.verified is None):

@@ -22,7 +22,8 @@ def proof_line(found: Proved) -> str:
     tables = [each for each in found.differences if each.table != REJECTS]
     rejects = sum(each.rows_before or 0 for each in found.differences if each.table == REJECTS)
     also = f" and {_counted(rejects, 'reject')}" if rejects else ""
-    counted = f"{_counted(len(tables), 'table')}, {_counted(found.rows - rejects, 'row')}{also}"
+    base = "" if found.base is None else ", what its base held among them"
+    counted = f"{_counted(len(tables), 'table')}, {_counted(found.rows - rejects, 'row')}{also}{base}"
     return f"proved: {counted}, equal at offsets {found.offsets}" if found.equal else f"not equal: {counted}, at offsets {found.offsets}"
 
 

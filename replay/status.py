@@ -44,7 +44,7 @@ class BuildStatus:
 
     `lag` counts offsets up to the log's end (None: the broker was not asked), and `held_back` those among them that an
     open transaction keeps from every reader; `fresh_at` is when its frontier was published; `folded` counts offsets since its
-    origin, `rejected` (`late` are some of them) and `duplicate` records. `kept_until` is when the soak of an idle build ends;
+    origin (`begun_with` of them stood in its tables when it was begun, of a branch), `rejected` (`late` are some of them) and `duplicate` records. `kept_until` is when the soak of an idle build ends;
     `waits_for`, `rate` (offsets a second) and `trouble` are the supervisor's words. `libraries` are those that are installed
     in another version than when it was born. `beyond` says that it has rejected more than its pipeline allows a candidate;
     `topics` are those that it reads, `base` is what it stands on where it is a branch.
@@ -72,6 +72,13 @@ class BuildStatus:
     duplicate: int = 0
     topics: frozenset[str] = frozenset()
     base: str = ""
+    begun_with: int = 0
+
+    @property
+    def read(self) -> tuple[int, int] | None:
+        """How many offsets its job has folded, of how many up to the log's end; None where that is not known."""
+        folded = self.folded - self.begun_with
+        return None if self.lag is None else (folded, folded + self.lag)
 
     @property
     def eta_seconds(self) -> float | None:
@@ -169,6 +176,7 @@ def _seen(store: Store, pipeline: str, role: str, build: str, rollout: Rollout |
         duplicate=tally.duplicate,
         topics=frozenset(birth.topic_ids),
         base="" if birth.base is None else str(birth.base),
+        begun_with=birth.reads_from.distance(birth.origin_offsets),
     )
 
 

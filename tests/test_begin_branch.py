@@ -15,13 +15,13 @@ from kappa.branch import base_frontier, begin_from, keep_base, stands_before_bas
 from kappa.build import Base, Birth, TableBirth, put_birth, read_birth, table_path
 from kappa.delta import Guard, delete_unneeded, ensure_table, files, mark_of
 from kappa.engine.commit import TableWriter
-from kappa.engine.fold_slice import next_mark, origin_mark
+from kappa.engine.fold_slice import next_mark
 from kappa.engine.legs import LegKind, catch_up
 from kappa.engine.refold import REFOLDED
 from kappa.errors import Broken, Damaged, KappaError
 from kappa.frontier import Frontier, Frontiers, Tally
 from kappa.kept import ensure_past_gone, kept_of
-from kappa.mark import Mark
+from kappa.mark import Mark, origin_mark
 from kappa.offsets import Offsets
 from kappa.slices import Slice
 from kappa.store import Store
@@ -147,14 +147,14 @@ def test_what_its_base_was_folded_by_keeps_no_proof_from_folding_from_there(stor
     build.fold(0)
     branch = birth("b", Base("a", "v0", at(20).plain(), 1))
     begin_from(store, branch, store, build.frontier(1))
-    writer = TableWriter(store, "b", TABLES[0], origin=origin_mark(branch), driver_rows=10)
+    writer = TableWriter(store, "b", TABLES[0], origin=origin_mark("b", at(0)), driver_rows=10)
     for piece in catch_up(1, at(1), at(20), at_most=3, kind=LegKind.BASE).slices_after(at(1)):
         writer.commit(None, next_mark(branch, writer.mark(), piece, {}))
     keep_base(store, branch, replace(build.frontier(2), build="b", offsets=at(20), versions={"log": writer.version, "other": 1}))
 
     anew = Store(store.folder / "anew")
     begin_from(anew, branch, store, base_frontier(store, branch))
-    again = TableWriter(anew, "b", TABLES[0], origin=origin_mark(branch), driver_rows=10)
+    again = TableWriter(anew, "b", TABLES[0], origin=origin_mark("b", at(0)), driver_rows=10)
     for number, end in enumerate((at(20), at(21))):
         again.commit(None, next_mark(branch, again.mark(), Slice(REFOLDED, number, again.mark().end, end), {}))
     assert again.mark().end == at(21)
@@ -193,13 +193,21 @@ def test_it_stands_before_its_base_until_its_frontier_does_not(store: Store) -> 
 
 
 def test_a_birth_certificate_tells_the_base_and_one_of_before_there_were_any_reads_back(store: Store) -> None:
-    branch = birth("b", Base("a", "v0", at(2).plain(), 1))
+    branch = birth("b", Base("a", "v0", at(2).plain(), 1, at(1).plain()))
     put_birth(store, branch)
     old = json.loads(store.get("builds/b/birth.json") or b"")
-    assert old.pop("base") == {"build": "a", "version": "v0", "offsets": {"orders": {"0": 2}}, "frontier": 1}
+    of_before = old.pop("base")
+    assert of_before == {"build": "a", "version": "v0", "offsets": {"orders": {"0": 2}}, "frontier": 1, "start": {"orders": {"0": 1}}}
     store.put_new_json("builds/old/birth.json", old)
+    del of_before["start"]
+    store.put_new_json("builds/early/birth.json", {**old, "base": of_before})
 
     assert read_birth(store, "b") == branch
-    assert (read_birth(store, "b").begins, read_birth(store, "b").origin_offsets) == (at(2), at(0))
-    assert (read_birth(store, "old").base, read_birth(store, "old").begins) == (None, at(0))
+    found = {name: read_birth(store, name) for name in ("b", "old", "early")}
+    assert {name: (each.origin_offsets, each.reads_from, each.begins) for name, each in found.items()} == {
+        "b": (at(0), at(1), at(2)),
+        "old": (at(0), at(0), at(0)),
+        "early": (at(0), at(0), at(2)),
+    }
+    assert found["old"].base is None
     assert str(branch.base) == "a branch of build a (version v0) at orders:0=2"

@@ -38,7 +38,7 @@ from kappa.errors import Broken, KappaError
 from kappa.failpoint import failpoint
 from kappa.frontier import Frontier, Tally
 from kappa.log.client import Log
-from kappa.mark import Mark
+from kappa.mark import Mark, origin_mark
 from kappa.offsets import Offsets, lost_ranges
 from kappa.pipeline import OnError, Pipeline
 from kappa.slices import Slice
@@ -57,7 +57,7 @@ class SliceFolder:
 
     def __init__(self, store: Store, birth: Birth, pipeline: Pipeline, log: Log, *, driver_rows: int) -> None:
         """Opens all tables, or makes those that are not there. A slice of at most `driver_rows` offsets is decoded in this process."""
-        origin = origin_mark(birth)
+        origin = origin_mark(birth.build, birth.origin_offsets)
         self._birth = birth
         self._pipeline = pipeline
         self._log = log
@@ -310,11 +310,6 @@ def _written(rows: DataFrame, path: str) -> DataFrame:
     return rows.sparkSession.read.schema(rows.schema).parquet(path)
 
 
-def origin_mark(birth: Birth) -> Mark:
-    """The mark of a table that has folded nothing yet. Pure."""
-    return Mark(build=birth.build, table="", leg=-1, slice=-1, start=birth.origin_offsets, end=birth.origin_offsets)
-
-
 def next_mark(birth: Birth, last: Mark, piece: Slice, seen: SeenOf) -> Mark:
     """The mark of a slice that follows another: log times and tallies carried on over what was seen in it. Pure.
 
@@ -338,4 +333,4 @@ def next_mark(birth: Birth, last: Mark, piece: Slice, seen: SeenOf) -> Mark:
         tally.setdefault(topic, {})[partition] = tally.get(topic, {}).get(partition, Tally()) + replace(more, absent=absent)
         if one:
             log_time.setdefault(topic, {})[partition] = one.log_time
-    return replace(origin_mark(birth), leg=piece.leg, slice=piece.number, start=piece.start, end=piece.end, log_time=log_time, tally=tally)
+    return Mark(birth.build, "", piece.leg, piece.number, piece.start, piece.end, log_time, tally)

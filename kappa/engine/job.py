@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -73,10 +74,13 @@ class Job:
                 return
 
     def _run(self, kind: LegKind) -> None:
-        birth = read_birth(self._store, self._build)
+        own = read_birth(self._store, self._build)
+        code = own if kind is not LegKind.BASE or own.base is None else read_birth(self._store, own.base.build)
+        # Tables of equal columns: in which order the code gives them, and what its steps see besides, is its own.
+        birth = replace(own, tables=code.tables)
         log = Log(self._kafka.bootstrap_servers, self._settings.kafka.options)
         # The session's workers import what this process imports, so the snapshot comes first.
-        pipeline = load_snapshot(self._store, birth if kind is not LegKind.BASE or birth.base is None else read_birth(self._store, birth.base.build))
+        pipeline = load_snapshot(self._store, code)
         source = Source(self._kafka, log)
         slices = SliceFolder(self._store, birth, pipeline, log, driver_rows=self._settings.engine.driver_rows)
         try:

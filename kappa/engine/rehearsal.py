@@ -93,16 +93,16 @@ class LocalPipeline:
 class Rehearsal:
     """A build of a pipeline in a folder of its own."""
 
-    def __init__(self, folder: Path, local: LocalPipeline, log: MemoryLog, *, driver_rows: int) -> None:
-        """Slices of more than `driver_rows` offsets are computed by Spark alone."""
+    def __init__(self, folder: Path, local: LocalPipeline, log: MemoryLog, *, driver_rows: int, birth: Birth | None = None, leg: int = 1) -> None:
+        """Slices of more than `driver_rows` offsets are computed by Spark alone, and are those of that leg; `birth` is that of a build which is there already."""
         pipeline = local.pipeline
         self._spark = local.spark
         self._pipeline = pipeline
         self._log = log
         self.store = Store(folder)
         topics = tuple(TopicBirth(topic.name, topic.name, str(topic.kind), topic.partitions) for topic in pipeline.topics)
-        self.birth = Birth("b", pipeline.name, "v", {}, SEMANTICS, {}, "m", topics, table_births(pipeline, local.outputs), {}, {}, {}, "", "")
-        self._number = -1
+        self.birth = birth or Birth("b", pipeline.name, "v", {}, SEMANTICS, {}, "m", topics, table_births(pipeline, local.outputs), {}, {}, {}, "", "")
+        self._leg = leg
         self.begin(driver_rows=driver_rows)
 
     def begin(self, *, driver_rows: int) -> None:
@@ -113,8 +113,8 @@ class Rehearsal:
 
     def fold(self, end: Offsets) -> Slice:
         """Folds the next slice, up to `end`, and gives it."""
-        self._number += 1
-        piece = Slice(1, self._number, self.publisher.newest.offsets, end)
+        newest = self.publisher.newest
+        piece = Slice(self._leg, newest.slice + 1 if newest.leg == self._leg else 0, newest.offsets, end)
         self.fold_again(piece)
         return piece
 

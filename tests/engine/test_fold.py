@@ -589,6 +589,20 @@ def test_rows_that_are_combined_are_the_same_however_they_are_cut_and_whoever_co
     _hold_gathered(built, log, spark)
 
 
+def test_a_set_that_has_overflowed_says_so_in_every_slice_from_then_on(gathering: LocalPipeline, log: MemoryLog, tmp_path: Path) -> None:
+    from kappa.engine.rehearsal import Rehearsal
+
+    built = Rehearsal(tmp_path, gathering, log, driver_rows=10_000)
+    told = []
+    for slice_ in ([1, 2, 3], [3, 1], [4], [None]):
+        for n in slice_:
+            log.add("events", 0, event(k="a", n=n))
+        built.fold(log.end)
+        told += [(len(row["n_set"]), row["n_set_overflow"]) for row in rows_of(built, "gathered")]
+
+    assert told == [(3, False), (3, False), (3, True), (3, True)]
+
+
 def test_a_slice_that_a_combined_table_has_already_is_not_combined_again(spark: SparkSession, gathering: LocalPipeline, tmp_path: Path) -> None:
     from kappa.engine.rehearsal import Rehearsal
 

@@ -20,7 +20,7 @@ from kappa.delta import mark_of
 from kappa.frontier import Frontier, Tally
 from kappa.journal import Held, Journal, Released
 from kappa.log.client import Log, ProducedRecord
-from kappa.stopped import read_stopped
+from kappa.stopped import Stopped, read_stopped
 
 pytestmark = [pytest.mark.jvm, pytest.mark.fault]
 
@@ -117,6 +117,14 @@ def test_a_catch_up_killed_in_mid_leg_goes_on_with_its_planned_slices_and_hands_
     assert_adds_up(frontier)
 
 
+def stopped_for_good(project: Project, job: JobProcess) -> Stopped:
+    """What a job left that ended of something that a restart would not help."""
+    assert job.ended() == 1, job.said()
+    stopped = read_stopped(project.store, "b-1")
+    assert stopped is not None
+    return stopped
+
+
 def assert_folded(project: Project, frontier: Frontier, story: Story, topic: str, *, partitions: int) -> None:
     assert served(project, "b-1", frontier) == story.expected()
     assert_adds_up(frontier)
@@ -169,9 +177,7 @@ def test_a_topic_that_was_re_created_stops_the_job_for_good(project: Project, lo
     job = project.start("b-1")
     jobs.append(job)
 
-    assert job.ended() == 1
-    stopped = read_stopped(project.store, "b-1")
-    assert stopped is not None
+    stopped = stopped_for_good(project, job)
     assert "was re-created" in stopped.message
     assert "kappa replay counted" in stopped.hint
 
@@ -189,9 +195,7 @@ def test_a_log_that_has_lost_what_was_to_be_read_next_stops_the_job_which_names_
     job = project.start("b-1")
     jobs.append(job)
 
-    assert job.ended() == 1
-    stopped = read_stopped(project.store, "b-1")
-    assert stopped is not None
+    stopped = stopped_for_good(project, job)
     assert stopped.message == f"the log no longer has what build b-1 was about to read: {events} partition 2 lost offsets 0 to 6 and begins at 7"
     assert "kappa replay counted --accept-gap" in stopped.hint
 
@@ -218,9 +222,7 @@ def test_a_function_that_raises_on_a_record_stops_the_job_with_the_users_line_an
     job = project.start("b-1")
     jobs.append(job)
 
-    assert job.ended() == 1
-    stopped = read_stopped(project.store, "b-1")
-    assert stopped is not None
+    stopped = stopped_for_good(project, job)
     line = next(number for number, line in enumerate(project.store.path("builds/b-1/code/pipelines/p.py").read_text().splitlines(), 1) if "2**40" in line)
     assert f"code/pipelines/p.py:{line}: pipeline counted raised ZeroDivisionError" in stopped.message
     assert stopped.message.endswith(f"on {events} partition 1 offset {offset}: key null, value {bad}")
@@ -297,10 +299,7 @@ def _a_lost_checkpoint_stops_the_job_before_anything_is_folded_twice(project: Pr
     again = project.start("b-1")
     jobs.append(again)
 
-    assert again.ended() == 1
-    stopped = read_stopped(project.store, "b-1")
-    assert stopped is not None
-    assert "has folded up to" in stopped.message
+    assert "has folded up to" in stopped_for_good(project, again).message
     assert served(project, "b-1", frontier) == before
     now = project.frontier("b-1")
     assert now is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from kappa.engine.rehearsal import MemoryLog, Rehearsal
 
+GAP = 30
 LOGINS = Topic("logins", event="who string not null, ok boolean, n int", partitions=2, key="who")
 
 
@@ -42,6 +44,15 @@ def watch(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, A
     state["balance"] = after if after >= 0 else state["balance"]
 
 
+def visit(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Sessions, by minutes: what comes more than a gap after the one before begins another."""
+    if state["last"] is not None and row["n"] - state["last"] > GAP:
+        yield {"who": row["who"], "first": state["first"], "last": state["last"]}
+        state["first"] = None
+    state["first"] = row["n"] if state["first"] is None else state["first"]
+    state["last"] = row["n"]
+
+
 def invert(state: dict[str, Any], row: Mapping[str, Any]) -> None:
     state["inverse"] = 1 // row["n"]
 
@@ -55,6 +66,14 @@ def invert(state: dict[str, Any], row: Mapping[str, Any]) -> None:
 )
 def safe(logins: DataFrame) -> dict[str, DataFrame]:
     return {"watched": logins}
+
+
+@pipeline(
+    reads={"logins": LOGINS},
+    writes=[Table("visits", keys=("who",), fold=ordered(visit, state="first int, last int", emits="sessions")), Table("sessions", emitted="who string, first int, last int")],
+)
+def visited(logins: DataFrame) -> dict[str, DataFrame]:
+    return {"visits": logins}
 
 
 @pipeline(reads={"logins": LOGINS}, writes=[Table("inverses", keys=("who",), fold=ordered(invert, state="inverse int"))])
@@ -94,23 +113,47 @@ def by_hand(events: Sequence[tuple[Any, Any, Any]]) -> tuple[dict[Any, tuple[int
 EVENT = st.tuples(st.sampled_from(["ann", "bob", None]), st.sampled_from([True, False, False, False, None]), st.none() | st.integers(-5, 5))
 
 
-@given(st.lists(EVENT, max_size=30), st.sets(st.integers(0, 30)))
-def test_states_and_what_is_emitted_do_not_depend_on_the_cut(events: list[tuple[Any, Any, Any]], cuts: set[int]) -> None:
-    fold = fold_of()
-    rows = rows_of(events)
+def in_slices(fold: OrderedFold, rows: list[dict[str, Any]], cuts: set[int]) -> tuple[dict[Any, dict[str, Any]], list[dict[str, Any]]]:
+    """The state of each key, and all that was emitted, of rows that come in slices."""
     held: dict[Any, dict[str, Any]] = {}
     emitted: list[dict[str, Any]] = []
+    assert fold.emitted is not None
     for start, end in zip([0, *sorted(cuts)], [*sorted(cuts), len(rows)], strict=True):
         # However they lie in the slice.
         made = folded(fold, rows[start:end][::-1], pa.Table.from_pylist(list(held.values()), schema=arrow_schema(fold.table.columns)))
-        held |= {state["who"]: state for state in made["watched"].to_pylist()}
-        emitted += made["breakins"].to_pylist()
+        held |= {state["who"]: state for state in made[fold.table.name].to_pylist()}
+        emitted += made[fold.emitted.name].to_pylist()
+    return held, emitted
+
+
+@given(st.lists(EVENT, max_size=30), st.sets(st.integers(0, 30)))
+def test_states_and_what_is_emitted_do_not_depend_on_the_cut(events: list[tuple[Any, Any, Any]], cuts: set[int]) -> None:
+    rows = rows_of(events)
+    held, emitted = in_slices(fold_of(), rows, cuts)
 
     states, found = by_hand(events)
     assert {who: (state["failed"], state["balance"]) for who, state in held.items()} == states
     assert sorted((row["at"], row["who"], row["failed"]) for row in emitted) == sorted((at, who, failed) for who, failed, at in found)
     last = {row["who"]: row["_offset"] for row in rows}
     assert {who: (state["_topic"], state["_partition"], state["_offset"]) for who, state in held.items()} == {who: ("logins", 1, at) for who, at in last.items()}
+
+
+@given(st.lists(st.tuples(st.sampled_from(["ann", "bob"]), st.integers(0, 2 * GAP)), max_size=30), st.sets(st.integers(0, 30)))
+def test_sessions_end_with_a_gap_wherever_the_log_is_cut(steps: list[tuple[str, int]], cuts: set[int]) -> None:
+    times = list(itertools.accumulate(minutes for _, minutes in steps))
+    visits = [(who, True, at) for (who, _), at in zip(steps, times, strict=True)]
+
+    held, emitted = in_slices(fold_of(visited), rows_of(visits, visited), cuts)
+
+    sessions: dict[str, list[list[int]]] = {}
+    for who, _, at in visits:
+        own = sessions.setdefault(who, [[at]])
+        if at - own[-1][-1] > GAP:
+            own.append([])
+        own[-1].append(at)
+    told = {who: [(own[0], own[-1]) for own in each] for who, each in sessions.items()}
+    assert {who: (state["first"], state["last"]) for who, state in held.items()} == {who: each[-1] for who, each in told.items()}
+    assert sorted((row["who"], row["first"], row["last"]) for row in emitted) == sorted((who, *own) for who, each in told.items() for own in each[:-1])
 
 
 def test_rows_of_one_record_come_in_the_order_of_their_values() -> None:
@@ -207,7 +250,6 @@ def test_what_was_lost_between_both_commits_is_emitted_from_the_state_before(tmp
             build.fold(log.end)
         build.close()
         build.begin(driver_rows=100)
-        build._number -= 1
         build.fold(log.end)
         tables = served(build)
         build.close()

@@ -66,7 +66,7 @@ def planned(now: Declared = V2, *, start: Offsets | None = None, of: Birth | Non
 def test_it_is_begun_with_the_newest_state_that_lies_behind_no_partition(start: Offsets | None, frontier: int | None, begun_at: Offsets) -> None:
     branch = branch_of(born(), SHOWN, Branching(start))
 
-    assert branch.base == Base("a", V1.version, (start or at(60, 60)).plain(), frontier)
+    assert branch.base == Base("a", V1.version, (start or at(60, 60)).plain(), frontier, begun_at.plain())
     assert branch.start.equals(begun_at)
 
 
@@ -115,7 +115,7 @@ def test_the_plan_says_what_it_is_and_what_is_folded() -> None:
     assert f"a branch of build a (version {V1.version}) at orders:0=50 orders:1=50, 140 records to fold" in plan_text(plan)
     assert "what lies before orders:0=50 orders:1=50 stays as build a has folded it, rejects too" in plan_text(plan)
     assert "40 offsets before that are folded once more, by the code of build a" in plan_text(plan)
-    assert plan_document(plan)["steps"][0]["base"] == {"build": "a", "version": V1.version, "offsets": at(50, 50).plain(), "frontier": 20}
+    assert plan_document(plan)["steps"][0]["base"] == {"build": "a", "version": V1.version, "offsets": at(50, 50).plain(), "frontier": 20, "start": at(40, 20).plain()}
 
 
 def test_unchanged_code_may_be_branched_too() -> None:
@@ -239,5 +239,5 @@ def test_a_branch_that_failed_is_begun_again_at_the_same_offsets() -> None:
     (step,) = plan_again(seen(journal=journal), "flights").steps
 
     assert step.branch is not None
-    assert step.branch.base == Base("a", V1.version, at(40, 20).plain(), 20)
+    assert step.branch.base == Base("a", V1.version, at(40, 20).plain(), 20, at(40, 20).plain())
     assert step.reasons == ("function flights changed", "rollout 5 is begun again")

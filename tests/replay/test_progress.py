@@ -9,11 +9,12 @@ from dataclasses import replace
 from journals import NOWHERE, at, numbered, staged, verified
 from rich.console import Console
 
+from kappa.build import Base
 from kappa.errors import Unreachable
 from kappa.journal import CaughtUp, Check, Event
 from kappa.offsets import Offsets
 from replay.follow import Progress
-from replay.progress import standing, tell
+from replay.progress import news, standing, tell
 from replay.rollout import Rollout, fold
 from replay.underway import Waiting
 
@@ -59,6 +60,14 @@ def test_trouble_and_checks_are_told() -> None:
         "live build a is at the end of the log",
         "verification passed, 2 of 2 checks",
     )
+
+
+def test_a_branch_is_told_as_one_and_its_share_is_of_what_its_job_reads() -> None:
+    branch = fold(numbered(replace(staged("b"), base=Base("a", "v0", at(800).plain(), 3, at(600).plain())))).rollout(1)
+
+    assert news(None, branch) == ("rollout 1: build b of pipeline flights is a branch of build a (version v0) at flights:0=800",)
+    (line,) = standing(Progress(branch, at(600), at(700), Waiting("", 10.0)), at(1_000), None)
+    assert line.endswith("replaying, 100 of 400 records (25 %), 10/s, 30 s left")
 
 
 def test_what_is_not_known_is_not_told() -> None:

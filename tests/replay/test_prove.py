@@ -21,7 +21,7 @@ from journals import NOWHERE, CaughtUp, served, staged, verified
 from twins import FLIGHTS, PLANES, appended, folded, latest, make_build
 
 from kappa.artifact import digests, ensure_snapshot
-from kappa.build import Birth, TableBirth, TopicBirth
+from kappa.build import Base, Birth, TableBirth, TopicBirth
 from kappa.errors import NotProvable, UsageError
 from kappa.failpoint import acting
 from kappa.journal import Abandoned, Difference, Event, Journal, Proved
@@ -456,3 +456,7 @@ def test_the_history_tells_proofs_among_the_rollouts(store: Store) -> None:
     assert rows[2]["why"].endswith("; a clock")
     assert (rows[1]["proof"]["offsets"], rows[1]["proof"]["seed"], rows[0]["proof"]) == ({"flights": {"0": 9}}, 7, None)
     assert proof_line(replace(FOUND, equal=False)).startswith("not equal: 1 table, 3 rows")
+
+
+def test_a_proof_of_a_branch_says_that_what_its_base_held_is_among_the_rows() -> None:
+    assert proof_line(replace(FOUND, base=Base("z", "v0", {"flights": {"0": 5}}, 3))).startswith("proved: 1 table, 3 rows and 1 reject, what its base held among them, equal at")
