@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check faults bench bench-quick clean
+.PHONY: help setup demo test test-browser check faults bench bench-quick clean
 
 help:  ## this list
-	@sed -n 's/^\([a-z-]*\):.*  ## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "make %-11s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):.*  ## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "make %-12s %s\n", $$1, $$2}'
 
 # Made again from nothing whenever what is installed would differ.
 $(STAMP): pyproject.toml requirements.lock
@@ -25,18 +25,23 @@ demo: setup  ## the whole story on real data, in six to eight minutes on two cor
 	$(BIN)/python -m demo
 
 test: setup  ## the tests, with a real broker, Spark and Delta; long sweeps have their own target
+	@command -v chromium >/dev/null || echo "the page's tests in a browser: not run: no chromium (apt-get install chromium, then make test-browser)"
 	@# A JVM that starts leaves a core idle: tests that need none run behind those that do, and say it all at once.
-	@(nice -n 19 $(BIN)/python -m pytest -q -m "not (jvm or sweep)" >$(VENV)/quick.log 2>&1; said=$$?; cat $(VENV)/quick.log; exit $$said) & quick=$$!; \
-	$(BIN)/python -m pytest -m "jvm and not sweep"; jvm=$$?; \
+	@(nice -n 19 $(BIN)/python -m pytest -q -m "not (jvm or sweep or browser)" >$(VENV)/quick.log 2>&1; said=$$?; cat $(VENV)/quick.log; exit $$said) & quick=$$!; \
+	$(BIN)/python -m pytest -m "jvm and not sweep and not browser"; jvm=$$?; \
 	wait $$quick; quick=$$?; \
 	test $$quick = 0 || echo "tests without a JVM failed ($$quick): see above, or $(VENV)/quick.log"; \
 	test $$jvm = 0 -a $$quick = 0
+
+test-browser: setup  ## the page in a real browser: a deploy is watched, promoted and undone by clicking; needs chromium
+	@command -v chromium >/dev/null || { echo "not run: no chromium: apt-get install chromium"; exit 1; }
+	$(BIN)/python -m pytest -m browser
 
 check: $(STAMP)  ## lint, format, types, and the quick tests, on all cores: under a minute on two
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q -n auto --hypothesis-profile=check -m "not jvm and not slow and not fault and not bench and not sweep"
+	$(BIN)/python -m pytest -q -n auto --hypothesis-profile=check -m "not jvm and not slow and not fault and not bench and not sweep and not browser"
 
 faults: setup  ## the tests that kill processes, and the long sweeps
 	$(BIN)/python -m pytest -s -m "fault or sweep"

@@ -1,88 +1,37 @@
 """What HTTP tells of the platform, and what it is asked for: the same documents as the commands' `-o json`, and the same intents.
 
-Nothing is decided here. A look costs the broker and the disk something, and many look at once: one look is for all who
-ask within a second. Read next: serving/http.py (the server), intents.py (what is asked), listings.py (what is told).
+Nothing is decided here. Read next: serving/http.py (the server), desk.py (what is looked at), intents.py (what is asked), listings.py
+(what is told), page/routes.py (the same for people).
 """
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from kappa.build import read_birth
-from kappa.errors import KappaError
 from kappa.frontier import Frontiers
 from kappa.journal import Record, as_document
 from replay.asked_once import do_once
+from replay.desk import Desk
 from replay.history import chapters, proof_records
-from replay.intents import abandon, ask_promote, ask_undo, ask_verify, ready_rollouts, undone
-from replay.listings import history_listing, rejects_listing, status_document, topics_listing
+from replay.intents import abandon, active_rollout, ask_promote, ask_undo, ask_verify, ready_rollout, ready_rollouts, undone
+from replay.listings import history_listing, rejects_listing, status_document
 from replay.metrics import MEDIA_TYPE, Seen, metrics_text
 from replay.rollout import State
-from replay.status import Status, observe_status
-from replay.underway import Underway, read_underway
 from serving.http import API
 from serving.problem import HttpError
-from serving.query import read
 from serving.rejects import Wanted, newest_rejects
-from serving.render import Listing, to_json
-from serving.tables import served_tables, tables_listing
+from serving.render import to_json
+from serving.tables import tables_listing
 
 if TYPE_CHECKING:
-    from kappa.log.client import Log
     from replay.here import Here
 
-_Found = TypeVar("_Found")
-# One look is for all who ask within it; what it tells changes about as often.
-_LOOK_SECONDS = 1.0
-_COUNTED_REJECTS = "select pipeline, reason, count(*) from rejects group by all order by all"
-
 router = APIRouter()
-
-
-class Desk:
-    """What the answers stand on: the project, one client of its broker, and what was seen of it just now."""
-
-    def __init__(self, here: Here, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock` gives seconds that only go forward."""
-        self.here = here
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._log: tuple[str, Log] | None = None
-        self._seen: dict[str, tuple[float, Any]] = {}
-
-    def log(self) -> Log | None:
-        """The broker's client; None where no broker is known."""
-        servers = self.here.bootstrap_servers
-        if servers is None:
-            return None
-        if self._log is None or self._log[0] != servers:
-            self._log = servers, self.here.log()
-        return self._log[1]
-
-    def look(self, what: str, look: Callable[[], _Found]) -> _Found:
-        """What `look` gives, or gave a moment ago under the same name; one looks at a time."""
-        with self._lock:
-            at, seen = self._seen.get(what, (-_LOOK_SECONDS, None))
-            if seen is None or self._clock() - at > _LOOK_SECONDS:
-                seen = look()
-                self._seen[what] = self._clock(), seen
-            found: _Found = seen
-            return found
-
-    def status(self) -> Status:
-        """What `kappa status` tells."""
-        return self.look("status", self._status)
-
-    def _status(self) -> Status:
-        underway = Underway() if self.here.running is None else read_underway(self.here.store)
-        return observe_status(self.here.store, self.log(), soak_seconds=self.here.settings.rollout.soak_seconds, underway=underway)
 
 
 class Intent(BaseModel):
@@ -99,14 +48,14 @@ class Intent(BaseModel):
 @router.get(f"{API}/builds", tags=["platform"])
 def builds(request: Request) -> Response:
     """What serves, what is kept, what is on its way: as `kappa status -o json`."""
-    desk = _desk(request)
+    desk = desk_of(request)
     return _document(status_document(desk.status(), desk.here.running, desk.here.bootstrap_servers, datetime.now(UTC)))
 
 
 @router.get(f"{API}/pipelines", tags=["platform"])
 def pipelines(request: Request) -> Response:
     """Each pipeline that has a build, with its builds by role: live, idle, candidate."""
-    desk = _desk(request)
+    desk = desk_of(request)
     status = status_document(desk.status(), desk.here.running, desk.here.bootstrap_servers, datetime.now(UTC))
     found: dict[str, dict[str, Any]] = {}
     for row in status["builds"]:
@@ -117,7 +66,7 @@ def pipelines(request: Request) -> Response:
 @router.get(f"{API}/rollouts", tags=["platform"])
 def rollouts(request: Request, active: Annotated[bool, Query(description="only those that have not ended")] = False) -> Response:
     """Every rollout, oldest first, with its receipt if it served; the `ETag` is what an intent's `If-Match` wants."""
-    state = _desk(request).here.state()
+    state = desk_of(request).here.state()
     told = history_listing(tuple(each for each in chapters(state) if each.rollout.active or not active)).objects()
     return _document({"generation": state.generation, "rollouts": told}, headers=_generation(state))
 
@@ -125,28 +74,20 @@ def rollouts(request: Request, active: Annotated[bool, Query(description="only t
 @router.get(f"{API}/history", tags=["platform"])
 def history(request: Request) -> Response:
     """Every rollout and every proof: as `kappa history -o json`."""
-    state = _desk(request).here.state()
+    state = desk_of(request).here.state()
     return _document(history_listing(chapters(state), proof_records(state)).objects(), headers=_generation(state))
 
 
 @router.get(f"{API}/tables", tags=["platform"])
 def tables(request: Request) -> Response:
     """What is served, with path and version for other tools: as `kappa tables -o json`."""
-    here = _desk(request).here
-    return _document(tables_listing(served_tables(here.store, lease_seconds=here.lease_seconds)).objects())
+    return _document(tables_listing(desk_of(request).tables()).objects())
 
 
 @router.get(f"{API}/topics", tags=["platform"])
 def topics(request: Request) -> Response:
     """The topics on the broker, and those of the builds that are wanted: as `kappa topics list -o json`."""
-    desk = _desk(request)
-    log = desk.log() or desk.here.log()
-
-    def look() -> Listing:
-        births = (read_birth(desk.here.store, build) for build in desk.here.state().wanted_builds())
-        return topics_listing(log, {topic.name: topic for birth in births for topic in birth.topics})
-
-    return _document(desk.look("topics", look).objects())
+    return _document(desk_of(request).topics().objects())
 
 
 @router.get(f"{API}/rejects", tags=["platform"])
@@ -158,7 +99,7 @@ def rejects(
     limit: Annotated[int, Query(ge=1, le=1000)] = 20,
 ) -> Response:
     """The newest records that were not valid, of what serves or of one build: as `kappa rejects -o json`."""
-    here = _desk(request).here
+    here = desk_of(request).here
     found = newest_rejects(here.store, Wanted(pipeline, build, reason), limit=limit, lease_seconds=here.lease_seconds)
     return _document(rejects_listing(found).objects())
 
@@ -174,7 +115,7 @@ def intent(
 
     What comes of it is told by `/events`, and by `GET /api/v1/rollouts`.
     """
-    here = _desk(request).here
+    here = desk_of(request).here
     if if_match is None:
         raise HttpError(428, "it is not said which generation was looked at", hint=f"send If-Match with the ETag of GET {API}/rollouts")
     if not wanted.dry_run and idempotency_key is None:
@@ -203,15 +144,8 @@ def intent(
 @router.get("/metrics", tags=["health"])
 def metrics(request: Request) -> Response:
     """What Prometheus scrapes."""
-    desk = _desk(request)
+    desk = desk_of(request)
     here, status = desk.here, desk.status()
-
-    def counted() -> dict[tuple[str, str], int]:
-        try:
-            return {(str(pipeline), str(reason)): int(count) for pipeline, reason, count in read(here.store, lambda reader: reader.rows(_COUNTED_REJECTS)).rows}
-        except KappaError:
-            # Nothing is served yet, so there is no such table.
-            return {}
 
     found = {}
     for build in status.builds:
@@ -219,7 +153,7 @@ def metrics(request: Request) -> Response:
         newest = frontiers.newest()
         if newest is not None:
             found[build.build] = newest, frontiers.get(newest.number - 1)
-    seen = Seen(here.state(), status, found, desk.look("rejects", counted) if status.generation else {}, here.running is not None)
+    seen = Seen(here.state(), status, found, desk.counted_rejects() if status.generation else {}, here.running is not None)
     return Response(metrics_text(seen, datetime.now(UTC)), media_type=MEDIA_TYPE)
 
 
@@ -228,12 +162,23 @@ def _told(state: State, wanted: Intent) -> str:
     match wanted.intent:
         case "promote":
             ready = ready_rollouts(state, *wanted.pipelines)
-            return "; ".join(f"build {each.build} (version {each.version}) of pipeline {each.pipeline} will serve" for each in ready)
+            return "; ".join(f"build {each.build} (version {each.version}) of pipeline {each.pipeline} will serve{_instead(state, each.pipeline)}" for each in ready)
         case "undo":
             name, build = undone(state, next(iter(wanted.pipelines), None), wanted.to)
             return f"build {build} (version {state.versions[build]}) of pipeline {name} will serve instead of {state.serving[name]}"
-        case "abandon" | "verify":
-            return f"{wanted.intent} {' '.join(wanted.pipelines)}".strip()
+        case "abandon":
+            ended = active_rollout(state, next(iter(wanted.pipelines), None), "abandon")
+            after = f"build {ended.build} stays kept" if ended.build in state.idle.values() else f"build {ended.build} is ended, and its tables are deleted"
+            live = state.serving.get(ended.pipeline)
+            return f"rollout {ended.number} of pipeline {ended.pipeline} is given up: {after}; {f'build {live} goes on serving' if live else 'nothing serves, as before'}"
+        case "verify":
+            again = ready_rollout(state, next(iter(wanted.pipelines), None), "verify")
+            return f"build {again.build} of pipeline {again.pipeline} is brought to where the live build stands, and verified once more"
+
+
+def _instead(state: State, pipeline: str) -> str:
+    live = state.serving.get(pipeline)
+    return f" instead of {live} (version {state.versions[live]})" if live else ", its first"
 
 
 def _asked(here: Here, state: State, wanted: Intent) -> Record:
@@ -249,7 +194,8 @@ def _asked(here: Here, state: State, wanted: Intent) -> Record:
             return ask_verify(here.store, pipeline)
 
 
-def _desk(request: Request) -> Desk:
+def desk_of(request: Request) -> Desk:
+    """What all answers stand on."""
     desk = request.app.state.desk
     assert isinstance(desk, Desk), "who made the app has put it"
     return desk

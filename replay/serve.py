@@ -1,4 +1,4 @@
-"""The HTTP server's process: `kappa serve`, or a child of the supervisor. Puts together what serving/http.py and api.py have.
+"""The HTTP server's process: `kappa serve`, or a child of the supervisor. Puts together what serving/http.py, api.py and page/ have.
 
 It stands beside the supervisor, and not in it: whatever a request does to it, rollouts go on. As a program it is that child.
 Read next: serving/http.py, api.py, http_process.py.
@@ -25,10 +25,14 @@ from kappa.journal import Journal
 from kappa.process import process_id
 from kappa.store import Store
 from replay import api
+from replay.desk import Desk
 from replay.here import Here
 from replay.http_process import SERVED, Served
+from replay.page import routes
 from serving import confine, events
+from serving.gate import Bounds
 from serving.http import Stand, make_app
+from serving.patience import patient
 from serving.sandbox import Allowance, Sandbox
 from serving.snapshots import Snapshots
 
@@ -48,14 +52,15 @@ def serve(here: Here, *, listen: str | None = None, token: str | None = None, sa
     listening = _listening(host, port, any_port=any_port)
     with listening, Sandbox(Allowance.of(settings.serve)) as sandbox:
         stand = Stand(store, sandbox, Snapshots(store, lease_seconds=here.lease_seconds), here.lease_seconds, lambda: _unready(store))
-        app = make_app(stand, token=token, routers=(events.router, api.router), state={"desk": api.Desk(here)})
+        desk, bounds = Desk(here), Bounds()
+        app = make_app(stand, token=token, bounds=bounds, routers=(events.router, api.router, *routes.ROUTERS), state={"desk": desk, "pulse": desk.pulse})
         config = uvicorn.Config(
             app,
             log_level="warning",
             access_log=False,
             server_header=False,
             ws="none",
-            http="h11",
+            http=patient(bounds.head_seconds),
             loop="asyncio",
             timeout_keep_alive=10,
             timeout_graceful_shutdown=_GRACE_SECONDS,
@@ -65,7 +70,9 @@ def serve(here: Here, *, listen: str | None = None, token: str | None = None, sa
         me = process_id(os.getpid())
         assert me is not None, "this process is there"
         store.put_json(SERVED, asdict(Served(me.pid, me.born, url)))
-        say(f"HTTP at {url}/api/v1, {'with a token' if token else 'for this machine'}; queries are kept in by {', '.join(('the parser', 'DuckDB', *confine.layers()))}")
+        say(
+            f"HTTP at {url}, its API at {url}/api/v1, {'with a token' if token else 'for this machine'}; queries are kept in by {', '.join(('the parser', 'DuckDB', *confine.layers()))}"
+        )
         for number in (signal.SIGTERM, signal.SIGINT):
             # Uvicorn ends by them, and then raises them again, for whoever listened before: this does, and is content.
             signal.signal(number, lambda *_: None)

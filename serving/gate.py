@@ -1,6 +1,6 @@
 """The gate: what every request passes before anything of it is looked at. Who may come in, how much, and how slowly.
 
-- With a token: only who brings it. Without one, the server listens on this machine alone, and a page of another site that a
+- With a token: only who brings it, in a header, or as a browser that was given a cookie for it (serving/page/login.py). Without one, the server listens on this machine alone, and a page of another site that a
   browser of this machine shows is kept out: by the name it came under (DNS rebinding), and by the site it is from.
 - A body has so many bytes and so much time; one that says that it is larger is not read.
 - Who takes an answer too slowly is left.
@@ -11,12 +11,14 @@ It is an ASGI application around another (https://asgi.readthedocs.io/en/latest/
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import hmac
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from serving.problem import MEDIA_TYPE, HttpError, problem_of
 
@@ -29,12 +31,18 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 # Whoever watches over the server asks these, and learns nothing that is not his.
 _OPEN = frozenset({"/healthz", "/readyz"})
+# Where a browser brings the token, and how that looks.
+LOGIN = "/login"
+STATIC = "/static/"
+COOKIE = "kappa"
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Most bytes of a body, and seconds that it, or one piece of an answer, may take."""
+    """Most bytes of a body, and seconds that a head (serving/patience.py), a body, or one piece of an answer may take."""
 
+    head_seconds: float = 10.0
     body_bytes: int = 1 << 20
     body_seconds: float = 20.0
     send_seconds: float = 30.0
@@ -60,7 +68,7 @@ class Gate:
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         try:
-            self._ensure_welcome(scope["path"], headers)
+            self._ensure_welcome(scope, headers)
             body = await self._body(headers, receive)
         except HttpError as error:
             await _refuse(error, send)
@@ -87,13 +95,18 @@ class Gate:
             # Nobody is there to be told; the server closes the connection, since the answer is not whole.
             return
 
-    def _ensure_welcome(self, path: str, headers: dict[str, str]) -> None:
+    def _ensure_welcome(self, scope: Scope, headers: dict[str, str]) -> None:
+        path = scope["path"]
         if path in _OPEN:
             return
         if self._token is not None:
-            given = headers.get("authorization", "")
-            if not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
-                raise HttpError(401, "no token was given, or a wrong one", hint="send it: Authorization: Bearer TOKEN", headers={"WWW-Authenticate": "Bearer"})
+            if path == LOGIN or path.startswith(STATIC) or hmac.compare_digest(headers.get("authorization", "").encode(), f"Bearer {self._token}".encode()):
+                return
+            if not hmac.compare_digest(_cookie(headers).encode(), cookie_of(self._token).encode()):
+                raise _stranger(scope, headers)
+            # A browser sends its cookie whoever's page asks; what changes something has to come from a page of this server.
+            if scope["method"] not in _SAFE and not _from_here(headers):
+                raise HttpError(403, "a page of another site asks, and only this server's own may", hint="send the token: Authorization: Bearer TOKEN")
             return
         host = urlsplit(f"//{headers.get('host', '')}").hostname
         if host not in _LOCAL:
@@ -123,6 +136,32 @@ class Gate:
         except TimeoutError:
             raise HttpError(408, f"the request was not whole after {self._bounds.body_seconds:g} s", hint="send it at once", headers={"Connection": "close"}) from None
         return b"".join(pieces)
+
+
+def cookie_of(token: str) -> str:
+    """What a browser keeps instead of the token: it opens the same doors, and does not tell it."""
+    return hmac.new(token.encode(), b"kappa page", hashlib.sha256).hexdigest()
+
+
+def _cookie(headers: dict[str, str]) -> str:
+    try:
+        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+    except CookieError:
+        return ""
+    return "" if found is None else found.value
+
+
+def _from_here(headers: dict[str, str]) -> bool:
+    # Browsers say so themselves (https://www.w3.org/TR/fetch-metadata/); older ones name the site, which a proxy may have renamed.
+    return headers.get("sec-fetch-site") == "same-origin" or urlsplit(headers.get("origin", "")).netloc == headers.get("host")
+
+
+def _stranger(scope: Scope, headers: dict[str, str]) -> HttpError:
+    if scope["method"] == "GET" and "text/html" in headers.get("accept", ""):
+        query = scope.get("query_string", b"").decode("latin-1")
+        meant = quote(f"{scope['path']}{'?' if query else ''}{query}", safe="")
+        return HttpError(303, "no token was given", hint=f"give it at {LOGIN}", headers={"Location": f"{LOGIN}?next={meant}"})
+    return HttpError(401, "no token was given, or a wrong one", hint="send it: Authorization: Bearer TOKEN", headers={"WWW-Authenticate": "Bearer"})
 
 
 def _too_large(most: int) -> HttpError:

@@ -2,7 +2,7 @@
 
 `POST /api/v1/query` is answered by the sandbox; headers name what the answer is true of. `X-Kappa-Snapshot: new` pins a
 snapshot for many requests, and the answer's header of that name is what to send with the next. Errors are problems (problem.py).
-What needs rollouts is given in as routers, by who may import both. Read next: gate.py, sandbox.py, snapshots.py.
+What needs rollouts is given in as routers, by who may import both. Read next: gate.py, sandbox.py, snapshots.py; page/ for what people see.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from starlette.exceptions import HTTPException
 from kappa.errors import KappaError
 from kappa.store import Store
 from serving.gate import Bounds, Gate
+from serving.page.render import HEADERS, problem_html
 from serving.problem import MEDIA_TYPE, HttpError, Problem, problem_of
 from serving.sandbox import Busy, Form, Question, Reply, Sandbox, head_of
 from serving.snapshots import Snapshots
@@ -76,6 +77,7 @@ def make_app(stand: Stand, *, token: str | None, routers: Iterable[APIRouter] = 
 
     app = FastAPI(title="Kappa", version="1", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=f"{API}/openapi.json")
     app.state.stand = stand
+    app.state.token = token
     for name, value in (state or {}).items():
         setattr(app.state, name, value)
     for each in (router, *routers):
@@ -241,7 +243,7 @@ def _threads(app: FastAPI, stand: Stand) -> anyio.CapacityLimiter:
     return limiter
 
 
-async def _told(_: Request, error: Exception) -> Response:
+async def _told(request: Request, error: Exception) -> Response:
     match error:
         case KappaError():
             problem = problem_of(error)
@@ -252,4 +254,6 @@ async def _told(_: Request, error: Exception) -> Response:
             problem = problem_of(HttpError(error.status_code, str(error.detail), hint=f"{API}/openapi.json lists what there is", headers=error.headers))
         case _:
             problem = Problem(500, {"title": "failed", "status": 500})
+    if "text/html" in request.headers.get("accept", "") and not request.url.path.startswith(API):
+        return Response(problem_html(problem), problem.status, {**HEADERS, **problem.headers}, media_type="text/html")
     return JSONResponse(dict(problem.document), problem.status, dict(problem.headers), media_type=MEDIA_TYPE)

@@ -242,6 +242,13 @@ class Reader:
             raise UsageError(f"this is {what}: a snapshot can only be read, by one query", hint=_ONE_SELECT)
         return str(statements[0].query).strip().rstrip(";")
 
+    def tables_named(self, sql: str) -> frozenset[str]:
+        """The tables that a query names, whatever there is; of one that cannot be read, none."""
+        try:
+            return frozenset(self._connection.get_table_names(sql))
+        except duckdb.Error:
+            return frozenset()
+
     def close(self) -> None:
         """Gives memory and files back; a connection without limits is kept for the process's next reader, empty."""
         if self._folder is None and not self._failed:
@@ -352,6 +359,12 @@ def unreadable(tables: Iterable[TableBirth], views: Mapping[str, str]) -> Mappin
                 except UsageError as error:
                     found[f"{table.name}: {condition}"] = error
     return found
+
+
+def tables_named(sql: str) -> frozenset[str]:
+    """The tables that a query names, whatever there is; of one that cannot be read, none."""
+    with open_reader(None, served=True) as reader:
+        return reader.tables_named(sql)
 
 
 def check_sql(table: str, condition: str) -> str:

@@ -18,6 +18,7 @@ from kappa.store import Store
 from serving import events
 from serving.gate import Bounds
 from serving.http import Stand, make_app
+from serving.patience import patient
 from serving.sandbox import Allowance, Sandbox
 from serving.snapshots import Snapshots
 
@@ -28,13 +29,24 @@ class Server:
     """A server that runs in this process, and how it is asked."""
 
     def __init__(
-        self, store: Store, allowance: Allowance, *, token: str | None = None, bounds: Bounds | None = None, router: APIRouter = events.router, desk: object = None
+        self,
+        store: Store,
+        allowance: Allowance,
+        *,
+        token: str | None = None,
+        bounds: Bounds | None = None,
+        router: APIRouter = events.router,
+        desk: object = None,
+        more: tuple[APIRouter, ...] = (),
+        port: int = 0,
     ) -> None:
         stand = Stand(store, Sandbox(allowance), Snapshots(store, lease_seconds=60), 60, lambda: ())
-        app = make_app(stand, token=token, routers=(router,), bounds=bounds, state={"desk": desk})
-        self._listening = socket.create_server(("127.0.0.1", 0), backlog=512)
+        app = make_app(stand, token=token, routers=(router, *more), bounds=bounds, state={"desk": desk, "pulse": getattr(desk, "pulse", None)})
+        self._listening = socket.create_server(("127.0.0.1", port), backlog=512)
         self.port = self._listening.getsockname()[1]
-        self._server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, ws="none", http="h11", loop="asyncio", timeout_graceful_shutdown=1))
+        self._server = uvicorn.Server(
+            uvicorn.Config(app, log_level="warning", access_log=False, ws="none", http=patient((bounds or Bounds()).head_seconds), loop="asyncio", timeout_graceful_shutdown=1)
+        )
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._listening]})
 
     def __enter__(self) -> Self:

@@ -51,11 +51,12 @@ class Testbed:
 
     __test__ = False
 
-    def __init__(self, folder: Path, settings: str = "") -> None:
+    def __init__(self, folder: Path, settings: str = "", *, listen: str = "") -> None:
+        """`listen` is where HTTP is served; nowhere, by default."""
         self.folder = folder
         self._mark = secrets.token_hex(8)
         # Holding each version to the law of slices takes a JVM: tests/replay/test_law.py does.
-        self.environment = {**os.environ, MARK: self._mark, "PYTHONPATH": str(TREE), "KAPPA__VERIFY__LAW_RECORDS": "0", "KAPPA__SERVE__LISTEN": ""}
+        self.environment = {**os.environ, MARK: self._mark, "PYTHONPATH": str(TREE), "KAPPA__VERIFY__LAW_RECORDS": "0", "KAPPA__SERVE__LISTEN": listen}
         (folder / "pipelines").mkdir(parents=True)
         (folder / "kappa.toml").write_text(settings, encoding="utf-8")
         self.store = Store(load_settings(folder).root_url)
@@ -151,9 +152,9 @@ _described: dict[str, bytes] = {}
 
 
 @contextmanager
-def platform(folder: Path, settings: str = "", **files: str) -> Iterator[Testbed]:
+def platform(folder: Path, settings: str = "", *, listen: str = "", **files: str) -> Iterator[Testbed]:
     """A project with these pipelines, up with its topics made, and gone afterwards with nothing left running."""
-    bed = Testbed(folder, settings)
+    bed = Testbed(folder, settings, listen=listen)
     try:
         for name, text in files.items():
             bed.declare(name, text)

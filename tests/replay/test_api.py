@@ -21,8 +21,8 @@ from kappa.offsets import Offsets
 from kappa.process import process_id
 from kappa.store import Store
 from replay import api
-from replay.api import Desk
 from replay.asked_once import do_once
+from replay.desk import Desk
 from replay.here import Here
 from replay.metrics import Seen, metrics_text
 from replay.rollout import fold

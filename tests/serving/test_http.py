@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import socket
 import threading
@@ -187,6 +188,29 @@ def test_who_sends_drop_by_drop_is_told_that_it_took_too_long(server: Server) ->
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
         client.sendall(f"POST {QUERY} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nsel".encode())
         assert client.recv(100).startswith(b"HTTP/1.1 408 ")
+
+
+def test_who_sends_the_head_drop_by_drop_is_left_and_who_is_quick_is_not(platform: Platform) -> None:
+    with Server(platform.store, Allowance(at_once=1), bounds=Bounds(head_seconds=0.4)) as server, socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
+        answered = b""
+        client.settimeout(0.1)
+        with contextlib.suppress(ConnectionError):
+            for drop in itertools.cycle("GET /healthz HTTP/1.1\r\nX-Slow: "):
+                client.sendall(drop.encode() if not answered else b"")
+                with contextlib.suppress(TimeoutError):
+                    piece = client.recv(100)
+                    answered += piece
+                    if not piece:
+                        break
+        assert answered.startswith(b"HTTP/1.1 408 ")
+
+        # A connection that is kept has its own time for each request.
+        kept = HTTPConnection("127.0.0.1", server.port, timeout=20)
+        for _ in range(3):
+            time.sleep(0.25)
+            kept.request("GET", "/healthz")
+            assert kept.getresponse().read() == b'{"status":"ok"}'
+        kept.close()
 
 
 def test_who_takes_nothing_of_an_answer_is_left_and_holds_nobody_up(platform: Platform) -> None:

@@ -1,0 +1,97 @@
+"""The overview as values: each pipeline with what serves, what is kept and what is on its way. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from replay.page.trail import Step, rate_of, rates
+from replay.rollout import Phase, State
+from replay.status import BuildStatus, Status
+
+# A job that has published within this time is at work on what is still missing.
+_AT_WORK_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How a build is, in a word, and whether that is good: ok, busy, warn, bad or unknown, each with a shape of its own on the page."""
+
+    word: str
+    tone: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineCard:
+    """One pipeline; `rate` is of offsets a second that the live build folds, `chart` the same over the last hour."""
+
+    pipeline: str
+    live: BuildStatus | None
+    idle: BuildStatus | None
+    candidate: BuildStatus | None
+    health: Health | None
+    rate: float | None
+    chart: Mapping[str, Sequence[float]]
+    generation: int | None
+    served_at: str | None
+
+
+def cards(status: Status, state: State, trails: Callable[[str], Sequence[Step]], now: datetime) -> tuple[PipelineCard, ...]:
+    """A card per pipeline that has a build, by name; `trails` gives a build's."""
+    found: dict[str, dict[str, BuildStatus]] = {}
+    for build in status.builds:
+        found.setdefault(build.pipeline, {})[build.role] = build
+    return tuple(_card(pipeline, roles, state, trails, now) for pipeline, roles in sorted(found.items()))
+
+
+def health_of(build: BuildStatus, now: datetime, *, supervised: bool = True) -> Health:
+    """How a build is."""
+    age = build.age_seconds(now)
+    if build.stopped is not None:
+        return Health("Stopped", "bad", build.stopped.message)
+    if build.trouble:
+        return Health("In trouble", "bad", build.trouble)
+    if not supervised:
+        return Health("Not running", "warn", "kappa is not up: kappa up -d")
+    if build.lag is None:
+        return Health("Lag unknown", "unknown", "the broker was not asked")
+    if build.held_back:
+        return Health("Held back", "warn", "by a transaction that is open")
+    if build.lag <= 0:
+        return Health("Up to date", "ok")
+    return Health("Following", "ok") if age is not None and age < _AT_WORK_SECONDS else Health("Behind", "warn")
+
+
+def phase_health(build: BuildStatus) -> Health:
+    """How a rollout is, by its phase."""
+    assert build.rollout is not None, "a candidate has one"
+    if build.stopped is not None or build.trouble:
+        return Health("In trouble", "bad", build.stopped.message if build.stopped is not None else build.trouble)
+    match build.rollout.phase:
+        case Phase.READY if build.rollout.waits:
+            return Health("Ready", "busy", "it waits for your yes")
+        case Phase.HOLDING | Phase.READY:
+            return Health("Switching", "busy")
+        case phase:
+            return Health(str(phase).capitalize(), "busy")
+
+
+def _card(pipeline: str, roles: Mapping[str, BuildStatus], state: State, trails: Callable[[str], Sequence[Step]], now: datetime) -> PipelineCard:
+    live = roles.get("live")
+    steps = () if live is None else trails(live.build)
+    idle = roles.get("idle")
+    # An idle build that is on its way back is a candidate too.
+    candidate = roles.get("candidate") or (idle if idle is not None and idle.rollout is not None else None)
+    times, offsets = rates(steps, now)
+    record, generation = _since(state, pipeline)
+    return PipelineCard(pipeline, live, idle, candidate, None if live is None else health_of(live, now), rate_of(steps, now), {"x": times, "y": offsets}, generation, record)
+
+
+def _since(state: State, pipeline: str) -> tuple[str | None, int | None]:
+    """When, and in which generation, a pipeline's build began to serve."""
+    for chapter in reversed(state.rollouts):
+        if chapter.pipeline == pipeline and (record := state.served_in(chapter.number)) is not None:
+            return record.at, getattr(record.event, "generation", None)
+    return None, None

@@ -1,0 +1,169 @@
+"""One rollout as values: where it stands, how far each partition is, what was found, and what may be asked of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from kappa.journal import Check, Count, Difference, Served
+from kappa.offsets import Offsets
+from replay.diff import Comparison, Sample
+from replay.diff_listing import count_line, differing, rejects_line
+from replay.rollout import Phase, Rollout, State
+from replay.status import BuildStatus
+from serving.render import plain
+
+# What a rollout goes through, in order; one that switches to a kept build has no replay and no verification.
+_STEPS = (("Replay", Phase.REPLAYING), ("Verify", Phase.VERIFYING), ("Your yes", Phase.READY), ("Switch", Phase.HOLDING), ("Serving", Phase.SERVED))
+_ENDED = frozenset({Phase.FAILED, Phase.ABANDONED})
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage of a rollout: `done`, `now`, `next`, or `ended` where the rollout ended in it."""
+
+    name: str
+    standing: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """How far the candidate has come in one partition: from its origin's `begin` to `at`, of `end` (None: the broker was not asked)."""
+
+    topic: str
+    partition: int
+    at: int
+    end: int | None
+
+    @property
+    def lag(self) -> int | None:
+        """What is still missing."""
+        return None if self.end is None else max(0, self.end - self.at)
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """Something that can be asked: the API's `intent`, of which pipeline, `to` which generation; `plain` is the command that does the same."""
+
+    intent: str
+    pipeline: str
+    label: str
+    command: str
+    to: int | None = None
+    main: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutView:
+    """All that the page of a rollout tells."""
+
+    rollout: Rollout
+    stages: tuple[Stage, ...]
+    build: BuildStatus | None
+    partitions: tuple[PartitionLag, ...]
+    live_build: str | None
+    checks: tuple[Check, ...]
+    differences: tuple[Difference, ...]
+    counts: tuple[str, ...]
+    generation: int | None
+    served_at: str | None
+    deeds: tuple[Deed, ...]
+    comparable: bool
+
+
+def rollout_view(state: State, rollout: Rollout, build: BuildStatus | None, end: Offsets | None) -> RolloutView:
+    """What is told of a rollout; `build` is its build's status, where it is one that is wanted still."""
+    record = state.served_in(rollout.number)
+    generation = record.event.generation if record is not None and isinstance(record.event, Served) else None
+    verified = rollout.verified
+    receipt = next((each.receipt for each in record.event.switched if each.rollout == rollout.number), None) if record is not None and isinstance(record.event, Served) else None
+    live = verified.live_build if verified is not None and verified.live_build else receipt.live_build if receipt is not None else state.serving.get(rollout.pipeline)
+    kept = {*state.serving.values(), *state.idle.values(), *(each.build for each in state.active_rollouts)}
+    return RolloutView(
+        rollout,
+        tuple(_stages(rollout)),
+        build,
+        () if build is None or not rollout.active else _partitions(build, end),
+        None if live == rollout.build else live,
+        () if verified is None else verified.checks,
+        () if verified is None else verified.differences,
+        () if verified is None else tuple(_counted(verified.counts)),
+        generation,
+        None if record is None else record.at,
+        tuple(deeds_of(state, rollout)),
+        bool(live) and live != rollout.build and live in kept and rollout.build in kept and rollout.phase not in {Phase.REPLAYING, Phase.VERIFYING},
+    )
+
+
+def deeds_of(state: State, rollout: Rollout) -> Iterator[Deed]:
+    """What may be asked of a rollout as it stands."""
+    name = rollout.pipeline
+    if rollout.waits:
+        yield Deed("promote", name, "Promote", f"kappa promote {name}", main=True)
+        yield Deed("verify", name, "Verify once more", f"kappa verify {name}")
+    if rollout.active:
+        yield Deed("abandon", name, "Abandon", f"kappa abandon {name}")
+    elif rollout.phase is Phase.SERVED and state.serving.get(name) == rollout.build:
+        yield from undo_deed(state, name)
+
+
+def undo_deed(state: State, pipeline: str) -> Iterator[Deed]:
+    """The way back to the build that is kept, where there is one and nothing is on its way."""
+    if pipeline in state.idle and state.active(pipeline) is None:
+        yield Deed("undo", pipeline, "Undo", f"kappa undo {pipeline}")
+
+
+def _stages(rollout: Rollout) -> Iterator[Stage]:
+    steps = [each for each in _STEPS if not rollout.switch or each[1] in {Phase.HOLDING, Phase.SERVED}]
+    phases = [phase for _, phase in steps]
+    # A ready one that has its yes is on its way to the hold.
+    phase = Phase.HOLDING if rollout.phase is Phase.READY and not rollout.waits else rollout.phase
+    if phase in _ENDED:
+        reached = Phase.REPLAYING if rollout.caught_up is None else Phase.VERIFYING if rollout.verified is None or rollout.verified.verdict != "passed" else Phase.READY
+        now = phases.index(reached) if reached in phases else 0
+        yield from (Stage(name, "done" if place < now else "ended" if place == now else "next") for place, (name, _) in enumerate(steps))
+        return
+    now = phases.index(phase)
+    done = phase is Phase.SERVED
+    yield from (Stage(name, "done" if place < now or done else "now" if place == now else "next") for place, (name, _) in enumerate(steps))
+
+
+def _partitions(build: BuildStatus, end: Offsets | None) -> tuple[PartitionLag, ...]:
+    known = build.offsets if end is None else build.offsets.highest(end.only(build.topics))
+    return tuple(PartitionLag(topic, partition, build.offsets.at(topic, partition), None if end is None else end.at(topic, partition)) for topic, partition, _ in known.items())
+
+
+def _counted(counts: tuple[Count, ...]) -> Iterator[str]:
+    told = rejects_line(counts)
+    yield from ([told] if told else [])
+    yield from map(count_line, differing(counts))
+
+
+@dataclass(frozen=True, slots=True)
+class SampledRows:
+    """Sampled rows of one kind; a cell is the value, or of a changed one (before, after)."""
+
+    table: str
+    kind: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[tuple[Any, ...], ...], ...]
+
+
+def sampled(found: Comparison) -> tuple[SampledRows, ...]:
+    """The samples of a comparison, by table and kind, those that differ most plainly first."""
+    return tuple(
+        _sampled(table, kind, shown) for table, samples in found.samples.items() for kind in ("changed", "added", "removed") if (shown := [s for s in samples if s.kind == kind])
+    )
+
+
+def _sampled(table: str, kind: str, samples: list[Sample]) -> SampledRows:
+    columns = tuple((samples[0].after or samples[0].before or {}).keys())
+    return SampledRows(table, kind, columns, tuple(tuple(_cell(sample, column) for column in columns) for sample in samples))
+
+
+def _cell(sample: Sample, column: str) -> tuple[Any, ...]:
+    before, after = sample.before or {}, sample.after or {}
+    if sample.before is None or sample.after is None:
+        return ((after or before)[column],)
+    return (after[column],) if plain(before[column]) == plain(after[column]) else (before[column], after[column])

@@ -1,0 +1,82 @@
+"""One table or view as values: what it is made of, how it is folded, and who reads it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from kappa.build import Birth
+from kappa.lease import Lease
+from serving.tables import ServedTable
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column that readers see: DuckDB's type of it, and what it is: key, fold, latest value, or nothing in particular."""
+
+    name: str
+    kind: str
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who holds the table's build pinned now, with how many leases."""
+
+    by: str
+    pid: int
+    leases: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableView:
+    """All that is told of a table; `sql` makes a view, `views` are those of the same pipeline that are made of it."""
+
+    table: ServedTable
+    columns: tuple[Column, ...]
+    keys: tuple[str, ...]
+    checks: tuple[str, ...]
+    sql: str | None
+    views: tuple[str, ...]
+    readers: tuple[Reader, ...]
+    whole: str
+
+
+def table_view(table: ServedTable, birth: Birth, leases: Iterable[Lease], names_in: Callable[[str], frozenset[str]], *, whole: str) -> TableView:
+    """What is told of it; `names_in` gives the tables that a query names, `whole` is its own name with its schema's, quoted."""
+    born = next((each for each in birth.tables if each.name == table.name), None)
+    folds: Mapping[str, tuple[str, str | None]] = {} if born is None else born.fold
+    keys = () if born is None else born.keys
+
+    def role(column: str) -> str:
+        if column in keys:
+            return "key"
+        if column in folds:
+            kind, of = folds[column]
+            return f"{kind}({of or ''})"
+        return f"latest of {born.latest}" if born is not None and born.latest else ""
+
+    return TableView(
+        table,
+        tuple(Column(name, kind.lower(), role(name)) for name, kind in table.columns),
+        keys,
+        () if born is None else born.checks,
+        birth.views.get(table.name) if born is None else None,
+        tuple(view for view, sql in birth.views.items() if view != table.name and table.name in names_in(sql)),
+        _readers(leases, table.build),
+        whole,
+    )
+
+
+def first_query(table: ServedTable, whole: str) -> str:
+    """What the box for SQL begins with: all columns, of the public name where that is one."""
+    plain = table.name.isidentifier() and table.name.islower() and table.name != "rejects"
+    return f"select *\nfrom {table.name if plain else whole}\nlimit 100"
+
+
+def _readers(leases: Iterable[Lease], build: str) -> tuple[Reader, ...]:
+    counted: dict[tuple[str, int], int] = {}
+    for lease in leases:
+        if build in lease.pins:
+            counted[lease.by, lease.pid] = counted.get((lease.by, lease.pid), 0) + 1
+    return tuple(Reader(by, pid, count) for (by, pid), count in sorted(counted.items()))

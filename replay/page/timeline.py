@@ -1,0 +1,84 @@
+"""The history as a timeline: every generation, every rollout that made none, every proof, newest first. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kappa.errors import KappaError
+from kappa.journal import Receipt, Record, Served
+from replay.history import ProofRecord, proof_records
+from replay.intents import undone
+from replay.page.rollout import Deed
+from replay.proof_text import proof_line
+from replay.rollout import Phase, Rollout, State
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """One pipeline's part in a generation."""
+
+    rollout: Rollout
+    pipeline: str
+    build: str
+    version: str
+    before: str | None
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One entry; `number` is the journal's. `generation` and `switches` of one that served, `rollout` of one that did not, `proof` of a proof."""
+
+    number: int
+    at: str
+    by: str
+    tone: str
+    generation: int | None = None
+    switches: tuple[Switch, ...] = ()
+    rollout: Rollout | None = None
+    proof: ProofRecord | None = None
+    told: str = ""
+    now: bool = False
+
+
+def timeline(state: State) -> tuple[Moment, ...]:
+    """All of it."""
+    found = [*_generations(state), *_others(state), *(_proof(each) for each in proof_records(state))]
+    return tuple(sorted(found, key=lambda each: -each.number))
+
+
+def undo_to(state: State, generation: int) -> Iterator[Deed]:
+    """For each pipeline whose build of that generation is kept, and does not serve: the way back to it."""
+    record = next((each for each in state.served if isinstance(each.event, Served) and each.event.generation == generation), None)
+    for pipeline in record.event.serving if record is not None and isinstance(record.event, Served) else ():
+        try:
+            name, _ = undone(state, pipeline, generation)
+        except KappaError:
+            continue
+        if state.active(name) is None:
+            yield Deed("undo", name, f"Let {name} go back to it", f"kappa undo {name} --to {generation}", to=generation)
+
+
+def _generations(state: State) -> Iterator[Moment]:
+    for record in state.served:
+        if isinstance(record.event, Served):
+            switches = tuple(_switch(state.rollout(each.rollout), each.receipt) for each in record.event.switched)
+            yield Moment(record.number, record.at, record.by, "ok", record.event.generation, switches, now=record.event.generation == state.generation)
+
+
+def _switch(rollout: Rollout, receipt: Receipt) -> Switch:
+    what = "its first build" if receipt.first else "; ".join(receipt.reasons or rollout.reasons) or ("switch" if rollout.switch else "replay")
+    return Switch(rollout, receipt.pipeline, receipt.build, receipt.version, receipt.live_build, what)
+
+
+def _others(state: State) -> Iterator[Moment]:
+    tones = {Phase.FAILED: "bad", Phase.ABANDONED: "unknown"}
+    for rollout in state.rollouts:
+        if rollout.phase is not Phase.SERVED:
+            yield Moment(rollout.number, rollout.at, rollout.by, tones.get(rollout.phase, "busy"), rollout=rollout, told=rollout.reason)
+
+
+def _proof(kept: ProofRecord) -> Moment:
+    record: Record = kept.record
+    return Moment(record.number, record.at, record.by, "ok" if kept.found.equal else "bad", proof=kept, told=proof_line(kept.found))

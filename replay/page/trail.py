@@ -1,0 +1,108 @@
+"""The trail: how far a build had come, and when, as its frontiers tell: what a chart and a rate are made of.
+
+Nothing is measured for it: what readers could see, and from when on, is recorded anyway (frontiers that are there, and those
+that are kept, once a minute for an hour).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+from kappa.frontier import Frontier, Frontiers
+from kappa.kept import kept_of, moment
+from kappa.store import Store
+
+_HOUR = timedelta(hours=1)
+_RATE_OVER = timedelta(minutes=1)
+# More frontiers than this lie between two runs of maintenance only where slices are very small.
+_MOST = 300
+_POINTS = 120
+# With some room: what lies further apart was still in between.
+_KEPT_EVERY = timedelta(seconds=90)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """At that time a build had come so far: the sum of its offsets."""
+
+    at: datetime
+    offset: int
+
+
+class Trails:
+    """The trails of builds; a frontier never changes, so each is read once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._known: dict[str, dict[int, Step]] = {}
+        # Up to which number all frontiers that there were have been looked at.
+        self._walked: dict[str, int] = {}
+
+    def of(self, build: str, now: datetime) -> tuple[Step, ...]:
+        """What is known of the last hour, oldest first."""
+        with self._lock:
+            known = self._known.setdefault(build, {})
+            known |= {each.frontier.number: _step(each.frontier) for each in kept_of(self._store, build) if each.frontier.number not in known}
+            known |= {each.number: _step(each) for each in self._new(build)}
+            self._known[build] = {number: step for number, step in known.items() if now - step.at < _HOUR}
+            return tuple(step for _, step in sorted(self._known[build].items()))
+
+    def _new(self, build: str) -> Iterator[Frontier]:
+        frontiers, walked = Frontiers(self._store, build), self._walked.get(build, 0)
+        found = frontiers.newest()
+        self._walked[build] = 0 if found is None else found.number
+        for _ in range(_MOST):
+            if found is None or found.number <= walked:
+                return
+            yield found
+            found = frontiers.get(found.number - 1)
+
+
+def rate_of(steps: Sequence[Step], now: datetime) -> float | None:
+    """Offsets a second over the last minute, or since the first that is known of it; None where too little is. Pure."""
+    if not steps:
+        return None
+    recent = [step for step in steps if now - step.at <= _RATE_OVER]
+    before = [step for step in steps if now - step.at > _RATE_OVER]
+    if not recent:
+        return 0.0
+    # What was there a minute ago is what the last frontier before it showed.
+    since, start = (now - _RATE_OVER, before[-1].offset) if before else (recent[0].at, recent[0].offset)
+    seconds = (now - since).total_seconds()
+    return (recent[-1].offset - start) / seconds if seconds >= 1 else None
+
+
+def rates(steps: Sequence[Step], now: datetime) -> tuple[list[int], list[float]]:
+    """For a chart: times (seconds since 1970), and offsets a second in the piece that ends there; pieces are even. Pure."""
+    if not steps:
+        return [], []
+    begin = max(steps[0].at, now - _HOUR)
+    piece = max(5.0, max(60.0, (now - begin).total_seconds()) / _POINTS)
+    edges = [begin + timedelta(seconds=piece * place) for place in range(int((now - begin).total_seconds() / piece) + 1)]
+    offsets = list(_offsets_at(edges, steps))
+    return [int(edge.timestamp()) for edge in edges[1:]], [round((after - before) / piece, 2) for before, after in pairwise(offsets)]
+
+
+def _offsets_at(edges: Sequence[datetime], steps: Sequence[Step]) -> Iterator[float]:
+    """How far it had come at each of these times, ascending. Of the past only one frontier a minute is kept: between two, it went evenly."""
+    place = 0
+    for edge in edges:
+        while place < len(steps) and steps[place].at <= edge:
+            place += 1
+        before = steps[max(0, place - 1)]
+        if place == 0 or place == len(steps):
+            yield before.offset
+            continue
+        after = steps[place]
+        since = max(before.at, after.at - _KEPT_EVERY)
+        share = max(0.0, (edge - since).total_seconds()) / max(1e-9, (after.at - since).total_seconds())
+        yield before.offset + share * (after.offset - before.offset)
+
+
+def _step(frontier: Frontier) -> Step:
+    return Step(moment(frontier.published_at), sum(offset for _, _, offset in frontier.offsets.items()))

@@ -1,0 +1,94 @@
+"""How the page tells numbers, times and bytes to people. Pure; what machines need is in the API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from serving.render import cell, plain
+
+_SHORT = 10
+# More of one value than fits a screen helps nobody; all of it is in the API.
+_MOST_CHARACTERS = 400
+_STEPS = ((86_400, "d"), (3_600, "h"), (60, "min"))
+
+
+def number(value: float | None) -> str:
+    """`1,234,567`; of what is no whole number one digit behind the point, while it is small; `—` for what is not known."""
+    if value is None:
+        return "—"
+    return f"{value:,.1f}" if isinstance(value, float) and abs(value) < 100 and value != int(value) else f"{value:,.0f}"
+
+
+def percent(part: float, whole: float) -> int:
+    """A share in whole percent, 100 only for all of it; all of nothing is all."""
+    return 100 if part >= whole else max(0, int(100 * part / whole))
+
+
+def duration(seconds: float | None) -> str:
+    """`0.4 s`, `42 s`, `3 min`, `2 h 5 min`, `3 d 4 h`; `—` for what is not known."""
+    if seconds is None:
+        return "—"
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    left, told = int(seconds), []
+    for length, name in _STEPS:
+        count, left = divmod(left, length)
+        if count:
+            told.append(f"{count} {name}")
+    # Minutes of days say nothing.
+    return " ".join(told[:2])
+
+
+def relative(at: datetime, now: datetime) -> str:
+    """`12 s ago`, `in 54 min`, `just now`."""
+    seconds = (now - at).total_seconds()
+    if abs(seconds) < 1:
+        return "just now"
+    return f"{duration(float(int(seconds)))} ago".replace(".0 s", " s") if seconds > 0 else f"in {duration(float(int(-seconds)))}".replace(".0 s", " s")
+
+
+def exact(at: datetime) -> str:
+    """`2026-01-31 14:05:09 UTC`."""
+    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def moment(text: str | datetime | None) -> datetime | None:
+    """A time as records carry it; None where it is none."""
+    if isinstance(text, datetime):
+        return text.astimezone(UTC)
+    try:
+        return None if text is None else datetime.fromisoformat(text).astimezone(UTC)
+    except ValueError:
+        return None
+
+
+def short(name: str) -> str:
+    """The beginning of a fingerprint, which is what people compare."""
+    return name if len(name) <= _SHORT + 2 else f"{name[:_SHORT]}…"
+
+
+def value(found: object) -> str:
+    """One value of a table's row: null is told apart from the text, numbers have separators, what is long is cut."""
+    match found:
+        case bool():
+            told = str(found).lower()
+        case int() | float() | Decimal():
+            told = f"{found:,}" if not isinstance(found, int) or abs(found) > 9999 else str(found)
+        case dict() | list():
+            told = json.dumps(plain(found), ensure_ascii=False)
+        case _:
+            told = cell(found)
+    return told if len(told) <= _MOST_CHARACTERS else f"{told[:_MOST_CHARACTERS]}…"
+
+
+def is_number(found: object) -> bool:
+    """True for what stands right in its column."""
+    return isinstance(found, int | float | Decimal) and not isinstance(found, bool)
+
+
+def row_values(row: Mapping[str, object], columns: Iterable[Mapping[str, str]]) -> list[object]:
+    """The values of an answer's row, in the order of its columns."""
+    return [row[column["name"]] for column in columns]

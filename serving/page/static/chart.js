@@ -1,0 +1,62 @@
+// Charts, by uPlot. Colours are the style sheet's, so that they are right in light and dark; sizes are the place's.
+const drawn = new WeakMap();
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+// All times are UTC, as everywhere.
+const utc = (seconds) => new Date(seconds * 1000).toISOString();
+const clock = (_, at, __, ___, step) => at.map((each) => (step >= 86400 ? utc(each).slice(0, 10) : utc(each).slice(11, step >= 60 ? 16 : 19)));
+const FONT = "11px system-ui, sans-serif";
+
+// series: [{label, values}], x: numbers (times in seconds, if `time`), labels: names in place of numbers, where: what x is called.
+export function draw(place, { x, series, time = true, labels = null, where = "", bars = false, unit = "", small = false }) {
+  const strokes = [colour("--accent"), colour("--ok"), colour("--warn"), colour("--bad"), colour("--muted")];
+  const axis = { stroke: colour("--muted"), font: FONT, grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
+  const shape = bars ? uPlot.paths.bars({ size: [0.7, 64] }) : undefined;
+  const options = {
+    width: place.clientWidth || 300,
+    height: small ? 92 : 260,
+    padding: small ? [6, 2, 0, 0] : [10, 12, 0, 0],
+    legend: { show: !small },
+    tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
+    cursor: small ? { show: false } : { drag: { x: true, y: false } },
+    scales: { x: { time, range: labels ? (_, low, high) => [low - 0.6, high + 0.6] : undefined }, y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.08 : low < 0 ? 0 : 1] } },
+    axes: [
+      { ...axis, grid: { show: false }, size: small ? 18 : 30, space: small ? 70 : 60, ...(labels ? { values: (_, at) => at.map((each) => shorten(labels[each])), splits: () => spread(labels.length, place.clientWidth) } : time ? { values: clock } : {}) },
+      { ...axis, size: small ? 44 : 62, space: small ? 30 : 36, values: (_, at) => at.map((each) => compact.format(each) + unit) },
+    ],
+    series: [
+      { label: where, value: (_, at) => (at == null ? "—" : labels ? (labels[at] ?? "—") : time ? `${utc(at).slice(0, 19).replace("T", " ")} UTC` : at.toLocaleString("en")) },
+      ...series.map(({ label }, at) => ({ label, stroke: strokes[at % strokes.length], width: bars ? 0 : 1.6, fill: bars ? strokes[at % strokes.length] : small ? colour("--tint") : undefined, paths: shape, points: { show: !small && !bars && x.length < 60 }, value: (_, v) => (v == null ? "—" : v.toLocaleString("en")) })),
+    ],
+  };
+  drawn.get(place)?.destroy();
+  place.replaceChildren();
+  drawn.set(place, new uPlot(options, [x, ...series.map((each) => each.values)], place));
+}
+
+const shorten = (text) => (text == null ? "" : text.length > 14 ? `${text.slice(0, 13)}…` : text);
+const spread = (count, width) => {
+  const every = Math.max(1, Math.ceil(count / Math.max(1, Math.floor(width / 90))));
+  return Array.from({ length: Math.ceil(count / every) }, (_, at) => at * every);
+};
+
+// Those that the server has put data into.
+export function drawCharts(anew = false) {
+  if (typeof uPlot === "undefined") return;
+  for (const place of document.querySelectorAll("[data-chart]")) {
+    if (!anew && place.dataset.drawn === place.dataset.chart) continue;
+    const { x, y, unit } = JSON.parse(place.dataset.chart);
+    const known = drawn.get(place);
+    if (known && !anew) known.setData([x, y]);
+    else draw(place, { x, series: [{ label: unit, values: y }], unit, small: true });
+    place.dataset.drawn = place.dataset.chart;
+  }
+}
+
+const anew = () => { drawCharts(true); dispatchEvent(new Event("kappa-redraw")); };
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", anew);
+let due;
+addEventListener("resize", () => { clearTimeout(due); due = setTimeout(anew, 150); });
+if (document.readyState === "complete") drawCharts();
+else addEventListener("load", () => drawCharts());

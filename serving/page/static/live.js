@@ -1,0 +1,114 @@
+// The page as it is now: told by events that something has moved on, it asks for itself again and takes over what differs.
+// Nothing is computed here that the server has not said. If events stop, the page says so, and comes back by itself.
+import { drawCharts } from "./chart.js";
+
+const line = document.getElementById("line");
+const PROGRESS = "/api/v1/events?progress=true";
+const KINDS = ["progress", "staged", "switch_asked", "caught_up", "verified", "verify_asked", "promote_asked", "held", "released", "served", "abandoned", "failed", "retired", "proved"];
+// The server looks once a second; a page that many events come to is asked for less often than they come.
+const LEAST_MS = 700;
+let asking = false, again = false, asked = 0, seen = new Date(), lost = false;
+
+function say(state, text) {
+  line.dataset.state = state;
+  if (line.textContent !== text) line.textContent = text;
+  document.body.classList.toggle("stale", state === "lost");
+}
+
+export async function refresh() {
+  if (asking) { again = true; return; }
+  asking = true;
+  try {
+    await new Promise((go) => setTimeout(go, Math.max(0, LEAST_MS - (Date.now() - asked))));
+    asked = Date.now();
+    const answer = await fetch(location.href, { headers: { Accept: "text/html" }, redirect: "manual" });
+    if (answer.type === "opaqueredirect") { location.reload(); return; }
+    if (answer.ok) {
+      take(new DOMParser().parseFromString(await answer.text(), "text/html"));
+      seen = new Date();
+    }
+  } catch { /* the stream tells whether the server is there */ } finally {
+    asking = false;
+    if (again) { again = false; refresh(); }
+  }
+}
+
+function take(page) {
+  document.body.dataset.generation = page.body.dataset.generation ?? "";
+  for (const here of document.querySelectorAll("[data-live]")) {
+    const there = page.getElementById(here.id);
+    if (there) become(here, there);
+  }
+  load();
+  drawCharts();
+}
+
+// Makes one node like another, touching no more than differs, so that focus, open details and charts stay.
+function become(here, there) {
+  if (here.isEqualNode(there)) return;
+  if (here.nodeType !== there.nodeType || here.nodeName !== there.nodeName || here.id !== there.id) { here.replaceWith(there); return; }
+  if (here.nodeType !== Node.ELEMENT_NODE) { here.nodeValue = there.nodeValue; return; }
+  for (const { name } of [...here.attributes]) if (!there.hasAttribute(name) && name !== "open") here.removeAttribute(name);
+  for (const { name, value } of there.attributes) if (here.getAttribute(name) !== value && name !== "open") here.setAttribute(name, value);
+  if (here.hasAttribute("data-keep")) return;
+  const now = [...here.childNodes], next = [...there.childNodes];
+  next.forEach((each, place) => (place < now.length ? become(now[place], each) : here.append(each)));
+  now.slice(next.length).forEach((each) => each.remove());
+}
+
+// What takes the server a while to find comes when the page is there, once.
+const loaded = new WeakMap();
+function load() {
+  for (const place of document.querySelectorAll("[data-load]")) {
+    const from = place.dataset.load;
+    if (loaded.get(place) === from) continue;
+    loaded.set(place, from);
+    fetch(from, { headers: { Accept: "text/html" } })
+      .then((answer) => answer.text())
+      .then((text) => {
+        const found = new DOMParser().parseFromString(text, "text/html").getElementById(place.id);
+        if (found) place.replaceChildren(...found.childNodes);
+      })
+      .catch(() => {});
+  }
+}
+
+const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+function relative(seconds) {
+  let left = Math.floor(Math.abs(seconds));
+  if (left < 1) return "just now";
+  const told = [];
+  for (const [length, name] of UNITS) {
+    const count = Math.floor(left / length);
+    left -= count * length;
+    if (count && (name !== "s" || !told.length)) told.push(`${count} ${name}`);
+  }
+  const said = told.slice(0, 2).join(" ");
+  return seconds > 0 ? `${said} ago` : `in ${said}`;
+}
+
+function tick() {
+  for (const each of document.querySelectorAll("time[data-relative]")) {
+    const said = relative((Date.now() - Date.parse(each.dateTime)) / 1000);
+    if (each.textContent !== said) each.textContent = said;
+  }
+  if (lost) say("lost", `Connection lost; as of ${seen.toLocaleTimeString()}`);
+}
+
+function listen(wait = 1000) {
+  const events = new EventSource(PROGRESS);
+  events.onopen = () => { wait = 1000; lost = false; say("live", "Live"); refresh(); };
+  events.onerror = () => {
+    lost = true;
+    tick();
+    // A server that refuses ends the stream for good; a browser comes back by itself only where it was cut off.
+    if (events.readyState === EventSource.CLOSED) setTimeout(() => listen(Math.min(2 * wait, 15000)), wait);
+  };
+  for (const kind of KINDS) events.addEventListener(kind, refresh);
+  addEventListener("pagehide", () => events.close(), { once: true });
+}
+
+addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
+setInterval(tick, 1000);
+load();
+listen();

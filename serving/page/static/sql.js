@@ -1,0 +1,83 @@
+// The box for SQL: asks the API as any client does, shows the rows, and draws what looks like a series or like amounts by name.
+import { draw } from "./chart.js";
+
+const form = document.getElementById("sql");
+const box = document.getElementById("query");
+const asked = document.getElementById("asked");
+const answer = document.getElementById("answer");
+const ROWS = 1000, SHOWN = 200, MOST_BARS = 60;
+const TIMES = /^(timestamp|date)/i, NUMBERS = /^(u?(tiny|small|big|huge)?int(eger)?|float|double|real|decimal)/i;
+let drawn = null;
+
+const make = (name, attributes = {}, ...children) => {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+};
+
+async function ask() {
+  const button = form.querySelector("button");
+  button.disabled = true;
+  asked.textContent = "Asking …";
+  const begun = performance.now();
+  try {
+    const found = await fetch("/api/v1/query", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ sql: box.value, rows: ROWS }) });
+    const document_ = await found.json();
+    if (found.ok) show(document_, performance.now() - begun);
+    else refuse(document_);
+  } catch {
+    refuse({ detail: "The server does not answer." });
+  } finally {
+    button.disabled = false;
+  }
+}
+
+function refuse({ detail, hint }) {
+  drawn = null;
+  asked.textContent = "";
+  answer.replaceChildren(make("div", { class: "notice bad", role: "alert" }, make("p", {}, detail ?? "It was refused."), ...(hint ? [make("p", { class: "muted" }, hint)] : [])));
+}
+
+function show({ columns, rows, truncated, generation }, milliseconds) {
+  const names = columns.map((each) => each.name);
+  const numeric = columns.map((each) => NUMBERS.test(each.type) && !each.type.endsWith("]"));
+  asked.textContent = `${rows.length.toLocaleString("en")} ${rows.length === 1 ? "row" : "rows"}${truncated ? ", and there are more" : ""}, of generation ${generation}, in ${Math.round(milliseconds).toLocaleString("en")} ms`;
+  const place = make("div", { class: "chart", id: "chart", role: "img", "aria-label": "The rows as a chart" });
+  const head = make("tr", {}, ...names.map((name, at) => make("th", { scope: "col", class: numeric[at] ? "num" : "" }, name)));
+  const body = rows.slice(0, SHOWN).map((row) => make("tr", {}, ...names.map((name, at) => make("td", { class: row[name] === null ? "null" : numeric[at] ? "num" : "" }, told(row[name])))));
+  const table = make("table", {}, make("thead", {}, head), make("tbody", {}, ...body));
+  const charted = chart(columns, numeric, rows);
+  answer.replaceChildren(...(charted ? [place] : []), make("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": "The answer" }, table));
+  if (rows.length > SHOWN) answer.append(make("p", { class: "muted" }, `The first ${SHOWN} rows are shown.`));
+  drawn = charted && (() => draw(place, charted));
+  drawn?.();
+}
+
+const told = (value) => (value === null ? "null" : typeof value === "number" && Math.abs(value) > 9999 ? value.toLocaleString("en", { maximumFractionDigits: 6 }) : typeof value === "object" ? JSON.stringify(value) : String(value));
+
+// The first column says where, those with numbers how much: over time a line, by name bars. Anything else is a table.
+function chart(columns, numeric, rows) {
+  const [first] = columns;
+  const values = columns.filter((each, at) => at > 0 && numeric[at]).slice(0, 5);
+  if (rows.length < 2 || !values.length) return null;
+  const number = (value) => (value === null || !Number.isFinite(Number(value)) ? null : Number(value));
+  if (TIMES.test(first.type) || numeric[0]) {
+    const time = !numeric[0];
+    const at = (row) => (time ? Date.parse(row[first.name]) / 1000 : number(row[first.name]));
+    const sorted = rows.filter((row) => row[first.name] !== null).map((row) => [at(row), row]).sort(([one], [other]) => one - other);
+    const x = sorted.map(([place]) => place);
+    // Several rows at one place are no series.
+    if (x.length < 2 || x.some((place, each) => !Number.isFinite(place) || place === x[each - 1])) return null;
+    return { x, time, where: first.name, series: values.map(({ name }) => ({ label: name, values: sorted.map(([, row]) => number(row[name])) })) };
+  }
+  const labels = rows.map((row) => String(row[first.name]));
+  if (!/^varchar|^enum|^bool/i.test(first.type) || labels.length > MOST_BARS || new Set(labels).size < labels.length) return null;
+  return { x: labels.map((_, at) => at), time: false, where: first.name, labels, bars: true, series: values.slice(0, 1).map(({ name }) => ({ label: name, values: rows.map((row) => number(row[name])) })) };
+}
+
+form.addEventListener("submit", (event) => { event.preventDefault(); ask(); });
+box.addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); ask(); }
+});
+addEventListener("kappa-redraw", () => drawn?.());

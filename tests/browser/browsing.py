@@ -1,0 +1,78 @@
+"""A real browser on the page: Chromium, headless, with all that must not happen being heard."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
+
+AXE = Path(__file__).parent / "vendor" / "axe.min.js"
+CHROMIUM = shutil.which("chromium")
+# Where pictures of the pages are put, if anywhere.
+PICTURES = os.environ.get("KAPPA_PICTURES")
+WIDE, NARROW = {"width": 1200, "height": 800}, {"width": 360, "height": 740}
+# What jumps while data stream in, weighed as browsers do (https://web.dev/articles/cls); below 0.1 is called good.
+SHIFTS = "globalThis.shifted = 0; new PerformanceObserver((list) => { for (const each of list.getEntries()) if (!each.hadRecentInput) globalThis.shifted += each.value; }).observe({ type: 'layout-shift', buffered: true });"
+
+
+class Seen:
+    """What a page has said and asked for; `complaints` are errors of scripts, refusals of the policy, dialogs that a stranger's script would open."""
+
+    def __init__(self, page: Page, origin: str) -> None:
+        self.complaints: list[str] = []
+        self.elsewhere: list[str] = []
+        self._origin = origin
+        page.on("console", self._said)
+        page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
+        page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
+        page.on("request", self._asked)
+
+    def _said(self, message: ConsoleMessage) -> None:
+        if message.type in {"error", "warning"}:
+            self.complaints.append(f"{message.type}: {message.text}")
+
+    def _asked(self, request: Request) -> None:
+        if not request.url.startswith(self._origin):
+            self.elsewhere.append(request.url)
+
+
+@contextmanager
+def opened(chromium: Browser, origin: str, *, axe: bool = False, **options: Any) -> Iterator[tuple[Page, Seen]]:
+    """A browser of its own at a server, and what it has seen; at the end nothing must have been complained of, nor asked for elsewhere."""
+    context: BrowserContext = chromium.new_context(base_url=origin, viewport=options.pop("viewport", WIDE), **options)
+    context.set_default_timeout(20_000)
+    context.add_init_script(SHIFTS)
+    if axe:
+        # Not as a script of the page's, which its policy would refuse.
+        context.add_init_script(path=AXE)
+    page = context.new_page()
+    seen = Seen(page, origin)
+    try:
+        yield page, seen
+        assert seen.complaints == []
+        assert seen.elsewhere == []
+    finally:
+        context.close()
+
+
+def ensure_accessible(page: Page) -> None:
+    """axe-core finds nothing serious or critical."""
+    found = page.evaluate("async () => (await axe.run()).violations.map(({ id, impact, nodes }) => ({ id, impact, where: nodes.map((each) => each.html.slice(0, 160)) }))")
+    assert [each for each in found if each["impact"] in {"serious", "critical"}] == []
+
+
+def ensure_fits(page: Page) -> None:
+    """Nothing stands out to the side."""
+    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
+
+
+def picture(page: Page, name: str) -> None:
+    """Takes a picture, where they are wanted."""
+    if PICTURES:
+        page.screenshot(path=Path(PICTURES) / f"{re.sub(r'[^a-z0-9-]+', '-', name.lower()).strip('-')}.png", full_page=True)

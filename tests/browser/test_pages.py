@@ -1,0 +1,243 @@
+"""Laws of the page in a real browser, on a platform made by hand: accessible, narrow, quiet, and healing, whatever strangers have written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from asking import Server
+from browsing import NARROW, WIDE, ensure_accessible, ensure_fits, opened, picture
+from page_world import EVIL, World
+from playwright.sync_api import Browser, expect
+
+from kappa.frontier import Frontiers
+from kappa.journal import Abandoned, PromoteAsked, now
+from replay import api
+from replay.page import routes
+from serving import events
+from serving.sandbox import Allowance
+
+# Some of them are slow, and without a browser none can be run: `make check` leaves them out.
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+PATHS = (
+    "/",
+    "/rollouts/14",
+    "/rollouts/14/samples",
+    "/rollouts/10",
+    "/history",
+    "/generations/1",
+    "/tables",
+    "/tables/web/page_hits",
+    "/topics",
+    "/topics/visits",
+    "/rejects",
+    "/nowhere",
+)
+
+
+def serving(world: World, *, token: str | None = None, port: int = 0) -> Server:
+    return Server(world.store, Allowance(at_once=2), token=token, router=api.router, more=(events.router, *routes.ROUTERS), desk=world.desk, port=port)
+
+
+def lived(folder: Path) -> World:
+    world = World(folder)
+    assert world.lives() == 14
+    world.be_up()
+    return world
+
+
+def at(server: Server) -> str:
+    return f"http://127.0.0.1:{server.port}"
+
+
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(lived(tmp_path_factory.mktemp("world"))) as server:
+        yield server
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_page_is_accessible_in_light_and_dark_and_fits_a_narrow_screen(chromium: Browser, standing: Server, path: str) -> None:
+    with opened(chromium, at(standing), axe=True) as (page, seen):
+        page.goto(path)
+        page.wait_for_load_state("load")
+        if path == "/nowhere":
+            # That there is nothing is the answer.
+            seen.complaints.clear()
+        else:
+            expect(page.locator("#line")).to_have_text("Live")
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            page.set_viewport_size(WIDE)
+            ensure_accessible(page)
+            ensure_fits(page)
+            picture(page, f"{path} {scheme}")
+        page.set_viewport_size(NARROW)
+        ensure_fits(page)
+        picture(page, f"{path} narrow")
+
+
+def test_what_was_found_a_while_later_comes_by_itself_and_is_told_as_it_was_written(chromium: Browser, standing: Server) -> None:
+    with opened(chromium, at(standing)) as (page, _):
+        page.goto("/rollouts/14")
+        expect(page.locator("#samples ins")).to_have_count(5)
+        expect(page.locator("#samples")).to_contain_text(EVIL)
+
+
+def test_a_query_is_answered_and_drawn_and_a_wrong_one_is_explained(chromium: Browser, standing: Server) -> None:
+    with opened(chromium, at(standing)) as (page, seen):
+        page.goto("/tables/web/page_hits")
+        box = page.locator("#query")
+        box.fill("select minute, hits from page_hits order by minute")
+        box.press("Control+Enter")
+        expect(page.locator("#chart canvas")).to_be_visible()
+        expect(page.locator("#answer .scroll tbody tr")).to_have_count(40)
+        expect(page.locator("#asked")).to_contain_text("40 rows, of generation 2")
+
+        box.fill(f'select page, sum(hits) as "{EVIL.replace(chr(34), chr(34) * 2)}" from page_hits group by page')
+        page.get_by_role("button", name="Ask").click()
+        expect(page.locator("#answer .scroll thead")).to_contain_text(EVIL)
+        expect(page.locator("#chart canvas")).to_be_visible()
+        picture(page, "sql bars")
+
+        box.fill("select page from page_hits")
+        box.press("Control+Enter")
+        expect(page.locator("#asked")).to_contain_text("40 rows")
+        expect(page.locator("#chart")).to_have_count(0)
+
+        box.fill("select * from page_hitz")
+        box.press("Control+Enter")
+        expect(page.get_by_role("alert")).to_contain_text("page_hits")
+        seen.complaints.clear()
+
+
+def test_all_that_can_be_done_can_be_done_by_keyboard_and_where_one_is_is_seen(chromium: Browser, tmp_path: Path) -> None:
+    with serving(lived(tmp_path)) as server, opened(chromium, at(server)) as (page, _):
+        page.goto("/rollouts/14")
+        page.keyboard.press("Tab")
+        expect(page.locator(":focus")).to_have_text("To the content")
+        visited = []
+        while "Promote" not in (text := page.locator(":focus").inner_text()):
+            visited.append(text)
+            page.keyboard.press("Tab")
+            assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+            assert len(visited) < 20
+        assert {"Overview", "Tables", "Topics", "Rejects", "History"} <= set(visited)
+
+        page.keyboard.press("Enter")
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_contain_text("Build web-3 (version version-of-web-3) of pipeline web will serve instead of web-2")
+        expect(page.locator("#plan-yes")).to_be_focused()
+        page.keyboard.press("Escape")
+        expect(dialog).to_be_hidden()
+        expect(page.locator(":focus")).to_contain_text("Promote")
+
+
+def test_a_yes_is_the_commands_own_record_once_and_the_page_follows(chromium: Browser, tmp_path: Path) -> None:
+    world = lived(tmp_path)
+    with serving(world) as server, opened(chromium, at(server)) as (page, _):
+        page.goto("/rollouts/14")
+        page.get_by_role("button", name="Promote").click()
+        page.locator("#plan-yes:not([disabled])").dblclick()
+        expect(page.locator(".stages [aria-current]")).to_contain_text("Switch")
+        expect(page.get_by_role("button", name="Promote")).to_have_count(0)
+
+    assert [type(record.event) for record in world.journal.after(16)] == [PromoteAsked]
+
+
+def test_who_is_second_is_told_so_and_nothing_is_done(chromium: Browser, tmp_path: Path) -> None:
+    world = lived(tmp_path)
+    with serving(world) as server, opened(chromium, at(server)) as (page, seen):
+        page.goto("/rollouts/14")
+        page.get_by_role("button", name="Promote").click()
+        expect(page.locator("#plan-yes")).to_be_enabled()
+        world.append(Abandoned(14, "somebody was quicker"))
+        page.locator("#plan-yes").click()
+
+        expect(page.get_by_role("dialog")).to_contain_text("pipeline web has no active rollout")
+        expect(page.locator("#plan-yes")).to_be_hidden()
+        page.get_by_role("button", name="Cancel").click()
+        expect(page.locator("#rollout")).to_contain_text("Abandoned: somebody was quicker")
+        seen.complaints.clear()
+    assert not any(isinstance(record.event, PromoteAsked) for record in world.journal.after(0))
+
+
+def test_when_the_server_goes_the_page_says_so_and_heals_when_it_is_back(chromium: Browser, tmp_path: Path) -> None:
+    world = lived(tmp_path)
+    first = serving(world)
+    with opened(chromium, at(first)) as (page, seen):
+        with first:
+            page.goto("/rollouts/14")
+            expect(page.locator("#line")).to_have_text("Live")
+        expect(page.locator("#line")).to_contain_text("Connection lost")
+        expect(page.locator("h1")).to_contain_text("web")
+        world.append(Abandoned(14, "while nobody looked"))
+        with serving(world, port=first.port):
+            expect(page.locator("#line")).to_have_text("Live")
+            expect(page.locator("#rollout")).to_contain_text("while nobody looked")
+        assert all("ERR_" in each for each in seen.complaints)
+        seen.complaints.clear()
+
+
+def test_nothing_jumps_while_data_stream_in_nor_moves_for_who_wants_it_still(chromium: Browser, tmp_path: Path) -> None:
+    world = lived(tmp_path)
+    with serving(world) as server, opened(chromium, at(server), reduced_motion="reduce") as (page, _):
+        page.goto("/")
+        folded = page.locator("#pipe-web .facts")
+        expect(page.locator("#pipe-web canvas")).to_be_visible()
+        before = page.evaluate("shifted")
+        frontiers = Frontiers(world.store, "web-2")
+        for number in range(41, 46):
+            last = frontiers.newest()
+            assert last is not None
+            grown = replace(last.offsets, next={"visits": {0: last.offsets.at("visits", 0) * 4, 1: 617}})
+            frontiers.publish(replace(last, number=number, offsets=grown, published_at=now()))
+            expect(folded).to_contain_text(f"{grown.at('visits', 0) + 617:,}")
+
+        assert page.evaluate("shifted") - before < 0.01
+        assert page.evaluate("getComputedStyle(document.querySelector('progress'), '::-webkit-progress-value').transitionDuration") in {"0s", ""}
+
+
+def test_without_scripts_all_is_there_to_be_read_and_what_to_type_is_said(chromium: Browser, standing: Server) -> None:
+    with opened(chromium, at(standing), java_script_enabled=False) as (page, _):
+        page.goto("/rollouts/14")
+        page.get_by_role("link", name="Show some of each kind").click()
+        expect(page.locator("ins")).to_have_count(5)
+        for path, told in (("/", "1,500"), ("/history", "Generation 2"), ("/tables/web/page_hits", "/page/3"), ("/topics/visits", "hex ff 00"), ("/rejects", "no_json")):
+            page.goto(path)
+            expect(page.locator("main")).to_contain_text(told)
+
+
+def test_with_a_token_a_browser_signs_in_sees_what_is_new_asks_and_signs_out(chromium: Browser, tmp_path: Path) -> None:
+    world = lived(tmp_path)
+    with serving(world, token="s3cret") as server, opened(chromium, at(server), axe=True) as (page, seen):
+        page.goto("/rollouts/14")
+        ensure_accessible(page)
+        page.get_by_label("Token").fill("guessed")
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_text("This is not the token.")).to_be_visible()
+        seen.complaints.clear()
+        page.get_by_label("Token").fill("s3cret")
+        page.get_by_role("button", name="Sign in").click()
+        expect(page).to_have_url(f"{at(server)}/rollouts/14")
+        expect(page.locator("#line")).to_have_text("Live")
+        assert page.evaluate("document.cookie") == ""
+
+        page.get_by_role("button", name="Abandon").click()
+        page.locator("#plan-yes:not([disabled])").click()
+        expect(page.locator("#rollout")).to_contain_text("abandoned over HTTP")
+        page.get_by_role("button", name="Sign out").click()
+        page.goto("/history")
+        expect(page.get_by_label("Token")).to_be_visible()
+
+
+def test_before_anything_is_there_the_page_says_what_to_type(chromium: Browser, tmp_path: Path) -> None:
+    with serving(World(tmp_path)) as server, opened(chromium, at(server), axe=True) as (page, _):
+        for path in ("/", "/tables", "/history", "/rejects"):
+            page.goto(path)
+            ensure_accessible(page)
+            picture(page, f"empty {path}")
+        page.goto("/")
+        expect(page.locator("main")).to_contain_text("kappa topics create && kappa deploy")

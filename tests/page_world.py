@@ -1,0 +1,166 @@
+"""A platform made by hand that has lived through something, for tests of the page: builds that served, serve, wait and failed, with tables and rejects.
+
+What a stranger could have put anywhere stands in it: `EVIL` is in records, keys, reasons and names of people.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from kappa.arrow import arrow_schema
+from kappa.build import Birth, TableBirth, TopicBirth, put_birth, table_path
+from kappa.frontier import Frontier, Frontiers, Tally
+from kappa.journal import Abandoned, CaughtUp, Check, Count, Difference, Event, Failed, Held, Journal, Receipt, Served, Staged, Verified
+from kappa.kept import Kept, put_kept
+from kappa.log.client import Record, TopicFacts
+from kappa.offsets import Offsets
+from kappa.process import process_id
+from kappa.shape import REJECTS_BIRTH
+from kappa.store import Store
+from replay.desk import Desk
+from replay.here import Here
+
+EVIL = "<script>alert('x')</script>\"'&{{ 7*7 }}"
+HITS = TableBirth("page_hits", (("page", "string"), ("minute", "timestamp"), ("hits", "bigint")), keys=("page", "minute"), fold={"hits": ("count", None)}, checks=("hits > 0",))
+ROWS = 40
+
+
+class FakeLog:
+    """What pages ask of a broker: one topic of two partitions, with a record that is evil."""
+
+    def topics(self) -> dict[str, TopicFacts]:
+        return {"visits": TopicFacts("visits", "id", 2)}
+
+    def beginning(self, topics: Iterable[str]) -> Offsets:
+        return self._of(topics, 0)
+
+    def end(self, topics: Iterable[str]) -> Offsets:
+        return self._of(topics, 1234)
+
+    def high_watermark(self, topics: Iterable[str]) -> Offsets:
+        return self._of(topics, 1234)
+
+    def records(self, _: Iterable[str], start: Offsets, end: Offsets) -> Iterator[Record]:
+        for topic, partition, last in end.items():
+            for offset in range(start.at(topic, partition), last):
+                yield Record(topic, partition, offset, 1_790_000_000_000, EVIL.encode(), b"\xff\x00" if offset % 2 else f'{{"page": "{EVIL}"}}'.encode(), ())
+
+    def _of(self, topics: Iterable[str], offset: int) -> Offsets:
+        return Offsets({"visits": {0: offset, 1: offset // 2}} if "visits" in topics else {})
+
+
+class World:
+    """The project, and what a broker would say."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "kappa.toml").touch()
+        self.store = Store(folder / ".kappa")
+        self.journal = Journal(self.store)
+        self.now = datetime.now(UTC)
+        self.here = Here(folder, None)
+        self.log = FakeLog()
+        self.desk = Desk(self.here, connect=lambda: self.log)  # type: ignore[arg-type, return-value]
+
+    def be_up(self) -> None:
+        """As if this process were the supervisor."""
+        me = process_id(os.getpid())
+        assert me is not None
+        self.store.put_json("run/supervisor.json", {"pid": me.pid, "born": me.born, "bootstrap_servers": "127.0.0.1:1", "started": "", "format": 1})
+
+    def append(self, *events: Event) -> None:
+        last = max((record.number for record in self.journal.after(0)), default=0)
+        for number, event in enumerate(events, start=last + 1):
+            assert self.journal.append(number, event) is not None
+
+    def build(self, name: str, *, hits: int = 1, offset: int = 1000, evil: str = "") -> str:
+        """A build with its tables, and an hour of frontiers."""
+        view = {"by_page": "select page, sum(hits)::bigint as hits from page_hits group by page order by page"}
+        tables = (HITS, REJECTS_BIRTH)
+        topics = (TopicBirth("visits", "id", "retained", 2),)
+        put_birth(self.store, Birth(name, "web", f"version-of-{name}", {}, 1, {}, "", topics, tables, view, {}, {}, self._ago(3000), "ada@test"))
+        begun = datetime(2026, 1, 1, tzinfo=UTC)
+        pages = [f"/page/{number % 8}" if number else f"/{evil}" for number in range(ROWS)]
+        rows = {"page": pages, "minute": [begun + timedelta(minutes=number) for number in range(ROWS)], "hits": [hits * (number + 1) for number in range(ROWS)]}
+        self._write(name, HITS, pa.table(rows))
+        self._write(name, REJECTS_BIRTH, self._rejects(evil) if evil else None)
+        frontiers = Frontiers(self.store, name)
+        for number in range(1, 41):
+            frontier = Frontier(
+                number,
+                name,
+                1,
+                self._offsets(offset * number // 40),
+                {"page_hits": 0, "rejects": 0},
+                self._ago(3602 - 90 * number),
+                tally={"visits": {0: Tally(decoded=offset, rejected=3, late=1)}},
+            )
+            frontiers.publish(frontier)
+        put_kept(self.store, Kept(frontier, generations=(1, 2, 3)))
+        return name
+
+    def goes_live(self, build: str, generation: int, before: str | None = None, *, reasons: tuple[str, ...] = ("new",)) -> None:
+        """Staged, caught up, verified, held, served: with a receipt."""
+        self.append(Staged("web", build, f"version-of-{build}", reasons))
+        rollout = max(record.number for record in self.journal.after(0))
+        self.append(CaughtUp(rollout, self._offsets(1000)), self.verified(rollout, before))
+        if before is not None:
+            self.append(Held(rollout, before, 1))
+        receipt = Receipt("web", build, f"version-of-{build}", self._offsets(1000), before, None if before is None else self._offsets(990), reasons=reasons, first=before is None)
+        self.append(Served(rollout, generation, {"web": build}, receipt))
+
+    def waits(self, build: str, live: str) -> int:
+        """A candidate that is ready and was compared; gives its rollout."""
+        self.append(Staged("web", build, f"version-of-{build}", (f"function web changed {EVIL}",), auto_promote=False))
+        rollout = max(record.number for record in self.journal.after(0))
+        self.append(CaughtUp(rollout, self._offsets(1000)), self.verified(rollout, live))
+        return rollout
+
+    def verified(self, rollout: int, live: str | None) -> Verified:
+        checks = (Check("page_hits", "hits > 0", ROWS, 0), Check("page_hits", f"page <> '{EVIL}'", ROWS, 0))
+        differences = (Difference("page_hits", ROWS, ROWS + 2, added=2, changed=ROWS, changed_by_column={"hits": ROWS}, largest_relative_change={"hits": 0.5}),)
+        return Verified(
+            rollout,
+            "passed",
+            self._offsets(1000),
+            checks,
+            live_build=live,
+            differences=differences if live else (),
+            counts=(Count("visits", "rejected", 4, 3),),
+            rejected=3,
+            records=1000,
+        )
+
+    def lives(self) -> int:
+        """All of it: two generations, a kept build, a candidate that waits, one that failed, one that was abandoned. Gives the candidate's rollout."""
+        for number, hits in ((1, 1), (2, 1), (3, 2)):
+            self.build(f"web-{number}", hits=hits, evil=EVIL)
+        self.goes_live("web-1", 1)
+        self.goes_live("web-2", 2, "web-1", reasons=(f"table page_hits changed {EVIL}",))
+        for build, end in (("web-f", lambda number: Failed(number, f"check failed {EVIL}", "mend it")), ("web-a", lambda number: Abandoned(number, f"by hand {EVIL}"))):
+            self.append(Staged("web", build, "version-of-it", ("function web changed",)))
+            self.append(end(max(record.number for record in self.journal.after(0))))
+        return self.waits("web-3", "web-2")
+
+    def _offsets(self, count: int) -> Offsets:
+        return Offsets({"visits": {0: count, 1: count // 2}})
+
+    def _ago(self, seconds: float) -> str:
+        return (self.now - timedelta(seconds=seconds)).isoformat(timespec="milliseconds")
+
+    def _rejects(self, evil: str) -> pa.Table:
+        schema = arrow_schema(REJECTS_BIRTH.columns)
+        known = {
+            "topic": "visits", "partition": 0, "offset": 7, "timestamp": self.now, "key": evil.encode(), "value": f'{{"page": "{evil}"'.encode(), "reason": "no_json", "detail": f"cut off {evil}",
+        }  # fmt: skip
+        row = {field.name: known.get(field.name) for field in schema}
+        return pa.Table.from_pylist([row, {**row, "offset": 8, "value": b"\xff\xfe\x00"}], schema=schema)
+
+    def _write(self, build: str, table: TableBirth, rows: pa.Table | None) -> None:
+        schema = arrow_schema(table.columns)
+        write_deltalake(table_path(self.store, build, table.name), schema.empty_table() if rows is None else rows.cast(schema), mode="append")

@@ -1,0 +1,327 @@
+"""Laws of the page: it tells what the API tells, escapes what strangers have put anywhere, and offers what may be asked, no more."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asking import Answered, Server
+from journals import READY, numbered, staged
+from page_world import EVIL, ROWS, World
+
+from kappa.journal import CaughtUp, Event, Failed, PromoteAsked
+from kappa.lease import Lease, Pin
+from kappa.offsets import Offsets
+from replay import api
+from replay.page import routes
+from replay.page.overview import health_of
+from replay.page.rollout import deeds_of, rollout_view
+from replay.page.timeline import timeline
+from replay.page.topic import as_text
+from replay.page.trail import Step, rate_of, rates
+from replay.rollout import fold
+from replay.status import BuildStatus
+from serving import events
+from serving.gate import COOKIE, cookie_of
+from serving.page import marks
+from serving.page.render import page_html, problem_html
+from serving.problem import Problem
+from serving.sandbox import Allowance
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+HTML = "text/html,application/xhtml+xml"
+PATHS = (
+    *("/", "/tables", "/tables/web/page_hits", "/tables/web/by_page", "/tables/web/rejects", "/topics", "/topics/visits", "/rejects", "/rejects?reason=no_json"),
+    *("/history", "/generations/1", "/generations/2", "/rollouts/{candidate}", "/rollouts/{candidate}/samples", "/rollouts/1", "/rollouts/10", "/rollouts/12"),
+)
+
+
+class Page(HTMLParser):
+    """What a browser would make of a page: its elements, and the text that people see."""
+
+    def __init__(self, answered: Answered) -> None:
+        super().__init__()
+        self.status = answered.status
+        self.headers = answered.headers
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(answered.body.decode())
+        self.text = re.sub(r"\s+", " ", " ".join(self.words))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+def serving(world: World, token: str | None = None) -> Server:
+    return Server(world.store, Allowance(at_once=1), token=token, router=api.router, more=(events.router, *routes.ROUTERS), desk=world.desk)
+
+
+def got(server: Server, path: str, **headers: str) -> Page:
+    return Page(server.ask("GET", path, Accept=HTML, **headers))
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, int]]:
+    world = World(tmp_path_factory.mktemp("world"))
+    candidate = world.lives()
+    world.be_up()
+    with serving(world) as server:
+        yield server, candidate
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_what_a_stranger_has_written_is_text_on_every_page_and_runs_nowhere(lived: tuple[Server, int], path: str) -> None:
+    server, candidate = lived
+    page = got(server, path.format(candidate=candidate))
+
+    assert page.status == 200
+    # A script has a source, which is a file of ours; there is no other, no handler and no style in the page itself.
+    assert all((each["src"] or "").startswith("/static/") for each in page.all("script"))
+    assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on") or name == "style"]
+    policy = page.headers["content-security-policy"]
+    assert "script-src 'self'" in policy
+    assert "unsafe" not in policy
+    assert page.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("path", ["/tables/web/page_hits", "/topics/visits", "/rejects", "/history", "/rollouts/10"])
+def test_and_it_is_told_as_it_was_written(lived: tuple[Server, int], path: str) -> None:
+    assert EVIL in got(lived[0], path).text
+
+
+def test_the_overview_tells_what_serves_what_is_kept_and_what_is_on_its_way(lived: tuple[Server, int]) -> None:
+    server, candidate = lived
+    page = got(server, "/")
+
+    builds = {each["role"]: each for each in server.ask("GET", "/api/v1/builds").document["builds"]}
+    assert {"live", "idle", "candidate"} == set(builds)
+    assert all(f"{builds[role]['folded']:,}" in page.text for role in builds)
+    assert f"{builds['live']['behind']:,}" in page.text
+    assert {"href": f"/rollouts/{candidate}", "class": "button main"}.items() <= next(each for each in page.all("a") if each.get("class") == "button main").items()
+    assert any("data-chart" in each for each in page.all("div"))
+
+
+def test_a_candidate_that_waits_can_be_promoted_verified_again_and_given_up_and_shows_what_differs(lived: tuple[Server, int]) -> None:
+    server, candidate = lived
+    page = got(server, f"/rollouts/{candidate}")
+
+    assert [each["data-intent"] for each in page.all("button") if "data-intent" in each] == ["promote", "verify", "abandon"]
+    assert "kappa promote web" in page.text
+    assert [each["data-generation"] for each in page.all("body")] == ["2"]
+    samples = got(server, f"/rollouts/{candidate}/samples")
+    assert len(samples.all("del")) == len(samples.all("ins")) == 5
+    assert "page_hits: changed" in samples.text
+
+
+def test_a_generation_of_the_past_shows_what_it_served_and_the_way_back_to_it(lived: tuple[Server, int]) -> None:
+    first, second = (got(lived[0], f"/generations/{number}") for number in (1, 2))
+
+    assert "web-1" in first.text
+    assert f"{ROWS}" in first.text
+    assert [each["data-intent"] for each in second.all("button") if "data-intent" in each] == []
+
+
+def test_rows_in_the_sample_are_those_that_a_query_gives(lived: tuple[Server, int]) -> None:
+    server, _ = lived
+    rows = server.query("from page_hits limit 12").document["rows"]
+    page = got(server, "/tables/web/page_hits")
+
+    assert all(f"{row['minute']}" in page.text and row["page"] in page.text for row in rows)
+    assert "by_page" in page.text
+    assert "one row for each page, minute" in page.text
+
+
+@pytest.mark.parametrize("path", ["/rollouts/999", "/rollouts/999/samples", "/generations/99", "/tables/web/nothing", "/topics/nothing", "/nowhere", "/rollouts/x"])
+def test_what_is_not_there_is_said_on_a_page_with_what_to_do(lived: tuple[Server, int], path: str) -> None:
+    page = got(lived[0], path)
+
+    assert page.status in {400, 404}
+    assert "To the overview" in page.text
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert lived[0].ask("GET", path).headers["content-type"] == "application/problem+json"
+
+
+def test_before_anything_serves_every_page_says_what_to_type(tmp_path: Path) -> None:
+    with serving(World(tmp_path)) as server:
+        for path, typed in (("/", "kappa deploy"), ("/tables", "kappa deploy"), ("/history", "kappa deploy"), ("/topics", "kappa up -d"), ("/rejects", "Nothing is served yet")):
+            page = got(server, path)
+            assert page.status == 200
+            assert typed in page.text
+
+
+def test_who_has_no_token_is_asked_for_it_and_a_cookie_is_as_good_as_the_token_but_does_not_tell_it(tmp_path: Path) -> None:
+    with serving(World(tmp_path), token="s3cret") as server:
+        sent = server.ask("GET", "/history?x=1", Accept=HTML)
+        assert (sent.status, sent.headers["location"]) == (303, "/login?next=%2Fhistory%3Fx%3D1")
+        assert server.ask("GET", "/api/v1/history").status == 401
+        assert "Token" in got(server, sent.headers["location"]).text
+        assert server.ask("GET", "/static/kappa.css").status == 200
+
+        wrong = server.ask("POST", "/login", b"token=wrong&next=%2Fhistory", Content_Type="application/x-www-form-urlencoded")
+        assert (wrong.status, "set-cookie" in wrong.headers) == (401, False)
+        right = server.ask("POST", "/login", b"token=s3cret&next=%2Fhistory", Content_Type="application/x-www-form-urlencoded")
+        assert (right.status, right.headers["location"]) == (303, "/history")
+        given = right.headers["set-cookie"]
+        assert "HttpOnly" in given
+        assert "samesite=strict" in given.lower()
+        assert "s3cret" not in given
+
+        cookie = given.partition(";")[0]
+        assert cookie == f"{COOKIE}={cookie_of('s3cret')}"
+        assert got(server, "/history", Cookie=cookie).status == 200
+        assert "Sign out" in got(server, "/history", Cookie=cookie).text
+        assert server.ask("GET", "/history", Accept=HTML, Cookie=f"{COOKIE}=guessed").status == 303
+        assert server.ask("POST", "/logout", b"", Cookie=cookie, Sec_Fetch_Site="same-origin").headers["set-cookie"].startswith(f'{COOKIE}=""')
+
+
+def test_with_a_cookie_only_a_page_of_this_server_may_ask_for_something(tmp_path: Path) -> None:
+    with serving(World(tmp_path), token="s3cret") as server:
+        cookie = f"{COOKIE}={cookie_of('s3cret')}"
+        for headers in ({}, {"Origin": "http://evil.example"}, {"Sec_Fetch_Site": "cross-site"}, {"Origin": "null"}):
+            assert server.ask("POST", "/api/v1/query", {"sql": "select 1 as n"}, Cookie=cookie, **headers).status == 403
+        for headers in ({"Origin": f"http://127.0.0.1:{server.port}"}, {"Sec_Fetch_Site": "same-origin"}):
+            assert server.ask("POST", "/api/v1/query", {"sql": "select 1 as n"}, Cookie=cookie, **headers).status == 200
+        assert server.ask("POST", "/api/v1/query", {"sql": "select 1 as n"}, Authorization="Bearer s3cret").status == 200
+
+
+@pytest.mark.parametrize("meant", ["//evil.example", "/\\evil.example", "https://evil.example", "javascript:alert(1)", "/a\r\nSet-Cookie: x=y"])
+def test_after_signing_in_nobody_is_sent_elsewhere(tmp_path: Path, meant: str) -> None:
+    with serving(World(tmp_path), token="t") as server:
+        body = f"token=t&next={meant}".encode()
+        answered = server.ask("POST", "/login", body, Content_Type="application/x-www-form-urlencoded")
+        assert answered.headers["location"].startswith("/")
+        assert not answered.headers["location"].startswith(("//", "/\\"))
+        assert "x=y" not in answered.headers.get("set-cookie", "")
+
+
+def test_files_are_those_of_a_short_list_and_are_sent_once(lived: tuple[Server, int]) -> None:
+    server, _ = lived
+    found = server.ask("GET", "/static/live.js")
+    assert (found.status, found.headers["content-type"]) == (200, "text/javascript; charset=utf-8")
+    assert server.ask("GET", "/static/live.js", If_None_Match=found.headers["etag"]).status == 304
+    for path in ("/static/../render.py", "/static/%2e%2e/render.py", "/static/vendor/uPlot.LICENSE", "/static/", "/static//etc/passwd"):
+        assert server.ask("GET", path).status == 404
+
+
+# What follows needs no server.
+
+
+def build(**changes: Any) -> BuildStatus:
+    known = BuildStatus("web", "live", "b1", "v1", Offsets(), 0, NOW - timedelta(seconds=60), 100, 0)
+    return replace(known, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({}, "Up to date"),
+        ({"lag": 5}, "Behind"),
+        ({"lag": 5, "fresh_at": NOW}, "Following"),
+        ({"lag": None}, "Lag unknown"),
+        ({"trouble": "its job died"}, "In trouble"),
+    ],
+)
+def test_how_a_build_is_is_said_in_a_word(changes: dict[str, Any], word: str) -> None:
+    assert health_of(build(**changes), NOW).word == word
+    assert health_of(build(), NOW, supervised=False).word == "Not running"
+
+
+def steps(*points: tuple[float, int]) -> list[Step]:
+    return [Step(NOW - timedelta(seconds=ago), offset) for ago, offset in points]
+
+
+def test_a_rate_is_over_the_last_minute() -> None:
+    assert rate_of([], NOW) is None
+    assert rate_of(steps((600, 0), (300, 900)), NOW) == 0
+    assert rate_of(steps((600, 0), (30, 600)), NOW) == 10
+    assert rate_of(steps((20, 0), (10, 100)), NOW) == 5
+    assert rate_of(steps((0.1, 100)), NOW) is None
+
+
+def test_a_chart_adds_up_to_what_was_folded_and_has_no_spike_where_a_minute_is_kept() -> None:
+    times, found = rates(steps(*((3540 - 60 * number, 600 * number) for number in range(60))), NOW)
+
+    assert len(times) == len(found)
+    assert times == sorted(times)
+    assert all(rate == pytest.approx(10, abs=0.5) for rate in found[1:-2])
+    assert rates([], NOW) == ([], [])
+
+
+def test_a_rollout_is_offered_what_it_can_be_asked_and_its_stages_say_where_it_stands() -> None:
+    waiting = fold(numbered(*READY))
+    rollout = waiting.rollout(9)
+    assert [deed.intent for deed in deeds_of(waiting, rollout)] == ["promote", "verify", "abandon"]
+    assert [(stage.name, stage.standing) for stage in rollout_view(waiting, rollout, None, None).stages][2] == ("Your yes", "now")
+
+    asked = fold(numbered(*READY, PromoteAsked(9)))
+    assert [deed.intent for deed in deeds_of(asked, asked.rollout(9))] == ["abandon"]
+    assert [stage.standing for stage in rollout_view(asked, asked.rollout(9), None, None).stages] == ["done", "done", "done", "now", "next"]
+
+    failing: tuple[Event, ...] = (staged("b1"), CaughtUp(1, Offsets()), Failed(1, "no"))
+    failed = fold(numbered(*failing))
+    assert list(deeds_of(failed, failed.rollout(1))) == []
+    assert [stage.standing for stage in rollout_view(failed, failed.rollout(1), None, None).stages] == ["done", "ended", "next", "next", "next"]
+
+
+def test_the_timeline_has_every_generation_and_every_rollout_that_made_none_newest_first() -> None:
+    found = timeline(fold(numbered(*READY)))
+
+    assert [each.number for each in found] == sorted((each.number for each in found), reverse=True)
+    assert [each.generation for each in found if each.generation] == [2, 1]
+    assert [each.now for each in found if each.generation] == [True, False]
+    assert sorted(each.rollout.number for each in found if each.rollout is not None) == [9, 12]
+
+
+def test_who_reads_a_table_is_who_holds_its_build_pinned() -> None:
+    from replay.page.table import _readers
+
+    leases = [Lease(pid, by, 1.0, {"b1": Pin(1, {})}) for pid, by in ((7, "ada"), (7, "ada"), (8, "bob"))] + [Lease(9, "eve", 1.0, {"b2": Pin(1, {})})]
+    assert [(each.by, each.pid, each.leases) for each in _readers(leases, "b1")] == [("ada", 7, 2), ("bob", 8, 1)]
+
+
+def test_bytes_that_are_no_text_are_told_by_their_digits() -> None:
+    assert (as_text(b"a"), as_text(b"\xff\x00"), as_text(None)) == ("a", "hex ff 00", None)
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(0.42, "0.4 s"), (42, "42 s"), (180, "3 min"), (7500, "2 h 5 min"), (90_000, "1 d 1 h"), (None, "—")])
+def test_a_duration_is_told_in_two_units_at_most(seconds: float | None, told: str) -> None:
+    assert marks.duration(seconds) == told
+
+
+def test_times_are_told_relative_and_exact_and_what_is_no_time_as_it_is() -> None:
+    assert marks.relative(NOW - timedelta(minutes=3), NOW) == "3 min ago"
+    assert marks.relative(NOW + timedelta(seconds=90), NOW) == "in 1 min"
+    assert marks.relative(NOW, NOW) == "just now"
+    assert marks.exact(NOW) == "2026-01-01 12:00:00 UTC"
+    assert marks.moment("then") is None
+
+
+@pytest.mark.parametrize(
+    ("found", "told"), [(None, "null"), ("null", "null"), (1234567, "1,234,567"), (2013, "2013"), (True, "true"), ({"a": [1]}, '{"a": [1]}'), ("x" * 900, "x" * 400 + "…")]
+)
+def test_a_value_is_told_in_one_way(found: object, told: str) -> None:
+    assert marks.value(found) == told
+
+
+def test_a_problem_is_a_page_too_and_what_it_says_is_escaped() -> None:
+    html = problem_html(Problem(404, {"title": "request", "status": 404, "detail": EVIL, "hint": EVIL}))
+    assert "<script>" not in html
+    assert "&lt;script&gt;" in html
+    assert "{{ 7*7 }}" in html
+
+
+def test_a_template_that_misses_something_fails() -> None:
+    with pytest.raises(Exception, match="undefined"):
+        page_html("problem")
