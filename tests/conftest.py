@@ -25,7 +25,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Two dozen brokers are started in a run: by C1 alone each costs 5 s of CPU until it answers, and 8 otherwise. Spark's JVMs have it anyway.
-os.environ["JDK_JAVA_OPTIONS"] = f"{os.environ.get('JDK_JAVA_OPTIONS', '')} -XX:TieredStopAtLevel=1".strip()
+# And tails that have nothing to fold ask the broker ten times a second, not sixty: it saves both two thirds of what they take.
+os.environ["JDK_JAVA_OPTIONS"] = f"{os.environ.get('JDK_JAVA_OPTIONS', '')} -XX:TieredStopAtLevel=1 -Dspark.sql.streaming.pollingDelay=100ms".strip()
 
 # Examples are judged by what they show: how long one takes says only how busy the machine is.
 settings.register_profile("kappa", deadline=None)

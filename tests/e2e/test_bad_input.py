@@ -26,14 +26,20 @@ ORDER = {
         "channel": {"type": "string", "enum": ["shop", "web"], "default": "shop"},
     },
 }
+# And each order is noted with the time at which it was folded.
 RENAMED = (
     V1.replace(
         'key="customer", event="customer string not null, item string, amount bigint, at timestamp"', 'key="buyer", event=Path("schemas/order.json"), was={"buyer": "customer"}'
     )
-    .replace("from kappa", "from pathlib import Path\nfrom kappa", 1)
+    .replace("from kappa", "from pathlib import Path\nfrom pyspark.sql import functions as F\nfrom kappa", 1)
     .replace("    return {", '    orders = orders.withColumnRenamed("buyer", "customer")\n    return {')
-    .replace('"amount", "at")}', '"amount", "at", "channel")}')
+    .replace('"amount", "at")}', '"amount", "at", "channel", F.current_timestamp().alias("noted"))}')
 )
+
+
+def clock_of(text: str) -> str:
+    """Where it reads the clock, as it is let through."""
+    return f"pipelines/shop.py:{1 + text[: text.index('F.current')].count(chr(10))}"
 
 
 @pytest.fixture(scope="module")
@@ -112,14 +118,14 @@ def test_what_is_not_valid_is_rejected_with_its_reason_and_everything_else_is_fo
     assert_tally_adds_up(bed)
     _mended_and_redriven_it_is_folded_once(bed)
 
-    for code, said, command in [
+    slips = [
         (2, "nope", ["produce", "nope", "-"]),
         (2, "nope", ["query", "select * from nope"]),
         (2, "nope", ["deploy", "nope", "--yes"]),
         (2, "served before", ["undo", "--yes"]),
         (7, "--yes", ["replay", "shop"]),
-    ]:
-        told = bed.kappa(*command, given="{}\n")
+    ]
+    for (code, said, command), told in zip(slips, bed.at_once(*(command for _, _, command in slips), given="{}\n"), strict=True):
         assert told.code == code, (command, told)
         assert said in told.err, (command, told)
     assert bed.state().generation == 1
@@ -151,7 +157,7 @@ def test_an_open_transaction_is_waited_for_and_named(bed: Testbed) -> None:
     assert_tally_adds_up(bed)
 
 
-def test_old_events_are_read_with_the_new_declaration_and_a_plan_says_what_it_sampled(bed: Testbed) -> None:
+def test_old_events_are_read_with_the_new_declaration_and_what_a_plan_sampled_and_a_clock_are_let_through_by_name(bed: Testbed) -> None:
     log, before = bed.log, sum(row["orders"] for row in bed.rows("select orders from by_customer"))
     log.produce([*(order(3, customer="old") for _ in range(20)), *(ProducedRecord(b"{", key=b"old") for _ in range(30))], "orders")
     newer = {"buyer": "new", "item": "x", "amount": 1, "at": 1_700_000_000_000}
@@ -169,21 +175,33 @@ def test_old_events_are_read_with_the_new_declaration_and_a_plan_says_what_it_sa
     refused = bed.kappa("deploy", "--yes")
     assert refused.code == 1
     assert "--allow 'unreadable:orders=REASON'" in refused.err
-    bed.must("deploy", "--yes", "--allow", "unreadable:orders=half of them were a mistake of ours")
+    half = ("--allow", "unreadable:orders=half of them were a mistake of ours")
+    refused = bed.kappa("deploy", "--yes", *half)
+    assert refused.code == 1
+    assert f"{clock_of(RENAMED)} uses pyspark.sql.functions.current_timestamp, which reads the clock" in refused.err
+    bed.must("deploy", "--yes", *half, "--allow", f"{clock_of(RENAMED)}=it is for people to read")
 
     # Those that were rejected for their names are read by the new declaration, and the fax is not.
     assert sum(row["orders"] for row in bed.rows("select orders from by_customer")) == before + 20 + 3
     assert {row["channel"]: row["n"] for row in bed.rows("select channel, count(*) as n from order_log group by channel")} == {"shop": before + 20 + 2, "web": 1}
     faxes = [row for row in bed.must("rejects", "shop", "-o", "json").json() if row["reason"] == "against_schema"]
     assert [row["detail"] for row in faxes] == ['channel is the text "fax", and the schema says enum ["shop", "web"]']
-    assert "half of them were a mistake of ours" in bed.must("history", "-o", "json").out
+    accepted = bed.must("history", "-o", "json").json()[-1]["accepted"]
+    assert [each.rpartition(": ")[2] for each in accepted] == ["half of them were a mistake of ours", "it is for people to read"]
+    assert any(each.startswith(clock_of(RENAMED)) for each in accepted)
+    # Small slices share a plan that is made once, and each of them has its own time all the same.
+    for number in range(2):
+        bed.log.produce([ProducedRecord(json.dumps({**newer, "amount": number}).encode(), key=b"new")], "orders")
+        bed.wait_until_folded("shop", bed.log.end(["orders"]))
+    assert bed.rows("select count(distinct noted) >= 3 as apart from order_log") == [{"apart": True}]
 
 
 def test_a_candidate_that_rejects_too_much_is_stopped_and_what_serves_goes_on(bed: Testbed) -> None:
     before = bed.state().generation
-    bed.declare("shop", RENAMED.replace("    writes=[", "    max_rejects=3,\n    writes=["))
+    strict = RENAMED.replace("    writes=[", "    max_rejects=3,\n    writes=[")
+    bed.declare("shop", strict)
 
-    stopped = bed.kappa("replay", "shop", "--yes")
+    stopped = bed.kappa("replay", "shop", "--yes", "--allow", f"{clock_of(strict)}=it is for people to read")
 
     assert (stopped.code, bed.state().generation) == (1, before), stopped
     assert "records: a replay reads them again" in stopped.out

@@ -1,12 +1,14 @@
-"""What stands in a plan's way (a log that has lost its beginning, a clock): refused, or let through with that written down for ever; by a saved plan too.
+"""A log that has lost its beginning stands in a plan's way: refused, or let through with that written down for ever; by a saved plan too.
 
-The platform of this file is on a broker that is there already (`kafka.bootstrap_servers`), and runs none of its own.
+The platforms of this file are on a broker that is there already (`kafka.bootstrap_servers`), and run none of their own: it may go away, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic
+from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -14,15 +16,12 @@ from confluent_kafka.admin import AdminClient
 from e2e_shop import V1, V2, order
 from testbed import Testbed, platform
 
+from kappa.java import Java
 from kappa.log.broker import Broker
 from kappa.log.client import Log
+from kappa.log.jars import Jars
 
 pytestmark = [pytest.mark.jvm]
-
-# Each order is noted with the time at which it was folded.
-NOTED = V2.replace("from kappa import", "from pyspark.sql import functions as F\nfrom kappa import").replace(
-    '"amount", "at")}', '"amount", "at", F.current_timestamp().alias("noted"))}'
-)
 
 
 def lose(bed: Testbed, topic: str, partition: int, before: int) -> None:
@@ -56,28 +55,52 @@ def test_a_lost_beginning_is_refused_accepted_and_told_for_ever(tmp_path: Path, 
         assert bed.rows("select customer, orders from by_customer") == [{"customer": "ada", "orders": 6}]
         assert bed.kappa("deploy", "--plan", "plan.json").code == 6
 
-        # Of what serves nobody asks; a new build needs it anew, and both are told.
+        # Of what serves nobody asks; a new build needs it anew.
         assert bed.kappa("plan", "--detailed-exitcode").code == 0
-        bed.declare("shop", NOTED)
-        refused = bed.kappa("deploy", "--yes", "--accept-gap")
+        bed.declare("shop", V2)
+        refused = bed.kappa("deploy", "--yes")
         assert refused.code == 1
-        clock = f"pipelines/shop.py:{1 + NOTED[: NOTED.index('F.current')].count(chr(10))}"
-        assert f"{clock} uses pyspark.sql.functions.current_timestamp, which reads the clock" in refused.err
-        allowed = ("--accept-gap", "--allow", f"{clock}=it is for people to read")
-        planned = bed.must("plan", *allowed, "-o", "json").json()
-        (step,) = planned["steps"]
+        assert f"orders partition {partition} begins at offset 4" in refused.err
+        (step,) = bed.must("plan", "--accept-gap", "-o", "json").json()["steps"]
         # A broker that is not ours has its disk elsewhere.
         assert step["cost"]["bytes"] is None
         assert step["cost"]["disk_needed"] > 0
         assert any(line.startswith("+") for diff in step["diffs"] for line in diff["diff"].splitlines())
-        bed.must("deploy", "--yes", *allowed)
-        first, second = (each["accepted"] for each in bed.must("history", "-o", "json").json())
-        for accepted in (first, second):
-            assert [each.partition(" begins")[0] for each in accepted if each.startswith("gap: ")] == [f"gap: orders partition {partition}"]
-        assert any(each.startswith(clock) and each.endswith(": it is for people to read") for each in second)
-        # Small slices share a plan that is made once, and each of them has its own time all the same.
-        for number in range(10, 12):
-            bed.log.produce([order(number, customer="ada")], "orders")
-            bed.wait_until_folded("shop", bed.log.end(["orders"]))
-        assert bed.rows("select count(*) as orders, count(distinct noted) >= 3 as apart from order_log") == [{"orders": 8, "apart": True}]
+        ((told,),) = (each["accepted"] for each in bed.must("history", "-o", "json").json())
+        assert told.startswith(f"gap: orders partition {partition} begins")
     assert given.alive()
+
+
+@pytest.mark.fault
+@pytest.mark.sweep
+def test_a_broker_that_is_away_for_a_minute_is_waited_for_which_status_says_and_all_goes_on(tmp_path: Path, jars: Jars, java: Java) -> None:
+    given = Broker.start(tmp_path / "theirs", jars, java)
+    try:
+        with platform(tmp_path / "away", f'[kafka]\nbootstrap_servers = "{given.bootstrap_servers}"\n', shop=V1) as bed:
+            bed.log.produce((order(number, customer="ada") for number in range(50)), "orders")
+            bed.must("deploy", "--yes")
+            supervisor = bed.supervisor_pid
+            given.stop()
+            back = monotonic() + 60
+
+            def told() -> dict[str, Any]:
+                return bed.must("status", "-o", "json").json()
+
+            away = told()
+            bed.wait(lambda: monotonic() > back, "a whole minute")
+            # What was folded is served all the while, and nothing has given up.
+            assert bed.rows("select customer, orders from by_customer") == [{"customer": "ada", "orders": 50}]
+            for status in (away, told()):
+                assert status["broker"]["error"] == f"no Kafka broker answers at {given.bootstrap_servers}"
+                (build,) = status["builds"]
+                assert (build["state"], build["behind"]) == ("serving", None)
+
+            given = Broker.start(tmp_path / "theirs", jars, java)
+            bed.log.produce((order(number, customer="ada") for number in range(50, 80)), "orders")
+            bed.wait_until_folded("shop", bed.log.end(["orders"]))
+            assert bed.rows("select customer, orders from by_customer") == [{"customer": "ada", "orders": 80}]
+            assert bed.supervisor_pid == supervisor
+            bed.wait(lambda: not told()["builds"][0]["trouble"], "all being well again")
+            assert told()["broker"]["error"] is None
+    finally:
+        given.stop()

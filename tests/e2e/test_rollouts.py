@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from e2e_shop import ASKED, V1, V2, expected, item, order
 from testbed import Testbed, platform
 
@@ -89,11 +90,19 @@ def standing_still(pid: int) -> Iterator[None]:
             return
 
 
-def test_a_change_is_promoted_undone_and_redone_and_each_time_the_tables_are_right(bed: Testbed) -> None:
-    one = bed.live("shop")
+def test_of_two_deploys_at_once_one_wins_and_a_change_is_promoted_undone_and_redone_and_each_time_the_tables_are_right(bed: Testbed) -> None:
+    one, generation = bed.live("shop"), bed.state().generation
     bed.declare("shop", V2)
-    deployed = bed.must("deploy", "--yes")
-    assert re.search(r"cost: [\d,]+ records in 5 partitions, [\d.]+ [kM]B; about [\d.]+ [kM]B of disk", deployed.out + deployed.err), deployed
+
+    both = [bed.start("deploy", "--yes"), bed.start("deploy", "--yes")]
+    said = [each.communicate(timeout=600) for each in both]
+
+    assert sorted(each.returncode for each in both) == [0, 6], said
+    ((_, told),) = [words for words, each in zip(said, both, strict=True) if each.returncode == 6]
+    assert "shop" in told
+    assert bed.state().generation == generation + 1
+    (deployed,) = ["".join(words) for words, each in zip(said, both, strict=True) if each.returncode == 0]
+    assert re.search(r"cost: [\d,]+ records in 5 partitions, [\d.]+ [kM]B; about [\d.]+ [kM]B of disk", deployed), deployed
     two = bed.live("shop")
     produce(bed)
     assert_served(bed, version=2)
@@ -122,19 +131,6 @@ def test_a_deploy_of_the_kept_version_needs_no_replay(bed: Testbed) -> None:
 
     assert bed.live("shop") == before.idle["shop"]
     assert last(bed).switch
-    assert_served(bed, version=version_served(bed))
-
-
-def test_of_two_deploys_at_once_one_wins_and_the_other_is_told(bed: Testbed) -> None:
-    before = bed.state()
-
-    both = [bed.start("replay", "shop", "--yes"), bed.start("replay", "shop", "--yes")]
-    said = [each.communicate(timeout=600) for each in both]
-
-    assert sorted(each.returncode for each in both) == [0, 6], said
-    ((_, told),) = [words for words, each in zip(said, both, strict=True) if each.returncode == 6]
-    assert "shop" in told
-    assert bed.state().generation == before.generation + 1
     assert_served(bed, version=version_served(bed))
 
 
@@ -173,24 +169,57 @@ def test_an_abandoned_candidate_leaves_nothing_and_the_live_build_goes_on(bed: T
     assert_served(bed, version=version_served(bed))
 
 
-def test_who_deployed_and_the_broker_may_be_killed_in_mid_replay_and_the_rollout_goes_on(bed: Testbed) -> None:
-    before = bed.state()
-    (broker,) = bed.pids("kafka.Kafka")
-    deploying = bed.start("replay", "shop", "--yes")
-    bed.wait(lambda: bed.state().active("shop") is not None and Legs(bed.store, last(bed).build).last() is not None, "the candidate's first slice")
-    os.kill(broker, signal.SIGKILL)
-    assert last(bed).phase is Phase.REPLAYING
-    deploying.kill()
-    deploying.communicate()
+# A segment is rolled by the next record after a moment, and cleaned as soon as it is rolled.
+EAGER = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.0001", "min.compaction.lag.ms": "0"}
+# The cleaner looks what there is to clean every 15 s otherwise.
+AT_ONCE = {"log.cleaner.backoff.ms": "100"}
 
-    bed.wait(lambda: any(pid != broker for pid in bed.pids("kafka.Kafka")), "another broker")
-    bed.wait(lambda: bed.log.wait_until_ready(1.0), "its answer")
-    produce(bed)
-    bed.wait(lambda: bed.state().generation > before.generation, "the switch")
 
+def clean_eagerly(bed: Testbed, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bed.log.bootstrap_servers})
+    for kind, name, settings in ((ResourceType.TOPIC, topic, EAGER), (ResourceType.BROKER, "1", AT_ONCE)):
+        entries = [ConfigEntry(each, value, incremental_operation=AlterConfigOpType.SET) for each, value in settings.items()]
+        for done in admin.incremental_alter_configs([ConfigResource(kind, name, incremental_configs=entries)]).values():
+            done.result(20)
+
+
+def offsets_of_item(bed: Testbed, number: int, end: Offsets) -> list[int]:
+    return [record.offset for record in bed.log.records(["items"], Offsets(), end) if record.key == item(number, None).key]
+
+
+def test_a_key_whose_record_was_cleaned_away_is_set_aside_and_right_after_the_switch(bed: Testbed) -> None:
+    """The broker's cleaner has really run between two builds: what it took away is set aside, counted, and made good before the switch (law 5)."""
+    bed.log.produce((item(number, f"old {number}") for number in range(9)), "items")
+    live = bed.live("shop")
+    bed.wait_until_folded("shop", bed.log.end(["orders", "items"]))
+    before = bed.log.end(["items"])
+    old = offsets_of_item(bed, 3, before)[-1]
+
+    # The live build stands still before what is written now, and the cleaner takes what it has read.
+    with standing_still(job_of(bed, live)):
+        clean_eagerly(bed, "items")
+        written = iter(range(10_000))
+
+        def cleaned() -> bool:
+            bed.log.produce((item(3, f"new {next(written)}") for _ in range(2)), "items")
+            return old not in offsets_of_item(bed, 3, before)
+
+        bed.wait(cleaned, "the cleaner")
+        replaying = bed.start("replay", "shop", "--yes")
+        bed.wait(lambda: bool(bed.state().active_rollouts) and bed.state().active_rollouts[0].phase is Phase.READY, "the end of its verification")
+        (rollout,) = bed.state().active_rollouts
+        assert rollout.verified is not None
+        assert rollout.verified.verdict == "passed"
+        (items,) = [each for each in rollout.verified.differences if each.table == "items"]
+        # Both sides are right up to there, and differ: the one has the old title, the other none.
+        assert (items.unsettled, items.equal, items.rows_before, items.rows_after) == (1, True, 8, 8)
+        assert bed.live("shop") == live
+    out, err = replaying.communicate(timeout=300)
+
+    assert replaying.returncode == 0, (out, err, bed.logs())
+    assert bed.live("shop") == rollout.build
     assert_served(bed, version=version_served(bed))
-    idle, end = bed.state().idle["shop"], bed.log.end(["orders", "items"])
-    bed.wait(lambda: (found := bed.frontier(idle)) is not None and found.offsets.covers(end), "the build that served")
+    assert any(row["title"].startswith("new") for row in bed.rows("select title from items"))
 
 
 def test_no_hold_is_begun_while_the_kept_build_is_behind(bed: Testbed) -> None:
@@ -250,7 +279,7 @@ def assert_gone_on_from(bed: Testbed, before: State) -> None:
     assert_served(bed, version=version_served(bed))
 
 
-def test_a_supervisor_that_is_killed_in_each_phase_of_a_rollout_is_gone_on_from_by_the_next(bed: Testbed) -> None:
+def test_who_deployed_the_broker_and_the_supervisor_in_each_phase_may_be_killed_and_the_rollout_goes_on(bed: Testbed) -> None:
     before = bed.state()
     deploying = bed.start("replay", "shop", "--yes")
     bed.wait(lambda: bed.state().active("shop") is not None and bool(bed.pids("kappa.engine.job", last(bed).build)), "the candidate's job")
@@ -261,6 +290,14 @@ def test_a_supervisor_that_is_killed_in_each_phase_of_a_rollout_is_gone_on_from_
     deploying.communicate()
 
     bed.must("up", "-d")
+    bed.wait(lambda: Legs(bed.store, last(bed).build).last() is not None, "the candidate's first slice")
+    (broker,) = bed.pids("kafka.Kafka")
+    os.kill(broker, signal.SIGKILL)
+    assert last(bed).phase is Phase.REPLAYING
+    bed.wait(lambda: any(pid != broker for pid in bed.pids("kafka.Kafka")), "another broker")
+    bed.wait(lambda: bed.log.wait_until_ready(1.0), "its answer")
+    produce(bed)
+
     pid = bed.supervisor_pid
     bed.wait(lambda: last(bed).phase is Phase.VERIFYING, "the verification")
     os.kill(pid, signal.SIGKILL)
@@ -272,6 +309,8 @@ def test_a_supervisor_that_is_killed_in_each_phase_of_a_rollout_is_gone_on_from_
     assert bed.state().generation == before.generation
 
     assert_gone_on_from(bed, before)
+    idle, end = bed.state().idle["shop"], bed.log.end(["orders", "items"])
+    bed.wait(lambda: (found := bed.frontier(idle)) is not None and found.offsets.covers(end), "the build that served")
 
 
 @pytest.mark.sweep

@@ -10,7 +10,7 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ from kappa.settings import load_settings
 from kappa.store import Store
 from replay.rollout import State, fold
 from replay.supervisor import running
+from serving.query import answer
 
 TREE = Path(__file__).resolve().parents[2]
 _NAP_SECONDS = 0.05
@@ -67,15 +68,22 @@ class Testbed:
 
     def kappa(self, *arguments: str, given: str | None = None, **environment: str) -> Said:
         """Runs a command to its end, whatever that is."""
-        done = self.start(*arguments, **environment)
+        return self._ended(self.start(*arguments, **environment), given)
+
+    def at_once(self, *commands: Sequence[str], given: str | None = None) -> list[Said]:
+        """Runs commands beside each other, each to its end: such as change nothing."""
+        started = [self.start(*command) for command in commands]
+        return [self._ended(each, given) for each in started]
+
+    def _ended(self, command: subprocess.Popen[str], given: str | None) -> Said:
         try:
-            out, err = done.communicate(given, timeout=PATIENCE_SECONDS)
+            out, err = command.communicate(given, timeout=PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
-            done.kill()
-            done.wait()
-            raise AssertionError(f"kappa {' '.join(arguments)} did not end; {self.logs()}") from None
+            command.kill()
+            command.wait()
+            raise AssertionError(f"{command.args} did not end; {self.logs()}") from None
         assert "Traceback" not in err, err
-        return Said(done.returncode, out, err)
+        return Said(command.returncode, out, err)
 
     def must(self, *arguments: str, given: str | None = None, **environment: str) -> Said:
         """Runs a command that has to succeed."""
@@ -89,8 +97,9 @@ class Testbed:
         return subprocess.Popen(command, cwd=self.folder, env={**self.environment, **environment}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
-        """The rows of a query."""
-        return list(self.must("query", sql, "-o", "json").json()["rows"])
+        """The rows of a query, as `kappa query` finds them, without a process for it."""
+        found = answer(self.store, sql)
+        return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
 
     def state(self) -> State:
         """What the journal comes to now."""
