@@ -7,6 +7,7 @@ needs the user's code or Spark to know what tables it has.
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -158,6 +159,8 @@ class Birth:
 
 
 _BIRTH = TypeAdapter(Birth)
+# Bytes; what is longer is the name of no folder.
+_LONGEST_NAME = 200
 
 
 def range_columns(column: str) -> tuple[str, str]:
@@ -191,6 +194,11 @@ def put_birth(store: Store, birth: Birth) -> bool:
     put = store.put_new_json(f"{folder(birth.build)}/birth.json", _BIRTH.dump_python(birth, mode="json"))
     failpoint("birth.after_put")
     return put
+
+
+def is_born(store: Store, build: str) -> bool:
+    """True where a build of that name, which somebody may have typed, was ever born."""
+    return re.fullmatch(r"\w[\w.-]*", build) is not None and len(build.encode()) <= _LONGEST_NAME and store.get(f"{folder(build)}/birth.json") is not None
 
 
 def read_birth(store: Store, build: str) -> Birth:

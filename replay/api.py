@@ -141,7 +141,7 @@ def intent(
     return _document(do_once(here.store, idempotency_key, [wanted.model_dump(mode="json"), if_match], act), status=202, headers=_generation(state))
 
 
-@router.get("/metrics", tags=["health"])
+@router.get("/metrics", tags=["health"], response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 def metrics(request: Request) -> Response:
     """What Prometheus scrapes."""
     desk = desk_of(request)

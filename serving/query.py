@@ -8,6 +8,7 @@ times are UTC. Read next: catalog.py for what is pinned, kappa/delta.py for the 
 from __future__ import annotations
 
 import functools
+import json
 import re
 import shutil
 from collections import Counter
@@ -244,10 +245,8 @@ class Reader:
 
     def tables_named(self, sql: str) -> frozenset[str]:
         """The tables that a query names, whatever there is; of one that cannot be read, none."""
-        try:
-            return frozenset(self._connection.get_table_names(sql))
-        except duckdb.Error:
-            return frozenset()
+        ((tree,),) = self._asked(lambda: self._connection.execute("select json_serialize_sql(?)", [sql]).fetchall())
+        return frozenset(_tables_in(json.loads(tree)))
 
     def close(self) -> None:
         """Gives memory and files back; a connection without limits is kept for the process's next reader, empty."""
@@ -365,6 +364,18 @@ def tables_named(sql: str) -> frozenset[str]:
     """The tables that a query names, whatever there is; of one that cannot be read, none."""
     with open_reader(None, served=True) as reader:
         return reader.tables_named(sql)
+
+
+def _tables_in(tree: object) -> Iterator[str]:
+    match tree:
+        case {"type": "BASE_TABLE", "table_name": str(name)}:
+            yield name
+        case dict():
+            for each in tree.values():
+                yield from _tables_in(each)
+        case list():
+            for each in tree:
+                yield from _tables_in(each)
 
 
 def check_sql(table: str, condition: str) -> str:

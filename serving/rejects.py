@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 
-from kappa.build import Birth, TableBirth, table_path
+from kappa.build import Birth, TableBirth, is_born, table_path
 from kappa.delta import files
 from kappa.errors import UsageError
 from kappa.redrive import Original, Position
@@ -73,6 +73,8 @@ def _read(store: Store, wanted: Wanted, order: str, lease_seconds: float) -> Ite
 
 
 def _pinned(store: Store, build: str | None, lease_seconds: float) -> AbstractContextManager[PinnedSnapshot]:
+    if build is not None and not is_born(store, build):
+        raise UsageError(f"there is no build {build[:80]!r}", hint="kappa status and kappa history name the builds")
     return pin(store, lease_seconds=lease_seconds) if build is None else pin_build(store, build, lease_seconds=lease_seconds)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,8 @@ from asking import Answered, Server
 from journals import READY, numbered, staged
 from page_world import EVIL, ROWS, World
 
-from kappa.journal import CaughtUp, Event, Failed, PromoteAsked
+from kappa.frontier import Frontiers
+from kappa.journal import Abandoned, CaughtUp, Event, Failed, PromoteAsked
 from kappa.lease import Lease, Pin
 from kappa.offsets import Offsets
 from replay import api
@@ -213,6 +216,31 @@ def test_files_are_those_of_a_short_list_and_are_sent_once(lived: tuple[Server, 
     assert server.ask("GET", "/static/live.js", If_None_Match=found.headers["etag"]).status == 304
     for path in ("/static/../render.py", "/static/%2e%2e/render.py", "/static/vendor/uPlot.LICENSE", "/static/", "/static//etc/passwd"):
         assert server.ask("GET", path).status == 404
+
+
+def test_who_asks_for_progress_is_told_that_a_build_has_moved_on_without_an_id_and_who_does_not_is_not(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.lives()
+    with serving(world) as server:
+        told = [HTTPConnection("127.0.0.1", server.port, timeout=20) for _ in range(2)]
+        for connection, query in zip(told, ("?progress=true", ""), strict=True):
+            connection.request("GET", f"/api/v1/events{query}")
+        streams = [connection.getresponse() for connection in told]
+        for stream in streams:
+            assert [stream.readline()[:6], stream.readline()[:3], stream.readline()] == [b"retry:", b"id:", b"\n"]
+        frontiers = Frontiers(world.store, "web-2")
+        newest = frontiers.newest()
+        assert newest is not None
+        # The first look is what is compared with: it is made at once, and again within a second or so.
+        for number in range(41, 45):
+            frontiers.publish(replace(newest, number=number, offsets=Offsets({"visits": {0: number * 100, 1: 500}}), published_at=datetime.now(UTC).isoformat()))
+            time.sleep(0.6)
+
+        assert [streams[0].readline(), streams[0].readline(), streams[0].readline()] == [b"event: progress\n", b"data: {}\n", b"\n"]
+        world.append(Abandoned(14, "enough"))
+        assert [streams[1].readline()[:3], streams[1].readline()] == [b"id:", b"event: abandoned\n"]
+        for connection in told:
+            connection.close()
 
 
 # What follows needs no server.

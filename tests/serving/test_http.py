@@ -195,7 +195,7 @@ def test_who_sends_the_head_drop_by_drop_is_left_and_who_is_quick_is_not(platfor
         answered = b""
         client.settimeout(0.1)
         with contextlib.suppress(ConnectionError):
-            for drop in itertools.cycle("GET /healthz HTTP/1.1\r\nX-Slow: "):
+            for drop in itertools.islice(itertools.cycle("GET /healthz HTTP/1.1\r\nX-Slow: "), 100):
                 client.sendall(drop.encode() if not answered else b"")
                 with contextlib.suppress(TimeoutError):
                     piece = client.recv(100)

@@ -29,7 +29,7 @@ from kappa.shape import REJECTS_BIRTH
 from kappa.store import Store
 from serving.catalog import Snapshot, pin_build
 from serving.past import AtGeneration, AtTime
-from serving.query import Reader, Rows, answer, ask, connect, open_reader, read
+from serving.query import Reader, Rows, answer, ask, connect, open_reader, read, tables_named
 
 
 @pytest.fixture
@@ -366,3 +366,13 @@ def test_served_tables_tell_rows_columns_and_where_they_lie(platform: Platform) 
     assert delays.path == table_path(platform.store, "flights-1", "delays")
     assert (planes.rows, rejects.rows) == (1, 0)
     assert (top.rows, top.columns, top.version, top.path) == (1, (("most", "BIGINT"),), None, None)
+
+
+def test_the_tables_that_a_query_names_are_found_whatever_there_is() -> None:
+    assert tables_named("with t as (select * from deep) select name, 'text' from delays left join airlines using (carrier), t where x in (select x from other)") >= {
+        "delays",
+        "airlines",
+        "deep",
+        "other",
+    }
+    assert tables_named("select 'from nothing'") == tables_named("no query") == frozenset()

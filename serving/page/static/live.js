@@ -95,19 +95,26 @@ function tick() {
   if (lost) say("lost", `Connection lost; as of ${seen.toLocaleTimeString()}`);
 }
 
+let events = null;
 function listen(wait = 1000) {
-  const events = new EventSource(PROGRESS);
-  events.onopen = () => { wait = 1000; lost = false; say("live", "Live"); refresh(); };
-  events.onerror = () => {
+  events?.close();
+  const mine = (events = new EventSource(PROGRESS));
+  mine.onopen = () => { wait = 1000; lost = false; say("live", "Live"); refresh(); };
+  mine.onerror = () => {
     lost = true;
     tick();
     // A server that refuses ends the stream for good; a browser comes back by itself only where it was cut off.
-    if (events.readyState === EventSource.CLOSED) setTimeout(() => listen(Math.min(2 * wait, 15000)), wait);
+    if (mine.readyState === EventSource.CLOSED) setTimeout(() => mine === events && listen(Math.min(2 * wait, 15000)), wait);
   };
-  for (const kind of KINDS) events.addEventListener(kind, refresh);
-  addEventListener("pagehide", () => events.close(), { once: true });
+  for (const kind of KINDS) mine.addEventListener(kind, refresh);
 }
 
+// A browser has six connections to a server: tabs that nobody looks at must not take them.
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) { listen(); return; }
+  events?.close();
+  events = null;
+});
 addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
 setInterval(tick, 1000);
 load();

@@ -1,0 +1,141 @@
+"""A whole deploy in a real browser: on a real broker and a real supervisor it is watched, promoted and undone by clicking."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+from browsing import NARROW, ensure_accessible, ensure_fits, opened, picture
+from playwright.sync_api import Browser, Page, expect
+from testbed import TREE, Testbed, platform
+
+from demo.events import Event, first_events
+from kappa.log.client import ProducedRecord
+from replay.http_process import served_at
+
+pytestmark = [pytest.mark.browser, pytest.mark.jvm]
+
+V1 = (TREE / "pipelines" / "flights.py").read_text(encoding="utf-8")
+V2 = V1.replace("LATE_MINUTES = 15", "LATE_MINUTES = 30")
+FLIGHTS = 30_000
+# Of what comes while somebody watches; a few of them are a stranger's.
+LATER = 40_000
+EVIL = b"<script>document.title = 'taken'</script>"
+# A replay of a few thousand records, on a machine that has other things to do.
+PATIENCE_MS = 180_000
+
+
+def produce(bed: Testbed, events: Iterable[Event]) -> None:
+    for topic, of_topic in groupby(events, key=lambda each: each.topic):
+        bed.log.produce((ProducedRecord(each.value, each.key.encode(), each.timestamp_ms, partition=each.partition) for each in of_topic), topic)
+
+
+@contextmanager
+def flights_departing(bed: Testbed, events: list[Event]) -> Iterator[None]:
+    """Flights come, some hundred a second, and rubbish now and then."""
+    stop = threading.Event()
+
+    def depart() -> None:
+        for start in range(0, len(events), 60):
+            if stop.wait(0.5):
+                return
+            produce(bed, events[start : start + 60])
+            if start % 1200 == 0:
+                bed.log.produce([ProducedRecord(b'{"id": "' + EVIL, EVIL)], "flights")
+
+    thread = threading.Thread(target=depart)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def agree(page: Page, button: str, *, told: str) -> None:
+    """Clicks, reads what would be done, and says yes."""
+    page.get_by_role("button", name=button).first.click()
+    expect(page.get_by_role("dialog")).to_contain_text(re.compile(told))
+    page.locator("#plan-yes:not([disabled])").click()
+
+
+def test_a_deploy_is_watched_promoted_and_undone_by_clicking(chromium: Browser, tmp_path: Path) -> None:
+    events = list(first_events(FLIGHTS + LATER))
+    first, later = events[:-LATER], events[-LATER:]
+    with platform(tmp_path / "airport", listen="127.0.0.1:0", flights=V1) as bed:
+        bed.wait(lambda: served_at(bed.store) is not None, "the HTTP server")
+        url = served_at(bed.store)
+        assert url is not None
+        produce(bed, first)
+        with opened(chromium, url, axe=True) as (page, _), flights_departing(bed, later):
+            page.goto("/")
+            expect(page.locator("main")).to_contain_text("kappa deploy")
+            bed.must("deploy", "--yes")
+            expect(page.locator("#pipe-flights .chip")).to_have_text(re.compile("Up to date|Following"), timeout=PATIENCE_MS)
+            bed.declare("flights", V2)
+            bed.must("stage", "--yes")
+            watch_until_ready(page)
+            promote_and_undo(page, bed)
+            look_around(page)
+
+
+def watch_until_ready(page: Page) -> None:
+    # It came by itself: nobody has reloaded the page.
+    page.get_by_role("link", name=re.compile("Follow the rollout|Review and promote")).click()
+    expect(page.locator(".stages [aria-current]")).to_contain_text(re.compile("Replay|Verify|yes"))
+    expect(page.locator("#rollout progress").first).to_be_visible()
+    picture(page, "deploy replaying")
+    expect(page.locator(".stages [aria-current]")).to_contain_text("Your yes", timeout=PATIENCE_MS)
+    expect(page.locator("#verified")).to_have_text("Verification: passed")
+    expect(page.locator("#rollout")).to_contain_text("on_time")
+    expect(page.locator("#samples ins").first).to_be_visible(timeout=PATIENCE_MS)
+    for scheme in ("dark", "light"):
+        page.emulate_media(color_scheme=scheme)
+        ensure_accessible(page)
+        picture(page, f"deploy ready {scheme}")
+    page.get_by_role("link", name="Overview").click()
+    expect(page.locator("#moving-flights .chip")).to_have_text("Ready")
+    expect(page.locator("#pipe-flights canvas")).to_be_visible()
+    picture(page, "deploy overview")
+
+
+def promote_and_undo(page: Page, bed: Testbed) -> None:
+    live = bed.live("flights")
+    page.get_by_role("link", name="Review and promote").click()
+    agree(page, "Promote", told=f"will serve instead of {live}")
+    expect(page.locator("#rollout")).to_contain_text("as generation 2", timeout=PATIENCE_MS)
+    assert bed.live("flights") != live
+
+    agree(page, "Undo", told=f"Build {live} .* will serve instead")
+    expect(page.locator("h1")).to_contain_text("goes back to")
+    expect(page.locator("#rollout")).to_contain_text("as generation 3", timeout=PATIENCE_MS)
+    assert bed.live("flights") == live
+
+
+def look_around(page: Page) -> None:
+    page.get_by_role("link", name="History").click()
+    expect(page.locator(".timeline li").first).to_contain_text("Serves now")
+    picture(page, "deploy history")
+    page.get_by_role("link", name="Generation 2").click()
+    expect(page.get_by_role("region", name="Tables", exact=True)).to_contain_text("delays")
+
+    page.goto("/tables/flights/delays")
+    page.locator("#query").fill("select day, sum(flights)::bigint as flights, sum(on_time)::bigint as on_time\nfrom delays\ngroup by day\norder by day")
+    page.locator("#query").press("Control+Enter")
+    expect(page.locator("#chart canvas")).to_be_visible()
+    picture(page, "deploy table")
+    page.goto("/rejects")
+    expect(page.locator("#rejects")).to_contain_text("<script>", timeout=PATIENCE_MS)
+    expect(page).to_have_title("Rejects · Kappa")
+    picture(page, "deploy rejects")
+    for path in ("/topics/flights", "/tables/flights/carriers", "/"):
+        page.goto(path)
+        ensure_accessible(page)
+    page.set_viewport_size(NARROW)
+    ensure_fits(page)
+    picture(page, "deploy narrow")
