@@ -35,7 +35,7 @@ DOORS = {
     "py4j": ("kappa/engine/",),
     # The demo's oracle is an independent computation: it must not go through our door.
     # serving/sandboxed.py is a process of its own, for one query of a stranger.
-    "duckdb": ("serving/query.py", "serving/sandboxed.py", "kappa/engine/decode.py", "demo/oracle.py"),
+    "duckdb": ("serving/query.py", "serving/sandboxed.py", "kappa/engine/plain_events.py", "demo/oracle.py"),
     "pyarrow": ("kappa/arrow.py", "kappa/delta.py", "kappa/engine/", "serving/sandboxed.py", "demo/"),
     "fastapi": ("serving/http.py", "serving/events.py", "serving/page/", "replay/api.py", "replay/page/routes.py"),
     "starlette": ("serving/http.py",),
@@ -47,6 +47,8 @@ DOORS = {
     "typer": ("cli.py",),
     "rich": ("cli.py", "serving/render.py", "replay/progress.py", "kappa/log/jars.py", "kappa/setup.py", "demo/"),
     "pandas": ("demo/events.py",),
+    # Whole columns at a time.
+    "numpy": ("kappa/engine/",),
     # Records are read and upgraded by it; it is no system and may be used wherever a record is.
     "pydantic": ("kappa/", "serving/http.py", "replay/api.py"),
 }

@@ -9,13 +9,15 @@ never lets Spark split a range.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -31,7 +33,10 @@ from kappa.redrive import HEADER, Original, Position, original_of
 from kappa.topic import Topic, TopicKind
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import SparkSession
+
+    from kappa.engine.plain_events import Places, PlainEvents
+    from kappa.engine.source import RawRange
 
 
 class Fate(IntEnum):
@@ -56,9 +61,14 @@ HIDDEN_COLUMNS = (
 )
 
 _HEADERS_TYPE = arrow_schema([("headers", HEADERS)]).field(0).type
+# Columns with few different values.
+_REPEATED = ["_topic", "_partition", *(name for name, _ in HIDDEN_COLUMNS if name not in {"_log_time", "_raw_headers"})]
 _COUNTS = ("decoded", "tombstone", "rejected", "duplicate", "late", "log_time", "redriven")
 _SEEN_TYPES = (("partition", "int"), *((name, "bigint") for name in _COUNTS))
 _SEEN_COLUMNS = ", ".join(f"{name} {kind}" for name, kind in _SEEN_TYPES)
+
+# Below so many records it costs more than it saves to read them together.
+_MANY = 500
 
 # Per partition, the log time before the first record that is decoded.
 Clock = Mapping[int, int]
@@ -116,32 +126,35 @@ def decode_table(raw: pa.Table, topic: Topic, clock: Clock, memories: Memories) 
     return pa.Table.from_batches(batches, schema=arrow_schema(decoded_columns(topic)))
 
 
-def decode_to_files(raw: DataFrame, topic: Topic, clock: Clock, remembering: Remembering, folder: Path) -> DataFrame:
-    """Decodes one topic's raw records in Spark's workers into Parquet files of `folder`, when an action asks what was seen.
+def decode_to_files(spark: SparkSession, ranges: Sequence[RawRange], topic: Topic, clock: Clock, remembering: Remembering, folder: Path) -> dict[int, Seen]:
+    """Decodes one topic's raw records in Spark's workers, a task for each range, into Parquet files of `folder` named by their numbers.
 
-    Rows that went back to Spark to be kept by it would cost more than their decoding. The frame has a row per partition.
+    Rows that went back to Spark to be kept by it would cost more than their decoding. Gives what was seen of each partition.
     """
-    from pyspark.sql import functions as F  # noqa: PLC0415  # as above: not where it is decoded in the process
-
-    # Spark asks for a batch's size after each row of it, and that walks over all null lists so far: with 50,000 rows a batch, by
-    # far the most of what reading costs. Empty ones it counts as it goes.
-    headers = F.coalesce("headers", F.array().cast(raw.schema["headers"].dataType))
-    return raw.withColumn("headers", headers).mapInArrow(partial(_decode_into, topic=topic, clock=clock, remembering=remembering, folder=str(folder)), _SEEN_COLUMNS)
+    decode = partial(_decode_ranges, ranges=ranges, topic=topic, clock=clock, remembering=remembering, folder=folder)
+    found = spark.range(0, len(ranges), 1, len(ranges)).mapInArrow(decode, _SEEN_COLUMNS).collect() if ranges else []
+    return {row.partition: Seen(*(row[name] for name in _COUNTS)) for row in found}
 
 
 def seen_in(decoded: pa.Table | pa.RecordBatch) -> dict[int, Seen]:
     """What was seen of each partition in decoded records, which are in the order of their offsets."""
-    partitions = decoded.column("_partition").to_pylist()
-    counts = Counter(zip(partitions, decoded.column("_fate").to_pylist(), strict=True))
-    late = Counter(decoded.column("_partition").filter(pc.equal(decoded.column("_reason"), str(Reason.LATE))).to_pylist())
+    fates = _counted(decoded, "_partition", "_fate")
+    late = _counted(decoded.filter(pc.equal(decoded.column("_reason"), str(Reason.LATE))), "_partition")
+    redriven = _counted(decoded.filter(decoded.column("_redrives").is_valid()), "_partition")
     # Within a partition the log time only rises, so its last one is its greatest.
-    clock = dict(zip(partitions, decoded.column("_log_time").to_pylist(), strict=True))
-    names = decoded.column("_redrives")
-    redriven = Counter(decoded.filter(names.is_valid()).column("_partition").to_pylist() if names.null_count < len(names) else ())
+    clock = pa.table([decoded.column("_partition"), decoded.column("_log_time")], names=["p", "t"]).group_by("p").aggregate([("t", "max")])
     return {
-        p: Seen(counts[p, Fate.DECODED], counts[p, Fate.TOMBSTONE], counts[p, Fate.REJECTED], counts[p, Fate.DUPLICATE], late[p], log_time, redriven[p])
-        for p, log_time in clock.items()
+        p: Seen(fates[p, Fate.DECODED], fates[p, Fate.TOMBSTONE], fates[p, Fate.REJECTED], fates[p, Fate.DUPLICATE], late[p,], log_time, redriven[p,])
+        for p, log_time in zip(clock["p"].to_pylist(), clock["t_max"].to_pylist(), strict=True)
     }
+
+
+def _counted(decoded: pa.Table | pa.RecordBatch, *by: str) -> Counter[tuple[int, ...]]:
+    """How many rows there are of each combination of values."""
+    if len(decoded) == 0:
+        return Counter()
+    found = pa.table([decoded.column(name) for name in by], names=list(by)).group_by(list(by)).aggregate([([], "count_all")])
+    return Counter(dict(zip(zip(*(found[name].to_pylist() for name in by), strict=True), found["count_all"].to_pylist(), strict=True)))
 
 
 def of_topic(raw: pa.Table, name: str) -> pa.Table:
@@ -149,14 +162,11 @@ def of_topic(raw: pa.Table, name: str) -> pa.Table:
     return raw.filter(pc.equal(raw.column("topic"), name))
 
 
-def _decode_into(batches: Iterable[pa.RecordBatch], topic: Topic, clock: Clock, remembering: Remembering, folder: str) -> Iterator[pa.RecordBatch]:
-    from pyspark import TaskContext  # noqa: PLC0415  # is a worker's, and the job itself decodes without one
-
-    context = TaskContext.get()
-    assert context is not None
-    # A task that is tried again writes its files again.
-    seen = decode_to_file(batches, topic, clock, remembering, Path(folder) / f"{context.partitionId()}.parquet")
-    yield pa.RecordBatch.from_pylist([{"partition": partition, **asdict(one)} for partition, one in seen.items()], schema=arrow_schema(_SEEN_TYPES))
+def _decode_ranges(numbers: Iterable[pa.RecordBatch], ranges: Sequence[RawRange], topic: Topic, clock: Clock, remembering: Remembering, folder: Path) -> Iterator[pa.RecordBatch]:
+    for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
+        # A task that is tried again writes its files again.
+        seen = decode_to_file(ranges[number](), topic, clock, remembering, folder / f"{number}.parquet")
+        yield pa.RecordBatch.from_pylist([{"partition": partition, **asdict(one)} for partition, one in seen.items()], schema=arrow_schema(_SEEN_TYPES))
 
 
 def decode_to_file(batches: Iterable[pa.RecordBatch], topic: Topic, clock: Clock, remembering: Remembering, path: Path) -> dict[int, Seen]:
@@ -165,7 +175,7 @@ def decode_to_file(batches: Iterable[pa.RecordBatch], topic: Topic, clock: Clock
     schema = arrow_schema(decoded_columns(topic))
     memories: Memories = {}
     decoder = _Decoder(topic, clock, memories, partial(_remembered, remembering, topic.identity_horizon_ms))
-    with pq.ParquetWriter(path, schema, compression="lz4") as file:
+    with decoded_file(path, schema) as file:
         for raw in batches:
             if raw.num_rows == 0:
                 continue
@@ -178,6 +188,11 @@ def decode_to_file(batches: Iterable[pa.RecordBatch], topic: Topic, clock: Clock
         if remembering.folder is not None:
             put_memory(remembering.folder, partition, remembering.end[partition], memory, seen[partition].log_time)
     return seen
+
+
+def decoded_file(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    """A file that takes decoded records, and that is read once or twice: what would make it smaller, or searched quicker, costs more than it saves."""
+    return pq.ParquetWriter(path, schema, compression="lz4", use_dictionary=_REPEATED, write_statistics=False)
 
 
 def _remembered(remembering: Remembering, horizon_ms: int, partition: int) -> Memory:
@@ -199,21 +214,45 @@ class _Decoder:
         self._memory_of = memory_of
         self._clock = dict(clock)
         self._schema = arrow_schema(decoded_columns(topic))
+        self._event = pa.schema(list(self._schema)[: len(topic.columns)])
+        self._plain: PlainEvents | None = None
+        self._may_read_together = True
         self._nothing = (None,) * len(topic.columns)
         self._key_place = None if topic.key is None else [column.name for column in topic.columns].index(topic.key)
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """One batch of raw records, decoded: as many rows, in the same order."""
-        keys, values = batch.column("key").to_pylist(), batch.column("value").to_pylist()
+        count = len(batch)
         redriven = self._redriven(batch)
-        partitions, times = batch.column("partition").to_pylist(), [micros // 1000 for micros in batch.column("timestamp").cast(pa.int64()).to_pylist()]
+        partitions, times = batch.column("partition").to_numpy(), np.floor_divide(batch.column("timestamp").cast(pa.int64()).to_numpy(), 1000)
         log_times = self._log_times(partitions, times)
+        plain = [] if redriven else self._read_together(batch)
+        # Those that are read by themselves.
+        left = np.ones(count, bool)
+        for places, _ in plain:
+            left[places] = False
+        alone = np.flatnonzero(left)
+        rows, fates, rejected = self._read_alone(batch.take(pa.array(alone)) if plain else batch, alone, redriven, times, log_times)
+        parts = (
+            [(alone, pa.RecordBatch.from_arrays([pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), self._event, strict=True)], schema=self._event))]
+            if rows
+            else []
+        )
+        columns: list[Any] = _together([*plain, *parts], self._event)
+        columns += [pa.repeat(self._topic.name, count), batch.column("partition"), batch.column("offset"), batch.column("timestamp"), _key_texts(batch.column("key")), log_times]
+        columns += [fates, *_why(batch, rejected)]
+        columns += [[one.position.offset if isinstance(one := redriven.get(place), Original) else None for place in range(count)] if redriven else pa.nulls(count, pa.int64())]
+        return pa.RecordBatch.from_arrays([_array(column, field.type) for column, field in zip(columns, self._schema, strict=True)], schema=self._schema)
+
+    def _read_alone(
+        self, batch: pa.RecordBatch, places: Places, redriven: Mapping[int, Original | Rejected], times: npt.NDArray[np.int64], log_times: npt.NDArray[np.int64]
+    ) -> tuple[list[tuple[Any, ...]], npt.NDArray[np.int8], dict[int, Rejected]]:
+        """The rows of records that stand at these places of their batch; the fates of all of that, as far as these decide them, and who is rejected why."""
         rows: list[tuple[Any, ...]] = []
-        tombstones: set[int] = set()
-        duplicates: set[int] = set()
+        fates = np.full(len(times), int(Fate.DECODED), np.int8)
         rejected: dict[int, Rejected] = {}
         read, refuse_late, identity_of_row = self._read, self._refuse_late, self._identity
-        for place, (key, value) in enumerate(zip(keys, values, strict=True)):
+        for place, key, value, partition in zip(places.tolist(), *(batch.column(name).to_pylist() for name in ("key", "value", "partition")), strict=True):
             try:
                 original = redriven.get(place)
                 if isinstance(original, Rejected):
@@ -221,29 +260,33 @@ class _Decoder:
                 found = read(key, value)
                 if refuse_late is not None and not isinstance(found, Tombstone):
                     # What is redriven is as late as the one that it stands for.
-                    refuse_late(found, times[place] if original is None else original.timestamp_ms)
+                    refuse_late(found, int(times[place]) if original is None else original.timestamp_ms)
             except Rejected as verdict:
                 rejected[place] = verdict
+                fates[place] = Fate.REJECTED
                 rows.append(self._nothing)
             else:
                 if isinstance(found, Tombstone):
-                    tombstones.add(place)
+                    fates[place] = Fate.TOMBSTONE
                     found = self._deleted(found)
                 # A redriven one is judged by the reject that it stands for, and by nothing else.
                 elif identity_of_row is not None and original is None:
                     identity = identity_of_row(found)
-                    if identity is not None and not self._memory(partitions[place]).accepts(identity, log_times[place]):
-                        duplicates.add(place)
+                    if identity is not None and not self._memory(partition).accepts(identity, int(log_times[place])):
+                        fates[place] = Fate.DUPLICATE
                 rows.append(found)
-        columns = [list(column) for column in zip(*rows, strict=True)]
-        # A key without a declaration may be any bytes, and the record is valid all the same.
-        texts = [None if key is None else key.decode(errors="replace") for key in keys]
-        columns += [[self._topic.name] * len(rows), batch.column("partition"), batch.column("offset"), batch.column("timestamp"), texts, log_times]
-        columns += [_fates(len(rows), tombstones, duplicates, rejected), *_why(keys, values, batch.column("headers"), rejected)]
-        columns += [
-            [one.position.offset if isinstance(one := redriven.get(place), Original) else None for place in range(len(rows))] if redriven else pa.nulls(len(rows), pa.int64())
-        ]
-        return pa.RecordBatch.from_arrays([_array(column, field.type) for column, field in zip(columns, self._schema, strict=True)], schema=self._schema)
+        return rows, fates, rejected
+
+    def _read_together(self, batch: pa.RecordBatch) -> list[tuple[Places, pa.RecordBatch]]:
+        """The rows that can be read of the whole batch at once, with their places."""
+        if len(batch) < _MANY or not self._may_read_together:
+            return []
+        if self._plain is None:
+            from kappa.engine.plain_events import PlainEvents  # noqa: PLC0415  # a job whose slices are small does without DuckDB
+
+            self._plain = PlainEvents.of(self._topic)
+        self._may_read_together = self._plain is not None and self._plain.pays
+        return self._plain.read(batch.column("key"), batch.column("value")) if self._plain is not None and self._may_read_together else []
 
     def _redriven(self, batch: pa.RecordBatch) -> dict[int, Original | Rejected]:
         """By their place in the batch the records that stand for an earlier one, or name one that they cannot stand for."""
@@ -263,13 +306,15 @@ class _Decoder:
                     found[place] = original
         return found
 
-    def _log_times(self, partitions: list[int], times: list[int]) -> list[int]:
-        log_times = []
-        clock = self._clock
-        for partition, time in zip(partitions, times, strict=True):
+    def _log_times(self, partitions: npt.NDArray[np.int32], times: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        log_times = np.empty_like(times)
+        for partition in np.unique(partitions).tolist():
+            own = partitions == partition
             # A new partition's log time begins with its first record, which may lie before 1970.
-            clock[partition] = now = max(time, clock.get(partition, time))
-            log_times.append(now)
+            before = self._clock.get(partition)
+            risen = np.maximum.accumulate(times[own])
+            log_times[own] = risen if before is None else np.maximum(risen, before)
+            self._clock[partition] = int(log_times[own][-1])
         return log_times
 
     def _memory(self, partition: int) -> Memory:
@@ -282,27 +327,41 @@ class _Decoder:
         return tuple(tombstone.key if place == self._key_place else None for place in range(len(self._nothing)))
 
 
-def _fates(count: int, tombstones: set[int], duplicates: set[int], rejected: Mapping[int, Rejected]) -> list[int]:
-    fates = [int(Fate.DECODED)] * count
-    for place in tombstones:
-        fates[place] = int(Fate.TOMBSTONE)
-    for place in duplicates:
-        fates[place] = int(Fate.DUPLICATE)
-    for place in rejected:
-        fates[place] = int(Fate.REJECTED)
-    return fates
+def _together(parts: Sequence[tuple[Places, pa.RecordBatch]], schema: pa.Schema) -> list[pa.Array]:
+    """The columns of all parts, in the order of the places."""
+    if not parts:
+        return [pa.array([], field.type) for field in schema]
+    if len(parts) == 1:
+        return list(parts[0][1].columns)
+    order = pa.array(np.argsort(np.concatenate([places for places, _ in parts])))
+    return [pa.concat_arrays([rows.column(place) for _, rows in parts]).take(order) for place in range(len(schema))]
 
 
-def _why(keys: list[bytes | None], values: list[bytes | None], headers: pa.Array, rejected: Mapping[int, Rejected]) -> list[Any]:
+def _key_texts(keys: pa.Array) -> pa.Array:
+    try:
+        return keys.cast(pa.string())
+    except pa.ArrowInvalid:
+        # A key without a declaration may be any bytes, and the record is valid all the same.
+        return pa.array([None if key is None else key.decode(errors="replace") for key in keys.to_pylist()], pa.string())
+
+
+def _why(batch: pa.RecordBatch, rejected: Mapping[int, Rejected]) -> list[pa.Array]:
     """Reason, detail, key, value and headers of the records that are rejected, nulls for the others."""
-    count = len(keys)
+    count = len(batch)
     if not rejected:
         return [pa.nulls(count, kind) for kind in (pa.string(), pa.string(), pa.binary(), pa.binary(), _HEADERS_TYPE)]
+    raw = batch.take(pa.array(list(rejected)))
+    headers = pa.array([each or None for each in raw.column("headers").to_pylist()], _HEADERS_TYPE)
     found = [
-        (str(verdict.reason), verdict.detail, keys[place], values[place], headers[place].as_py() or None) if (verdict := rejected.get(place)) else (None,) * 5
-        for place in range(count)
+        *(pa.array([str(getattr(verdict, name)) for verdict in rejected.values()], pa.string()) for name in ("reason", "detail")),
+        raw.column("key"),
+        raw.column("value"),
+        headers,
     ]
-    return [list(column) for column in zip(*found, strict=True)]
+    place_of = np.full(count, -1)
+    place_of[list(rejected)] = np.arange(len(rejected))
+    where = pa.array(place_of, mask=place_of < 0)
+    return [column.take(where) for column in found]
 
 
 def _array(column: Any, kind: pa.DataType) -> pa.Array:

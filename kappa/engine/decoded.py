@@ -25,8 +25,9 @@ from kappa.arrow import arrow_schema
 from kappa.build import TableBirth
 from kappa.engine.commit import Rows
 from kappa.engine.contribution import latest_frame
-from kappa.engine.decode import Clock, Fate, Memories, Remembering, Seen, decode_table, decode_to_files, decoded_columns, of_topic, seen_in
+from kappa.engine.decode import Clock, Fate, Memories, Remembering, Seen, decode_table, decode_to_files, decoded_columns, decoded_file, of_topic, seen_in
 from kappa.engine.fold import latest_table, spark_ddl, spark_quote
+from kappa.engine.source import RawRange
 from kappa.record import Reason
 from kappa.redrive import Attempt, Position, Settled
 from kappa.topic import Topic
@@ -120,9 +121,15 @@ class DecodedAtSpark:
     """A large slice, decoded by Spark's workers into files that Spark reads again while the slice is folded."""
 
     def __init__(
-        self, spark: SparkSession, topics: Iterable[Topic], raw: Callable[[str], DataFrame], clocks: Mapping[str, Clock], remembering: Mapping[str, Remembering], folder: Path
+        self,
+        spark: SparkSession,
+        topics: Iterable[Topic],
+        raw: Callable[[str], Sequence[RawRange]],
+        clocks: Mapping[str, Clock],
+        remembering: Mapping[str, Remembering],
+        folder: Path,
     ) -> None:
-        """`raw` gives the records of one topic by its name; `folder` is made for the files."""
+        """`raw` gives the ranges of one topic by its name; `folder` is made for the files."""
         self._spark = spark
         self._folder = folder
         self._frames: dict[str, DataFrame] = {}
@@ -136,8 +143,7 @@ class DecodedAtSpark:
         for number, topic in enumerate(topics):
             path = folder / str(number)
             path.mkdir(parents=True)
-            found = decode_to_files(raw(topic.name), topic, clocks.get(topic.name, {}), remembering.get(topic.name, Remembering()), path).collect()
-            seen_of[topic.name] = {row.partition: Seen(row.decoded, row.tombstone, row.rejected, row.duplicate, row.late, row.log_time, row.redriven) for row in found}
+            seen_of[topic.name] = decode_to_files(spark, raw(topic.name), topic, clocks.get(topic.name, {}), remembering.get(topic.name, Remembering()), path)
             self._files[topic.name] = path
             self._frames[topic.name] = self._frame(path, decoded_columns(topic))
         self._seen = seen_of
@@ -266,7 +272,7 @@ def _rejected(decoded: pa.Table, refused: _Refusals) -> pa.Table:
 
 def _rewrite(path: Path, refused: _Refusals) -> None:
     written = path.with_suffix(".new")
-    with pq.ParquetFile(path) as file, pq.ParquetWriter(written, file.schema_arrow, compression="lz4") as into:
+    with pq.ParquetFile(path) as file, decoded_file(written, file.schema_arrow) as into:
         for batch in file.iter_batches():
             into.write_table(_rejected(pa.Table.from_batches([batch], schema=file.schema_arrow), refused))
     written.replace(path)

@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -201,7 +202,7 @@ class SliceFolder:
             return DecodedHere(source.here(piece), topics, last.log_time, memories)
         folders = self._identities.folders(piece.start, source)
         remembering = {name: Remembering(path, piece.start.next.get(name, {}), piece.end.next.get(name, {})) for name, path in folders.items()}
-        return DecodedAtSpark(spark, topics, lambda topic: source.at_spark(spark, piece, topic), last.log_time, remembering, self._scratch / "decoded")
+        return DecodedAtSpark(spark, topics, partial(source.ranges, piece), last.log_time, remembering, self._scratch / "decoded")
 
     def _settle_redriven(self, decoded: DecodedHere | DecodedAtSpark, piece: Slice) -> None:
         rejects = next((writer for writer in self.writers if writer.birth.name == REJECTS), None)

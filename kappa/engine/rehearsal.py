@@ -11,11 +11,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from kappa.arrow import arrow_schema
 from kappa.build import Birth, TopicBirth
@@ -25,7 +27,7 @@ from kappa.engine.describe import Watch, describe
 from kappa.engine.fold_slice import SliceFolder
 from kappa.engine.publisher import Publisher
 from kappa.engine.session import Profile, start_session
-from kappa.engine.source import RawRecord, raw_table
+from kappa.engine.source import RawRange, RawRecord, raw_table
 from kappa.java import find_java
 from kappa.log.client import TopicFacts
 from kappa.log.jars import ensure_jars
@@ -75,10 +77,14 @@ class MemoryLog:
         """As `Source.here`."""
         return raw_table(record for record in self.records if piece.start.at(*record[:2]) <= record[2] < piece.end.at(*record[:2]))
 
-    def at_spark(self, spark: SparkSession, piece: Slice, topic: str) -> DataFrame:
-        """As `Source.at_spark`: a partition's records in one task, in the order of their offsets."""
-        frame = spark.createDataFrame(self.here(piece)).where(f"topic = '{topic}'")
-        return frame.repartition(4, "topic", "partition").sortWithinPartitions("topic", "partition", "offset")
+    def ranges(self, piece: Slice, topic: str) -> list[RawRange]:
+        """As `Source.ranges`."""
+        of_topic = self.here(piece).filter(pc.field("topic") == topic)
+        return [partial(_in_order, of_topic.filter(pc.field("partition") == partition)) for partition in sorted(set(of_topic["partition"].to_pylist()))]
+
+
+def _in_order(records: pa.Table) -> Iterator[pa.RecordBatch]:
+    yield from records.sort_by("offset").to_batches()
 
 
 @dataclass(frozen=True)

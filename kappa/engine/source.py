@@ -1,4 +1,7 @@
-"""Kafka as Spark reads it: exact ranges for bounded slices, and the stream of the tail with the bounds of its batches.
+"""The log as slices are read from it: exact ranges, by this process or by Spark's tasks; and the stream of the tail with the bounds of its batches.
+
+Records are read by librdkafka, in a large slice by the Python worker that decodes them: through Spark's own source each would be a row
+of the JVM's first, which costs more than all that is done with it (docs/performance.md).
 
 The bounds of a slice never come from its rows: compaction and transactions leave holes, and offsets that hold no record
 count too. Options: https://spark.apache.org/docs/latest/streaming/structured-streaming-kafka-integration.html
@@ -6,12 +9,13 @@ count too. Options: https://spark.apache.org/docs/latest/streaming/structured-st
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
@@ -19,6 +23,7 @@ from kappa.arrow import arrow_schema
 from kappa.columns import HEADERS
 from kappa.errors import Damaged
 from kappa.log.client import Log
+from kappa.log.reader import Columns
 from kappa.offsets import Offsets
 from kappa.slices import Slice
 
@@ -28,16 +33,11 @@ RAW_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "hea
 _RAW_SCHEMA = arrow_schema(zip(RAW_COLUMNS, ("string", "int", "bigint", "timestamp", "binary", "binary", HEADERS), strict=True))
 # One record in the order of those columns, its time in microseconds since 1970, its headers as name and value.
 RawRecord = tuple[str, int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
-# What makes a read exact; nothing the user sets may undo it. `minPartitions` and `maxRecordsPerPartition` are never set:
-# without them one task reads a whole partition's range in the order of its offsets, on which the log time depends (law 4).
+# The raw records of one partition in a slice, in the order of their offsets: one task reads them all, on which the log time
+# depends (law 4). It is called in a worker, and so goes there as it is.
+RawRange = Callable[[], Iterator[pa.RecordBatch]]
+# What makes the stream's bounds exact; nothing the user sets may undo it.
 _EXACT = {"kafka.isolation.level": "read_committed", "failOnDataLoss": "true"}
-# Larger answers of the broker: 2.7 s -> 2.0 s for 2 million events (FACTS, "Kafka source of Spark").
-_LARGE = {
-    "kafka.max.poll.records": "20000",
-    "kafka.max.partition.fetch.bytes": "16777216",
-    "kafka.fetch.max.bytes": "67108864",
-    "kafka.receive.buffer.bytes": "1048576",
-}
 # Settings that librdkafka and Kafka's Java client spell differently, and that have one meaning.
 _JAVA_NAMES = {"ssl.ca.location": "ssl.truststore.location", "ssl.certificate.location": "ssl.keystore.location", "sasl.mechanisms": "sasl.mechanism"}
 
@@ -62,15 +62,10 @@ class Source:
         read = self._reader.read(piece.start, piece.end)
         return raw_table((record.topic, record.partition, record.offset, record.timestamp_ms * 1000, record.key, record.value, record.headers) for record in read)
 
-    def at_spark(self, spark: SparkSession, piece: Slice, topic: str) -> DataFrame:
-        """The raw records of one topic in a slice, of exactly the partitions that have any offset in it."""
-        partitions = sorted(partition for partition, end in piece.end.next.get(topic, {}).items() if end > piece.start.at(topic, partition))
-        bounds = {
-            "assign": json.dumps({topic: partitions}),
-            "startingOffsets": json.dumps({topic: {str(p): piece.start.at(topic, p) for p in partitions}}),
-            "endingOffsets": json.dumps({topic: {str(p): piece.end.at(topic, p) for p in partitions}}),
-        }
-        return spark.read.format("kafka").options(**_options(self._kafka), **bounds, includeHeaders="true").load().select(*RAW_COLUMNS)
+    def ranges(self, piece: Slice, topic: str) -> list[RawRange]:
+        """The same of one topic in a large slice: of exactly the partitions that have any offset in it, each for a task of its own."""
+        bounds = ((partition, piece.start.at(topic, partition), end) for partition, end in sorted(piece.end.next.get(topic, {}).items()))
+        return [partial(_read_range, self._kafka, topic, partition, start, end) for partition, start, end in bounds if end > start]
 
     def close(self) -> None:
         """Ends the connection to the broker."""
@@ -83,6 +78,27 @@ def raw_table(records: Iterable[RawRecord]) -> pa.Table:
     # As Spark gives them: null where there are none.
     columns: list[Sequence[Any]] = [*others, [[{"key": name, "value": value} for name, value in each] or None for each in headers]]
     return pa.table([pa.array(column, field.type) for column, field in zip(columns, _RAW_SCHEMA, strict=True)], schema=_RAW_SCHEMA)
+
+
+def _read_range(kafka: Kafka, topic: str, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    with Log(kafka.bootstrap_servers, kafka.options).reader() as reader:
+        for found in reader.read_columns(topic, partition, start, end):
+            yield _raw_batch(topic, partition, found)
+
+
+def _raw_batch(topic: str, partition: int, found: Columns) -> pa.RecordBatch:
+    count = len(found.offsets)
+    headers: list[Any] = [each and [{"key": name, "value": value} for name, value in each] for each in found.headers]
+    columns = [
+        pa.repeat(topic, count),
+        pa.repeat(pa.scalar(partition, pa.int32()), count),
+        pa.array(found.offsets, pa.int64()),
+        pa.array(np.array(found.timestamps_ms, np.int64) * 1000).cast(_RAW_SCHEMA.field("timestamp").type),
+        pa.array(found.keys, pa.binary()),
+        pa.array(found.values, pa.binary()),
+        pa.array(headers, _RAW_SCHEMA.field("headers").type),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_RAW_SCHEMA)
 
 
 def read_tail(spark: SparkSession, kafka: Kafka, start: Offsets, topics: Iterable[str], *, at_most: int) -> DataFrame:
@@ -124,7 +140,7 @@ def java_options(options: Mapping[str, str]) -> dict[str, str]:
 
 def _options(kafka: Kafka) -> dict[str, str]:
     given = {f"kafka.{name}": value for name, value in java_options(kafka.options).items()}
-    return {**_LARGE, **given, "kafka.bootstrap.servers": kafka.bootstrap_servers, **_EXACT}
+    return {**given, "kafka.bootstrap.servers": kafka.bootstrap_servers, **_EXACT}
 
 
 def _batch_end(checkpoint: Path, batch: int) -> Offsets:

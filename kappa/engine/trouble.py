@@ -5,6 +5,8 @@ The first two stop a job for good, as the same slice would fail again; after the
 
 from __future__ import annotations
 
+import re
+
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
@@ -18,6 +20,9 @@ SPARK_ERRORS = (PySparkException, Py4JError)
 _LOST = ("data may have been missed", "data may have been lost", "KAFKA_DATA_LOSS", "failOnDataLoss", "OffsetOutOfRange", "some partitions have been deleted", "out of range")
 _AWAY = ("TimeoutException", "DisconnectException", "BrokerNotAvailable", "Failed to construct kafka", "bootstrap", "Connection refused")
 
+# What a worker of ours says of it.
+_OUR_AWAY = re.compile(rf"^{re.escape(f'{Unreachable.__module__}.{Unreachable.__qualname__}')}: (.+)$", re.MULTILINE)
+
 
 def translated(error: PySparkException | Py4JError, pipeline: Pipeline) -> KappaError:
     """The error that a job ends with."""
@@ -25,6 +30,9 @@ def translated(error: PySparkException | Py4JError, pipeline: Pipeline) -> Kappa
     if ours is not None:
         return ours
     text = str(error)
+    unreachable = _OUR_AWAY.search(text)
+    if unreachable is not None:
+        return Unreachable(unreachable[1], hint="the job is started again by itself; see kappa logs broker")
     first = _first_line(text) or type(error).__name__
     if "kafka" in text.lower() and any(word in text for word in _LOST):
         return Broken(

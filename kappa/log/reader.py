@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -25,6 +25,10 @@ _PATIENCE_SECONDS = 20.0
 # A group's name is demanded; nothing is ever committed under it.
 _EXACT = {"group.id": "kappa-reads", "enable.auto.commit": "false", "isolation.level": "read_committed", "enable.partition.eof": "true", "auto.offset.reset": "error"}
 
+# What a batch of columns may hold.
+_BATCH_RECORDS = 50_000
+_BATCH_BYTES = 64 << 20
+
 Part = tuple[str, int]
 
 
@@ -39,6 +43,27 @@ class Record:
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass(slots=True)
+class Columns:
+    """Records of one partition as they lie there, column by column; `headers` of a record without any are None."""
+
+    offsets: list[int] = field(default_factory=list)
+    timestamps_ms: list[int] = field(default_factory=list)
+    keys: list[bytes | None] = field(default_factory=list)
+    values: list[bytes | None] = field(default_factory=list)
+    headers: list[list[tuple[str, bytes | None]] | None] = field(default_factory=list)
+
+    def add(self, messages: Iterable[Any]) -> int:
+        """Appends librdkafka's messages, and gives how many bytes their values have."""
+        values = [message.value() for message in messages]
+        self.values += values
+        self.offsets += [message.offset() for message in messages]
+        self.timestamps_ms += [message.timestamp()[1] for message in messages]
+        self.keys += [message.key() for message in messages]
+        self.headers += [message.headers() for message in messages]
+        return sum(len(value) for value in values if value is not None)
 
 
 class LogReader:
@@ -81,9 +106,34 @@ class LogReader:
                 else:
                     self._early[part].append(record)
             if time.monotonic() > deadline:
-                where = ", ".join(f"{topic} partition {partition}" for topic, partition in sorted(missing))
-                raise Unreachable(f"nothing came from {where} for {_PATIENCE_SECONDS:.0f} seconds before offset {end}", hint="see the broker's log: kappa logs broker")
+                raise self._unreachable(missing, end)
         self._ended = wanted
+
+    def read_columns(self, topic: str, partition: int, start: int, end: int) -> Iterator[Columns]:
+        """The same of one partition, in batches that are large, and bounded in records and in bytes."""
+        part = topic, partition
+        self._ended = None
+        self._go_to({part: start})
+        batch, size = Columns(), 0
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while self._seen[part] < end:
+            messages = self._arrived(at_most=_BATCH_RECORDS // 10)
+            if messages:
+                deadline = time.monotonic() + _PATIENCE_SECONDS
+            elif time.monotonic() > deadline:
+                raise self._unreachable([part], end)
+            records = [message for message in messages if message.error() is None]
+            if len(records) < len(messages):
+                for message in messages:
+                    self._reached(message)
+            if records:
+                self._seen[part] = max(self._seen[part], records[-1].offset() + 1)
+                size += batch.add(records if records[-1].offset() < end else [record for record in records if record.offset() < end])
+            if len(batch.offsets) >= _BATCH_RECORDS or size >= _BATCH_BYTES:
+                yield batch
+                batch, size = Columns(), 0
+        if batch.offsets:
+            yield batch
 
     def close(self) -> None:
         """Closes the consumer."""
@@ -100,17 +150,27 @@ class LogReader:
         self._seen = dict(places)
         self._consumer.assign([TopicPartition(topic, partition, place) for (topic, partition), place in sorted(places.items())])
 
-    def _arrived(self) -> list[Any]:
+    def _unreachable(self, parts: Iterable[Part], end: Offsets | int) -> Unreachable:
+        where = ", ".join(f"{topic} partition {partition}" for topic, partition in sorted(parts))
+        return Unreachable(f"nothing came from {where} for {_PATIENCE_SECONDS:.0f} seconds before offset {end}", hint="see the broker's log: kappa logs broker")
+
+    def _arrived(self, at_most: int = 1_000) -> list[Any]:
         # Asked for many, librdkafka waits until there are so many: what is there is taken, and only the first is waited for.
-        found: list[Any] = self._consumer.consume(num_messages=1_000, timeout=0) or [self._consumer.poll(0.2)]
+        found: list[Any] = self._consumer.consume(num_messages=at_most, timeout=0) or [self._consumer.poll(0.2)]
         return [message for message in found if message is not None]
 
     def _taken(self, message: Any) -> Record | None:
+        if not self._reached(message):
+            return None
+        headers = tuple((str(name), value) for name, value in message.headers() or ())
+        return Record(str(message.topic()), int(message.partition()), int(message.offset()), message.timestamp()[1], message.key(), message.value(), headers)
+
+    def _reached(self, message: Any) -> bool:
+        """Takes note of how far its partition is seen; False where a message is no record. Raises what its error means."""
         part, offset, error = (str(message.topic()), int(message.partition() or 0)), int(message.offset() or 0), message.error()
         if error is None:
             self._seen[part] = offset + 1
-            headers = tuple((str(name), value) for name, value in message.headers() or ())
-            return Record(*part, offset, message.timestamp()[1], message.key(), message.value(), headers)
+            return True
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
             raise Broken(
                 f"the log no longer has what was to be read of {part[0]} partition {part[1]}: {error.str()}", hint="see kappa topics list; kappa replay begins at what is there"
@@ -119,4 +179,4 @@ class LogReader:
             self._refuse(KafkaException(error), f"{part[0]} partition {part[1]} could not be read")
         # Where the end lies in a hole, only this says that it was reached.
         self._seen[part] = max(self._seen[part], offset)
-        return None
+        return False

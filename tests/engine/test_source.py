@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -53,44 +53,14 @@ def test_what_makes_a_read_exact_cannot_be_set_otherwise() -> None:
     assert options["failOnDataLoss"] == "true"
 
 
-class Read:
-    """What Spark was asked for."""
-
-    def __init__(self) -> None:
-        self.asked: dict[str, str] = {}
-
-    @property
-    def read(self) -> Read:
-        return self
-
-    def format(self, _name: str) -> Read:
-        return self
-
-    def options(self, **options: str) -> Read:
-        self.asked.update(options)
-        return self
-
-    def load(self) -> Read:
-        return self
-
-    def select(self, *_columns: str) -> Read:
-        return self
-
-
-def test_a_planned_slice_is_read_by_assigning_exactly_the_partitions_that_it_has_offsets_of() -> None:
-    spark = Read()
+def test_a_large_slice_is_read_by_exactly_the_partitions_that_it_has_offsets_of() -> None:
     piece = Slice(1, 0, Offsets({"t": {0: 3, 1: 7}, "u": {0: 5}}), Offsets({"t": {0: 9, 1: 7, 2: 4}, "u": {0: 5}}))
 
     source = Source(Kafka("real:9092", {}), SimpleNamespace(reader=lambda: None))  # type: ignore[arg-type]  # nothing is read here
-    source.at_spark(spark, piece, "t")  # type: ignore[arg-type]  # it is asked like Spark
 
-    # Partition 1 does not move; partition 2 was not there at the start, so it is read from 0. A subscription would fail when one is added.
-    assert {name: json.loads(spark.asked[name]) for name in ("assign", "startingOffsets", "endingOffsets")} == {
-        "assign": {"t": [0, 2]},
-        "startingOffsets": {"t": {"0": 3, "2": 0}},
-        "endingOffsets": {"t": {"0": 9, "2": 4}},
-    }
-    assert "subscribe" not in spark.asked
+    # Partition 1 does not move; partition 2 was not there at the start, so it is read from 0.
+    assert [each.args[1:] for each in source.ranges(piece, "t") if isinstance(each, partial)] == [("t", 0, 3, 9), ("t", 2, 0, 4)]
+    assert source.ranges(piece, "u") == []
 
 
 def test_librdkafkas_names_are_javas() -> None:

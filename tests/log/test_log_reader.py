@@ -59,7 +59,7 @@ def test_a_range_that_was_not_read_to_its_end_is_read_again(log, reader, topic_n
     assert read(reader, topic_name, {0: 0}, {0: 4}) == {0: [0, 1, 2, 3]}
 
 
-def test_ends_in_markers_and_in_aborted_records_are_reached_as_spark_reaches_them(log, reader, spark, topic_name):
+def test_ends_in_markers_and_in_aborted_records_are_reached_by_small_slices_and_by_large_ones(log, reader, topic_name):
     from kappa.engine.source import Kafka, Source
 
     produced(log, topic_name, 3, partitions=1)
@@ -79,7 +79,7 @@ def test_ends_in_markers_and_in_aborted_records_are_reached_as_spark_reaches_the
     for cut in range(1, end):
         for start, stop in ((0, cut), (cut, end), (cut - 1, cut)):
             piece = Slice(1, 1, Offsets({topic_name: {0: start}}), Offsets({topic_name: {0: stop}}))
-            assert source.here(piece).to_pylist() == source.at_spark(spark, piece, topic_name).toArrow().to_pylist(), (start, stop)
+            assert source.here(piece).to_pylist() == [record for each in source.ranges(piece, topic_name) for batch in each() for record in batch.to_pylist()], (start, stop)
         halves = [read(reader, topic_name, {0: start}, {0: stop})[0] for start, stop in ((0, cut), (cut, end))]
         assert halves[0] + halves[1] == [0, 1, 2, 3, 7, 11]
     source.close()

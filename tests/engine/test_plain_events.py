@@ -1,0 +1,298 @@
+"""Whatever is read in whole batches is what the reader of records reads: where it is sure, the record is valid and its row is the same."""
+
+from __future__ import annotations
+
+import json
+import random
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kappa import Topic
+from kappa.engine import plain_events
+from kappa.engine.decode import decode_table, seen_in
+from kappa.engine.plain_events import PlainEvents
+from kappa.engine.source import raw_table
+from kappa.record import RecordReader, Tombstone
+
+EVENT = "id string not null, t string, n bigint, small smallint, tiny tinyint, i int not null, flag boolean, x double, f float, day date, at timestamp, price decimal(12,3), big decimal(38,0), part decimal(3,3)"
+TOPIC = Topic("t", event=EVENT)
+KEYED = Topic("t", event="id int not null, name string", key="id")
+NAMED = Topic("t", event="id string, x double", key="id", kind="compacted")
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+
+
+def check(topic: Topic, records: list[tuple[bytes | None, bytes | None]]) -> list[bool]:
+    """Reads records both ways; gives of which the whole-batch reader was sure."""
+    plain = PlainEvents.of(topic)
+    assert plain is not None
+    keys, values = (pa.array([record[place] for record in records], pa.binary()) for place in (0, 1))
+    reader = RecordReader(topic)
+    sure = [False] * len(records)
+    for places, rows in plain.read(keys, values):
+        columns = [column.cast(pa.int64()).to_pylist() if pa.types.is_timestamp(column.type) else column.to_pylist() for column in rows.columns]
+        for number, place in enumerate(places.tolist()):
+            assert not sure[place]
+            sure[place] = True
+            found = reader.read(*records[place])
+            assert not isinstance(found, Tombstone)
+            assert [stored(column[number]) for column in columns] == [spelled(each) for each in found], records[place]
+    return sure
+
+
+def stored(value: Any) -> str:
+    return spelled(value.toordinal() - _EPOCH_DAY if isinstance(value, date) else value)
+
+
+def spelled(value: Any) -> str:
+    # 1 is not 1.0, nor is 0.0 what -0.0 is; but 1.10 is 1.1 where digits are exact.
+    return repr(value.as_integer_ratio() if isinstance(value, Decimal) else value)
+
+
+def event(**fields: str) -> bytes:
+    """An event of TOPIC with these fields, each as JSON text."""
+    return ("{" + ", ".join(f'"{name}": {text}' for name, text in {"id": '"a"', "i": "1", **fields}.items()) + "}").encode()
+
+
+SURE = [
+    b'{"id":"a","i":1}',
+    b' {"id":"a" , "i":1 } \n',
+    event(t='"x"', n="-9223372036854775808", small="32767", tiny="-128", flag="false", x="1.5", f="0.1", day='"2024-02-29"', at='"2024-12-31T23:59:59.5Z"'),
+    event(x="0", f="0.0", at="1700000000000", n="null", t="null", flag="null", day="null"),
+    event(price="-12.5", big="18446744073709551615", part="0.125"),
+    event(price="999999999.999", big="5", part="0"),
+    event(price="7", part="null"),
+    b'{"id":"a","i":1,"unknown":{}}'.replace(b"{}", b"-1.5e+20"),
+    event(t="\"é✈ 'quoted' /\""),
+    event(unknown="1", more='"x"'),
+    event(at='"0001-01-01T00:00:00Z"', day='"9999-12-31"', x="123456789012345678"),
+    event(at="-62135596800000"),
+]
+LEFT = [
+    None,
+    b"",
+    b"null",
+    b"[1]",
+    b'"x"',
+    b'{"id":"a","i":1,}',
+    b'{"id":"a","i":1, }\n',
+    b'{"id":"a","i":1}{}',
+    b'\xef\xbb\xbf{"id":"a","i":1}',
+    b'{"id":"a\xff","i":1}',
+    b'{"id":"a","i":1,"i":1}',
+    b'{"id":"a","i":1,"z":1,"z":2}',
+    event(z="NaN"),
+    event(z="-Infinity"),
+    event(z='{"a":1,"a":2}'),
+    event(z='[{"a":1,"a":2}]'),
+    event(x="NaN"),
+    event(x="-0"),
+    event(x="1e-7"),
+    event(t='"\\"quoted\\" \\\\ \\n"'),
+    event(price="1000000000"),
+    event(price="0.1234"),
+    event(price="1e2"),
+    event(price='"1"'),
+    event(price="01"),
+    event(part="1"),
+    event(big="0.5"),
+    event(z="[1]"),
+    event(z="{}"),
+    event(x="inf"),
+    event(x="1e999"),
+    event(x="-0.0"),
+    event(f="1e39"),
+    event(x='"1"'),
+    event(x="true"),
+    event(n="1.0"),
+    event(n="1e2"),
+    event(n='"1"'),
+    event(n="9223372036854775808"),
+    event(small="32768"),
+    event(tiny="-129"),
+    event(i="2147483648"),
+    event(i="null"),
+    event(flag="1"),
+    event(flag='"true"'),
+    event(t="1"),
+    event(t="true"),
+    event(t='"\\u0000"'),
+    event(t='"\\ud83d"'),
+    event(day='"2023-02-29"'),
+    event(day='"2024-1-1"'),
+    event(day='"0000-01-01"'),
+    event(day="19000"),
+    event(day='"2024-01-01 "'),
+    event(day='"2024-01-01T00:00:00Z"'),
+    event(at='"2024-12-31"'),
+    event(at='"2024-12-31T23:59:59"'),
+    event(at='"2024-12-31T23:59:60Z"'),
+    event(at='"2024-12-31T24:00:00Z"'),
+    event(at='"2024-02-30T00:00:00Z"'),
+    event(at='"2024-12-31T23:59:59.1234567Z"'),
+    event(at='"0000-12-31T23:59:59Z"'),
+    event(at='"1700000000000"'),
+    event(at="1700000000000.0"),
+    event(at="253402300800000"),
+    event(at="9223372036854775807"),
+    event(id="1"),
+    b'{"i":1}',
+    b'{"id":null,"i":1}',
+    b'{"ID":"a","i":1}',
+]
+
+
+@pytest.fixture(autouse=True)
+def learns_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_events, "_STRANGE", 1)
+
+
+@pytest.mark.parametrize("value", SURE)
+def test_a_plain_event_is_read(value: bytes) -> None:
+    assert check(TOPIC, [(None, value)]) == [True]
+
+
+@pytest.mark.parametrize("value", LEFT)
+def test_what_is_not_plain_is_left_to_the_reader_of_records(value: bytes | None) -> None:
+    assert check(TOPIC, [(None, value)]) == [False]
+
+
+@pytest.mark.parametrize(
+    ("topic", "key", "value", "sure"),
+    [
+        (KEYED, b"7", b'{"id": 7}', True),
+        (KEYED, b"07", b'{"id": 7}', False),
+        (KEYED, b"8", b'{"id": 7}', False),
+        (KEYED, None, b'{"id": 7}', False),
+        (KEYED, b"\xff", b'{"id": 7}', False),
+        (NAMED, "é".encode(), '{"id": "é", "x": 1.5}'.encode(), True),
+        (NAMED, b"a", b'{"id": null, "x": 1}', False),
+        (NAMED, b"a", None, False),
+        (TOPIC, b"\xff", b'{"id":"a","i":1}', True),
+        (Topic("t", event="`o'clock` string, `a b{}` int"), None, b'{"o\'clock" : "\'", "a b{}": 1, "{}":"--\'\'"}', True),
+        (Topic("t", event='id int, `a"b` int'), None, b'{"id": 1}', True),
+    ],
+)
+def test_the_key_is_the_events(topic: Topic, key: bytes | None, value: bytes | None, sure: bool) -> None:
+    assert check(topic, [(key, value)]) == [sure]
+
+
+TEXTS = st.text(st.sampled_from('aZ0 "\\/\n\t{}[],:-é✈\U0001f600nNiIfFu'), max_size=8)
+NUMBERS = st.one_of(
+    st.integers(-(2**70), 2**70).map(str),
+    st.floats().map(repr),
+    st.sampled_from(
+        ["0", "-0", "0.0", "-0.0", "1e400", "127", "128", "-129", "1E2", "1.10", "01", "1700000000000", "0.1000000000000000055511151231257827021181583404541015625", "5e-324"]
+    ),
+)
+TIMES = st.one_of(
+    st.datetimes().map(lambda found: json.dumps(found.isoformat() + "Z")),
+    st.dates().map(lambda found: json.dumps(found.isoformat())),
+    st.from_regex(r'"[0-9]{4}-[01][0-9]-[0-3][0-9][T ][0-2][0-9]:[0-6][0-9]:[0-6][0-9](\.[0-9]{1,7})?(Z|\+00:00)?"', fullmatch=True),
+)
+VALUES = st.one_of(
+    NUMBERS,
+    TIMES,
+    TEXTS.map(json.dumps),
+    TEXTS.map(lambda text: json.dumps(text, ensure_ascii=False)),
+    st.sampled_from(["null", "true", "false", "{}", "[1]", '{"a":1}', "NaN", "tru"]),
+)
+FITTING = {
+    "id": TEXTS.map(json.dumps),
+    "n": st.integers(-(2**63), 2**63 - 1).map(str),
+    "i": st.integers(-(2**31), 2**31 - 1).map(str),
+    "x": st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    "f": st.floats(width=32, allow_nan=False, allow_infinity=False).map(repr),
+    "price": st.decimals(-(10**9), 10**9, places=3).map(str),
+    "at": TIMES,
+    "day": TIMES,
+}
+NAMES = st.sampled_from(["id", "t", "n", "small", "tiny", "i", "flag", "x", "f", "day", "at", "price", "big", "part", "zz", "I", "i "])
+SPACE = st.sampled_from(["", "", "", " ", "\n", "\t "])
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> list[bytes]:
+    """JSON objects, nearly, of one layout or two: values that fit and others, fields twice now and then, spaces, and sometimes a byte that is wrong."""
+    names = [draw(st.lists(NAMES, max_size=6)) for _ in range(draw(st.integers(1, 2)))]
+    layouts = []
+    for each in names:
+        once = list(dict.fromkeys(each)) if draw(st.booleans()) else each
+        fields = [*once, *(name for name in ("id", "i") if name not in once)]
+        layouts.append([(f"{draw(SPACE)}{json.dumps(name)}{draw(SPACE)}:{draw(SPACE)}", name, draw(SPACE)) for name in fields])
+    return [draw(written(draw(st.sampled_from(layouts)))) for _ in range(draw(st.integers(1, 8)))]
+
+
+@st.composite
+def written(draw: st.DrawFn, layout: list[tuple[str, str, str]]) -> bytes:
+    """One record of a layout."""
+    text = ",".join(f"{before}{draw(st.one_of(FITTING.get(name, VALUES), FITTING.get(name, VALUES), VALUES))}{after}" for before, name, after in layout)
+    found = bytearray(f"{{{text}}}".encode(errors="surrogatepass"))
+    if draw(st.integers(0, 9)) == 0:
+        place = draw(st.integers(0, len(found)))
+        found[place:place] = draw(st.sampled_from([b",", b"\xff", b"}", b'"', b"\\", b"0", b"\x00", b"-"]))
+    return bytes(found)
+
+
+@given(batches())
+def test_where_it_is_sure_the_reader_of_records_reads_the_same(records: list[bytes]) -> None:
+    check(TOPIC, [(None, value) for value in records])
+
+
+def test_a_batch_of_plain_events_is_read_whole_and_a_wrong_byte_costs_those_around_it() -> None:
+    records = [(None, event(n=str(number), t=f'"text {number}"')) for number in range(5_000)]
+    assert all(check(TOPIC, records))
+
+    records[2_500] = (None, b"\xff")
+    left = [place for place, sure in enumerate(check(TOPIC, records)) if not sure]
+    assert 2_500 in left
+    assert len(left) <= 1_000
+
+
+@pytest.mark.parametrize("wrong", [0.0, 0.05, 0.6, 1.0])
+def test_a_large_batch_is_decoded_as_small_ones_are(wrong: float) -> None:
+    draw = random.Random(wrong)
+    others = [value for value in LEFT if value is not None]
+    plain = [event(n=str(number), x=repr(draw.random()), t=json.dumps(f"text é {number}"), day='"2024-02-29"', at='"2024-12-31T23:59:59.123Z"') for number in range(4_000)]
+    raw = raw_table(
+        ("t", number % 2, number // 2, 1_700_000_000_000_000 + 1_000 * number, draw.choice([None, b"k", b"\xff"]), draw.choice(others) if draw.random() < wrong else value, ())
+        for number, value in enumerate(plain)
+    )
+
+    together, clock = decode_table(raw, TOPIC, {}, {}), dict[int, int]()
+    for start in range(0, 4_000, 400):
+        piece = decode_table(raw.slice(start, 400), TOPIC, clock, {})
+        clock |= {partition: seen.log_time for partition, seen in seen_in(piece).items()}
+        assert together.slice(start, 400) == piece
+
+
+@pytest.mark.parametrize(
+    "topic",
+    [
+        Topic("t", event="id string, tags array<string>"),
+        Topic("t", event="id string, place struct<a:int>"),
+        Topic("t", event="page string default '/'"),
+        Topic("t", event="page string", was={"page": "path"}),
+        Topic("t", event={"type": "object", "properties": {"x": {"type": "string", "maxLength": 3}}}),
+        Topic("t", event="id string, at timestamp", event_time="at", lateness="1 minute"),
+        Topic("t", event="id string", identity="id"),
+    ],
+)
+def test_what_is_declared_beyond_plain_events_is_left_to_the_reader_of_records(topic: Topic) -> None:
+    assert PlainEvents.of(topic) is None
+
+
+def test_it_gives_up_where_hardly_any_record_is_plain() -> None:
+    plain = PlainEvents.of(TOPIC)
+    assert plain is not None
+    wrong, right = (pa.array([value] * 1_000, pa.binary()) for value in (b"{", event()))
+    nobody = pa.nulls(1_000, pa.binary())
+    for found in (right, wrong):
+        assert plain.pays
+        plain.read(nobody, found)
+    assert not plain.pays
