@@ -79,8 +79,10 @@ def close_all_but(kept: int) -> None:
 def limit(*, memory: int, cpu_seconds: int) -> None:
     """`memory` bytes beside what this process has mapped by now, so much CPU, no byte into a file, and no core."""
     mapped = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
-    for what, most in ((resource.RLIMIT_AS, mapped + memory), (resource.RLIMIT_CPU, cpu_seconds), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0)):
+    for what, most in ((resource.RLIMIT_AS, mapped + memory), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0)):
         resource.setrlimit(what, (most, most))
+    # At the first it ends by a signal of its own, which tells why; at the second, as by anything else, by SIGKILL.
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 1))
     # What the kernel ends first where the machine's memory is used up: this, and not who asked for it.
     Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 

@@ -3,7 +3,7 @@
 The same function runs in Spark's workers for large slices and in the job itself for small ones. On the way it takes the
 log time, the running maximum of the broker's timestamp within a partition (law 4), and finds what is late or a duplicate
 (law 6). That is right because a batch's records are of one partition's range in the order of its offsets: engine/source.py
-never lets Spark split a range.
+never splits a range.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def _decode_ranges(numbers: Iterable[pa.RecordBatch], ranges: Sequence[RawRange]
 
 
 def decode_to_file(batches: Iterable[pa.RecordBatch], topic: Topic, clock: Clock, remembering: Remembering, path: Path) -> dict[int, Seen]:
-    """Decodes the raw records of some partitions into a Parquet file, as one of Spark's tasks does, and gives what was seen of each."""
+    """Decodes raw records into a Parquet file, as one of Spark's tasks does, and gives what was seen of each."""
     seen: dict[int, Seen] = {}
     schema = arrow_schema(decoded_columns(topic))
     memories: Memories = {}

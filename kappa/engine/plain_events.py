@@ -41,6 +41,8 @@ _SPACE = r"[ \t\n\r]*"
 _TEXT = r'"[^"\\\x00-\x1f]*"'
 # RFC 8259, section 6.
 _NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
+# The reader of records refuses numbers that are longer, or further from 1, than any that is meant, also in fields that nobody declares.
+_SHORT_NUMBER = r"-?(?:0|[1-9][0-9]{0,39})(?:\.[0-9]{1,40})?(?:[eE][+-]?[0-9]{1,3})?"
 _FIELD = re.compile(rf'(?P<before>{_SPACE}"(?P<name>[^"\\\x00-\x1f]+)"{_SPACE}:{_SPACE})(?P<value>{_TEXT}|{_NUMBER}|true|false|null)(?P<after>{_SPACE}(?:,|\}}{_SPACE}$))')
 _OPENING = re.compile(rf"{_SPACE}\{{")
 
@@ -266,7 +268,7 @@ def _conditions(field: _Field) -> Iterator[str]:
 def _fitting(field: _Field) -> Iterator[str]:
     found, column = _found(field.name), field.column
     if field.kind is _Kind.NUMBER:
-        yield f"regexp_full_match({found}, {_quoted(_digits(column.type) if column is not None and isinstance(column.type, Decimal) else _NUMBER)})"
+        yield f"regexp_full_match({found}, {_quoted(_digits(column.type) if column is not None and isinstance(column.type, Decimal) else _SHORT_NUMBER)})"
     if column is None or isinstance(column.type, Decimal):
         return
     value = _value(field, column)

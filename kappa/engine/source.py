@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from kappa.arrow import arrow_schema
@@ -75,7 +75,7 @@ class Source:
 def raw_table(records: Iterable[RawRecord]) -> pa.Table:
     """Raw records as a table."""
     *others, headers = list(zip(*records, strict=True)) or [()] * len(RAW_COLUMNS)
-    # As Spark gives them: null where there are none.
+    # Null where there are none.
     columns: list[Sequence[Any]] = [*others, [[{"key": name, "value": value} for name, value in each] or None for each in headers]]
     return pa.table([pa.array(column, field.type) for column, field in zip(columns, _RAW_SCHEMA, strict=True)], schema=_RAW_SCHEMA)
 
@@ -93,7 +93,7 @@ def _raw_batch(topic: str, partition: int, found: Columns) -> pa.RecordBatch:
         pa.repeat(topic, count),
         pa.repeat(pa.scalar(partition, pa.int32()), count),
         pa.array(found.offsets, pa.int64()),
-        pa.array(np.array(found.timestamps_ms, np.int64) * 1000).cast(_RAW_SCHEMA.field("timestamp").type),
+        pc.multiply_checked(pa.array(found.timestamps_ms, pa.int64()), 1000).cast(_RAW_SCHEMA.field("timestamp").type),
         pa.array(found.keys, pa.binary()),
         pa.array(found.values, pa.binary()),
         pa.array(headers, _RAW_SCHEMA.field("headers").type),

@@ -10,6 +10,7 @@ import re
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from kappa import errors
 from kappa.engine.contribution import explained
 from kappa.errors import Broken, KappaError, Unreachable
 from kappa.pipeline import Pipeline
@@ -20,19 +21,16 @@ SPARK_ERRORS = (PySparkException, Py4JError)
 _LOST = ("data may have been missed", "data may have been lost", "KAFKA_DATA_LOSS", "failOnDataLoss", "OffsetOutOfRange", "some partitions have been deleted", "out of range")
 _AWAY = ("TimeoutException", "DisconnectException", "BrokerNotAvailable", "Failed to construct kafka", "bootstrap", "Connection refused")
 
-# What a worker of ours says of it.
-_OUR_AWAY = re.compile(rf"^{re.escape(f'{Unreachable.__module__}.{Unreachable.__qualname__}')}: (.+)$", re.MULTILINE)
+# One of our own errors as a worker tells it: its class, its sentence, its hint.
+_OURS = re.compile(rf"^{re.escape(KappaError.__module__)}\.(\w+): (.+) \(([^()]+)\)$", re.MULTILINE)
 
 
 def translated(error: PySparkException | Py4JError, pipeline: Pipeline) -> KappaError:
     """The error that a job ends with."""
-    ours = explained(error, pipeline)
+    text = str(error)
+    ours = _raised_by_worker(text) or explained(error, pipeline)
     if ours is not None:
         return ours
-    text = str(error)
-    unreachable = _OUR_AWAY.search(text)
-    if unreachable is not None:
-        return Unreachable(unreachable[1], hint="the job is started again by itself; see kappa logs broker")
     first = _first_line(text) or type(error).__name__
     if "kafka" in text.lower() and any(word in text for word in _LOST):
         return Broken(
@@ -41,6 +39,16 @@ def translated(error: PySparkException | Py4JError, pipeline: Pipeline) -> Kappa
     if "kafka" in text.lower() and any(word in text for word in _AWAY):
         return Unreachable(f"Spark lost the Kafka broker: {first}", hint="the job is started again by itself; see kappa logs broker")
     return KappaError(f"Spark failed: {first}", hint="the job is started again by itself; kappa logs has all of it")
+
+
+def _raised_by_worker(text: str) -> KappaError | None:
+    told = _OURS.findall(text)
+    if not told:
+        return None
+    # What was raised last tells what it means.
+    name, message, hint = told[-1]
+    kind = getattr(errors, name, None)
+    return kind(message, hint=hint) if isinstance(kind, type) and issubclass(kind, KappaError) else None
 
 
 def _first_line(text: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -55,15 +55,17 @@ class Columns:
     values: list[bytes | None] = field(default_factory=list)
     headers: list[list[tuple[str, bytes | None]] | None] = field(default_factory=list)
 
-    def add(self, messages: Iterable[Any]) -> int:
-        """Appends librdkafka's messages, and gives how many bytes their values have."""
+    def add(self, messages: Sequence[Any]) -> int:
+        """Appends librdkafka's messages, and gives how many bytes they hold."""
         values = [message.value() for message in messages]
+        keys = [message.key() for message in messages]
+        headers = [message.headers() for message in messages]
         self.values += values
+        self.keys += keys
+        self.headers += headers
         self.offsets += [message.offset() for message in messages]
         self.timestamps_ms += [message.timestamp()[1] for message in messages]
-        self.keys += [message.key() for message in messages]
-        self.headers += [message.headers() for message in messages]
-        return sum(len(value) for value in values if value is not None)
+        return sum(len(each) for part in (values, keys) for each in part if each) + sum(len(value or b"") for each in headers if each for _, value in each)
 
 
 class LogReader:
@@ -132,6 +134,8 @@ class LogReader:
             if len(batch.offsets) >= _BATCH_RECORDS or size >= _BATCH_BYTES:
                 yield batch
                 batch, size = Columns(), 0
+                # What the caller did meanwhile is no silence of the broker's.
+                deadline = time.monotonic() + _PATIENCE_SECONDS
         if batch.offsets:
             yield batch
 
