@@ -18,10 +18,10 @@ from kappa.journal import Record, as_document
 from replay.asked_once import do_once
 from replay.desk import Desk
 from replay.history import chapters, proof_records
-from replay.intents import abandon, active_rollout, ask_promote, ask_undo, ask_verify, ready_rollout, ready_rollouts, undone
+from replay.intents import abandon, active_rollout, ask_promote, ask_undo, ask_verify, ready_rollout, ready_rollouts, seen_rollout, undone
 from replay.listings import history_listing, rejects_listing, status_document
 from replay.metrics import MEDIA_TYPE, Seen, metrics_text
-from replay.rollout import State
+from replay.rollout import Rollout, State
 from serving.http import API
 from serving.problem import HttpError
 from serving.rejects import Wanted, newest_rejects
@@ -35,12 +35,17 @@ router = APIRouter()
 
 
 class Intent(BaseModel):
-    """What is wanted of rollouts. `pipelines`: of the one that it can be meant of, if none is named; only a promote is of several."""
+    """What is wanted of rollouts. `pipelines`: of the one that it can be meant of, if none is named; only a promote is of several.
+
+    `rollout` is the one that was looked at: another one that has taken its place meanwhile is not meant. A generation does not
+    tell them apart, since none serves yet.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
     intent: Literal["promote", "undo", "abandon", "verify"] = Field(description="let a candidate serve; let the build before serve again; give a rollout up; verify it once more")
     pipelines: tuple[str, ...] = Field(default=(), description="whose")
+    rollout: int | None = Field(default=None, ge=1, description="of a promote, an abandon or a verify: the rollout that was looked at, and no other")
     to: int | None = Field(default=None, ge=1, description="of an undo: to the build of that generation")
     dry_run: bool = Field(default=False, description="only tell what would be done, or why not")
 
@@ -122,6 +127,10 @@ def intent(
         raise HttpError(428, "no Idempotency-Key was sent", hint="make one up for each thing you want done, such as a UUID, and send it again with each try")
     if wanted.intent != "promote" and len(wanted.pipelines) > 1:
         raise HttpError(400, f"{wanted.intent} is of one pipeline", hint="ask once for each")
+    if wanted.rollout is not None and (wanted.intent == "undo" or len(wanted.pipelines) > 1):
+        raise HttpError(
+            400, "a rollout was named that cannot be all that is meant", hint="name the rollout of one promote, abandon or verify; of an undo, or of several, only pipelines"
+        )
     here.must_run()
     state = here.state()
 
@@ -161,19 +170,23 @@ def _told(state: State, wanted: Intent) -> str:
     """What would be done, in a sentence. Raises as what is asked does."""
     match wanted.intent:
         case "promote":
-            ready = ready_rollouts(state, *wanted.pipelines)
+            ready = _ready(state, wanted)
             return "; ".join(f"build {each.build} (version {each.version}) of pipeline {each.pipeline} will serve{_instead(state, each.pipeline)}" for each in ready)
         case "undo":
             name, build = undone(state, next(iter(wanted.pipelines), None), wanted.to)
             return f"build {build} (version {state.versions[build]}) of pipeline {name} will serve instead of {state.serving[name]}"
         case "abandon":
-            ended = active_rollout(state, next(iter(wanted.pipelines), None), "abandon")
+            ended = active_rollout(state, next(iter(wanted.pipelines), None), "abandon") if wanted.rollout is None else seen_rollout(state, wanted.rollout)
             after = f"build {ended.build} stays kept" if ended.build in state.idle.values() else f"build {ended.build} is ended, and its tables are deleted"
             live = state.serving.get(ended.pipeline)
             return f"rollout {ended.number} of pipeline {ended.pipeline} is given up: {after}; {f'build {live} goes on serving' if live else 'nothing serves, as before'}"
         case "verify":
-            again = ready_rollout(state, next(iter(wanted.pipelines), None), "verify")
+            again = ready_rollout(state, next(iter(wanted.pipelines), None), "verify") if wanted.rollout is None else seen_rollout(state, wanted.rollout, ready=True)
             return f"build {again.build} of pipeline {again.pipeline} is brought to where the live build stands, and verified once more"
+
+
+def _ready(state: State, wanted: Intent) -> tuple[Rollout, ...]:
+    return ready_rollouts(state, *wanted.pipelines) if wanted.rollout is None else (seen_rollout(state, wanted.rollout, ready=True),)
 
 
 def _instead(state: State, pipeline: str) -> str:
@@ -185,13 +198,13 @@ def _asked(here: Here, state: State, wanted: Intent) -> Record:
     pipeline = next(iter(wanted.pipelines), None)
     match wanted.intent:
         case "promote":
-            return ask_promote(here.store, seen=[each.number for each in ready_rollouts(state, *wanted.pipelines)])
+            return ask_promote(here.store, seen=[each.number for each in _ready(state, wanted)])
         case "undo":
             return ask_undo(here.store, pipeline, to=wanted.to, seen=state)
         case "abandon":
-            return abandon(here.store, pipeline, reason="abandoned over HTTP")
+            return abandon(here.store, pipeline, reason="abandoned over HTTP", seen=wanted.rollout)
         case "verify":
-            return ask_verify(here.store, pipeline)
+            return ask_verify(here.store, pipeline, seen=wanted.rollout)
 
 
 def desk_of(request: Request) -> Desk:

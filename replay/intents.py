@@ -67,17 +67,16 @@ def _ensure_kept(state: State, pipeline: str, build: str, which: str) -> None:
         )
 
 
-def abandon(store: Store, pipeline: str | None, *, reason: str = "abandoned by hand") -> Record:
+def abandon(store: Store, pipeline: str | None, *, reason: str = "abandoned by hand", seen: int | None = None) -> Record:
     """Gives up the active rollout of a pipeline, or the only one there is; gives the record.
 
-    Raises UsageError where none is active, or several; Conflict where it has ended meanwhile.
+    `seen` is the rollout that was looked at; without it, the pipeline's. Raises UsageError where none is active, or several;
+    Conflict where it has ended meanwhile.
     """
 
     def decide(looked: State, state: State) -> Event:
-        rollout = state.rollout(active_rollout(looked, pipeline, "abandon").number)
-        if not rollout.active:
-            raise _moved_on(state, rollout)
-        return Abandoned(rollout.number, reason)
+        number = active_rollout(looked, pipeline, "abandon").number if seen is None else seen
+        return Abandoned(seen_rollout(state, number).number, reason)
 
     return _ask(store, decide)
 
@@ -92,7 +91,7 @@ def ask_promote(store: Store, *pipelines: str, seen: Sequence[int] = ()) -> Reco
 
     def decide(looked: State, state: State) -> Event:
         numbers = seen or [rollout.number for rollout in ready_rollouts(looked, *pipelines)]
-        first, *rest = (_waiting(state, state.rollout(number)).number for number in numbers)
+        first, *rest = (seen_rollout(state, number, ready=True).number for number in numbers)
         return PromoteAsked(first, tuple(rest))
 
     return _ask(store, decide)
@@ -108,14 +107,15 @@ def ready_rollouts(state: State, *pipelines: str) -> tuple[Rollout, ...]:
     return tuple(ready_rollout(state, name, "promote") for name in (dict.fromkeys(pipelines) or (None,)))
 
 
-def ask_verify(store: Store, pipeline: str | None) -> Record:
+def ask_verify(store: Store, pipeline: str | None, *, seen: int | None = None) -> Record:
     """Asks for a verification once more, at a new alignment, of a candidate that is ready; gives the record.
 
-    Raises as `ask_promote` does.
+    `seen` is the rollout that was looked at; without it, the pipeline's. Raises as `ask_promote` does.
     """
 
     def decide(looked: State, state: State) -> Event:
-        rollout = _waiting(state, state.rollout(ready_rollout(looked, pipeline, "verify").number))
+        number = ready_rollout(looked, pipeline, "verify").number if seen is None else seen
+        rollout = seen_rollout(state, number, ready=True)
         last = Alignments(store, rollout.build).last()
         return VerifyAsked(rollout.number, 0 if last is None else last.number)
 
@@ -134,6 +134,19 @@ def active_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
     if active is None:
         raise UsageError(f"pipeline {name} has no active rollout", hint="kappa history shows how the last one ended")
     return active
+
+
+def seen_rollout(state: State, number: int, *, ready: bool = False) -> Rollout:
+    """The rollout of that number, which has not ended, or (`ready`) waits for a yes. Raises UsageError where there is none, Conflict where it has moved on. Pure."""
+    try:
+        rollout = state.rollout(number)
+    except KeyError:
+        raise UsageError(f"there is no rollout {number}", hint="kappa history shows those that there are") from None
+    if ready:
+        return _waiting(state, rollout)
+    if not rollout.active:
+        raise _moved_on(state, rollout)
+    return rollout
 
 
 def awaited_rollout(state: State, pipeline: str | None) -> Rollout:

@@ -44,12 +44,13 @@ class PartitionLag:
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """Something that can be asked: the API's `intent`, of which pipeline, `to` which generation; `plain` is the command that does the same."""
+    """Something that can be asked: the API's `intent`, of which pipeline and `rollout`, `to` which generation; `command` does the same."""
 
     intent: str
     pipeline: str
     label: str
     command: str
+    rollout: int | None = None
     to: int | None = None
     main: bool = False
 
@@ -100,10 +101,10 @@ def deeds_of(state: State, rollout: Rollout) -> Iterator[Deed]:
     """What may be asked of a rollout as it stands."""
     name = rollout.pipeline
     if rollout.waits:
-        yield Deed("promote", name, "Promote", f"kappa promote {name}", main=True)
-        yield Deed("verify", name, "Verify once more", f"kappa verify {name}")
+        yield Deed("promote", name, "Promote", f"kappa promote {name}", rollout.number, main=True)
+        yield Deed("verify", name, "Verify once more", f"kappa verify {name}", rollout.number)
     if rollout.active:
-        yield Deed("abandon", name, "Abandon", f"kappa abandon {name}")
+        yield Deed("abandon", name, "Abandon", f"kappa abandon {name}", rollout.number)
     elif rollout.phase is Phase.SERVED and state.serving.get(name) == rollout.build:
         yield from undo_deed(state, name)
 

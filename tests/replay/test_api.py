@@ -16,7 +16,7 @@ from served import DELAYS, ROWS_OF_DELAYS, Platform
 
 import cli
 from kappa.errors import Conflict, SettingsError, UsageError
-from kappa.journal import CaughtUp, Event, Journal, PromoteAsked, SwitchAsked
+from kappa.journal import Abandoned, CaughtUp, Event, Journal, PromoteAsked, SwitchAsked
 from kappa.offsets import Offsets
 from kappa.process import process_id
 from kappa.store import Store
@@ -107,6 +107,34 @@ def test_what_was_looked_at_has_to_be_what_is_there(project: Project) -> None:
     assert problem(project.server.ask("POST", ROLLOUTS, {"intent": "abandon"}, If_Match='"1"'))[0] == 428
     assert project.wants({"intent": "abandon"}, generation=1).document["event"]["kind"] == "abandoned"
     assert problem(project.wants({"intent": "abandon"}, generation=1, key="k2"))[1] == "usage"
+
+
+@pytest.mark.parametrize("intent", ["promote", "abandon", "verify"])
+def test_a_yes_is_to_the_rollout_that_was_looked_at_and_not_to_the_one_in_its_place(project: Project, intent: str) -> None:
+    project.append(*ready())
+    project.be_up()
+    wanted = {"intent": intent, "pipelines": ["flights"], "rollout": 1}
+    assert "b1" in project.wants({**wanted, "dry_run": True}).document["would"]
+
+    # The generation is the same all the while: nothing serves.
+    project.append(Abandoned(1, "somebody was quicker"), *ready("b2", rollout=5))
+
+    for dry_run in (True, False):
+        status, kind, detail = problem(project.wants({**wanted, "dry_run": dry_run}))
+        assert (status, kind) == (409, "conflict")
+        assert "rollout 5, begun by" in detail
+    assert [record.number for record in project.journal.after(7)] == []
+    assert project.wants({**wanted, "rollout": 5}, key="k2").document["event"]["rollout"] == 5
+
+
+@pytest.mark.parametrize(
+    ("document", "status"),
+    [({"intent": "undo", "rollout": 1}, 400), ({"intent": "promote", "pipelines": ["a", "b"], "rollout": 1}, 400), ({"intent": "abandon", "rollout": 9}, 400)],
+)
+def test_a_rollout_that_is_none_or_not_all_that_is_meant_is_refused(project: Project, document: dict[str, object], status: int) -> None:
+    project.append(*ready())
+    project.be_up()
+    assert problem(project.wants(document))[0] == status
 
 
 def test_an_undo_tells_first_what_it_would_do(project: Project) -> None:
