@@ -14,11 +14,11 @@ import asyncio
 import hashlib
 import hmac
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 from serving.problem import MEDIA_TYPE, HttpError, problem_of
 
@@ -33,8 +33,10 @@ _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 _OPEN = frozenset({"/healthz", "/readyz"})
 # Where a browser brings the token, and how that looks.
 LOGIN = "/login"
+LOGOUT = "/logout"
 STATIC = "/static/"
 COOKIE = "kappa"
+COOKIE_SECONDS = 30 * 86_400
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -66,7 +68,7 @@ class Gate:
         if scope["type"] != "http":
             await self._inside(scope, receive, send)
             return
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = joined(scope["headers"])
         try:
             self._ensure_welcome(scope, headers)
             body = await self._body(headers, receive)
@@ -96,24 +98,25 @@ class Gate:
             return
 
     def _ensure_welcome(self, scope: Scope, headers: dict[str, str]) -> None:
-        path = scope["path"]
+        path, host, origin = scope["path"], _place(headers, "host").hostname, _place(headers, "origin").netloc
         if path in _OPEN:
             return
         if self._token is not None:
             if path == LOGIN or path.startswith(STATIC) or hmac.compare_digest(headers.get("authorization", "").encode(), f"Bearer {self._token}".encode()):
                 return
-            if not hmac.compare_digest(_cookie(headers).encode(), cookie_of(self._token).encode()):
+            # Who wants to be known no longer need not be known still.
+            if path == LOGOUT and _from_here(headers):
+                return
+            if not any(is_cookie_of(self._token, each, time.time()) for each in _cookies(headers)):
                 raise _stranger(scope, headers)
             # A browser sends its cookie whoever's page asks; what changes something has to come from a page of this server.
             if scope["method"] not in _SAFE and not _from_here(headers):
                 raise HttpError(403, "a page of another site asks, and only this server's own may", hint="send the token: Authorization: Bearer TOKEN")
             return
-        host = urlsplit(f"//{headers.get('host', '')}").hostname
         if host not in _LOCAL:
             raise HttpError(403, f"this server answers on this machine only, and was called {host}", hint="call it 127.0.0.1; or start it with --token to let others in")
-        origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != headers.get("host"):
-            raise HttpError(403, f"a page of {origin} asks, and only this server's own may", hint="start the server with --token, and send it, to let others in")
+        if "origin" in headers and origin != headers.get("host"):
+            raise HttpError(403, f"a page of {headers['origin']} asks, and only this server's own may", hint="start the server with --token, and send it, to let others in")
 
     async def _body(self, headers: dict[str, str], receive: Receive) -> bytes:
         most = self._bounds.body_bytes
@@ -138,22 +141,51 @@ class Gate:
         return b"".join(pieces)
 
 
-def cookie_of(token: str) -> str:
-    """What a browser keeps instead of the token: it opens the same doors, and does not tell it."""
-    return hmac.new(token.encode(), b"kappa page", hashlib.sha256).hexdigest()
+def cookie_of(token: str, issued: float) -> str:
+    """What a browser keeps instead of the token, from then (seconds since 1970) on: it opens the same doors for a while, and does not tell it."""
+    told = str(int(issued))
+    return f"{told}.{hmac.new(token.encode(), f'kappa page {told}'.encode(), hashlib.sha256).hexdigest()}"
 
 
-def _cookie(headers: dict[str, str]) -> str:
+def is_cookie_of(token: str, cookie: str, now: float) -> bool:
+    """True for one that was given for this token, and is not too old. Pure."""
+    issued = cookie.partition(".")[0]
+    if not (issued.isascii() and issued.isdecimal() and len(issued) < 16):
+        return False
+    return hmac.compare_digest(cookie.encode(), cookie_of(token, int(issued)).encode()) and now - int(issued) < COOKIE_SECONDS
+
+
+def joined(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Headers by name, in lower case; of one that comes several times, all that it says (RFC 9110, 5.3; RFC 9113, 8.2.3). Pure."""
+    found: dict[str, str] = {}
+    for raw, value in headers:
+        name = raw.decode("latin-1").lower()
+        between = "; " if name == "cookie" else ", "
+        found[name] = f"{found[name]}{between}{value.decode('latin-1')}" if name in found else value.decode("latin-1")
+    return found
+
+
+def _cookies(headers: dict[str, str]) -> Iterator[str]:
+    """Ours, by hand: cookies of others on the same host are as odd as they like, and a parser that is strict would give none for them."""
+    for each in headers.get("cookie", "").split(";"):
+        name, _, value = each.strip().partition("=")
+        if name == COOKIE:
+            yield value.strip('"')
+
+
+def _place(headers: dict[str, str], name: str) -> SplitResult:
+    told = headers.get(name, "")
     try:
-        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-    except CookieError:
-        return ""
-    return "" if found is None else found.value
+        found = urlsplit(told if name == "origin" else f"//{told}")
+        _ = found.hostname
+    except ValueError:
+        raise HttpError(400, f"{told[:80]!r} is no {name.capitalize()}", hint="call the server by its name or address, and port") from None
+    return found
 
 
 def _from_here(headers: dict[str, str]) -> bool:
     # Browsers say so themselves (https://www.w3.org/TR/fetch-metadata/); older ones name the site, which a proxy may have renamed.
-    return headers.get("sec-fetch-site") == "same-origin" or urlsplit(headers.get("origin", "")).netloc == headers.get("host")
+    return headers.get("sec-fetch-site") == "same-origin" or ("origin" in headers and _place(headers, "origin").netloc == headers.get("host"))
 
 
 def _stranger(scope: Scope, headers: dict[str, str]) -> HttpError:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hmac
+import time
 from urllib.parse import parse_qs, quote
 
 from fastapi import APIRouter, Request, Response
 
-from serving.gate import COOKIE, LOGIN, cookie_of
+from serving.gate import COOKIE, COOKIE_SECONDS, LOGIN, LOGOUT, cookie_of
 from serving.page.render import HEADERS, page_html
 
 router = APIRouter(include_in_schema=False)
@@ -33,11 +34,11 @@ async def login(request: Request) -> Response:
         return _form(meant, wrong=True)
     answer = _sent_to(meant)
     # Strict: it goes with no request that a page of another site makes. Behind a proxy with TLS it goes by that alone.
-    answer.set_cookie(COOKIE, cookie_of(token), httponly=True, samesite="strict", secure=request.url.scheme == "https", max_age=30 * 86_400)
+    answer.set_cookie(COOKIE, cookie_of(token, time.time()), httponly=True, samesite="strict", secure=request.url.scheme == "https", max_age=COOKIE_SECONDS)
     return answer
 
 
-@router.post("/logout")
+@router.post(LOGOUT)
 async def logout() -> Response:
     """Takes the cookie back."""
     answer = _sent_to(LOGIN)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import Answered, Server
+from asking import Answered, Server, problem
 from journals import READY, numbered, staged
 from page_world import EVIL, ROWS, World
 
@@ -31,7 +31,7 @@ from replay.page.trail import Step, rate_of, rates
 from replay.rollout import fold
 from replay.status import BuildStatus
 from serving import events
-from serving.gate import COOKIE, cookie_of
+from serving.gate import COOKIE, COOKIE_SECONDS, cookie_of, is_cookie_of, joined
 from serving.page import marks
 from serving.page.render import page_html, problem_html
 from serving.problem import Problem
@@ -182,16 +182,36 @@ def test_who_has_no_token_is_asked_for_it_and_a_cookie_is_as_good_as_the_token_b
         assert "s3cret" not in given
 
         cookie = given.partition(";")[0]
-        assert cookie == f"{COOKIE}={cookie_of('s3cret')}"
+        assert is_cookie_of("s3cret", cookie.partition("=")[2], time.time())
         assert got(server, "/history", Cookie=cookie).status == 200
         assert "Sign out" in got(server, "/history", Cookie=cookie).text
         assert server.ask("GET", "/history", Accept=HTML, Cookie=f"{COOKIE}=guessed").status == 303
-        assert server.ask("POST", "/logout", b"", Cookie=cookie, Sec_Fetch_Site="same-origin").headers["set-cookie"].startswith(f'{COOKIE}=""')
+        for known in (cookie, f"{COOKIE}={cookie_of('s3cret', 0)}"):
+            assert server.ask("POST", "/logout", b"", Cookie=known, Sec_Fetch_Site="same-origin").headers["set-cookie"].startswith(f'{COOKIE}=""')
+        assert "set-cookie" not in server.ask("POST", "/logout", b"", Origin="http://evil.example").headers
+
+
+@pytest.mark.parametrize("others", ['other={"a":1}; ', "bad[key]=1; ", "a b=1;", "=;;; ", 'kappa=stale; x="; ', "kappa2=1; "])
+def test_what_other_servers_of_the_same_host_have_put_beside_the_cookie_locks_nobody_out(tmp_path: Path, others: str) -> None:
+    cookie = f"{COOKIE}={cookie_of('s3cret', time.time())}"
+    with serving(World(tmp_path), token="s3cret") as server:
+        assert server.ask("GET", "/history", Cookie=f"{others}{cookie}").status == 200
+        assert server.ask("GET", "/history", Cookie=f"{cookie}; {others}").status == 200
+        assert server.ask("GET", "/api/v1/history", Cookie=others).status == 401
+
+
+@pytest.mark.parametrize("token", ["s3cret", None])
+def test_what_is_no_host_and_no_origin_is_the_askers_mistake(tmp_path: Path, token: str | None) -> None:
+    known = {"Authorization": f"Bearer {token}"} if token else {}
+    with serving(World(tmp_path), token=token) as server:
+        assert problem(server.ask("GET", "/history", Host="[", **known))[0] == 400
+        assert problem(server.ask("GET", "/history", Origin="http://[", **known))[0] == 400
+        assert problem(server.ask("POST", "/login", b"", Host="[::1"))[0] == 400
 
 
 def test_with_a_cookie_only_a_page_of_this_server_may_ask_for_something(tmp_path: Path) -> None:
     with serving(World(tmp_path), token="s3cret") as server:
-        cookie = f"{COOKIE}={cookie_of('s3cret')}"
+        cookie = f"{COOKIE}={cookie_of('s3cret', time.time())}"
         for headers in ({}, {"Origin": "http://evil.example"}, {"Sec_Fetch_Site": "cross-site"}, {"Origin": "null"}):
             assert server.ask("POST", "/api/v1/query", {"sql": "select 1 as n"}, Cookie=cookie, **headers).status == 403
         for headers in ({"Origin": f"http://127.0.0.1:{server.port}"}, {"Sec_Fetch_Site": "same-origin"}):
@@ -244,6 +264,22 @@ def test_who_asks_for_progress_is_told_that_a_build_has_moved_on_without_an_id_a
 
 
 # What follows needs no server.
+
+
+def test_a_cookie_is_of_one_token_and_ends() -> None:
+    given = cookie_of("s3cret", 1_000.0)
+
+    assert is_cookie_of("s3cret", given, 1_000 + COOKIE_SECONDS - 1)
+    assert not is_cookie_of("s3cret", given, 1_000 + COOKIE_SECONDS)
+    assert not is_cookie_of("another", given, 1_000)
+    # Who sets the time forward has not signed it.
+    assert not is_cookie_of("s3cret", given.replace("1000", "9999999"), 9_999_999)
+    for odd in ("", ".", given.partition(".")[2], "x.y", "\u0661.y", "9" * 20 + ".y", given + "é"):
+        assert not is_cookie_of("s3cret", odd, 1_000)
+
+
+def test_a_header_that_comes_in_several_lines_is_read_whole() -> None:
+    assert joined([(b"Cookie", b"a=1"), (b"COOKIE", b"kappa=2"), (b"accept", b"text/html"), (b"Accept", b"*/*")]) == {"cookie": "a=1; kappa=2", "accept": "text/html, */*"}
 
 
 def build(**changes: Any) -> BuildStatus:
