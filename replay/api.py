@@ -86,7 +86,8 @@ def history(request: Request) -> Response:
 @router.get(f"{API}/tables", tags=["platform"])
 def tables(request: Request) -> Response:
     """What is served, with path and version for other tools: as `kappa tables -o json`."""
-    return _document(tables_listing(desk_of(request).tables()).objects())
+    desk = desk_of(request)
+    return _document(tables_listing(desk.tables(desk.here.state().generation)).objects())
 
 
 @router.get(f"{API}/topics", tags=["platform"])
@@ -162,7 +163,7 @@ def metrics(request: Request) -> Response:
         newest = frontiers.newest()
         if newest is not None:
             found[build.build] = newest, frontiers.get(newest.number - 1)
-    seen = Seen(here.state(), status, found, desk.counted_rejects() if status.generation else {}, here.running is not None)
+    seen = Seen(here.state(), status, found, desk.counted_rejects(status.generation) if status.generation else {}, here.running is not None)
     return Response(metrics_text(seen, datetime.now(UTC)), media_type=MEDIA_TYPE)
 
 

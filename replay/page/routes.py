@@ -116,7 +116,11 @@ def generation(request: Request, number: int) -> Response:
     found = shown(state, number, births, {build: code_of(here.store, birth) for build, birth in births.items()})
     tables, trouble = tuple[ServedTable, ...](), None
     try:
-        tables = served_tables(here.store, when=AtGeneration(number), lease_seconds=here.lease_seconds)
+        tables = desk.look(
+            f"tables of generation {number}",
+            lambda: served_tables(here.store, when=AtGeneration(number), lease_seconds=here.lease_seconds),
+            generation=state.generation,
+        )
     except KappaError as error:
         trouble = error
     return _page(request, "generation", state, now, shown=found, tables=tables, trouble=trouble, deeds=tuple(undo_to(state, number)))
@@ -128,7 +132,7 @@ def tables(request: Request) -> Response:
     desk, now = desk_of(request), datetime.now(UTC)
     state, status = desk.here.state(), desk.status()
     live = {each.pipeline: each for each in status.builds if each.role == "live"}
-    return _page(request, "tables", state, now, tables=desk.tables() if state.generation else (), live=live)
+    return _page(request, "tables", state, now, tables=desk.tables(state.generation) if state.generation else (), live=live)
 
 
 @router.get("/tables/{pipeline}/{name}")
@@ -136,7 +140,7 @@ def table(request: Request, pipeline: str, name: str) -> Response:
     """One of them, with some of its rows, and a box for SQL."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, status, here = desk.here.state(), desk.status(), desk.here
-    found = next((each for each in desk.tables() if (each.pipeline, each.name) == (pipeline, name)), None) if state.generation else None
+    found = next((each for each in desk.tables(state.generation) if (each.pipeline, each.name) == (pipeline, name)), None) if state.generation else None
     if found is None:
         raise HttpError(404, f"pipeline {pipeline[:80]} serves no table {name[:80]}", hint="the tables are listed under /tables")
     view = table_view(
@@ -144,7 +148,7 @@ def table(request: Request, pipeline: str, name: str) -> Response:
     )
     rows, trouble = None, None
     try:
-        rows = desk.look(f"rows of {view.whole} in {found.build}", lambda: _sample(request, view.whole))
+        rows = desk.look(f"rows of {view.whole} in {found.build}", lambda: _sample(request, view.whole), generation=state.generation)
     except KappaError as error:
         trouble = error
     live = next((each for each in status.builds if each.build == found.build), None)
@@ -187,10 +191,10 @@ def rejects(request: Request, pipeline: str = "", reason: str = "", build: str =
     if state.generation:
         try:
             wanted = Wanted(pipeline or None, build or None, reason or None)
-            found = newest_rejects(here.store, wanted, limit=_REJECTS, lease_seconds=here.lease_seconds)
+            found = desk.look(f"rejects {wanted}", lambda: newest_rejects(here.store, wanted, limit=_REJECTS, lease_seconds=here.lease_seconds), generation=state.generation)
         except KappaError as error:
             trouble = error
-    counted = desk.counted_rejects() if state.generation else {}
+    counted = desk.counted_rejects(state.generation) if state.generation else {}
     asked = {"pipeline": pipeline, "reason": reason, "build": build}
     return _page(request, "rejects", state, now, found=found, trouble=trouble, counted=counted, asked=asked, as_text=as_text)
 

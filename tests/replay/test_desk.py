@@ -1,0 +1,101 @@
+"""Laws of the desk: one look is for all who ask, while it is true; a new generation is looked at anew; what fails is told, and not tried by each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from kappa.errors import UsageError
+from kappa.offsets import Offsets
+from kappa.stopped import Stopped
+from replay.desk import Desk, beat_of
+from replay.here import Here
+from replay.status import BuildStatus, HeldBack
+
+
+class Clock:
+    """Seconds, which pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def desk(tmp_path: Path, clock: Clock) -> Desk:
+    (tmp_path / "kappa.toml").touch()
+    return Desk(Here(tmp_path, None), clock=clock)
+
+
+def test_one_look_is_for_all_who_ask_within_a_second_and_a_slow_one_for_ten_times_as_long(desk: Desk, clock: Clock) -> None:
+    looks: list[float] = []
+
+    def look() -> int:
+        looks.append(clock.now)
+        clock.now += 0.5
+        return len(looks)
+
+    assert [desk.look("a", look), desk.look("a", look), desk.look("b", look)] == [1, 1, 2]
+    clock.now += 5.1
+    assert desk.look("a", look) == 3
+
+
+def test_nothing_is_a_finding_too(desk: Desk) -> None:
+    looks: list[int] = []
+    assert [desk.look("a", lambda: looks.append(1)) for _ in range(3)] == [None] * 3
+    assert looks == [1]
+
+
+def test_what_fails_is_told_to_all_who_ask_and_tried_again_soon(desk: Desk, clock: Clock) -> None:
+    looks: list[int] = []
+
+    def fails() -> None:
+        looks.append(1)
+        clock.now += 20.0
+        raise UsageError("no")
+
+    for _ in range(3):
+        with pytest.raises(UsageError, match="no") as told:
+            desk.look("a", fails)
+    assert looks == [1]
+    # It would grow by each who is told.
+    assert len(told.traceback) < 4
+    clock.now += 5.1
+    assert desk.look("a", lambda: 7) == 7
+
+
+def test_what_is_of_a_generation_is_not_told_as_that_of_the_next(desk: Desk) -> None:
+    assert desk.look("tables", lambda: "old", generation=1) == "old"
+    assert desk.look("status", lambda: "same") == "same"
+
+    assert desk.look("tables", lambda: "new", generation=2) == "new"
+    assert desk.look("tables", lambda: "newer", generation=2) == "new"
+    assert desk.look("status", lambda: "other") == "same"
+
+
+def test_it_remembers_no_more_than_so_much(desk: Desk) -> None:
+    for number in range(1000):
+        desk.look(f"rows of {number}", lambda: 1, generation=number // 300)
+    assert len(desk._looks) <= 200
+
+
+def test_whatever_a_page_tells_of_a_build_is_heard_when_it_changes() -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    build = BuildStatus("web", "live", "b1", "v1", Offsets(), 0, None, 0, 0)
+    changes = (
+        {"folded": 1}, {"lag": 1}, {"lag": None}, {"fresh_at": now}, {"rate": 1.0}, {"waits_for": "x"}, {"trouble": "x"}, {"role": "idle"}, {"rejected": 1},
+        {"stopped": Stopped("it stopped", "", "")}, {"held_back": (HeldBack("t", 0, 1, 1),)}, {"kept_until": now}, {"beyond": "too many"},
+    )  # fmt: skip
+    for change in changes:
+        assert beat_of(replace(build, **change)) != beat_of(build), change  # type: ignore[arg-type]
+    assert beat_of(replace(build)) == beat_of(build)
