@@ -78,9 +78,13 @@ def read_kept(store: Store, build: str, number: int) -> Kept | None:
 
 def kept_of(store: Store, build: str) -> tuple[Kept, ...]:
     """All that is kept of a build, oldest first."""
-    numbers = (int(name.rsplit("/", 1)[-1].removesuffix(".json")) for name in store.names(_folder(build)))
-    found = (read_kept(store, build, number) for number in numbers)
+    found = (read_kept(store, build, number) for number in kept_numbers(store, build))
     return tuple(kept for kept in found if kept is not None)
+
+
+def kept_numbers(store: Store, build: str) -> tuple[int, ...]:
+    """The numbers of the frontiers that are kept of a build, ascending."""
+    return tuple(int(name.rsplit("/", 1)[-1].removesuffix(".json")) for name in store.names(_folder(build)))
 
 
 def with_newest(kept: Sequence[Kept], newest: Frontier | None) -> list[Kept]:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 from kappa.frontier import Frontier, Frontiers
-from kappa.kept import kept_of, moment
+from kappa.kept import kept_numbers, moment, read_kept
 from kappa.store import Store
 
 _HOUR = timedelta(hours=1)
@@ -40,6 +40,7 @@ class Trails:
         self._store = store
         self._lock = threading.Lock()
         self._known: dict[str, dict[int, Step]] = {}
+        self._kept: dict[str, frozenset[int]] = {}
         # Up to which number all frontiers that there were have been looked at.
         self._walked: dict[str, int] = {}
 
@@ -47,10 +48,18 @@ class Trails:
         """What is known of the last hour, oldest first."""
         with self._lock:
             known = self._known.setdefault(build, {})
-            known |= {each.frontier.number: _step(each.frontier) for each in kept_of(self._store, build) if each.frontier.number not in known}
+            known |= {each.number: _step(each) for each in self._newly_kept(build)}
             known |= {each.number: _step(each) for each in self._new(build)}
             self._known[build] = {number: step for number, step in known.items() if now - step.at < _HOUR}
             return tuple(step for _, step in sorted(self._known[build].items()))
+
+    def _newly_kept(self, build: str) -> Iterator[Frontier]:
+        numbers = kept_numbers(self._store, build)
+        before, self._kept[build] = self._kept.get(build, frozenset()), frozenset(numbers)
+        for number in numbers:
+            kept = None if number in before else read_kept(self._store, build, number)
+            if kept is not None:
+                yield kept.frontier
 
     def _new(self, build: str) -> Iterator[Frontier]:
         frontiers, walked = Frontiers(self._store, build), self._walked.get(build, 0)

@@ -64,6 +64,8 @@ def agree(page: Page, button: str, *, told: str) -> None:
     page.locator("#plan-yes:not([disabled])").click()
 
 
+# Six of its looks have that patience each.
+@pytest.mark.timeout(1200)
 def test_a_deploy_is_watched_promoted_and_undone_by_clicking(chromium: Browser, tmp_path: Path) -> None:
     events = list(first_events(FLIGHTS + LATER))
     first, later = events[:-LATER], events[-LATER:]

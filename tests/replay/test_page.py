@@ -19,10 +19,11 @@ from page_world import EVIL, ROWS, World
 
 from kappa.frontier import Frontiers
 from kappa.journal import Abandoned, CaughtUp, Event, Failed, PromoteAsked
+from kappa.kept import read_kept
 from kappa.lease import Lease, Pin
 from kappa.offsets import Offsets
 from replay import api
-from replay.page import routes
+from replay.page import routes, trail
 from replay.page.overview import health_of
 from replay.page.rollout import deeds_of, rollout_view
 from replay.page.timeline import timeline
@@ -264,6 +265,17 @@ def test_who_asks_for_progress_is_told_that_a_build_has_moved_on_without_an_id_a
 
 
 # What follows needs no server.
+
+
+def test_what_was_kept_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path)
+    world.build("web-1")
+    read: list[int] = []
+    monkeypatch.setattr(trail, "read_kept", lambda store, build, number: read.append(number) or read_kept(store, build, number))
+    trails = trail.Trails(world.store)
+
+    assert [len(trails.of("web-1", world.now)) for _ in range(3)] == [40] * 3
+    assert read == [40]
 
 
 def test_a_cookie_is_of_one_token_and_ends() -> None:
