@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -47,7 +47,7 @@ class BuildStatus:
     origin (`begun_with` of them stood in its tables when it was begun, of a branch), `rejected` (`late` are some of them) and `duplicate` records. `kept_until` is when the soak of an idle build ends;
     `waits_for`, `rate` (offsets a second) and `trouble` are the supervisor's words. `libraries` are those that are installed
     in another version than when it was born. `beyond` says that it has rejected more than its pipeline allows a candidate;
-    `topics` are those that it reads, `base` is what it stands on where it is a branch.
+    `topics` are those that it reads, from `reads_from` on; `base` is what it stands on where it is a branch.
     """
 
     pipeline: str
@@ -73,6 +73,7 @@ class BuildStatus:
     topics: frozenset[str] = frozenset()
     base: str = ""
     begun_with: int = 0
+    reads_from: Offsets = field(default_factory=Offsets)
 
     @property
     def read(self) -> tuple[int, int] | None:
@@ -177,6 +178,7 @@ def _seen(store: Store, pipeline: str, role: str, build: str, rollout: Rollout |
         topics=frozenset(birth.topic_ids),
         base="" if birth.base is None else str(birth.base),
         begun_with=birth.reads_from.distance(birth.origin_offsets),
+        reads_from=birth.reads_from,
     )
 
 

@@ -32,10 +32,13 @@ ROWS = 40
 
 
 class FakeLog:
-    """What pages ask of a broker: one topic of two partitions, with a record that is evil."""
+    """What pages ask of a broker: one topic, of two partitions, with a record that is evil; and one that is somebody else's."""
+
+    def __init__(self, partitions: int = 2) -> None:
+        self.partitions = partitions
 
     def topics(self) -> dict[str, TopicFacts]:
-        return {"visits": TopicFacts("visits", "id", 2)}
+        return {"visits": TopicFacts("visits", "id", self.partitions), "salaries": TopicFacts("salaries", "id2", 1)}
 
     def beginning(self, topics: Iterable[str]) -> Offsets:
         return self._of(topics, 0)
@@ -52,7 +55,8 @@ class FakeLog:
                 yield Record(topic, partition, offset, 1_790_000_000_000, EVIL.encode(), b"\xff\x00" if offset % 2 else f'{{"page": "{EVIL}"}}'.encode(), ())
 
     def _of(self, topics: Iterable[str], offset: int) -> Offsets:
-        return Offsets({"visits": {0: offset, 1: offset // 2}} if "visits" in topics else {})
+        of = {"visits": {number: offset // (number + 1) for number in range(self.partitions)}, "salaries": {0: offset}}
+        return Offsets({name: of[name] for name in topics})
 
 
 class World:

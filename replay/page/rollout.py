@@ -29,10 +29,11 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """How far the candidate has come in one partition: from its origin's `begin` to `at`, of `end` (None: the broker was not asked)."""
+    """How far the candidate has come in one partition: from `begin`, where its job began to read, to `at`, of `end` (None: the broker was not asked)."""
 
     topic: str
     partition: int
+    begin: int
     at: int
     end: int | None
 
@@ -40,6 +41,12 @@ class PartitionLag:
     def lag(self) -> int | None:
         """What is still missing."""
         return None if self.end is None else max(0, self.end - self.at)
+
+    @property
+    def read(self) -> tuple[int, int] | None:
+        """How many offsets were folded, of how many; None where that is not known."""
+        folded = max(0, self.at - self.begin)
+        return None if self.lag is None else (folded, folded + self.lag)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +139,10 @@ def _stages(rollout: Rollout) -> Iterator[Stage]:
 
 def _partitions(build: BuildStatus, end: Offsets | None) -> tuple[PartitionLag, ...]:
     known = build.offsets if end is None else build.offsets.highest(end.only(build.topics))
-    return tuple(PartitionLag(topic, partition, build.offsets.at(topic, partition), None if end is None else end.at(topic, partition)) for topic, partition, _ in known.items())
+    return tuple(
+        PartitionLag(topic, partition, build.reads_from.at(topic, partition), build.offsets.at(topic, partition), None if end is None else end.at(topic, partition))
+        for topic, partition, _ in known.items()
+    )
 
 
 def _counted(counts: tuple[Count, ...]) -> Iterator[str]:

@@ -7,8 +7,7 @@ modules beside this one (what is told), serving/page (how).
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,7 @@ from replay.page.overview import cards, health_of, phase_health
 from replay.page.rollout import SampledRows, rollout_view, sampled, undo_deed
 from replay.page.table import first_query, table_view
 from replay.page.timeline import timeline, undo_to
-from replay.page.topic import Paces, as_text, newest_records
+from replay.page.topic import Paces, as_text, newest_records, topic_rates
 from replay.page.trail import Trails
 from replay.rollout import State
 from replay.show import code_of, serving_in, shown
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
 # So many fit a screen or two; all of them are in the API.
 _ROWS = 12
 _REJECTS = 50
+_MOMENTS = 100
 
 router = APIRouter(include_in_schema=False)
 ROUTERS = (router, static.router, login.router)
@@ -90,21 +90,23 @@ def samples(request: Request, number: int) -> Response:
         view = rollout_view(state, state.rollout(number), None, None)
     except KeyError:
         raise HttpError(404, f"there is no rollout {number}", hint="the history lists those that there are") from None
-    found, trouble = tuple[SampledRows, ...](), None
+    found, trouble, underway = tuple[SampledRows, ...](), None, False
     if view.comparable and view.live_build is not None:
         try:
-            found = sampled(samples_of(desk, view.live_build, view.rollout.build))
+            compared = samples_of(desk, view.live_build, view.rollout.build)
+            found, underway = () if compared is None else sampled(compared), compared is None
         except KappaError as error:
             trouble = error
-    return _page(request, "samples", state, now, view=view, found=found, trouble=trouble)
+    return _page(request, "samples", state, now, view=view, found=found, trouble=trouble, underway=underway)
 
 
 @router.get("/history")
-def history(request: Request) -> Response:
-    """The timeline."""
+def history(request: Request, before: int | None = None) -> Response:
+    """The timeline, the newest of it, or what is older than record `before`."""
     desk, now = desk_of(request), datetime.now(UTC)
     state = desk.here.state()
-    return _page(request, "history", state, now, moments=timeline(state))
+    moments = timeline(state, before=before, most=_MOMENTS + 1)
+    return _page(request, "history", state, now, moments=moments[:_MOMENTS], more=len(moments) > _MOMENTS, before=before)
 
 
 @router.get("/generations/{number}")
@@ -160,12 +162,12 @@ def topics(request: Request) -> Response:
     """The topics of the broker."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, found, trouble = desk.here.state(), list[dict[str, Any]](), None
+    known: Mapping[str, float | None] = {}
     try:
-        found = desk.topics().objects()
+        found, known = desk.topics().objects(), topic_rates(desk, _paces(request))
     except KappaError as error:
         trouble = error
-    paces: Paces = request.app.state.__dict__.setdefault("paces", Paces())
-    rates = paces.rates({each["topic"]: each["records"] for each in found}, time.monotonic())
+    rates = {each["topic"]: known.get(each["topic"]) for each in found}
     readers = {each["topic"]: sorted({build.pipeline for build in desk.status().builds if each["topic"] in build.topics}) for each in found}
     return _page(request, "topics", state, now, topics=found, rates=rates, readers=readers, trouble=trouble)
 
@@ -176,10 +178,8 @@ def topic(request: Request, name: str) -> Response:
     desk, now = desk_of(request), datetime.now(UTC)
     state, status = desk.here.state(), desk.status()
     view = newest_records(desk, name)
-    paces: Paces = request.app.state.__dict__.setdefault("paces", Paces())
-    rate = paces.rates({name: sum(each.end - each.begin for each in view.partitions)}, time.monotonic())[name]
     builds = [each for each in status.builds if name in each.topics]
-    return _page(request, "topic", state, now, view=view, rate=rate, builds=builds)
+    return _page(request, "topic", state, now, view=view, rate=topic_rates(desk, _paces(request)).get(name), builds=builds)
 
 
 @router.get("/rejects")
@@ -225,6 +225,11 @@ def _page(request: Request, name: str, state: State, now: datetime, **told: Any)
         **told,
     )
     return Response(html, headers=dict(HEADERS), media_type="text/html")
+
+
+def _paces(request: Request) -> Paces:
+    paces: Paces = request.app.state.__dict__.setdefault("paces", Paces())
+    return paces
 
 
 def _trails(request: Request, desk: Desk) -> Trails:

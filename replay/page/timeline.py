@@ -42,10 +42,10 @@ class Moment:
     now: bool = False
 
 
-def timeline(state: State) -> tuple[Moment, ...]:
-    """All of it."""
+def timeline(state: State, *, before: int | None = None, most: int | None = None) -> tuple[Moment, ...]:
+    """All of it; or the newest `most` of what has a lower number than `before`."""
     found = [*_generations(state), *_others(state), *(_proof(each) for each in proof_records(state))]
-    return tuple(sorted(found, key=lambda each: -each.number))
+    return tuple(sorted((each for each in found if before is None or each.number < before), key=lambda each: -each.number))[:most]
 
 
 def undo_to(state: State, generation: int) -> Iterator[Deed]:

@@ -1,10 +1,16 @@
-"""A topic's newest records as values, by partition, and how fast the log grows."""
+"""A topic's newest records as values, by partition, and how fast the log grows.
+
+Records are shown of topics that a build reads, and of no others of the cluster: these may be anybody's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import codecs
+import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from kappa.log.reader import Record
 from kappa.offsets import Offsets
@@ -12,7 +18,13 @@ from replay.desk import Desk
 from replay.underway import Pace
 from serving.problem import HttpError
 
+if TYPE_CHECKING:
+    from kappa.log.client import Log
+
 _NEWEST = 8
+# Of so many partitions records are shown, and of each so many bytes: more fit no page.
+_PARTITIONS = 16
+_MOST_BYTES = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +49,11 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """A topic and its partitions."""
+    """A topic and its partitions; of those from `shown` on no records are."""
 
     name: str
     partitions: tuple[Partition, ...]
+    shown: int = _PARTITIONS
 
 
 class Paces:
@@ -48,25 +61,45 @@ class Paces:
 
     def __init__(self) -> None:
         self._paces: dict[str, Pace] = {}
+        self._ends: dict[str, int] = {}
 
-    def rates(self, ends: Mapping[str, int | None], at: float) -> dict[str, float | None]:
-        """Records a second, lately, by topic."""
-        return {name: None if end is None else self._paces.setdefault(name, Pace()).rate(end, at) for name, end in ends.items()}
+    def rates(self, ends: Mapping[str, int], at: float) -> dict[str, float | None]:
+        """Offsets a second, lately, by topic; `ends` are sums over its partitions. Not to be asked by two at once."""
+        # One whose end goes back is another topic of that name.
+        self._paces = {name: Pace() if ends[name] < self._ends[name] else pace for name, pace in self._paces.items() if name in ends}
+        self._ends = dict(ends)
+        return {name: self._paces.setdefault(name, Pace()).rate(end, at) for name, end in ends.items()}
+
+
+def topic_rates(desk: Desk, paces: Paces) -> Mapping[str, float | None]:
+    """How fast the topics on the broker grow. Raises Unreachable where it does not answer."""
+    log = desk.reached()
+    return desk.look("rates of topics", lambda: paces.rates(_sums(log.topics(), log), time.monotonic()))
+
+
+def _sums(names: Iterable[str], log: Log) -> dict[str, int]:
+    sums = dict.fromkeys(names, 0)
+    for topic, _, end in log.end(sums).items():
+        sums[topic] += end
+    return sums
 
 
 def newest_records(desk: Desk, name: str) -> TopicView:
-    """The newest records of a topic. Raises HttpError where the broker has none of that name, Unreachable where it does not answer."""
+    """The newest records of a topic. Raises HttpError where no build reads it or the broker has none of that name, Unreachable where it does not answer."""
     log = desk.reached()
+    if not any(name in build.topics for build in desk.status().builds):
+        raise HttpError(404, f"no build reads a topic {name[:80]}, so its records are not shown here", hint="kappa topics list tells which topics there are")
     if name not in log.topics():
         raise HttpError(404, f"the broker has no topic {name[:80]}", hint="kappa topics create makes those that are declared")
 
     def look() -> TopicView:
         begin, end = log.beginning([name]), log.end([name])
-        start = Offsets({name: {partition: max(begin.at(name, partition), last - _NEWEST) for _, partition, last in end.items()}})
-        found: dict[int, list[Record]] = {partition: [] for _, partition, _ in end.items()}
-        for record in log.records([name], start, end):
-            found[record.partition].append(record)
-        parts = (Partition(number, begin.at(name, number), end.at(name, number), tuple(map(_told, reversed(records)))) for number, records in sorted(found.items()))
+        found: dict[int, list[LogRecord]] = {partition: [] for _, partition, _ in end.items()}
+        until = Offsets({name: {partition: last for _, partition, last in end.items() if partition < _PARTITIONS}})
+        start = Offsets({name: {partition: max(begin.at(name, partition), last - _NEWEST) for _, partition, last in until.items()}})
+        for record in log.records([name], start, until):
+            found[record.partition].append(_told(record))
+        parts = (Partition(number, begin.at(name, number), end.at(name, number), tuple(reversed(records))) for number, records in sorted(found.items()))
         return TopicView(name, tuple(parts))
 
     return desk.look(f"records of {name}", look)
@@ -77,10 +110,13 @@ def _told(record: Record) -> LogRecord:
 
 
 def as_text(content: bytes | None) -> str | None:
-    """Bytes as people read them: text where they are UTF-8, else their hexadecimal digits."""
+    """Bytes as people read them, of many the first: text where they are UTF-8, else their hexadecimal digits."""
     if content is None:
         return None
+    head = content[:_MOST_BYTES]
     try:
-        return content.decode()
+        # What was cut may have ended within a character.
+        told = codecs.getincrementaldecoder("utf-8")().decode(head, final=len(content) <= _MOST_BYTES)
     except UnicodeDecodeError:
-        return f"hex {content.hex(' ')}"
+        told = f"hex {head.hex(' ')}"
+    return told if len(content) <= _MOST_BYTES else f"{told}…"

@@ -10,10 +10,10 @@ import pytest
 from asking import Server
 from browsing import NARROW, WIDE, ensure_accessible, ensure_fits, opened, picture
 from page_world import EVIL, World
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 from kappa.frontier import Frontiers
-from kappa.journal import Abandoned, PromoteAsked, now
+from kappa.journal import Abandoned, PromoteAsked, VerifyAsked, now
 from replay import api
 from replay.page import routes
 from serving import events
@@ -147,6 +147,102 @@ def test_a_yes_is_the_commands_own_record_once_and_the_page_follows(chromium: Br
     assert [type(record.event) for record in world.journal.after(16)] == [PromoteAsked]
 
 
+def test_verify_once_more_is_asked_of_what_is_seen(chromium: Browser, tmp_path: Path) -> None:
+    world = lived(tmp_path)
+    with serving(world) as server, opened(chromium, at(server)) as (page, _):
+        page.goto("/rollouts/14")
+        page.get_by_role("button", name="Verify once more").click()
+        expect(page.get_by_role("dialog")).to_contain_text("verified once more")
+        page.locator("#plan-yes:not([disabled])").click()
+        expect(page.locator(".stages [aria-current]")).to_contain_text("Verify")
+
+    assert [(type(record.event), getattr(record.event, "rollout", 0)) for record in world.journal.after(16)] == [(VerifyAsked, 14)]
+
+
+def test_a_yes_that_was_meant_for_one_candidate_is_none_for_the_next(chromium: Browser, tmp_path: Path) -> None:
+    world = lived(tmp_path)
+    with serving(world) as server, opened(chromium, at(server)) as (page, seen):
+        page.goto("/rollouts/14")
+        page.get_by_role("button", name="Promote").click()
+        expect(page.locator("#plan-yes")).to_be_enabled()
+        world.append(Abandoned(14, "somebody was quicker"))
+        world.waits(world.build("web-4"), "web-2")
+        page.locator("#plan-yes").click()
+
+        expect(page.get_by_role("dialog")).to_contain_text("rollout 18, begun by")
+        seen.complaints.clear()
+    assert not any(isinstance(record.event, PromoteAsked) for record in world.journal.after(0))
+
+
+def test_what_comes_late_of_a_look_that_was_left_is_not_told_as_another_ones(chromium: Browser, tmp_path: Path) -> None:
+    world = lived(tmp_path)
+    late: list[Route] = []
+
+    def asked(route: Route) -> None:
+        if '"promote"' in (route.request.post_data or ""):
+            late.append(route)
+        else:
+            route.continue_()
+
+    with serving(world) as server, opened(chromium, at(server)) as (page, _):
+        page.route("**/api/v1/rollouts", asked)
+        page.goto("/rollouts/14")
+        dialog = page.get_by_role("dialog")
+        page.get_by_role("button", name="Promote").click()
+        expect(dialog).to_contain_text("Looking at what would be done")
+        page.keyboard.press("Escape")
+        page.get_by_role("button", name="Abandon").click()
+        expect(dialog).to_contain_text("is given up")
+        with page.expect_response("**/api/v1/rollouts"):
+            late[0].continue_()
+        # By now it would have been told.
+        page.evaluate("() => new Promise((go) => setTimeout(go, 100))")
+        expect(dialog).to_contain_text("is given up")
+        expect(page.locator("#plan-yes")).to_have_text("Abandon")
+        page.locator("#plan-yes").click()
+        expect(page.locator("#rollout")).to_contain_text("abandoned over HTTP")
+
+    assert [type(record.event) for record in world.journal.after(16)] == [Abandoned]
+
+
+def test_what_only_time_changes_is_looked_at_again(chromium: Browser, standing: Server) -> None:
+    with opened(chromium, at(standing)) as (page, _):
+        answers: list[str] = []
+        page.on("response", lambda answer: answers.append(answer.url))
+        page.clock.install()
+        page.goto("/history")
+        # For itself, and as the stream began.
+        while answers.count(f"{at(standing)}/history") < 2:
+            page.wait_for_timeout(50)
+        with page.expect_response(f"{at(standing)}/history"):
+            page.clock.fast_forward(15_000)
+
+
+def test_who_is_not_known_any_more_is_asked_who_he_is(chromium: Browser, tmp_path: Path) -> None:
+    world = lived(tmp_path)
+    first = serving(world, token="s3cret")
+    with opened(chromium, at(first)) as (page, seen):
+        with first:
+            page.goto("/generations/1")
+            page.get_by_label("Token").fill("s3cret")
+            page.get_by_role("button", name="Sign in").click()
+            expect(page.locator("#line")).to_have_text("Live")
+        expect(page.locator("#line")).to_contain_text("Connection lost")
+        with serving(world, token="another", port=first.port):
+            expect(page.get_by_label("Token")).to_be_visible()
+        seen.complaints.clear()
+
+
+def test_numbers_and_times_are_the_servers_own_wherever_one_sits(chromium: Browser, standing: Server) -> None:
+    with opened(chromium, at(standing), timezone_id="America/New_York") as (page, _):
+        page.goto("/tables/web/page_hits")
+        page.locator("#query").fill("select timestamp '2026-01-01 05:00:00' + to_hours(n::int) as at, n::int as n, (1152921504606846977 + n)::bigint as wide from range(3) of(n)")
+        page.locator("#query").press("Control+Enter")
+        expect(page.locator("#answer .scroll tbody")).to_contain_text("1152921504606846977")
+        page.locator("#chart .u-over").hover(position={"x": 1, "y": 60})
+        expect(page.locator("#chart .u-legend")).to_contain_text("2026-01-01 05:00:00 UTC")
+
+
 def test_who_is_second_is_told_so_and_nothing_is_done(chromium: Browser, tmp_path: Path) -> None:
     world = lived(tmp_path)
     with serving(world) as server, opened(chromium, at(server)) as (page, seen):
@@ -156,7 +252,7 @@ def test_who_is_second_is_told_so_and_nothing_is_done(chromium: Browser, tmp_pat
         world.append(Abandoned(14, "somebody was quicker"))
         page.locator("#plan-yes").click()
 
-        expect(page.get_by_role("dialog")).to_contain_text("pipeline web has no active rollout")
+        expect(page.get_by_role("dialog")).to_contain_text("rollout 14 of pipeline web was given up: somebody was quicker")
         expect(page.locator("#plan-yes")).to_be_hidden()
         page.get_by_role("button", name="Cancel").click()
         expect(page.locator("#rollout")).to_contain_text("Abandoned: somebody was quicker")
@@ -196,6 +292,18 @@ def test_nothing_jumps_while_data_stream_in_nor_moves_for_who_wants_it_still(chr
             frontiers.publish(replace(last, number=number, offsets=grown, published_at=now()))
             expect(folded).to_contain_text(f"{grown.at('visits', 0) + 617:,}")
 
+        assert page.evaluate("shifted") - before < 0.01
+
+        # A rollout's page, too, once what it finds a while later is there.
+        page.goto("/rollouts/14")
+        expect(page.locator("#samples .notice")).to_contain_text("offsets")
+        before, frontiers = page.evaluate("shifted"), Frontiers(world.store, "web-3")
+        for number in range(41, 44):
+            last = frontiers.newest()
+            assert last is not None
+            grown = replace(last.offsets, next={"visits": {0: 1000 + 5 * number, 1: 617}})
+            frontiers.publish(replace(last, number=number, offsets=grown, published_at=now()))
+            expect(page.locator("#rollout .facts").first).to_contain_text(f"{grown.at('visits', 0) + 617:,}")
         assert page.evaluate("shifted") - before < 0.01
         assert page.evaluate("getComputedStyle(document.querySelector('progress'), '::-webkit-progress-value').transitionDuration") in {"0s", ""}
 

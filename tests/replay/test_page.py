@@ -17,24 +17,25 @@ from asking import Answered, Server, problem
 from journals import READY, numbered, staged
 from page_world import EVIL, ROWS, World
 
+from kappa.errors import Conflict
 from kappa.frontier import Frontiers
 from kappa.journal import Abandoned, CaughtUp, Event, Failed, PromoteAsked
 from kappa.kept import read_kept
 from kappa.lease import Lease, Pin
 from kappa.offsets import Offsets
 from replay import api
-from replay.page import routes, trail
+from replay.page import compared, routes, trail
 from replay.page.overview import health_of
 from replay.page.rollout import deeds_of, rollout_view
 from replay.page.timeline import timeline
-from replay.page.topic import as_text
+from replay.page.topic import Paces, as_text, newest_records
 from replay.page.trail import Step, rate_of, rates
 from replay.rollout import fold
 from replay.status import BuildStatus
 from serving import events
 from serving.gate import COOKIE, COOKIE_SECONDS, cookie_of, is_cookie_of, joined
 from serving.page import marks
-from serving.page.render import page_html, problem_html
+from serving.page.render import _pages, page_html, problem_html
 from serving.problem import Problem
 from serving.sandbox import Allowance
 
@@ -122,6 +123,7 @@ def test_a_candidate_that_waits_can_be_promoted_verified_again_and_given_up_and_
     page = got(server, f"/rollouts/{candidate}")
 
     assert [each["data-intent"] for each in page.all("button") if "data-intent" in each] == ["promote", "verify", "abandon"]
+    assert {each["data-rollout"] for each in page.all("button") if "data-intent" in each} == {str(candidate)}
     assert "kappa promote web" in page.text
     assert [each["data-generation"] for each in page.all("body")] == ["2"]
     samples = got(server, f"/rollouts/{candidate}/samples")
@@ -135,6 +137,69 @@ def test_a_generation_of_the_past_shows_what_it_served_and_the_way_back_to_it(li
     assert "web-1" in first.text
     assert f"{ROWS}" in first.text
     assert [each["data-intent"] for each in second.all("button") if "data-intent" in each] == []
+    # What may be asked of it is of what serves now: it goes on with that.
+    assert any(each.get("id") == "generation" and "data-live" in each for each in first.all("div"))
+
+
+def test_records_are_shown_of_topics_that_a_build_reads_alone(lived: tuple[Server, int]) -> None:
+    server, _ = lived
+    found = got(server, "/topics/salaries")
+    assert (found.status, EVIL in found.text) == (404, False)
+    listed = got(server, "/topics")
+    assert "salaries" in listed.text
+    assert [each["href"] for each in listed.all("a") if (each["href"] or "").startswith("/topics/")] == ["/topics/visits"]
+
+
+def test_of_a_topic_of_many_partitions_the_first_are_read(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.lives()
+    world.log.partitions = 40
+    world.be_up()
+    found = newest_records(world.desk, "visits")
+
+    assert len(found.partitions) == 40
+    assert sum(1 for each in found.partitions if each.records) == found.shown == 16
+    with serving(world) as server:
+        page = got(server, "/topics/visits")
+    assert len([each for each in page.all("section") if (each.get("aria-labelledby") or "").startswith("part-")]) == 16
+    assert "the first 16 partitions" in page.text
+
+
+def test_samples_are_found_once_and_who_comes_meanwhile_waits_for_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path)
+    world.lives()
+    compared._lock.acquire()
+    try:
+        assert compared.samples_of(world.desk, "web-2", "web-3") is None
+        with serving(world) as server:
+            page = got(server, "/rollouts/14/samples")
+        assert "are being compared" in page.text
+        assert any("data-again" in each for each in page.all("div"))
+    finally:
+        compared._lock.release()
+
+    tried: list[int] = []
+
+    def fails(*_: object, **__: object) -> None:
+        tried.append(1)
+        raise Conflict("no equal offsets")
+
+    monkeypatch.setattr(compared, "pin_equal", fails)
+    for _ in range(3):
+        with pytest.raises(Conflict, match="no equal"):
+            compared.samples_of(world.desk, "web-1", "web-3")
+    assert tried == [1]
+
+
+def test_what_was_kept_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path)
+    world.build("web-1")
+    read: list[int] = []
+    monkeypatch.setattr(trail, "read_kept", lambda store, build, number: read.append(number) or read_kept(store, build, number))
+    trails = trail.Trails(world.store)
+
+    assert [len(trails.of("web-1", world.now)) for _ in range(3)] == [40] * 3
+    assert read == [40]
 
 
 def test_rows_in_the_sample_are_those_that_a_query_gives(lived: tuple[Server, int]) -> None:
@@ -267,17 +332,6 @@ def test_who_asks_for_progress_is_told_that_a_build_has_moved_on_without_an_id_a
 # What follows needs no server.
 
 
-def test_what_was_kept_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(tmp_path)
-    world.build("web-1")
-    read: list[int] = []
-    monkeypatch.setattr(trail, "read_kept", lambda store, build, number: read.append(number) or read_kept(store, build, number))
-    trails = trail.Trails(world.store)
-
-    assert [len(trails.of("web-1", world.now)) for _ in range(3)] == [40] * 3
-    assert read == [40]
-
-
 def test_a_cookie_is_of_one_token_and_ends() -> None:
     given = cookie_of("s3cret", 1_000.0)
 
@@ -358,6 +412,10 @@ def test_the_timeline_has_every_generation_and_every_rollout_that_made_none_newe
     assert [each.generation for each in found if each.generation] == [2, 1]
     assert [each.now for each in found if each.generation] == [True, False]
     assert sorted(each.rollout.number for each in found if each.rollout is not None) == [9, 12]
+    numbers = [each.number for each in found]
+    state = fold(numbered(*READY))
+    assert [each.number for each in timeline(state, most=2)] == numbers[:2]
+    assert [each.number for each in timeline(state, before=numbers[1], most=2)] == numbers[2:4]
 
 
 def test_who_reads_a_table_is_who_holds_its_build_pinned() -> None:
@@ -369,6 +427,48 @@ def test_who_reads_a_table_is_who_holds_its_build_pinned() -> None:
 
 def test_bytes_that_are_no_text_are_told_by_their_digits() -> None:
     assert (as_text(b"a"), as_text(b"\xff\x00"), as_text(None)) == ("a", "hex ff 00", None)
+
+
+def test_of_a_long_value_the_beginning_is_held_and_a_character_that_is_cut_makes_no_digits_of_it() -> None:
+    assert as_text(b"x" * 500) == "x" * 500
+    assert as_text(b"x" * (1 << 20)) == "x" * 500 + "…"
+    assert as_text(("x" * 499 + "é" * 9).encode()) == "x" * 499 + "…"
+    assert (as_text(b"\xff" * 1000) or "").count("ff") == 500
+
+
+def test_a_topics_rate_is_of_what_comes_and_not_of_what_retention_takes() -> None:
+    paces = Paces()
+    assert paces.rates({"a": 1000, "b": 0}, 0.0) == {"a": None, "b": None}
+    assert paces.rates({"a": 1050, "b": 0}, 10.0) == {"a": 5.0, "b": 0.0}
+    # Deleted and made again.
+    assert paces.rates({"a": 7}, 11.0) == {"a": None}
+
+
+def test_progress_is_of_what_its_job_has_to_read_and_unknown_where_the_log_is() -> None:
+    # A branch of a build that had come to 900 of a log that begins at 400; its job has 100 to read, and has read 50.
+    state = fold(numbered(staged("b1")))
+    at = lambda offset: Offsets({"t": {0: offset}})  # noqa: E731  # of one partition
+    candidate = build(role="candidate", rollout=state.rollout(1), offsets=at(950), lag=50, folded=550, begun_with=500, reads_from=at(900), topics=frozenset({"t"}))
+    known = rollout_view(state, state.rollout(1), candidate, at(1000))
+    unknown = rollout_view(state, state.rollout(1), replace(candidate, lag=None), None)
+
+    assert known.build is not None
+    assert (known.build.read, [each.read for each in known.partitions]) == ((50, 100), [(50, 100)])
+    assert [each.read for each in unknown.partitions] == [None]
+    parts = _pages.get_template("parts.html").module
+    assert 'value="50" max="100"' in parts.progress((50, 100))  # type: ignore[attr-defined]
+    assert "50 %" in parts.progress((50, 100))  # type: ignore[attr-defined]
+    assert "100 %" in parts.progress((0, 0))  # type: ignore[attr-defined]
+    assert "value" not in parts.progress(None)  # type: ignore[attr-defined]
+    assert "—" in parts.progress(None)  # type: ignore[attr-defined]
+
+
+def test_how_long_is_left_is_what_is_missing_at_its_rate() -> None:
+    state = fold(numbered(staged("b1"), CaughtUp(1, Offsets())))
+    candidate = build(role="candidate", rollout=state.rollout(1), lag=50, rate=10.0)
+    assert candidate.eta_seconds == 5
+    assert replace(candidate, lag=None).eta_seconds is None
+    assert replace(candidate, rate=None).eta_seconds is None
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(0.42, "0.4 s"), (42, "42 s"), (180, "3 min"), (7500, "2 h 5 min"), (90_000, "1 d 1 h"), (None, "—")])

@@ -25,9 +25,17 @@ function refused(problem) {
   yes.hidden = true;
 }
 
+// Which look the dialog is of: what comes late of an earlier one, that was left, is not shown in it.
+let current = 0;
+// One thing is asked for in earnest at a time, so that its answer has the dialog to itself.
+let asking = false;
+
 async function begin(button) {
-  const { intent, pipeline, to } = button.dataset;
-  const wanted = { intent, pipelines: [pipeline], ...(to ? { to: Number(to) } : {}) };
+  if (asking) return;
+  const mine = ++current;
+  const { intent, pipeline, rollout, to } = button.dataset;
+  // The rollout that is seen here, and not one that has taken its place: both may be of the same generation.
+  const wanted = { intent, pipelines: [pipeline], ...(rollout ? { rollout: Number(rollout) } : {}), ...(to ? { to: Number(to) } : {}) };
   const generation = document.body.dataset.generation;
   // Made once for this look: asking twice, by a slow answer or an impatient hand, is asking once.
   const key = [...crypto.getRandomValues(new Uint8Array(16))].map((each) => each.toString(16).padStart(2, "0")).join("");
@@ -38,26 +46,31 @@ async function begin(button) {
   yes.disabled = true;
   yes.textContent = button.textContent.trim().replace("…", "");
   dialog.returnValue = "";
+  dialog.onclose = () => close(mine, button, wanted, generation, key);
   dialog.showModal();
   try {
     const { would } = await ask({ ...wanted, dry_run: true }, generation);
+    if (mine !== current) return;
     told.textContent = `${would[0].toUpperCase()}${would.slice(1)}.`;
-    hint.textContent = `Generation ${generation} was looked at; if another one serves by the time you say yes, nothing is done.`;
+    hint.textContent = `Generation ${generation}${rollout ? ` and rollout ${rollout} were` : " was"} looked at; if it is another by the time you say yes, nothing is done.`;
     yes.disabled = false;
     yes.focus();
-  } catch (problem) { refused(problem); }
-  dialog.onclose = async () => {
-    if (dialog.returnValue !== "yes") { button.focus(); return; }
-    try {
-      const { event, number } = await ask(wanted, generation, key);
-      const rollout = `/rollouts/${event.rollout ?? number}`;
-      if (location.pathname !== rollout) location.assign(rollout);
-    } catch (problem) {
-      dialog.returnValue = "";
-      refused(problem);
-      dialog.showModal();
-    }
-  };
+  } catch (problem) { if (mine === current) refused(problem); }
+}
+
+async function close(mine, button, wanted, generation, key) {
+  if (dialog.open) return;
+  if (dialog.returnValue !== "yes") { if (mine === current) current++; button.focus(); return; }
+  asking = true;
+  try {
+    const { event, number } = await ask(wanted, generation, key);
+    const rollout = `/rollouts/${event.rollout ?? number}`;
+    if (location.pathname !== rollout) location.assign(rollout);
+  } catch (problem) {
+    dialog.returnValue = "";
+    refused(problem);
+    dialog.showModal();
+  } finally { asking = false; }
 }
 
 document.addEventListener("click", (event) => {

@@ -16,7 +16,7 @@ export function draw(place, { x, series, time = true, labels = null, where = "",
   const options = {
     width: place.clientWidth || 300,
     height: small ? 92 : 260,
-    padding: small ? [6, 16, 0, 0] : [10, 34, 0, 0],
+    padding: small ? [6, 28, 0, 0] : [10, 34, 0, 0],
     legend: { show: !small },
     tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
     cursor: small ? { show: false } : { drag: { x: true, y: false } },

@@ -7,6 +7,8 @@ const PROGRESS = "/api/v1/events?progress=true";
 const KINDS = ["progress", "staged", "switch_asked", "caught_up", "verified", "verify_asked", "promote_asked", "held", "released", "served", "abandoned", "failed", "retired", "proved"];
 // The server looks once a second; a page that many events come to is asked for less often than they come.
 const LEAST_MS = 700;
+// What nothing has happened to changes still, as time goes by: rates fall, who was following is behind.
+const MOST_MS = 12000;
 let asking = false, again = false, asked = 0, seen = new Date(), lost = false;
 
 function say(state, text) {
@@ -16,12 +18,14 @@ function say(state, text) {
 }
 
 export async function refresh() {
+  if (!document.querySelector("[data-live]")) return;
   if (asking) { again = true; return; }
   asking = true;
   try {
     await new Promise((go) => setTimeout(go, Math.max(0, LEAST_MS - (Date.now() - asked))));
     asked = Date.now();
     const answer = await fetch(location.href, { headers: { Accept: "text/html" }, redirect: "manual" });
+    // It wants to know who asks: the token is another one, or the cookie has ended.
     if (answer.type === "opaqueredirect") { location.reload(); return; }
     if (answer.ok) {
       take(new DOMParser().parseFromString(await answer.text(), "text/html"));
@@ -56,7 +60,8 @@ function become(here, there) {
   now.slice(next.length).forEach((each) => each.remove());
 }
 
-// What takes the server a while to find comes when the page is there, once.
+// What takes the server a while to find comes when the page is there, once; what it is still at is asked for again.
+const AGAIN_MS = 2000;
 const loaded = new WeakMap();
 function load() {
   for (const place of document.querySelectorAll("[data-load]")) {
@@ -67,6 +72,7 @@ function load() {
       .then((answer) => answer.text())
       .then((text) => {
         const found = new DOMParser().parseFromString(text, "text/html").getElementById(place.id);
+        if (found?.hasAttribute("data-again")) setTimeout(() => { loaded.delete(place); load(); }, AGAIN_MS);
         if (found) place.replaceChildren(...found.childNodes);
       })
       .catch(() => {});
@@ -93,6 +99,15 @@ function tick() {
     if (each.textContent !== said) each.textContent = said;
   }
   if (lost) say("lost", `Connection lost; as of ${seen.toLocaleTimeString()}`);
+  else if (!document.hidden && events?.readyState === EventSource.OPEN && Date.now() - asked > MOST_MS) refresh();
+}
+
+// Whoever is not known any more is asked who he is, wherever he was.
+async function known() {
+  try {
+    const answer = await fetch(location.href, { headers: { Accept: "text/html" }, redirect: "manual" });
+    if (answer.type === "opaqueredirect") location.reload();
+  } catch { /* nobody is there to be asked */ }
 }
 
 let events = null;
@@ -104,7 +119,9 @@ function listen(wait = 1000) {
     lost = true;
     tick();
     // A server that refuses ends the stream for good; a browser comes back by itself only where it was cut off.
-    if (mine.readyState === EventSource.CLOSED) setTimeout(() => mine === events && listen(Math.min(2 * wait, 15000)), wait);
+    if (mine.readyState !== EventSource.CLOSED) return;
+    known();
+    setTimeout(() => mine === events && listen(Math.min(2 * wait, 15000)), wait);
   };
   for (const kind of KINDS) mine.addEventListener(kind, refresh);
 }
