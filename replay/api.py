@@ -87,7 +87,7 @@ def history(request: Request) -> Response:
 def tables(request: Request) -> Response:
     """What is served, with path and version for other tools: as `kappa tables -o json`."""
     desk = desk_of(request)
-    return _document(tables_listing(desk.tables(desk.here.state().generation)).objects())
+    return _document(tables_listing(desk.tables(desk.generation())).objects())
 
 
 @router.get(f"{API}/topics", tags=["platform"])

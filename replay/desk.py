@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kappa.build import read_birth
 from kappa.errors import KappaError, Unreachable
+from kappa.journal import Journal, Served
 from replay.listings import topics_listing
 from replay.status import BuildStatus, Status, observe_status
 from replay.underway import Underway, read_underway
@@ -117,6 +118,11 @@ class Desk:
             return topics_listing(log, {topic.name: topic for birth in births for topic in birth.topics})
 
         return self.look("topics", look)
+
+    def generation(self) -> int:
+        """What serves now, by the journal's last word alone; 0: nothing does."""
+        _, record = Journal(self.here.store).last_served()
+        return record.event.generation if record is not None and isinstance(record.event, Served) else 0
 
     def tables(self, generation: int) -> tuple[ServedTable, ...]:
         """What `kappa tables` tells, looked at since that generation serves."""
