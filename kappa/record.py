@@ -32,8 +32,9 @@ DEEPEST = 64
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _DAY_MICROS = 86_400_000_000
-_FIRST_MICROS = (date(1, 1, 1).toordinal() - _EPOCH_DAY) * _DAY_MICROS
-_LAST_MICROS = (date(9999, 12, 31).toordinal() - _EPOCH_DAY + 1) * _DAY_MICROS - 1
+# The first and the last moment that a timestamp may be: microseconds since 1970, UTC.
+FIRST_MICROS = (date(1, 1, 1).toordinal() - _EPOCH_DAY) * _DAY_MICROS
+LAST_MICROS = (date(9999, 12, 31).toordinal() - _EPOCH_DAY + 1) * _DAY_MICROS - 1
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TIMESTAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])")
 _CANONICAL_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
@@ -306,7 +307,7 @@ def _timestamp(found: Any, name: str) -> int:
         micros = _instant(found, name)
     else:
         raise _wrong(name, "a time as text or in epoch milliseconds", found)
-    if not _FIRST_MICROS <= micros <= _LAST_MICROS:
+    if not FIRST_MICROS <= micros <= LAST_MICROS:
         raise _beyond(name, found, "timestamp")
     return micros
 

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from kappa.arrow import arrow_schema
 from kappa.columns import INTEGERS, Column, Decimal, Scalar
+from kappa.record import FIRST_MICROS, LAST_MICROS
 from kappa.topic import Topic
 
 # It is judged by so many records whether it pays.
@@ -49,8 +50,6 @@ _OPENING = re.compile(rf"{_SPACE}\{{")
 _DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _TIMESTAMP = rf"{_DATE}[T ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{{1,6}})?Z"
 _FIRST_DAY = "0001-01-01"
-# Microseconds since 1970 of the first and the last moment that a timestamp may be (kappa/record.py).
-_FIRST_MICROS, _LAST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 Places = npt.NDArray[np.int64]
 
@@ -280,9 +279,9 @@ def _fitting(field: _Field) -> Iterator[str]:
             yield f"regexp_full_match({found}, '{_DATE}') and {value} >= date '{_FIRST_DAY}'"
         case Scalar("timestamp"):
             if field.kind is _Kind.TEXT:
-                yield f"regexp_full_match({found}, '{_TIMESTAMP}') and {value} between {_FIRST_MICROS} and {_LAST_MICROS}"
+                yield f"regexp_full_match({found}, '{_TIMESTAMP}') and {value} between {FIRST_MICROS} and {LAST_MICROS}"
             else:
-                yield f"{found} between {_FIRST_MICROS // 1000} and {_LAST_MICROS // 1000}"
+                yield f"{found} between {FIRST_MICROS // 1000} and {LAST_MICROS // 1000}"
         case Scalar(name) if name in INTEGERS and INTEGERS[name] < INTEGERS["bigint"]:
             limit = 1 << (INTEGERS[name] - 1)
             yield f"{found} between {-limit} and {limit - 1}"
@@ -309,7 +308,7 @@ def _value(field: _Field, column: Column) -> str:
             return (
                 f"epoch_us(try_cast({found} as timestamp))"
                 if field.kind is _Kind.TEXT
-                else f"case when {found} between {_FIRST_MICROS // 1000} and {_LAST_MICROS // 1000} then {found} * 1000 end"
+                else f"case when {found} between {FIRST_MICROS // 1000} and {LAST_MICROS // 1000} then {found} * 1000 end"
             )
         case _:
             return found

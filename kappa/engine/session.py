@@ -122,7 +122,7 @@ def _settings(profile: Profile, memory: str, jars: Jars, local_dir: Path, cores:
         "spark.python.unix.domain.socket.dir": str(_socket_folder(local_dir)),
         # Spark 4.2.0 waits forever for a UDF over Parquet: it sends such rows in another form than its own workers read.
         "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
-        # DuckDB decodes whole batches: large ones are the fastest way in.
+        # Batches that go to Python, to steps and to functions of the user's: large ones are the fastest way in.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
         # Checkpoints lie on a local disk, where rename is atomic: a third of the default's time per micro-batch.
         "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
