@@ -58,6 +58,9 @@ class _Rejects(TyperGroup):
 rejects_app = typer.Typer(cls=_Rejects, help="The records that were not valid: list and show them, export them to mend them, and redrive what is mended.")
 app.add_typer(rejects_app, name="rejects")
 
+archive_app = typer.Typer(no_args_is_help=True, help="The archives of topics that are declared with archive=True: what they hold, and whether it is what the topics are.")
+app.add_typer(archive_app, name="archive")
+
 As = Annotated[Form, typer.Option("-o", "--output", help="what is printed")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask")]
 AutoPromote = Annotated[bool, typer.Option("--auto-promote", help="ask about the plan only: what passes its verification serves")]
@@ -74,7 +77,13 @@ PastOffsets = Annotated[
     str | None, typer.Option("--at-offsets", metavar="TOPIC:PARTITION=OFFSET,...", help="of what serves, as it stood exactly there, as long as it is kept", show_default=False)
 ]
 PastEventTime = Annotated[
-    str | None, typer.Option("--at-event-time", metavar="TIME", help="of what serves, as it stood when its log had come to that time, as long as it is kept", show_default=False)
+    str | None,
+    typer.Option(
+        "--at-event-time",
+        metavar="TIME",
+        help="of what serves, as it stood when it had folded what its log held up to that time (log time: the running maximum of the records' timestamps), as long as it is kept",
+        show_default=False,
+    ),
 ]
 OnePipeline = Annotated[str | None, typer.Argument(metavar="[PIPELINE]", show_default=False, help="one pipeline")]
 
@@ -146,6 +155,35 @@ def topics_list(context: typer.Context, output: As = Form.TABLE) -> None:
 
     here = _here(context)
     _print(output, topics_listing(here.log(), here.topics))
+
+
+@archive_app.command("status")
+def archive_status(context: typer.Context, output: As = Form.TABLE) -> None:
+    """Show each archive: from where to where it goes, how far it is behind its topic, and what hinders it."""
+    from replay.archive import archive_listing
+    from replay.archive import archive_status as look
+
+    here = _here(context)
+    _print(output, archive_listing(look(here.settings, here.store, here.topics, here.log() if here.bootstrap_servers else None)))
+
+
+@archive_app.command("verify")
+def archive_verify(
+    context: typer.Context, topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", show_default=False, help="that of one topic")] = None, output: As = Form.TABLE
+) -> None:
+    """Check that archives have no gap and nothing twice, and decode again what topics still have, to compare it (exit code 4 where it differs)."""
+    from kappa.errors import VerificationFailed
+    from replay.archive import checked_listing, verify_archives
+
+    here = _here(context)
+    with _talk().status("reading"):
+        found = tuple(verify_archives(here.settings, here.store, here.topics, here.log(), topic))
+    _print(output, checked_listing(found))
+    wrong = [each for each in found if each.found.wrong is not None]
+    if wrong:
+        where = f"topic {wrong[0].topic} partition {wrong[0].found.partition}"
+        hint = "move its folder away (.kappa/archive/TOPIC), and it is made again from what the topic has"
+        raise VerificationFailed(f"the archive of {where} is not what it should be: {wrong[0].found.wrong}", hint=hint)
 
 
 @app.command()
@@ -482,7 +520,7 @@ def prove(
 @app.command()
 def logs(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="supervisor, broker, verification, http, a build, or a pipeline")] = "supervisor",
+    name: Annotated[str, typer.Argument(help="supervisor, broker, verification, http, archiver, a build, or a pipeline")] = "supervisor",
     follow: Annotated[bool, typer.Option("-f", "--follow", help="go on with what is written")] = False,
     lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="how many of the last lines")] = 40,
 ) -> None:
@@ -603,18 +641,27 @@ def query(
     output: As = Form.TABLE,
 ) -> None:
     """Answer a query from the tables that serve now, or served in the past, all of a build at one frontier."""
+    from serving.past import told
     from serving.query import answer
 
     here = _here(context)
     when = _moment(at_generation, at, at_offsets, at_event_time)
     found = answer(here.store, sql, when=when, lease_seconds=here.lease_seconds)
     if when is not None:
-        _say(f"generation {found.generation}: " + "; ".join(f"{pipeline} as shown from {found.shown_at[build]} on (build {build})" for pipeline, build in found.serving.items()))
+        read = {build: "nothing read" if at is None else f"log time {told(at)}" for build, at in found.log_time.items()}
+        shown = (f"{pipeline} as shown from {found.shown_at[build]} on (build {build}, {read[build]})" for pipeline, build in found.serving.items())
+        _say(f"generation {found.generation}: {'; '.join(shown)}")
     listing = Listing(found.columns, found.rows)
     document = {
         "generation": found.generation,
         "builds": {
-            pipeline: {"build": build, "shown_at": found.shown_at[build], "offsets": found.offsets[build].plain(), "versions": found.versions[build]}
+            pipeline: {
+                "build": build,
+                "shown_at": found.shown_at[build],
+                "log_time": None if (log_time := found.log_time[build]) is None else told(log_time),
+                "offsets": found.offsets[build].plain(),
+                "versions": found.versions[build],
+            }
             for pipeline, build in found.serving.items()
         },
         "columns": [{"name": name, "type": kind} for name, kind in zip(found.columns, found.types, strict=True)],

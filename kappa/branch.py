@@ -31,7 +31,7 @@ def begin_from(into: Store, birth: Birth, source: Store, frontier: Frontier) -> 
         table.name: adopt(table_path(into, birth.build, table.name), table_path(source, frontier.build, table.name), frontier.versions[table.name], mark.of_table(table.name))
         for table in birth.tables
     }
-    first = Frontier(1, birth.build, 1, frontier.offsets, versions, now(), log_time=frontier.log_time, tally=frontier.tally)
+    first = Frontier(1, birth.build, 1, frontier.offsets, versions, now(), log_time=frontier.log_time, tally=frontier.tally, heard_at=frontier.heard)
     Frontiers(into, birth.build).publish(first)
 
 

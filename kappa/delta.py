@@ -19,7 +19,9 @@ from urllib.parse import unquote
 
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction, WriterProperties, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction
 
+from kappa.archive import ArchiveMark, parse_archive_mark
 from kappa.errors import Broken, Damaged, KappaError, UsageError
 from kappa.failpoint import failpoint
 from kappa.mark import Mark, parse_mark
@@ -147,12 +149,130 @@ class StoredTable:
         failpoint("table.after_checkpoint")
 
     def _refuse_again(self, guard: Guard) -> None:
-        done = self._table.transaction_version(guard.application)
-        # It can be 0: only None says that there is none.
-        if done is not None and done >= guard.number:
-            raise Broken(
-                f"transaction {guard.number} of {guard.application} is in {self.path} already, and its newest commit does not say so", hint="kappa replay makes a new build of it"
+        _refuse_again(self.path, self._table, guard)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One file of an archive: rows of one partition, in the order of their offsets.
+
+    It is named by the first offset that it was read for; `least` and `greatest` are those of its rows. It has one row at least.
+    """
+
+    path: str
+    partition: int
+    first: int
+    rows: int
+    bytes: int
+    least: int
+    greatest: int
+
+
+class StoredArchive:
+    """The Delta table of one archive, at the newest version that there was when it was opened or told of."""
+
+    def __init__(self, path: str, table: DeltaTable) -> None:
+        """Made by `open_archive` and `ensure_archive`."""
+        self.path = path
+        self._table = table
+
+    @property
+    def version(self) -> int:
+        """The newest version that this handle knows of."""
+        return int(self._table.version())
+
+    def mark(self) -> ArchiveMark:
+        """What it holds. Raises Damaged where its newest commit does not say so."""
+        where = f"version {self.version} of {self.path}"
+        return parse_archive_mark(_metadata(self.path, self.version), where=where)
+
+    def blocks(self) -> tuple[Block, ...]:
+        """Its files, in the order of partitions and offsets."""
+        import pyarrow as pa  # noqa: PLC0415  # as above
+
+        found = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
+        blocks = (
+            Block(
+                *(f"{self.path}/{unquote(each['path'])}", int(each["partition._partition"]), int(each["partition._block"]), int(each["num_records"])),
+                *(int(each["size_bytes"]), int(each["min._offset"]), int(each["max._offset"])),
             )
+            for each in found
+        )
+        return tuple(sorted(blocks, key=lambda block: (block.partition, block.first)))
+
+    def append(self, block: Block | None, replaced: Iterable[Block], mark: ArchiveMark, guard: Guard) -> None:
+        """Commits a file that lies there already, in place of those whose rows it has taken along; None: offsets without a record."""
+        _refuse_again(self.path, self._table, guard)
+        old = [str(each.first) for each in replaced]
+        assert block is not None or not old, "what is replaced has rows"
+        failpoint("archive.before_append")
+        _told(
+            lambda: self._table.create_write_transaction(
+                [] if block is None else [_added(block)],
+                "overwrite" if old else "append",
+                self._table.schema(),
+                partition_by=_BLOCKED,
+                partition_filters=[("_partition", "=", str(block.partition)), ("_block", "in", old)] if block is not None and old else None,
+                commit_properties=_properties(mark, guard),
+                post_commithook_properties=_OURS,
+            ),
+            f"records could not be appended to {self.path}",
+        )
+        failpoint("archive.after_append")
+        _told(self._table.update_incremental, f"archive {self.path} could not be read")
+
+    def tidy(self, *, long_log: int) -> None:
+        """Lets go of files that the newest version does not need, and of its log where that has become long. Nobody else may be writing."""
+        if self.version % long_log == 0:
+            _told(self._table.create_checkpoint, f"the log of {self.path} could not be checkpointed")
+            # A handle that has read the log would ask for its older files again.
+            self._table = _open(self.path)
+        for file in unneeded(self.path, self.version, ()):
+            file.unlink(missing_ok=True)
+
+
+# An archive's files are named by where they lie in the log: so one commit can take some of them along, and no other.
+_BLOCKED = ["_partition", "_block"]
+
+
+def open_archive(path: str) -> StoredArchive | None:
+    """Opens an archive to be read, or None where there is none."""
+    try:
+        return StoredArchive(path, _open(path))
+    except TableNotFoundError:
+        return None
+
+
+def ensure_archive(path: str, columns: Iterable[tuple[str, str]], mark: ArchiveMark) -> StoredArchive:
+    """Opens an archive, and makes it, empty and with this mark, where it is not there."""
+    found = open_archive(path)
+    if found is not None:
+        return found
+    from kappa.arrow import arrow_schema  # noqa: PLC0415  # as above
+
+    schema = arrow_schema([*columns, ("_block", "bigint")])
+    failpoint("archive.before_create")
+    made = _told(
+        lambda: DeltaTable.create(
+            _url(path), schema, partition_by=_BLOCKED, configuration=dict(_PROPERTIES), commit_properties=_properties(mark, None), post_commithook_properties=_OURS
+        ),
+        f"archive {path} could not be made",
+    )
+    failpoint("archive.after_create")
+    return StoredArchive(path, made)
+
+
+def _added(block: Block) -> AddAction:
+    stats = {"numRecords": block.rows, "minValues": {"_offset": block.least}, "maxValues": {"_offset": block.greatest}, "nullCount": {"_offset": 0}}
+    name, changed = Path(block.path).name, int(Path(block.path).stat().st_mtime * 1000)
+    return AddAction(name, block.bytes, {"_partition": str(block.partition), "_block": str(block.first)}, changed, True, json.dumps(stats))  # noqa: FBT003  # deltalake's signature
+
+
+def _refuse_again(path: str, table: DeltaTable, guard: Guard) -> None:
+    done = table.transaction_version(guard.application)
+    # It can be 0: only None says that there is none.
+    if done is not None and done >= guard.number:
+        raise Broken(f"transaction {guard.number} of {guard.application} is in {path} already, and its newest commit does not say so", hint="kappa replay makes a new build of it")
 
 
 def ensure_table(path: str, columns: Iterable[tuple[str, str]], mark: Mark) -> StoredTable:
@@ -197,9 +317,9 @@ def _take_along(into: Path, source: str, version: int) -> None:
     (into / _LOG).mkdir(parents=True, exist_ok=True)
     try:
         for name in names:
-            _same_file(Path(name), into / Path(name).name)
+            link_file(Path(name), into / Path(name).name)
         for file in commits if checkpoint is None else [numbered[checkpoint], *commits]:
-            _same_file(file, into / _LOG / file.name)
+            link_file(file, into / _LOG / file.name)
     except FileNotFoundError as error:
         raise Damaged(f"version {version} of {source} is not whole: {error.filename} is gone", hint="a lease may have run out: ask again") from error
     except OSError as error:
@@ -208,7 +328,8 @@ def _take_along(into: Path, source: str, version: int) -> None:
         ) from error
 
 
-def _same_file(file: Path, link: Path) -> None:
+def link_file(file: Path, link: Path) -> None:
+    """Gives a file that never changes another name, or a copy where the disk has no links. Raises FileNotFoundError where it is gone."""
     try:
         os.link(file, link)
     except FileExistsError:
@@ -287,13 +408,16 @@ def schema(path: str, version: int) -> tuple[tuple[str, str], ...]:
 
 def mark_of(path: str, version: int) -> Mark:
     """The mark of the commit that made a version. Raises Damaged where it carries none, or is not there (any more)."""
-    where = f"version {version} of {path}"
+    return parse_mark(_metadata(path, version), where=f"version {version} of {path}")
+
+
+def _metadata(path: str, version: int) -> str | None:
     try:
         lines = _commit(path, version).read_text(encoding="utf-8").splitlines()
         infos = [json.loads(line).get("commitInfo") for line in lines if '"commitInfo"' in line]
     except (OSError, ValueError) as error:
-        raise Damaged(f"{where} cannot be read: {error}", hint="kappa replay makes a new build of it") from error
-    return parse_mark(next((info.get("userMetadata") for info in infos if info), None), where=where)
+        raise Damaged(f"version {version} of {path} cannot be read: {error}", hint="kappa replay makes a new build of it") from error
+    return next((info.get("userMetadata") for info in infos if info), None)
 
 
 def delete_unneeded(path: str, newest: int, pinned: Iterable[int], *, listed: dict[int, tuple[str, ...]] | None = None) -> int:
@@ -367,7 +491,7 @@ def _unneeded_log(log: Path, versions: Collection[int]) -> list[Path]:
     return [log / name for number, name in numbered if number < newest and number not in needed]
 
 
-def _properties(mark: Mark, guard: Guard | None) -> CommitProperties:
+def _properties(mark: Mark | ArchiveMark, guard: Guard | None) -> CommitProperties:
     # `userMetadata` is where Spark's Delta keeps it too, so both writers' commits read the same. One writer: no retries.
     return CommitProperties(
         custom_metadata={"userMetadata": mark.to_json()},

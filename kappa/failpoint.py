@@ -30,6 +30,7 @@ _EFFECTS = {
     "leg": ("put",),
     "slice": ("begin", "split"),
     "table": ("create", "adopt", "commit", "spark_commit", "compact", "checkpoint", "kept_checkpoint", "delete"),
+    "archive": ("create", "append"),
     "frontier": ("put", "delete"),
     "publisher": ("acknowledge",),
     "promote": ("acknowledge",),

@@ -50,7 +50,8 @@ class Frontier:
 
     `versions` maps table name (the rejects table too) to Delta version; `log_time` is the running maximum of the broker's
     timestamp per topic and partition, in milliseconds (law 4); `hold` is the number of the journal's hold record that this
-    frontier acknowledges; `leg` and `slice` say what was folded last (-1: nothing yet).
+    frontier acknowledges; `leg` and `slice` say what was folded last (-1: nothing yet). `heard_at` is when all that compacted
+    topics held was read last, and for a build that never came so far, when it began to read (law 5).
     """
 
     number: int
@@ -64,7 +65,13 @@ class Frontier:
     hold: int | None = None
     log_time: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     tally: Mapping[str, Mapping[int, Tally]] = field(default_factory=dict)
+    heard_at: str = ""
     format: int = 1
+
+    @property
+    def heard(self) -> str:
+        """`heard_at`, which older frontiers do not have."""
+        return self.heard_at or self.published_at
 
 
 _FRONTIER = TypeAdapter(Frontier)

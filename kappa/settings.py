@@ -45,7 +45,7 @@ class EngineSettings(_Section):
 
     memory: str = Field(default="2g", description="heap of a job's JVM", pattern=r"^\d+[mg]$")
     cores: int = Field(default=0, ge=0, description="cores a job may use; 0: all")
-    slice_records: int = Field(default=500_000, ge=1, description="most offsets in one slice of a catch-up")
+    slice_records: int = Field(default=2_000_000, ge=1, description="most offsets in one slice of a catch-up")
     tail_records: int = Field(default=100_000, ge=1, description="most offsets in one micro-batch of the tail")
     driver_rows: int = Field(
         default=50_000,
@@ -78,6 +78,12 @@ class HistorySettings(_Section):
     keep_seconds: float = Field(default=3600.0, ge=0, description="how long that is kept; what was seen at a switch stays as long as its build")
 
 
+class ArchiveSettings(_Section):
+    """`[archive]`: how topics that declare an archive are copied."""
+
+    every_seconds: float = Field(default=60.0, gt=0, description="how long at most records wait to be archived; many do not wait")
+
+
 class PlanSettings(_Section):
     """`[plan]`: what a plan tries before it promises a replay."""
 
@@ -108,6 +114,9 @@ class ServeSettings(_Section):
     query_rows: int = Field(default=100_000, ge=1, description="most rows of its answer; one that is cut says so")
     query_bytes: str = Field(default="32m", description="most bytes of its answer, likewise", pattern=r"^\d+[mg]$")
     queries: int = Field(default=4, ge=1, description="how many are answered at once; others wait")
+    compare_seconds: float = Field(
+        default=120.0, gt=0, description="how long the page may compare two builds to show the rows that differ; then that is ended; kappa diff takes as long as it takes"
+    )
 
 
 class Settings(BaseSettings):
@@ -122,6 +131,7 @@ class Settings(BaseSettings):
     engine: EngineSettings = EngineSettings()
     rollout: RolloutSettings = RolloutSettings()
     history: HistorySettings = HistorySettings()
+    archive: ArchiveSettings = ArchiveSettings()
     plan: PlanSettings = PlanSettings()
     verify: VerifySettings = VerifySettings()
     serve: ServeSettings = ServeSettings()

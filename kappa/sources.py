@@ -74,6 +74,12 @@ class Sources:
         """The files directly in `pipelines/`, by name."""
         return tuple(sorted(path for path in (self.folder / PIPELINES).glob("*.py") if path.is_file() and path.stem != "__init__"))
 
+    def python_files(self) -> tuple[Path, ...]:
+        """The files that its modules most likely are: those of `pipelines/`, beside it, and in packages beside it. Other folders may hold anything, and very much."""
+        folders = [self.folder, self.folder / PIPELINES, *(init.parent for init in self.folder.glob("[!.]*/__init__.py")), *(self.folder / PIPELINES).glob("[!.]*/")]
+        found = {path for folder in folders for path in folder.glob("*.py")}
+        return tuple(sorted(path for path in found if path.relative_to(self.folder).parts[0].removesuffix(".py") not in self._foreign))
+
     def _base(self, top: str) -> Path | None:
         if top in self._foreign or not top.isidentifier():
             return None

@@ -63,7 +63,8 @@ class Topic:
     Schema demands besides. `was`
     gives the names that a column's field had in older events, the first that is there counting where its own is not. `key` names
     the column that the Kafka key repeats, as text.
-    `config` holds topic settings of Kafka that apply when `kappa topics create` makes it.
+    `config` holds topic settings of Kafka that apply when `kappa topics create` makes it. With `archive` the platform keeps a copy of
+    the log in columns, which replays read faster, and which outlives Kafka's retention; it decides no rows.
 
     A record is late, and rejected, where its timestamp is more than `lateness` ("5 minutes") after its `event_time`, a
     column. It is a duplicate, and not folded, where an accepted one of the same `identity` (a column or several) stands
@@ -82,6 +83,7 @@ class Topic:
     lateness_ms: int | None
     identity: tuple[str, ...]
     identity_horizon_ms: int
+    archive: bool
     source: Source = field(compare=False)
 
     def __init__(
@@ -98,6 +100,7 @@ class Topic:
         lateness: str | None = None,
         identity: str | Sequence[str] = (),
         identity_horizon: str | None = None,
+        archive: bool = False,
     ) -> None:
         source = Source.of_caller()
         if not isinstance(name, str) or not _NAME.fullmatch(name) or name in {".", ".."}:
@@ -121,6 +124,8 @@ class Topic:
         horizon_ms = _horizon(source, name, identity_horizon, declared=bool(identities))
         if lateness_ms is not None or identities:
             _check_brokers_time(source, name, kind, given)
+        if archive:
+            _check_archive(source, name, kind, identities)
         set_field = object.__setattr__
         set_field(self, "name", name)
         set_field(self, "kind", TopicKind(kind))
@@ -133,6 +138,7 @@ class Topic:
         set_field(self, "lateness_ms", lateness_ms)
         set_field(self, "identity", identities)
         set_field(self, "identity_horizon_ms", horizon_ms)
+        set_field(self, "archive", bool(archive))
         set_field(self, "source", source)
         if schema is not None or any(column.default is not None for column in columns):
             _check_defaults(self)
@@ -256,6 +262,15 @@ def _duration(source: Source, topic: str, option: str, text: str) -> int:
     if found is None:
         raise DeclarationError(f"{source}: topic {topic} has {option}={text!r}, which is no duration", hint='say it like "90 seconds", "5 minutes" or "1 hour"')
     return found
+
+
+def _check_archive(source: Source, topic: str, kind: str, identity: tuple[str, ...]) -> None:
+    if kind == TopicKind.COMPACTED:
+        raise DeclarationError(f"{source}: topic {topic} is compacted, and has no history to archive", hint='archive=True is for kind="retained"')
+    if identity:
+        raise DeclarationError(
+            f"{source}: topic {topic} declares an identity, and an archive does not remember what was accepted before", hint="leave out archive=True, or identity"
+        )
 
 
 def _check_brokers_time(source: Source, topic: str, kind: str, config: Mapping[str, str]) -> None:

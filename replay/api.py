@@ -110,7 +110,7 @@ def rejects(
     return _document(rejects_listing(found).objects())
 
 
-@router.post(f"{API}/rollouts", tags=["platform"], status_code=202)
+@router.post(f"{API}/rollouts", tags=["platform"], status_code=202, responses={200: {"description": "What would be done", "content": {"application/json": {}}}})
 def intent(
     request: Request,
     wanted: Intent,

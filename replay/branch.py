@@ -94,7 +94,7 @@ def unlike(born: Birth, declared: Declared, branch: Branch, log: LogFacts) -> It
             yield refused(f"{part} has an identity, and another declaration now: what was a duplicate before cannot be told by it")
         lost = lost_ranges((born.origin_offsets if remembers else branch.start).only({topic.name}), log.beginning.only({topic.name}))
         if topic.kind is TopicKind.COMPACTED and branch.frontier is not None:
-            missed = may_be_missed(topic.name, branch.frontier.published_at, log.configs.get(topic.name), branch.at)
+            missed = may_be_missed(topic.name, branch.frontier.heard, log.configs.get(topic.name), branch.at)
             if missed is not None:
                 yield refused(missed)
         if lost:

@@ -60,12 +60,13 @@ def _is_due(settings: Settings, store: Store, step: Step) -> bool:
 
 def _sample(log: Sampled, step: Step, at_most: int) -> Iterator[Record]:
     """Records of each partition's beginning, middle and end, in the order of their offsets."""
-    taken = 0
     for topic in () if step.declared is None else step.declared.pipeline.topics:
+        taken = 0
         for _, record in sample(log, log.beginning([topic.name]), log.end([topic.name]), at_most):
             taken += len(record.key or b"") + len(record.value or b"")
+            # One topic's large records leave room for another's.
             if taken > _MOST_BYTES:
-                return
+                break
             yield record
 
 

@@ -11,14 +11,14 @@ from kappa.errors import UsageError
 from kappa.store import Store
 from replay.rollout import State
 
-_OWN = ("supervisor", "broker", "verification", "http")
+_OWN = ("supervisor", "broker", "verification", "http", "archiver")
 _BLOCK = 65_536
 # A file tells nobody that it grows; so often it is looked at.
 _LOOK_SECONDS = 0.2
 
 
 def log_file(store: Store, state: State, name: str) -> Path:
-    """The log of `supervisor`, `broker`, `verification`, `http`, a build, or a pipeline: then that of its candidate, or else of its live build.
+    """The log of `supervisor`, `broker`, `verification`, `http`, `archiver`, a build, or a pipeline: then that of its candidate, or else of its live build.
 
     Raises UsageError where there is nobody of that name, or nothing was said yet.
     """

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kappa.archive import FOLDER, ArchiveMark, one_log
 from kappa.artifact import read_snapshot, snapshot_files
 from kappa.branch import shown_of
 from kappa.breaker import rejected_of
@@ -66,7 +67,7 @@ def observe(settings: Settings, store: Store, log: Log, *, only: str | None = No
         replays=last_replays(records, functools.partial(_origin, store)),
         disk=_disk(store, state, births),
         libraries=installed_libraries(),
-        samples=read_samples(log, replayed.values(), facts.beginning, facts.end, at_each_place=settings.plan.sample_records) if settings.plan.sample_records else {},
+        samples=read_samples(log, replayed.values(), facts.topics_beginning, facts.end, at_each_place=settings.plan.sample_records) if settings.plan.sample_records else {},
         max_unreadable=settings.plan.max_unreadable,
         rejected={build: rejected_of(frontier.tally)[0] for build in serving.values() if (frontier := Frontiers(store, build).newest()) is not None},
         shown={build: shown_of(store, build) for build in serving.values()},
@@ -128,16 +129,29 @@ def _log_facts(settings: Settings, store: Store, log: Log, wanted: Mapping[str, 
     there = log.topics() if wanted else {}
     names = sorted({topic.name for pipeline in wanted.values() for topic in pipeline.topics if topic.name in there})
     facts = [there[name] for name in names]
+    beginning = log.beginning(names)
+    archived = _archived(store, wanted, {each.name: each.id for each in facts})
     return LogFacts(
         ids={each.name: each.id for each in facts},
         partitions={each.name: each.partitions for each in facts},
-        beginning=log.beginning(names),
+        beginning=one_log(beginning, archived),
         end=log.end(names),
         hour_ago=_hour_ago(log, names),
         configs={name: config for name in names if (config := _config(log, name)) is not None},
         # No client library tells what a partition takes on a broker's disk; our own broker's disk is ours to look at.
         bytes=partition_bytes(store.folder, names) if settings.runs_broker else {},
+        archived=archived,
+        topics_beginning=beginning,
     )
+
+
+def _archived(store: Store, wanted: Mapping[str, Pipeline], topic_ids: Mapping[str, str]) -> tuple[ArchiveMark, ...]:
+    if not store.path(FOLDER).is_dir():
+        return ()
+    from kappa.engine.archived import Archives  # noqa: PLC0415  # it takes Arrow, which most plans do without
+
+    topics = {topic.name: topic for pipeline in wanted.values() for topic in pipeline.topics}
+    return Archives(store, topics.values(), topic_ids).marks()
 
 
 def _hour_ago(log: Log, names: list[str]) -> Offsets | None:

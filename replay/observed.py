@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kappa.archive import ArchiveMark
 from kappa.build import Birth, TableBirth
 from kappa.frontier import Frontier
 from kappa.offsets import Offsets
@@ -38,7 +39,8 @@ class Declared:
 class LogFacts:
     """What the broker knows of the topics that are declared and there.
 
-    `hour_ago` is where each partition stood an hour ago; `configs` are the settings in force; `bytes` what a partition
+    `beginning` is that of the log that topics and their archives are together, `archived` what those archives hold; `topics_beginning` is
+    what the broker still has. `hour_ago` is where each partition stood an hour ago; `configs` are the settings in force; `bytes` what a partition
     takes on the broker's disk.
     """
 
@@ -49,6 +51,8 @@ class LogFacts:
     hour_ago: Offsets | None = None
     configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     bytes: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    archived: tuple[ArchiveMark, ...] = ()
+    topics_beginning: Offsets = field(default_factory=Offsets)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ has files of its own: code_diff.py, readers.py, cost.py, preflight.py, determini
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -19,13 +19,14 @@ from kappa.offsets import Offsets
 from kappa.pipeline import Pipeline
 from kappa.semantics import SEMANTICS
 from kappa.table import REJECTS
+from kappa.topic import Topic
 from replay.branch import Branch, Branching, branch_of, unlike
 from replay.code_diff import PartDiff, Side, part_diffs
 from replay.cost import Cost, cost_of
 from replay.event_changes import event_changes
 from replay.finding import BREAKING, GAP, Accepting, Finding, flag
 from replay.libraries import changed_libraries
-from replay.observed import Declared, Observed
+from replay.observed import Declared, LogFacts, Observed
 from replay.preflight import preflight
 from replay.readable import Sample, readable
 from replay.readers import ReaderChange, reader_changes
@@ -210,7 +211,7 @@ def _branched(observed: Observed, declared: Declared, branching: Branching) -> S
         records=log.end.only(there).distance(branch.start),
         origin=born.origin_offsets,
         cost=cost_of(there, branch.start, log, serving=step.serving, disk=observed.disk, replayed=observed.replays.get(name)),
-        notes=tuple(notes),
+        notes=(*_archive_notes(log, step.topics, branch.start), *notes),
         # What the rows before it lack, they lack for ever.
         accepted=tuple(each for each in born.accepted if each.startswith(f"{GAP}: ")),
         branch=branch,
@@ -241,7 +242,7 @@ def _replayed(observed: Observed, declared: Declared, born: Birth | None, rollou
         diffs=() if born is None else _diffs(observed, born, declared),
         samples=tuple(observed.samples[topic.name] for topic in topics if topic.name in observed.samples),
         cost=cost_of(there, origin, log, serving=serving, disk=observed.disk, replayed=observed.replays.get(name)),
-        notes=() if born is None else (*_reject_notes(observed, born), *_library_notes(observed, born)),
+        notes=(*_archive_notes(log, topics, origin), *(() if born is None else (*_reject_notes(observed, born), *_library_notes(observed, born)))),
     )
 
 
@@ -268,6 +269,18 @@ def _diffs(observed: Observed, born: Birth, declared: Declared) -> tuple[PartDif
 def _reject_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
     rejected = observed.rejected.get(born.build, 0)
     return (f"build {born.build} has rejected {rejected:,} records: a replay reads them again, and takes in what can be read now",) if rejected else ()
+
+
+def _archive_notes(log: LogFacts, topics: Iterable[Topic | TopicBirth], origin: Offsets) -> Iterator[str]:
+    """Which offsets come from where: an archive and its topic are read as one log."""
+    names = {topic.name for topic in topics}
+    for mark in log.archived:
+        parts = {part: (max(mark.start[part], origin.at(mark.topic, part)), end) for part, end in sorted(mark.end.items())}
+        told = [f"{start} to {end - 1} of partition {part}" for part, (start, end) in parts.items() if end > start]
+        if mark.topic in names and told:
+            lost = [f"{first} in partition {part}" for _, part, first in log.topics_beginning.only({mark.topic}).items() if first > origin.at(mark.topic, part)]
+            alone = f"; the topic itself begins at {', '.join(lost)}" if lost else ""
+            yield f"topic {mark.topic}: offsets {', '.join(told)} come from its archive, all that follows from the topic{alone}"
 
 
 def _library_notes(observed: Observed, born: Birth) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ _CLOSE = 2.0
 def preflight(pipeline: Pipeline, log: LogFacts, cost: Cost, serving: Birth | None) -> Iterator[Finding]:
     """What stands in the way of a replay of this pipeline, and what should be known. `serving` is the build that serves it now."""
     gaps = []
+    archived = {mark.topic for mark in log.archived}
     for topic in pipeline.topics:
         there = log.partitions.get(topic.name)
         if there is None:
@@ -36,12 +37,15 @@ def preflight(pipeline: Pipeline, log: LogFacts, cost: Cost, serving: Birth | No
         if config is not None:
             yield from _brokers_time(topic, config.get(TIMESTAMP_TYPE, ""))
             yield from _policy(topic, config.get("cleanup.policy", ""), _number(config.get("retention.ms")))
+            if topic.archive and topic.name in archived:
+                # What a retention takes away is in the archive by then; where it is not, the log has lost its beginning.
+                continue
             if topic.kind is TopicKind.RETAINED and _number(config.get("retention.bytes")) not in {None, _FOR_EVER}:
                 kept = f"topic {topic.name} keeps {size(int(config['retention.bytes']))} a partition (retention.bytes): a replay, now or later, may miss what came before"
                 yield Finding(kept, refuses=False)
             yield from _retention(topic, config.get("cleanup.policy", ""), _number(config.get("retention.ms")), _number(config.get("delete.retention.ms")), cost.seconds)
     if gaps:
-        hint = "restore the topic; retention.ms=-1 keeps a history, as kappa topics create sets it"
+        hint = "restore the topic; retention.ms=-1 keeps a history, as kappa topics create sets it, and so does archive=True, from then on"
         yield Finding(f"{'; '.join(gaps)}: a replay would miss what came before", hint, GAP)
     yield from _pace(cost)
     yield from _disk(cost)

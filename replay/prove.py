@@ -20,11 +20,13 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Literal, Protocol
 
-from kappa.artifact import ensure_unchanged, load_with_place, snapshot_sources
+from kappa.archive import FOLDER, ArchiveMark, one_log
+from kappa.artifact import ensure_unchanged, load_snapshot, load_with_place, snapshot_sources
 from kappa.branch import base_frontier, begin_from
 from kappa.build import Birth
 from kappa.cuts import Cuts, put_cuts
 from kappa.declaration import has_identity
+from kappa.engine.archived import Archives
 from kappa.errors import Broken, KappaError, NotProvable, UsageError
 from kappa.frontier import Frontier, Frontiers
 from kappa.journal import Count, Journal, Proved, Record
@@ -182,7 +184,7 @@ def _base_too_old(store: Store, log: ProofLog, birth: Birth) -> str | None:
     """Why what a branch's base holds of a compacted topic cannot be gone on with any more; None where it can."""
     if birth.base is None:
         return None
-    read_at, now = base_frontier(store, birth).published_at, datetime.now(UTC)
+    read_at, now = base_frontier(store, birth).heard, datetime.now(UTC)
     compacted = (topic.name for topic in birth.topics if topic.kind == TopicKind.COMPACTED)
     return next(filter(None, (may_be_missed(name, read_at, log.config(name), now) for name in compacted)), None)
 
@@ -228,7 +230,8 @@ def _served(state: State, pipeline: str) -> str:
 def _ensure_provable(store: Store, log: ProofLog, birth: Birth, upto: Offsets) -> None:
     facts = {name: log.facts(name) for name in birth.topic_ids}
     there = [name for name, found in facts.items() if found is not None]
-    why = why_not_provable(birth, upto, facts, log.beginning(there) if there else Offsets()) or _base_too_old(store, log, birth)
+    beginning = one_log(log.beginning(there), _archived(store, birth)) if there else Offsets()
+    why = why_not_provable(birth, upto, facts, beginning) or _base_too_old(store, log, birth)
     if why is None:
         try:
             ensure_unchanged(store, birth)
@@ -236,6 +239,17 @@ def _ensure_provable(store: Store, log: ProofLog, birth: Birth, upto: Offsets) -
             why = error.message
     if why is not None:
         raise NotProvable(f"pipeline {birth.pipeline} is not provable: {why}", hint=f"kappa replay {birth.pipeline} makes a new build, of which it can be proved")
+
+
+def _archived(store: Store, birth: Birth) -> tuple[ArchiveMark, ...]:
+    """What the archives of a build's topics hold."""
+    if not store.path(FOLDER).is_dir():
+        return ()
+    try:
+        return Archives(store, load_snapshot(store, birth).topics, birth.topic_ids).marks()
+    except Broken:
+        # Why it cannot be loaded is said where that is looked at.
+        return ()
 
 
 @contextmanager

@@ -38,6 +38,8 @@ from serving.snapshots import Snapshots
 
 # What listens to events never ends by itself.
 _GRACE_SECONDS = 2
+# By guessing, at whatever rate a network has, none so long is found.
+_SHORTEST_TOKEN = 16
 
 
 def serve(here: Here, *, listen: str | None = None, token: str | None = None, say: Callable[[str], None], any_port: bool = False) -> None:
@@ -98,6 +100,10 @@ def _ensure_guarded(host: str, token: str | None) -> None:
         local = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         local = False
+    if token is not None and len(token) < _SHORTEST_TOKEN:
+        raise SettingsError(
+            f"the token has {len(token)} characters, and a short one can be guessed", hint=f"take one of {_SHORTEST_TOKEN} at least, that nobody chose: openssl rand -hex 32"
+        )
     if not local and token is None:
         raise SettingsError(
             f"at {host} other machines could ask, and there is no token to tell who may", hint="give one: KAPPA__SERVE__TOKEN=..., or --token; or listen at 127.0.0.1"

@@ -25,6 +25,7 @@ from kappa.lock import Lock, holder
 from kappa.process import ProcessId, process_id
 from kappa.settings import Settings, load_settings
 from kappa.store import Store
+from replay.archiver_process import ArchiverProcess
 from replay.controller import Controller
 from replay.http_process import HttpProcess
 from replay.kafka import Kafka
@@ -153,12 +154,13 @@ def _run(settings: Settings, say: Callable[[str], None]) -> None:
     kafka = Kafka(settings, store, say, told)
     processes = Processes(store, settings, say=say)
     http = HttpProcess(store, settings, say=say)
+    archiver = ArchiverProcess(store, settings, say=say)
     reporter = Reporter(store, processes.deaths, clock=time.monotonic)
     try:
         with told:
             http.ensure_running()
             kafka.ensure_running()
-            _loop(store, kafka, Controller(store, log=kafka, processes=processes, rules=settings.rollout, clock=time.time), processes, http, reporter, say, told)
+            _loop(store, kafka, Controller(store, log=kafka, processes=processes, rules=settings.rollout, clock=time.time), processes, (http, archiver), reporter, say, told)
     except ToldToEnd:
         # While it waited for the broker; what it has started so far ends below, as ever.
         pass
@@ -167,19 +169,31 @@ def _run(settings: Settings, say: Callable[[str], None]) -> None:
         store.delete(_RUNNING)
         failpoint("supervisor.after_down")
         http.end()
+        archiver.end()
         processes.end_all()
         kafka.stop()
         say("down")
         lock.release()
 
 
-def _loop(store: Store, kafka: Kafka, controller: Controller, processes: Processes, http: HttpProcess, reporter: Reporter, say: Callable[[str], None], told: Told) -> None:
+def _loop(
+    store: Store,
+    kafka: Kafka,
+    controller: Controller,
+    processes: Processes,
+    beside: tuple[HttpProcess, ArchiverProcess],
+    reporter: Reporter,
+    say: Callable[[str], None],
+    told: Told,
+) -> None:
+    http, archiver = beside
     said, ready_at = "", ""
     while not told.to_end:
         try:
             http.ensure_running()
             kafka.ensure_running()
             processes.ensure_jobs(controller.state.wanted_builds(), kafka.bootstrap_servers, serves=bool(controller.state.serving))
+            archiver.ensure_running(kafka.bootstrap_servers)
             before = controller.state
             for line in _news(before, controller.tick()):
                 say(line)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from kappa.errors import KappaError, UsageError
 from kappa.frontier import Frontier
@@ -21,6 +21,9 @@ from serving.past import Moment, told
 
 # A topic's name has neither colons nor commas; the number of a partition is an int32, an offset an int64.
 _PART = re.compile(r"(?P<topic>[A-Za-z0-9._-]+):(?P<partition>[0-9]{1,10})=(?P<offset>[0-9]{1,19})")
+_EPOCH, _FIRST, _LAST = (datetime(1970, 1, 1, tzinfo=UTC), datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
+# Beyond the last time by far, and no more than Python can count.
+_FAR_MS = 10**15
 _WRITE = "write topic:partition=offset, and commas between: orders:0=120,orders:1=80"
 
 
@@ -106,10 +109,15 @@ def _at_event_time(time: datetime, shown: Sequence[Kept]) -> Frontier | None:
     return before[-1].frontier if before and before[-1].until is None else None
 
 
+def log_time(frontier: Frontier) -> datetime | None:
+    """The latest log time in any partition, as far as calendars go; None where nothing was read."""
+    latest = max((ms for parts in frontier.log_time.values() for ms in parts.values()), default=None)
+    return None if latest is None else _EPOCH + min(max(timedelta(milliseconds=min(latest, _FAR_MS)), _FIRST - _EPOCH), _LAST - _EPOCH)
+
+
 def _log_time(frontier: Frontier) -> datetime:
-    """The latest log time in any partition."""
-    latest = max((ms for parts in frontier.log_time.values() for ms in parts.values()), default=0)
-    return datetime.fromtimestamp(latest / 1000, UTC)
+    # What has read nothing is before everything.
+    return log_time(frontier) or _FIRST
 
 
 def _nearest(when: AtOffsets | AtEventTime, pipeline: str, shown: Sequence[Kept]) -> str:

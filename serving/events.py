@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Hashable
-from typing import Annotated
+from typing import Annotated, Generic, TypeVar
 
 import anyio
 from fastapi import APIRouter, Header, Query, Request
@@ -20,8 +20,10 @@ from kappa.journal import Journal, Record, as_document
 from serving.http import API, stand_of
 from serving.problem import HttpError
 
-# What is asked whether something has changed: its answer is another one then. One look may be for all who listen.
+# What is asked whether something has changed: its answer is another one then. One look is for all who listen.
 Pulse = Callable[[], Hashable]
+
+_Seen = TypeVar("_Seen")
 
 # A record tells nobody that it is there; so often the journal is looked at, for all who listen.
 _LOOK_SECONDS = 0.25
@@ -31,6 +33,8 @@ _SILENCE_SECONDS = 15.0
 _PULSE_SECONDS = 1.0
 _MOST = 256
 _AT_ONCE = 200
+# So many read records at once: what they read lies on a disk.
+_READERS = 4
 
 router = APIRouter()
 
@@ -45,32 +49,86 @@ async def events(
     """Tells every record of the journal, as it is appended: what was asked, decided and observed of rollouts."""
     if last_event_id is not None and not (last_event_id.isascii() and last_event_id.isdecimal()):
         raise HttpError(400, f"{last_event_id[:40]!r} is the id of no event", hint="ids are numbers; leave Last-Event-ID out to be told what is new")
-    journal = Journal(stand_of(request).store)
+    listening = _listening(request)
+    if len(listening.who) >= _MOST:
+        raise HttpError(503, f"{_MOST} listen already", hint="come back in a while", headers={"Retry-After": "10"})
     start = int(last_event_id) if last_event_id is not None else after
     if start is None:
-        start = await anyio.to_thread.run_sync(lambda: journal.last_served()[0])
-    listening: set[object] = request.app.state.__dict__.setdefault("listening", set())
-    if len(listening) >= _MOST:
-        raise HttpError(503, f"{_MOST} listen already", hint="come back in a while", headers={"Retry-After": "10"})
-    pulse = getattr(request.app.state, "pulse", None) if progress else None
-    return StreamingResponse(_told(journal, start, listening, pulse), media_type="text/event-stream", headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        start = await listening.end.seen()
+    return StreamingResponse(_told(listening, start, progress=progress), media_type="text/event-stream", headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
 
 
-async def _told(journal: Journal, number: int, listening: set[object], pulse: Pulse | None) -> AsyncIterator[str]:
+class _Look(Generic[_Seen]):
+    """One look for all who listen, made at most so often, in a thread of its own: they take none of those that all else is answered by."""
+
+    def __init__(self, look: Callable[[], _Seen], *, seconds: float) -> None:
+        self._look = look
+        self._seconds = seconds
+        self._turn = asyncio.Lock()
+        self._thread = anyio.CapacityLimiter(1)
+        self._last: tuple[float, _Seen] | None = None
+
+    async def seen(self) -> _Seen:
+        """What was seen, less than `seconds` ago."""
+        async with self._turn:
+            now = asyncio.get_running_loop().time()
+            if self._last is None or now - self._last[0] >= self._seconds:
+                found = await anyio.to_thread.run_sync(self._look, limiter=self._thread)
+                self._last = asyncio.get_running_loop().time(), found
+            return self._last[1]
+
+
+class _Listening:
+    """Who listens, and what they share."""
+
+    def __init__(self, journal: Journal, pulse: Pulse | None) -> None:
+        self.journal = journal
+        self.who: set[object] = set()
+        self.end = _Look(_end_of(journal), seconds=_LOOK_SECONDS)
+        self.pulse = None if pulse is None else _Look(pulse, seconds=_PULSE_SECONDS)
+        self.readers = anyio.CapacityLimiter(_READERS)
+
+
+def _listening(request: Request) -> _Listening:
+    state = request.app.state
+    if not hasattr(state, "listening"):
+        state.listening = _Listening(Journal(stand_of(request).store), getattr(state, "pulse", None))
+    found = state.listening
+    assert isinstance(found, _Listening), "it was made here"
+    return found
+
+
+def _end_of(journal: Journal) -> Callable[[], int]:
+    """Gives the number of the last record, at each call; each is looked for once."""
+    last: int | None = None
+
+    def look() -> int:
+        nonlocal last
+        if last is None:
+            last, _ = journal.last_served()
+        while journal.get(last + 1) is not None:
+            last += 1
+        return last
+
+    return look
+
+
+async def _told(listening: _Listening, number: int, *, progress: bool) -> AsyncIterator[str]:
     me = object()
-    listening.add(me)
+    listening.who.add(me)
     try:
         yield f"retry: 2000\nid: {number}\n\n"
-        silent, waited = 0.0, _PULSE_SECONDS
+        silent = 0.0
         beat: Hashable = None
         while True:
-            waited += _LOOK_SECONDS
-            if pulse is not None and waited > _PULSE_SECONDS:
-                waited, before, beat = 0.0, beat, await anyio.to_thread.run_sync(pulse)
+            if progress and listening.pulse is not None:
+                before, beat = beat, await listening.pulse.seen()
                 if before not in {None, beat}:
                     silent = 0.0
                     yield "event: progress\ndata: {}\n\n"
-            records = await anyio.to_thread.run_sync(_some_after, journal, number)
+            records = list[Record]()
+            if await listening.end.seen() > number:
+                records = await anyio.to_thread.run_sync(_some_after, listening.journal, number, limiter=listening.readers)
             for record in records:
                 number = record.number
                 yield _event(record)
@@ -81,7 +139,7 @@ async def _told(journal: Journal, number: int, listening: set[object], pulse: Pu
             if len(records) < _AT_ONCE:
                 await asyncio.sleep(_LOOK_SECONDS)
     finally:
-        listening.discard(me)
+        listening.who.discard(me)
 
 
 def _some_after(journal: Journal, number: int) -> list[Record]:

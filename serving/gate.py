@@ -1,7 +1,7 @@
 """The gate: what every request passes before anything of it is looked at. Who may come in, how much, and how slowly.
 
-- With a token: only who brings it, in a header, or as a browser that was given a cookie for it (serving/page/login.py). Without one, the server listens on this machine alone, and a page of another site that a
-  browser of this machine shows is kept out: by the name it came under (DNS rebinding), and by the site it is from.
+- With a token: only who brings it, in a header, or as a browser that was given a cookie for it (serving/page/login.py); who brings a wrong one waits in line to be told so. Without one, the server listens on this
+  machine alone, and a page of another site that a browser of this machine shows is kept out: by the name it came under (DNS rebinding), and by the site it is from.
 - A body has so many bytes and so much time; one that says that it is larger is not read.
 - Who takes an answer too slowly is left.
 
@@ -17,6 +17,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 from urllib.parse import SplitResult, quote, urlsplit
 
@@ -30,7 +31,7 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 # Whoever watches over the server asks these, and learns nothing that is not his.
-_OPEN = frozenset({"/healthz", "/readyz"})
+OPEN = frozenset({"/healthz", "/readyz"})
 # Where a browser brings the token, and how that looks.
 LOGIN = "/login"
 LOGOUT = "/logout"
@@ -38,30 +39,58 @@ STATIC = "/static/"
 COOKIE = "kappa"
 COOKIE_SECONDS = 30 * 86_400
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+# Who waits in line holds a connection, and others need some too.
+_LONGEST_LINE = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Most bytes of a body, and seconds that a head (serving/patience.py), a body, or one piece of an answer may take."""
+    """Most bytes of a body, and seconds that a head (serving/patience.py), a body, or one piece of an answer may take; and those that a wrong token costs."""
 
     head_seconds: float = 10.0
     body_bytes: int = 1 << 20
     body_seconds: float = 20.0
     send_seconds: float = 30.0
+    wrong_seconds: float = 0.5
 
 
 class _Left(Exception):
     """The other side takes nothing any more."""
 
 
+class Line:
+    """Where wrong tokens wait: one at a time is told that it is wrong, which keeps a program that has an old one from asking all the time. Right ones never come here.
+
+    Who guesses need not stay to be told, so this protects no token: its length does (replay/serve.py).
+    """
+
+    def __init__(self, seconds: float) -> None:
+        """`seconds` is what each of them costs."""
+        self._seconds = seconds
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+
+    async def wait(self) -> None:
+        """Ends when it is one's turn to be told. Raises HttpError where the line is too long."""
+        if self._waiting >= _LONGEST_LINE:
+            raise HttpError(429, "too many bring wrong tokens", hint="come back in a while; a right one is let in at any time", headers={"Retry-After": "60"})
+        self._waiting += 1
+        try:
+            async with self._turn:
+                await asyncio.sleep(self._seconds)
+        finally:
+            self._waiting -= 1
+
+
 class Gate:
     """Lets through what may pass."""
 
-    def __init__(self, inside: Application, *, token: str | None, bounds: Bounds) -> None:
-        """Without a token, only requests that name this machine itself pass."""
+    def __init__(self, inside: Application, *, token: str | None, bounds: Bounds, wrong: Line) -> None:
+        """Without a token, only requests that name this machine itself pass; `wrong` is where those wait that bring another one."""
         self._inside = inside
         self._token = token
         self._bounds = bounds
+        self._wrong = wrong
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, or the server's own beginning and end."""
@@ -70,7 +99,7 @@ class Gate:
             return
         headers = joined(scope["headers"])
         try:
-            self._ensure_welcome(scope, headers)
+            await self._ensure_welcome(scope, headers)
             body = await self._body(headers, receive)
         except HttpError as error:
             await _refuse(error, send)
@@ -97,9 +126,9 @@ class Gate:
             # Nobody is there to be told; the server closes the connection, since the answer is not whole.
             return
 
-    def _ensure_welcome(self, scope: Scope, headers: dict[str, str]) -> None:
+    async def _ensure_welcome(self, scope: Scope, headers: dict[str, str]) -> None:
         path, host, origin = scope["path"], _place(headers, "host").hostname, _place(headers, "origin").netloc
-        if path in _OPEN:
+        if path in OPEN:
             return
         if self._token is not None:
             if path == LOGIN or path.startswith(STATIC) or hmac.compare_digest(headers.get("authorization", "").encode(), f"Bearer {self._token}".encode()):
@@ -107,7 +136,11 @@ class Gate:
             # Who wants to be known no longer need not be known still.
             if path == LOGOUT and _from_here(headers):
                 return
-            if not any(is_cookie_of(self._token, each, time.time()) for each in _cookies(headers)):
+            # A browser has one, or two of different paths.
+            if not any(is_cookie_of(self._token, each, time.time()) for each in islice(_cookies(headers), 2)):
+                # A cookie can be made of a guess as well.
+                if "authorization" in headers or any(_cookies(headers)):
+                    await self._wrong.wait()
                 raise _stranger(scope, headers)
             # A browser sends its cookie whoever's page asks; what changes something has to come from a page of this server.
             if scope["method"] not in _SAFE and not _from_here(headers):

@@ -23,7 +23,7 @@ from starlette.exceptions import HTTPException
 
 from kappa.errors import KappaError
 from kappa.store import Store
-from serving.gate import Bounds, Gate
+from serving.gate import OPEN, Bounds, Gate, Line
 from serving.page.render import HEADERS, problem_html
 from serving.problem import MEDIA_TYPE, HttpError, Problem, problem_of
 from serving.sandbox import Busy, Form, Question, Reply, Sandbox, head_of
@@ -35,6 +35,19 @@ _FORMS: Mapping[str, Form] = {
     "text/csv": Form.CSV,
     "application/vnd.apache.arrow.stream": Form.ARROW,
     "application/vnd.apache.parquet": Form.PARQUET,
+}
+# What is answered instead, wherever something is wrong (RFC 9457).
+_PROBLEM: dict[str, Any] = {
+    "description": "What is wrong, and what to do now",
+    "content": {
+        MEDIA_TYPE: {
+            "schema": {
+                "type": "object",
+                "required": ["type", "title", "status", "detail"],
+                "properties": {name: {"type": "integer" if name == "status" else "string"} for name in ("type", "title", "status", "detail", "hint")},
+            }
+        }
+    },
 }
 _PIECE_BYTES = 1 << 16
 # Clients and proxies take some 8 KiB of headers.
@@ -75,9 +88,11 @@ def make_app(stand: Stand, *, token: str | None, routers: Iterable[APIRouter] = 
             stand.snapshots.close()
             await anyio.to_thread.run_sync(stand.sandbox.close)
 
-    app = FastAPI(title="Kappa", version="1", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=f"{API}/openapi.json")
+    bounds = bounds or Bounds()
+    app = _Described(title="Kappa", version="1", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=f"{API}/openapi.json", responses={"default": _PROBLEM})
     app.state.stand = stand
     app.state.token = token
+    app.state.line = Line(bounds.wrong_seconds)
     for name, value in (state or {}).items():
         setattr(app.state, name, value)
     for each in (router, *routers):
@@ -85,7 +100,29 @@ def make_app(stand: Stand, *, token: str | None, routers: Iterable[APIRouter] = 
     app.add_exception_handler(KappaError, _told)
     app.add_exception_handler(RequestValidationError, _told)
     app.add_exception_handler(HTTPException, _told)
-    return Gate(app, token=token, bounds=bounds or Bounds())
+    return Gate(app, token=token, bounds=bounds, wrong=app.state.line)
+
+
+class _Described(FastAPI):
+    """Says in its description who may come in, where that is a question."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The description, made once."""
+        document = super().openapi()
+        if self.state.token is not None:
+            document.setdefault("components", {})["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer", "description": "what the server was started with"}}
+            document["security"] = [{"token": []}]
+            for path in OPEN & document["paths"].keys():
+                for operation in document["paths"][path].values():
+                    operation["security"] = []
+        return document
+
+
+def line_of(request: Request) -> Line:
+    """Where wrong tokens wait."""
+    line = request.app.state.line
+    assert isinstance(line, Line), "make_app has put it"
+    return line
 
 
 def stand_of(request: Request) -> Stand:
@@ -101,7 +138,7 @@ async def healthz() -> dict[str, str]:
     return {"status": "ok"}
 
 
-@router.get("/readyz", tags=["health"])
+@router.get("/readyz", tags=["health"], responses={503: {"description": "What is missing", "content": {"application/json": {}}}})
 async def readyz(request: Request) -> JSONResponse:
     """Queries can be answered; 503 with what is missing where they cannot."""
     missing = await anyio.to_thread.run_sync(stand_of(request).unready)
@@ -112,7 +149,7 @@ async def readyz(request: Request) -> JSONResponse:
     f"{API}/query",
     tags=["query"],
     response_class=StreamingResponse,
-    responses={200: {"content": {kind: {} for kind in _FORMS}}, **{code: {"content": {MEDIA_TYPE: {}}} for code in (400, 406, 410, 413, 415, 422, 503)}},
+    responses={200: {"content": {kind: {} for kind in _FORMS}}, **dict.fromkeys((400, 406, 410, 413, 415, 422, 503), _PROBLEM)},
     openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": Query.model_json_schema()}, "application/sql": {"schema": {"type": "string"}}}}},
 )
 async def query(request: Request, accept: Annotated[str, Header()] = "application/json", x_kappa_snapshot: Annotated[str | None, Header()] = None) -> Response:

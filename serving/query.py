@@ -11,9 +11,11 @@ import functools
 import json
 import re
 import shutil
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -27,7 +29,7 @@ from kappa.errors import DeclarationError, KappaError, UsageError
 from kappa.offsets import Offsets
 from kappa.store import Store
 from kappa.table import REJECTS
-from serving.at_log import Past
+from serving.at_log import Past, log_time
 from serving.catalog import Snapshot, pin, pin_at
 from serving.spill import make_spill_folder
 
@@ -54,21 +56,33 @@ _SPELLINGS = {"string": "varchar", "binary": "blob", HEADERS: 'struct("key" varc
 # What is not the query's fault; everything else that DuckDB says about a query is.
 _NOT_THE_USERS = (duckdb.IOException, duckdb.InternalException, duckdb.FatalException, duckdb.OutOfMemoryException, duckdb.ConnectionException)
 _ONE_SELECT = "give one query that reads, such as: select * from page_hits limit 10"
+# So often who is at a query that is late is told.
+_AGAIN_SECONDS = 0.1
+
+
+class TooMuch(UsageError):
+    """A query wants more than it may have: memory, or time."""
+
+    status = 422
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a reader may take. `memory` and `size` as in settings (`1g`); what does not fit in memory is spilled below `folder`."""
+    """What a reader may take. `memory` and `size` as in settings (`1g`); what does not fit in memory is spilled below `folder`.
+
+    `seconds`: of its whole life; None: as long as it takes.
+    """
 
     memory: str
     threads: int
     folder: Path
     size: str
+    seconds: float | None = None
 
     @classmethod
-    def of(cls, settings: VerifySettings, store: Store) -> Self:
+    def of(cls, settings: VerifySettings, store: Store, *, seconds: float | None = None) -> Self:
         """The limits that the settings of a project set."""
-        return cls(settings.memory, settings.threads, store.path(settings.temp), settings.temp_size)
+        return cls(settings.memory, settings.threads, store.path(settings.temp), settings.temp_size, seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +123,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A query's rows, and the snapshot that they are true of: every table of a build at one frontier, `shown_at` since when."""
+    """A query's rows, and the snapshot that they are true of: every table of a build at one frontier, `shown_at` since when, up to which `log_time`."""
 
     columns: tuple[str, ...]
     types: tuple[str, ...]
@@ -119,6 +133,7 @@ class Answer:
     offsets: Mapping[str, Offsets]
     versions: Mapping[str, Mapping[str, int]]
     shown_at: Mapping[str, str]
+    log_time: Mapping[str, datetime | None]
 
 
 def answer(store: Store, sql: str, *, when: Past | None = None, lease_seconds: float = 60.0) -> Answer:
@@ -188,7 +203,7 @@ def put_relations(reader: Reader, found: Sequence[Relations]) -> None:
 def open_reader(limits: Limits | None, *, served: bool) -> Reader:
     """A reader of nothing yet; its queries take no more than the limits. `served`: something is there to be read."""
     folder = None if limits is None else make_spill_folder(limits.folder)
-    reader = Reader(_connection(anew=limits is not None), served=served, folder=folder)
+    reader = Reader(_connection(anew=limits is not None), served=served, folder=folder, seconds=None if limits is None else limits.seconds)
     try:
         reader.command("set TimeZone = 'UTC'")
         # Where Python was given its program by `-c`, DuckDB takes that for a person at work and draws on stdout.
@@ -210,12 +225,19 @@ def open_reader(limits: Limits | None, *, served: bool) -> Reader:
 class Reader:
     """A DuckDB in memory that holds views over files, and what a comparison puts beside them; one thread at a time."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, *, served: bool, folder: Path | None = None) -> None:
-        """Made by `open_reader`; `folder` is its own, for what it spills."""
+    def __init__(self, connection: duckdb.DuckDBPyConnection, *, served: bool, folder: Path | None = None, seconds: float | None = None) -> None:
+        """Made by `open_reader`; `folder` is its own, for what it spills. After `seconds` what it is at is broken off, and nothing more is begun."""
         self._connection = connection
         self._served = served
         self._folder = folder
+        self._seconds = seconds
         self._failed = False
+        self._late = False
+        self._closed = threading.Event()
+        self._clock = None if seconds is None else threading.Timer(seconds, self._break_off)
+        if self._clock is not None:
+            self._clock.daemon = True
+            self._clock.start()
 
     def rows(self, sql: str) -> Rows:
         """The rows of one query. Raises UsageError where it is not one that reads, or cannot be meant."""
@@ -250,6 +272,11 @@ class Reader:
 
     def close(self) -> None:
         """Gives memory and files back; a connection without limits is kept for the process's next reader, empty."""
+        self._closed.set()
+        if self._clock is not None:
+            self._clock.cancel()
+            # One that has just begun to break off needs the connection still.
+            self._clock.join()
         if self._folder is None and not self._failed:
             _keep(self._connection)
             return
@@ -272,9 +299,11 @@ class Reader:
 
     def _asked(self, question: Callable[[], _Found]) -> _Found:
         try:
+            self._ensure_in_time()
             return question()
         except duckdb.Error as error:
             self._failed = True
+            self._ensure_in_time()
             raise explained(error, served=self._served) from error
         except RuntimeError as error:
             self._failed = True
@@ -283,6 +312,17 @@ class Reader:
                 raise
             self._connection.interrupt()
             raise KeyboardInterrupt from error
+
+    def _break_off(self) -> None:
+        self._late = True
+        # One that comes before the query has begun is lost.
+        while not self._closed.is_set():
+            self._connection.interrupt()
+            self._closed.wait(_AGAIN_SECONDS)
+
+    def _ensure_in_time(self) -> None:
+        if self._late:
+            raise TooMuch(f"it took longer than {self._seconds:g} s, and was broken off", hint="ask for less, or let it take longer")
 
 
 def _connection(*, anew: bool) -> duckdb.DuckDBPyConnection:
@@ -427,12 +467,15 @@ def _true_of(snapshot: Snapshot, found: Rows) -> Answer:
         {build: frontier.offsets for build, frontier in snapshot.frontiers.items()},
         {build: frontier.versions for build, frontier in snapshot.frontiers.items()},
         {build: frontier.published_at for build, frontier in snapshot.frontiers.items()},
+        {build: log_time(frontier) for build, frontier in snapshot.frontiers.items()},
     )
 
 
 def _refusal(reader: Reader, view: str, sql: str) -> UsageError | None:
     try:
         reader.command(f"create view {quoted(view)} as {reader.only_select(sql)}")
+    except TooMuch:
+        raise
     except UsageError as error:
         return error
     return None

@@ -130,9 +130,24 @@ def plan_redrive(lines: Iterable[Line], rejects: Iterable[Reject], births: Mappi
         elif (line.record.key, line.record.value) == (found[0].key, found[0].value):
             unmended += 1
         else:
+            there = facts.get(line.names.topic)
+            for reject in found:
+                if line.record.key != reject.key and there is not None and there.partitions > 1:
+                    _check_order(line, births[reject.build])
             headers = (*((name, value) for name, value in line.record.headers if name != HEADER), original.header())
             records.setdefault(line.names.topic, []).append(replace(line.record, headers=headers, partition=line.names.partition))
     return Redrive({topic: tuple(each) for topic, each in records.items()}, folded_already, unmended)
+
+
+def _check_order(line: Line, birth: Birth) -> None:
+    """Refuses another key where rows of a key must lie in one partition: in its original's it would stop the job for good."""
+    ordered = [table.name for table in birth.tables if table.steps_over]
+    if ordered:
+        raise UsageError(
+            f"line {line.number} has another key than {line.names}, and goes to its partition, where table {ordered[0]} of pipeline {birth.pipeline}, "
+            "which is folded in the order of the log, must not meet it; nothing was sent",
+            hint=f"send it to its own key's partition, as a record that stands for no other: without `partition` and the header {HEADER}, kappa produce {line.names.topic} FILE --envelope",
+        )
 
 
 def _check_topic(line: Line, birth: Birth, facts: TopicFacts | None) -> None:

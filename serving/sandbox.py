@@ -29,7 +29,7 @@ from kappa.settings import ServeSettings
 from kappa.store import Store
 from serving.catalog import PinnedSnapshot, Snapshot, pin
 from serving.frames import ACCEPTED, ASKED, ENDED, PIECE, REFUSED, put, take
-from serving.query import Relations, relations_of
+from serving.query import Relations, TooMuch, relations_of
 from serving.render import plain
 
 _HOUSE = Path(__file__).resolve().parent.parent
@@ -45,12 +45,6 @@ _START_SECONDS = 60.0
 _GRACE_SECONDS = 1.0
 _SPARES = 2
 _UNITS = {"m": 1 << 20, "g": 1 << 30}
-
-
-class TooMuch(UsageError):
-    """A query wants more than a query may have: memory, or time."""
-
-    status = 422
 
 
 class Busy(KappaError):

@@ -1,4 +1,4 @@
-"""Folders of one process: where a reader spills what does not fit in its memory, and where a proof folds a build anew.
+"""Folders of one process: where a reader spills what does not fit in its memory, where a proof folds a build anew, and where an archive is checked.
 
 They are named by their process and go with what they are for. What a killed process has left goes when the next one makes
 its folder, or by `kappa gc`.
@@ -7,6 +7,7 @@ its folder, or by `kappa gc`.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 from pathlib import Path
@@ -16,6 +17,9 @@ from kappa.process import started
 
 SPILL = "spill-"
 PROVE = "prove-"
+ARCHIVE = "archive-check-"
+# Process, its birth, chance: beside others of the user's, who may have given any folder.
+_OURS = re.compile(rf"(?:{SPILL}|{PROVE}|{ARCHIVE})(?P<pid>\d+)-(?P<born>\d+)-[0-9a-f]{{8}}")
 
 
 def make_spill_folder(parent: Path) -> Path:
@@ -38,10 +42,6 @@ def make_folder(parent: Path, prefix: str) -> Path:
 
 def left_behind(parent: Path) -> tuple[Path, ...]:
     """The folders below `parent` whose processes have died."""
-    return tuple(sorted(path for prefix in (SPILL, PROVE) for path in parent.glob(f"{prefix}*") if not _alive(path.name.removeprefix(prefix))))
-
-
-def _alive(name: str) -> bool:
-    pid, _, rest = name.partition("-")
+    found = ((path, _OURS.fullmatch(path.name)) for path in parent.glob("*"))
     # By pid and time of birth: the pid alone may be another process by now.
-    return pid.isdigit() and str(started(int(pid))) == rest.partition("-")[0]
+    return tuple(sorted(path for path, ours in found if ours is not None and str(started(int(ours["pid"]))) != ours["born"]))

@@ -89,6 +89,7 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     ("a share that is true", lambda: Table("t", max_added=True), "max_added=True, which is no share"),
     ("changed rows without keys", lambda: Table("t", max_changed=0.1), "max_changed and no keys"),
     ("a step by the name of a lambda", lambda: ordered(lambda *_: None, state="n int"), "<lambda> is no step"),
+    ("a step over what is not there", lambda: ordered(step, state="n int", over="polars"), "is called over .polars."),
     ("a step that is no function", lambda: ordered(max, state="n int"), "max is no step"),
     ("a state that is no DDL", lambda: ordered(step, state="n"), "the state of step: "),
     ("a state that is not null", lambda: ordered(step, state="n int not null"), "has the column n int not null"),

@@ -304,8 +304,8 @@ def test_what_a_struct_demands_of_its_fields_is_hashed_and_one_that_demands_noth
 def test_a_step_and_all_that_it_reaches_is_a_part_of_the_version() -> None:
     step.__module__ = "p"
 
-    def version(code: str, state: str = "n int") -> Mapping[str, str]:
-        @pipeline(reads={"hits": HITS}, writes=[Table("t", keys=("id",), fold=ordered(step, state=state))])
+    def version(code: str, state: str = "n int", over: str = "row") -> Mapping[str, str]:
+        @pipeline(reads={"hits": HITS}, writes=[Table("t", keys=("id",), fold=ordered(step, state=state, over=over))])
         def function(hits: object) -> dict[str, object]:
             return {"t": hits}
 
@@ -316,6 +316,7 @@ def test_a_step_and_all_that_it_reaches_is_a_part_of_the_version() -> None:
     assert differences(before, version("state['n'] = 2")) == ("function step in p.py changed",)
     assert differences(before, version("state['n'] = helpers.f(1)")) == ("function f in helpers.py is new", "function step in p.py changed")
     assert differences(before, version("state['n'] = 1", "n bigint")) == ("table t changed",)
+    assert differences(before, version("state['n'] = 1", over="arrow")) == ("table t changed",)
 
 
 def test_lateness_and_identity_are_a_part_each_where_they_are_declared() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -46,7 +48,7 @@ DOORS = {
     "h11": ("serving/patience.py",),
     "typer": ("cli.py",),
     "rich": ("cli.py", "serving/render.py", "replay/progress.py", "kappa/log/jars.py", "kappa/setup.py", "demo/"),
-    "pandas": ("demo/events.py",),
+    "pandas": ("kappa/engine/ordered.py", "demo/events.py"),
     # Whole columns at a time.
     "numpy": ("kappa/engine/",),
     # Records are read and upgraded by it; it is no system and may be used wherever a record is.
@@ -101,6 +103,21 @@ def test_each_system_has_one_door(path: Path) -> None:
             continue
         assert top in DOORS, f"{top} is not in the table of doors"
         assert any(name == door or (door.endswith("/") and name.startswith(door)) for door in DOORS[top]), f"{name} imports {top} past its door"
+
+
+def test_what_is_imported_is_required_at_the_version_of_the_lock() -> None:
+    required = {_plain(each) for each in tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]}
+    locked = {_plain(each) for each in (HOUSE / "requirements.lock").read_text(encoding="utf-8").splitlines() if "==" in each}
+    # Spark's own way to its JVM, of the version that it says.
+    systems = DOORS.keys() - {"py4j"}
+    distributions = packages_distributions()
+
+    assert {_plain(distributions[system][0]) for system in systems} <= {name.partition("==")[0] for name in required}
+    assert required <= locked
+
+
+def _plain(name: str) -> str:
+    return name.partition(" ")[0].lower().replace("_", "-")
 
 
 def test_every_door_is_used() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from kappa.build import Birth, TopicBirth
 from kappa.engine.fold_slice import SliceFolder
 from kappa.errors import Broken
 from kappa.frontier import Frontier
+from kappa.journal import now
 from kappa.offsets import Offsets
 from kappa.shape import table_births
 from kappa.store import Store
@@ -38,6 +40,32 @@ def test_it_is_missed_where_it_may_be_gone(config: dict[str, str] | None, away: 
     assert (said is not None) == missed
 
 
+def test_all_is_heard_that_was_there_when_it_was_asked_though_more_comes_all_the_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kappa.engine.fold_slice._HEARD_SECONDS", 0.0)
+    asked: list[int] = []
+
+    def end(_names: object) -> Offsets:
+        asked.append(9 + len(asked))
+        return Offsets({"pages": {0: asked[-1]}})
+
+    made = pipeline(name="web", reads={"pages": PAGES}, writes=[Table("pages", latest=PAGES)])(lambda: {})  # noqa: PIE807  # a pipeline wants a function
+    birth = Birth("b", "web", "v", {}, 1, {}, "m", (TopicBirth("pages", "id", "compacted", 1),), table_births(made, {}), {}, {}, {}, "then", "ada")
+    folder = SliceFolder(Store(tmp_path), birth, made, SimpleNamespace(end=end), driver_rows=1)  # type: ignore[arg-type]
+    last = Frontier(3, "b", 1, Offsets({"pages": {0: 5}}), {}, THEN.isoformat())
+    try:
+        begun = now()
+        assert folder.heard_with(last, Offsets({"pages": {0: 8}})) is None
+        between = now()
+        # Of two that are read by now the later one counts; what is asked now is not read yet.
+        assert folder.heard_with(last, Offsets({"pages": {0: 8}})) is None
+        after = now()
+        assert between <= (folder.heard_with(last, Offsets({"pages": {0: 10}})) or begun) <= after
+        assert asked == [9, 10, 11]
+        assert folder.heard_with(last, Offsets({"pages": {0: 10}})) is None
+    finally:
+        folder.close()
+
+
 PAGES = Topic("pages", kind="compacted", event="page string not null", key="page")
 HITS = Topic("hits", event="page string not null")
 
@@ -59,15 +87,19 @@ def test_a_job_that_was_away_for_so_long_stops_where_there_is_something_to_read(
     birth = Birth("b", "web", "v", {}, 1, {}, "m", (TopicBirth(topic.name, "id", str(topic.kind), 1),), tables, {}, {}, {}, "then", "ada")
     log = SimpleNamespace(end=lambda names: Offsets({name: {0: end} for name in names}), config=lambda _name: DAY)
     folder = SliceFolder(Store(tmp_path), birth, made, log, driver_rows=1)  # type: ignore[arg-type]
-    last = Frontier(3, "b", 1, Offsets({topic.name: {0: 5}}), {}, THEN.isoformat())
+    # What was published since by who read nothing of it changes nothing.
+    last = Frontier(3, "b", 1, Offsets({topic.name: {0: 5}}), {}, (THEN + timedelta(days=days)).isoformat(), heard_at=THEN.isoformat())
 
     try:
         folder.check_heard(None, THEN + timedelta(days=99))
         if stops:
-            with pytest.raises(Broken, match="build b was away for too long: topic pages keeps a tombstone for 1 day") as stopped:
+            with pytest.raises(Broken, match="build b was away for too long, or reads too slowly: topic pages keeps a tombstone for 1 day") as stopped:
                 folder.check_heard(last, THEN + timedelta(days=days))
             assert "kappa replay web" in stopped.value.hint
         else:
             folder.check_heard(last, THEN + timedelta(days=days))
+        told = folder.heard_with(last, last.offsets)
+        assert (told is not None) == (topic is PAGES and end == 5)
+        assert folder.heard_with(replace(last, heard_at=now()), last.offsets) is None
     finally:
         folder.close()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from threading import Event
 
 from pyspark.sql import SparkSession
@@ -73,7 +74,8 @@ class CatchUp:
     def to_base(self, end: Offsets, session: Callable[[], SparkSession], stop: Event, *, slice_records: int) -> None:
         """Folds exactly up to `end`, where a branch's own code begins, or until asked to stop."""
         while not stop.is_set() and (distance := end.distance(done := self._publisher.newest.offsets)):
-            leg = self._begun() or self._legs.begin(catch_up(self._number(), done, end, at_most=slice_size(distance, slice_records), kind=LegKind.BASE))
+            archived, at_most = self._folder.archives.end(), slice_size(distance, slice_records)
+            leg = self._begun() or self._legs.begin(catch_up(self._number(), done, end, at_most=at_most, kind=LegKind.BASE, archived=archived, slice_records=slice_records))
             self._take(leg, session, stop)
 
     def align(self, session: Callable[[], SparkSession], stop: Event, *, slice_records: int, small: int, again: bool) -> Leg | None:
@@ -95,6 +97,7 @@ class CatchUp:
         for piece in leg.slices_after(self._publisher.newest.offsets):
             if stop.is_set():
                 return
+            self._folder.check_heard(self._publisher.newest, datetime.now(UTC))
             self._fold(piece, len(leg.ends), session())
             self._ensure_within(self._publisher.newest, leg.end)
             if leg.aim is not None:
@@ -123,7 +126,11 @@ class CatchUp:
         found = self._aligner.live()
         end = self._end(Offsets(), frozenset()) if found is None else self._end(found[0].offsets, found[1])
         distance = end.distance(done)
-        return self._legs.begin(catch_up(self._number(), done, end, at_most=slice_size(distance, slice_records))) if distance > small else None
+        # However little it is, a tail cannot read what archives alone have.
+        if distance <= small and not (distance and self._folder.wants_archive(done)):
+            return None
+        at_most, archived = slice_size(distance, slice_records), self._folder.archives.end()
+        return self._legs.begin(catch_up(self._number(), done, end, at_most=at_most, archived=archived, slice_records=slice_records))
 
     def _next_leg(self, stop: Event, *, slice_records: int, small: int) -> Leg | None:
         """The next leg, written down. None where it was asked to stop meanwhile."""
@@ -162,6 +169,7 @@ class CatchUp:
 
     def _fold(self, piece: Slice, of: int, spark: SparkSession) -> None:
         watch = Stopwatch()
-        self._folder.fold(piece, spark, self._source, self._publisher, watch)
+        heard_at = self._folder.heard_with(self._publisher.newest, piece.end)
+        self._folder.fold(piece, spark, self._source, self._publisher, watch, heard_at=heard_at)
         rate = piece.distance / watch.total
         print(f"slice {piece.number + 1} of {of}: {piece.distance} offsets in {watch.total:.1f} s, {rate:,.0f}/s (ms: {watch})", file=sys.stderr, flush=True)

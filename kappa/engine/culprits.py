@@ -7,6 +7,7 @@ and on none of them alone is no record's fault: neither is blamed on one. Read n
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,8 +35,10 @@ _AT_ONCE = 10_000
 # the function that is wrong, and to go on for hours would not mend it. A few records are too few to tell.
 _TELLING = 100
 _SAMPLED = 8
-_MOST = 1_000
+_MOST, _MOST_SHARE = 1_000, 0.01
 _SHOWN = 300
+# Where Python says in which place of memory an object lies.
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 class Valid(Protocol):
@@ -85,10 +88,10 @@ class Culprits:
         try:
             if self._failure({}) is not None:
                 raise translated(error, self._pipeline) from error
-            self._refuse_most()
+            most = self._refuse_most()
             for culprit in self._found():
                 found.append(culprit)
-                self._tell(found)
+                self._tell(found, most)
         except Together:
             raise self._together(error) from error
         except SPARK_ERRORS as trouble:
@@ -128,10 +131,12 @@ class Culprits:
             return failure
         return None
 
-    def _refuse_most(self) -> None:
+    def _refuse_most(self) -> int:
+        """How many may fail in this slice. Raises Broken where most do."""
         count = sum(rows.num_rows for _, rows in self._chunks(_AT_ONCE))
+        most = max(_MOST, int(count * _MOST_SHARE))
         if count < _TELLING:
-            return
+            return most
         every, seen = count // _SAMPLED, 0
         failures: list[Failure] = []
         for topic, rows in self._chunks(_AT_ONCE):
@@ -141,10 +146,11 @@ class Culprits:
             seen += rows.num_rows
         if len(failures) > _SAMPLED // 2:
             raise self._wrong(failures[0], f"on {len(failures)} of {-(-count // every)} records that were tried alone, of {count} in a slice")
+        return most
 
-    def _tell(self, found: list[Culprit]) -> None:
-        if len(found) > _MOST:
-            raise self._wrong(found[0].failure, f"on more than {_MOST} records of one slice")
+    def _tell(self, found: list[Culprit], most: int) -> None:
+        if len(found) > most:
+            raise self._wrong(found[0].failure, f"on more than {most} records of one slice")
         if len(found) % 10 == 1:
             last = found[-1]
             print(f"the function {last.failure.error} on {last.topic} partition {last.partition} offset {last.offset}; rejected so far: {len(found)}", file=sys.stderr, flush=True)
@@ -177,10 +183,10 @@ def only(culprit: Culprit) -> Slice:
 
 
 def reject_detail(culprit: Culprit, pipeline: Pipeline) -> str:
-    """A failure as rejects keep it. Lines are told below the project's folder, so that each build says the same."""
+    """A failure as rejects keep it. Lines are told below the project's folder, and objects without their address, so that each build says the same."""
     project = Path(pipeline.source.file).parent.parent
     file = Path(culprit.failure.line)
-    return f"{file.relative_to(project) if file.is_relative_to(project) else file}: {culprit.failure.error}"
+    return f"{file.relative_to(project) if file.is_relative_to(project) else file}: {_ADDRESS.sub('', culprit.failure.error)}"
 
 
 def _culprit(topic: Topic, row: pa.Table, failure: Failure) -> Culprit:

@@ -126,12 +126,18 @@ def decode_table(raw: pa.Table, topic: Topic, clock: Clock, memories: Memories) 
     return pa.Table.from_batches(batches, schema=arrow_schema(decoded_columns(topic)))
 
 
-def decode_to_files(spark: SparkSession, ranges: Sequence[RawRange], topic: Topic, clock: Clock, remembering: Remembering, folder: Path) -> dict[int, Seen]:
-    """Decodes one topic's raw records in Spark's workers, a task for each range, into Parquet files of `folder` named by their numbers.
+def decoded_batches(batches: Iterable[pa.RecordBatch], topic: Topic, clock: Clock) -> Iterator[pa.RecordBatch]:
+    """Decodes raw records in this process, batch by batch; the topic declares no identity."""
+    decoder = _Decoder(topic, clock, {}, lambda _partition: Memory(topic.identity_horizon_ms))
+    return (decoder.decode(batch) for batch in batches if batch.num_rows)
+
+
+def decode_to_files(spark: SparkSession, ranges: Sequence[RawRange], topic: Topic, clock: Clock, remembering: Remembering, folder: Path, *, first: int = 0) -> dict[int, Seen]:
+    """Decodes one topic's raw records in Spark's workers, a task for each range, into Parquet files of `folder` named by their numbers, from `first`.
 
     Rows that went back to Spark to be kept by it would cost more than their decoding. Gives what was seen of each partition.
     """
-    decode = partial(_decode_ranges, ranges=ranges, topic=topic, clock=clock, remembering=remembering, folder=folder)
+    decode = partial(_decode_ranges, ranges=ranges, topic=topic, clock=clock, remembering=remembering, folder=folder, first=first)
     found = spark.range(0, len(ranges), 1, len(ranges)).mapInArrow(decode, _SEEN_COLUMNS).collect() if ranges else []
     return {row.partition: Seen(*(row[name] for name in _COUNTS)) for row in found}
 
@@ -162,10 +168,12 @@ def of_topic(raw: pa.Table, name: str) -> pa.Table:
     return raw.filter(pc.equal(raw.column("topic"), name))
 
 
-def _decode_ranges(numbers: Iterable[pa.RecordBatch], ranges: Sequence[RawRange], topic: Topic, clock: Clock, remembering: Remembering, folder: Path) -> Iterator[pa.RecordBatch]:
+def _decode_ranges(
+    numbers: Iterable[pa.RecordBatch], ranges: Sequence[RawRange], topic: Topic, clock: Clock, remembering: Remembering, folder: Path, first: int
+) -> Iterator[pa.RecordBatch]:
     for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
         # A task that is tried again writes its files again.
-        seen = decode_to_file(ranges[number](), topic, clock, remembering, folder / f"{number}.parquet")
+        seen = decode_to_file(ranges[number](), topic, clock, remembering, folder / f"{first + number}.parquet")
         yield pa.RecordBatch.from_pylist([{"partition": partition, **asdict(one)} for partition, one in seen.items()], schema=arrow_schema(_SEEN_TYPES))
 
 

@@ -11,6 +11,8 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +25,16 @@ from pyspark.sql import functions as F
 
 from kappa.arrow import arrow_schema
 from kappa.build import TableBirth
+from kappa.engine.archived import Ranges, Taken
 from kappa.engine.commit import Rows
 from kappa.engine.contribution import latest_frame
 from kappa.engine.decode import Clock, Fate, Memories, Remembering, Seen, decode_table, decode_to_files, decoded_columns, decoded_file, of_topic, seen_in
 from kappa.engine.fold import latest_table, spark_ddl, spark_quote
 from kappa.engine.source import RawRange
+from kappa.offsets import Offsets
 from kappa.record import Reason
 from kappa.redrive import Attempt, Position, Settled
+from kappa.slices import Slice
 from kappa.topic import Topic
 
 # A reject's row: where each column of the rejects table comes from; a build that was born earlier has fewer of them.
@@ -50,6 +55,8 @@ _PLACE = (("_partition", "int"), ("_offset", "bigint"))
 
 
 SeenOf = Mapping[str, Mapping[int, Seen]]
+# Takes what an archive has of the beginnings of a topic's ranges into a folder (engine/archived.py).
+Archived = Callable[[Topic, Ranges, Clock, Path], Mapping[int, Taken]]
 # Names and Spark's types.
 Columns = Sequence[tuple[str, str]]
 # Of records that were decoded and are rejects all the same: (topic, partition, offset) -> what is said of it.
@@ -118,22 +125,26 @@ class DecodedHere:
 
 
 class DecodedAtSpark:
-    """A large slice, decoded by Spark's workers into files that Spark reads again while the slice is folded."""
+    """A large slice in files that Spark reads while it is folded: decoded by its workers, or an archive's own."""
 
     def __init__(
         self,
         spark: SparkSession,
         topics: Iterable[Topic],
-        raw: Callable[[str], Sequence[RawRange]],
+        piece: Slice,
+        raw: Callable[[Slice, str], Sequence[RawRange]],
         clocks: Mapping[str, Clock],
         remembering: Mapping[str, Remembering],
         folder: Path,
+        archived: Archived,
     ) -> None:
-        """`raw` gives the ranges of one topic by its name; `folder` is made for the files."""
+        """`raw` gives the ranges of one topic in a slice, by its name; `folder` is made for the files; `archived` gives what need not be decoded."""
         self._spark = spark
         self._folder = folder
         self._frames: dict[str, DataFrame] = {}
         self._files: dict[str, Path] = {}
+        # Of topics whose files hold more than the slice.
+        self._within: dict[str, Ranges] = {}
         self._seen: SeenOf = {}
         self._folded: Mapping[Position, int] = {}
         self._duplicates: frozenset[Position] = frozenset()
@@ -143,9 +154,20 @@ class DecodedAtSpark:
         for number, topic in enumerate(topics):
             path = folder / str(number)
             path.mkdir(parents=True)
-            seen_of[topic.name] = decode_to_files(spark, raw(topic.name), topic, clocks.get(topic.name, {}), remembering.get(topic.name, Remembering()), path)
+            clock = clocks.get(topic.name, {})
+            ranges = {partition: (start, end) for partition, end in piece.end.next.get(topic.name, {}).items() if end > (start := piece.start.at(topic.name, partition))}
+            taken = archived(topic, ranges, clock, path)
+            if taken:
+                self._within[topic.name] = ranges
+            seen = {partition: one.seen for partition, one in taken.items() if one.seen is not None}
+            # The log is read from exactly where the archive ends, in its log time too.
+            rest = replace(piece, start=piece.start.highest(Offsets({topic.name: {partition: one.end for partition, one in taken.items()}})))
+            clock = {**clock, **{partition: one.log_time for partition, one in seen.items()}}
+            files = sum(1 for _ in path.glob("*.parquet"))
+            more = decode_to_files(spark, raw(rest, topic.name), topic, clock, remembering.get(topic.name, Remembering()), path, first=files)
+            seen_of[topic.name] = {**seen, **{partition: seen[partition].then(one) if partition in seen else one for partition, one in more.items()}}
             self._files[topic.name] = path
-            self._frames[topic.name] = self._frame(path, decoded_columns(topic))
+            self._frames[topic.name] = self._frame(topic.name, decoded_columns(topic))
         self._seen = seen_of
 
     def seen(self) -> SeenOf:
@@ -171,7 +193,8 @@ class DecodedAtSpark:
             self._frames[name] = self._frames[name].join(F.broadcast(left_out), [column for column, _ in _PLACE], "left_anti")
 
     def _read(self, topic: str, where: ds.Expression) -> pa.Table:
-        return ds.dataset(self._files[topic], format="parquet").to_table(columns=list(_NAMES), filter=where)
+        within = self._within.get(topic)
+        return ds.dataset(self._files[topic], format="parquet").to_table(columns=list(_NAMES), filter=where if within is None else where & _rows_within(within))
 
     def accepted(self, topic: Topic, columns: Columns) -> DataFrame:
         """As DecodedHere."""
@@ -182,10 +205,13 @@ class DecodedAtSpark:
 
     def chunks(self, topic: Topic, columns: Columns, at_most: int) -> Iterator[pa.Table]:
         """As DecodedHere."""
+        within = self._within.get(topic.name)
         for path in self._parts(topic.name):
             with pq.ParquetFile(path) as file:
-                for batch in file.iter_batches(at_most, columns=["_fate", *(name for name, _ in columns)]):
-                    rows = _without(_with_fate(pa.Table.from_batches([batch]), Fate.DECODED), topic.name, self._duplicates).select([name for name, _ in columns])
+                for batch in file.iter_batches(at_most, columns=list(dict.fromkeys(("_fate", "_partition", "_offset", *(name for name, _ in columns))))):
+                    found = _with_fate(pa.Table.from_batches([batch]), Fate.DECODED)
+                    found = found if within is None else found.filter(_rows_within(within))
+                    rows = _without(found, topic.name, self._duplicates).select([name for name, _ in columns])
                     if rows.num_rows:
                         yield rows
 
@@ -196,15 +222,16 @@ class DecodedAtSpark:
             for path in self._parts(topic):
                 _rewrite(path, refused)
             # Spark remembers how long files are.
-            self._frames[topic] = self._frame(self._files[topic], [(field.name, field.dataType.simpleString()) for field in self._frames[topic].schema.fields])
+            self._frames[topic] = self._frame(topic, [(field.name, field.dataType.simpleString()) for field in self._frames[topic].schema.fields])
         self._seen = _with_rejects(self._seen, refusals)
 
     def _parts(self, topic: str) -> list[Path]:
         """The files of a topic in the order of the tasks that wrote them, which is that of its partitions."""
         return sorted(self._files[topic].glob("*.parquet"), key=lambda path: int(path.stem)) if topic in self._files else []
 
-    def _frame(self, path: Path, columns: Columns) -> DataFrame:
-        return self._spark.read.schema(spark_ddl(columns)).parquet(str(path))
+    def _frame(self, topic: str, columns: Columns) -> DataFrame:
+        frame = self._spark.read.schema(spark_ddl(columns)).parquet(str(self._files[topic]))
+        return frame.where(_sql_within(self._within[topic])) if topic in self._within else frame
 
     def latest(self, topic: Topic, table: TableBirth) -> Rows:
         """As DecodedHere."""
@@ -276,6 +303,15 @@ def _rewrite(path: Path, refused: _Refusals) -> None:
         for batch in file.iter_batches():
             into.write_table(_rejected(pa.Table.from_batches([batch], schema=file.schema_arrow), refused))
     written.replace(path)
+
+
+def _rows_within(ranges: Ranges) -> ds.Expression:
+    part, offset = pc.field("_partition"), pc.field("_offset")
+    return reduce(or_, ((part == partition) & (offset >= start) & (offset < end) for partition, (start, end) in ranges.items()))
+
+
+def _sql_within(ranges: Ranges) -> str:
+    return " or ".join(f"(_partition = {partition} and _offset >= {start} and _offset < {end})" for partition, (start, end) in ranges.items())
 
 
 def _with_fate(table: pa.Table, fate: Fate) -> pa.Table:

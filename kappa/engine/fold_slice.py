@@ -8,19 +8,23 @@ used here; engine/culprits.py for a function that fails on a record.
 
 from __future__ import annotations
 
+import math
 import shutil
+import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime
-from functools import partial
+from datetime import UTC, datetime
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from kappa.archive import one_log
 from kappa.build import Birth, folder
 from kappa.delta import files
+from kappa.engine.archived import Archives
 from kappa.engine.commit import Rows, TableWriter, folded_of
 from kappa.engine.contribution import Function, raised_here
 from kappa.engine.culprits import Culprits, only, reject_detail
@@ -38,6 +42,8 @@ from kappa.engine.trouble import SPARK_ERRORS, translated
 from kappa.errors import Broken, KappaError
 from kappa.failpoint import failpoint
 from kappa.frontier import Frontier, Tally
+from kappa.journal import now
+from kappa.kept import moment
 from kappa.log.client import Log
 from kappa.mark import Mark, origin_mark
 from kappa.offsets import Offsets, lost_ranges
@@ -51,13 +57,18 @@ from kappa.topic import Topic, TopicKind
 
 # Where, within a slice's scratch folder, large slices are folded by steps.
 _STEPS = "steps"
+# So often at most it is asked whether a compacted topic has more than was read.
+_HEARD_SECONDS = 60.0
 
 
 class SliceFolder:
     """Folds slices into the tables of one build, one after the other."""
 
-    def __init__(self, store: Store, birth: Birth, pipeline: Pipeline, log: Log, *, driver_rows: int) -> None:
-        """Opens all tables, or makes those that are not there. A slice of at most `driver_rows` offsets is decoded in this process."""
+    def __init__(self, store: Store, birth: Birth, pipeline: Pipeline, log: Log, *, driver_rows: int, archives: Archives | None = None) -> None:
+        """Opens all tables, or makes those that are not there. A slice of at most `driver_rows` offsets is decoded in this process.
+
+        Archives are those of the store, unless others are given.
+        """
         origin = origin_mark(birth.build, birth.origin_offsets)
         self._birth = birth
         self._pipeline = pipeline
@@ -66,7 +77,12 @@ class SliceFolder:
         self.writers = tuple(TableWriter(store, birth.build, table, origin=origin, driver_rows=driver_rows) for table in birth.tables)
         self.splits = Splits(store, birth.build)
         self._identities = Identities(store.path(f"{folder(birth.build)}/identities"), pipeline.topics, birth.origin_offsets)
+        self.archives = Archives(store, pipeline.topics, birth.topic_ids) if archives is None else archives
         self._function = Function(pipeline, {table.name: table for table in birth.tables})
+        self._compacted = sorted(topic.name for topic in birth.topics if topic.kind == TopicKind.COMPACTED)
+        # Where compacted topics ended at which times, the oldest first, until that is read; and when it was asked last.
+        self._to_hear: deque[tuple[str, Offsets]] = deque()
+        self._asked_at = -math.inf
         self._ordered = OrderedFold.of_pipeline(pipeline, {table.name: table for table in birth.tables})
         self._prepared: Prepared | None = None
         self._scratch = store.path(f"{folder(birth.build)}/slice")
@@ -95,30 +111,51 @@ class SliceFolder:
                 )
 
     def check_kept(self, start: Offsets) -> None:
-        """Raises Broken where the log has lost records that lie behind `start`: retention has passed what was to be read next."""
-        lost = lost_ranges(start, self._log.beginning([topic.name for topic in self._birth.topics]))
+        """Raises Broken where topics and archives together have lost records that lie behind `start`: retention has passed what was to be read next."""
+        lost = self.lost_by_topics(start) and lost_ranges(start, one_log(self._beginning(), self.archives.marks()))
         if lost:
             raise Broken(
                 f"the log no longer has what build {self._birth.build} was about to read: {', '.join(lost)}",
                 hint=f"kappa replay {self._birth.pipeline} --accept-gap makes a new build from what is there; a longer retention.ms keeps it",
             )
 
+    def lost_by_topics(self, start: Offsets) -> tuple[str, ...]:
+        """What lies behind `start` and the topics have lost, whether or not an archive has it: a text per partition."""
+        return lost_ranges(start, self._beginning())
+
+    def wants_archive(self, start: Offsets) -> bool:
+        """True where what lies behind `start` is in archives alone: no tail can read it."""
+        return bool(self.archives.marks() and self.lost_by_topics(start))
+
+    def _beginning(self) -> Offsets:
+        return self._log.beginning([topic.name for topic in self._birth.topics])
+
     def check_heard(self, last: Frontier | None, now: datetime) -> None:
-        """Raises Broken where the build was away for so long since its last frontier that it may have missed that keys of a compacted topic were deleted (law 5)."""
-        compacted = {topic.name for topic in self._birth.topics if topic.kind == TopicKind.COMPACTED}
-        if last is None or not compacted:
+        """Raises Broken where the build was away for so long, or reads so slowly, that it may have missed that keys of a compacted topic were deleted (law 5)."""
+        if last is None:
             return
         # Where nothing is to be read, nothing was missed.
-        for name in sorted(name for name in compacted if self._log.end([name]).distance(last.offsets.only({name})) > 0):
-            missed = may_be_missed(name, last.published_at, self._log.config(name), now)
+        for name in (name for name in self._compacted if self._log.end([name]).distance(last.offsets.only({name})) > 0):
+            missed = may_be_missed(name, last.heard, self._log.config(name), now)
             if missed is not None:
                 raise Broken(
-                    f"build {self._birth.build} was away for too long: {missed}",
+                    f"build {self._birth.build} was away for too long, or reads too slowly: {missed}",
                     hint=f"kappa replay {self._birth.pipeline} makes a new build from the log's beginning; a longer delete.retention.ms keeps tombstones",
                 )
 
-    def fold(self, piece: Slice, spark: SparkSession, source: Source, publisher: Publisher, watch: Stopwatch) -> None:
-        """Folds a slice where it is due, in one piece or in its sub-slices, and publishes it. Raises Broken, and then nothing of it is published."""
+    def heard_with(self, last: Frontier, read: Offsets) -> str | None:
+        """A later time than that of the last frontier, up to which all that compacted topics held is read with these offsets; None where nothing later can be said."""
+        heard: str | None = None
+        if self._compacted and time.monotonic() - self._asked_at >= _HEARD_SECONDS and (datetime.now(UTC) - moment(last.heard)).total_seconds() >= _HEARD_SECONDS:
+            self._asked_at = time.monotonic()
+            # Where records never cease to come, nobody ever stands at the end of now, but behind many that were.
+            self._to_hear.append((now(), self._log.end(self._compacted)))
+        while self._to_hear and read.covers(self._to_hear[0][1]):
+            heard, _ = self._to_hear.popleft()
+        return heard
+
+    def fold(self, piece: Slice, spark: SparkSession, source: Source, publisher: Publisher, watch: Stopwatch, *, heard_at: str | None = None) -> None:
+        """Folds a slice where it is due, in one piece or in its sub-slices, and publishes it, `heard_at` with it. Raises Broken, and then nothing of it is published."""
         marks = {writer: writer.mark() for writer in self.writers}
         pieces = self._pieces(piece, marks.values())
         folded = {writer: folded_of(mark, pieces) for writer, mark in marks.items()}
@@ -134,7 +171,7 @@ class SliceFolder:
         newest = publisher.newest
         if (newest.leg, newest.slice) != (piece.leg, piece.number):
             with watch.step("frontier"):
-                publisher.publish(self.writers[0].mark(), self.versions())
+                publisher.publish(self.writers[0].mark(), self.versions(), heard_at=heard_at)
         self._identities.committed(piece.end)
 
     def close(self) -> None:
@@ -199,10 +236,15 @@ class SliceFolder:
     def _decoded(self, piece: Slice, spark: SparkSession, source: Source, topics: list[Topic], last: Mark) -> DecodedHere | DecodedAtSpark:
         if piece.distance <= self._driver_rows:
             memories = self._identities.take(piece.start, source)
-            return DecodedHere(source.here(piece), topics, last.log_time, memories)
+            try:
+                return DecodedHere(source.here(piece), topics, last.log_time, memories)
+            except Broken:
+                # An archive may have what the topic has lost.
+                if not self.lost_by_topics(piece.start):
+                    raise
         folders = self._identities.folders(piece.start, source)
         remembering = {name: Remembering(path, piece.start.next.get(name, {}), piece.end.next.get(name, {})) for name, path in folders.items()}
-        return DecodedAtSpark(spark, topics, partial(source.ranges, piece), last.log_time, remembering, self._scratch / "decoded")
+        return DecodedAtSpark(spark, topics, piece, source.ranges, last.log_time, remembering, self._scratch / "decoded", self.archives.take)
 
     def _settle_redriven(self, decoded: DecodedHere | DecodedAtSpark, piece: Slice) -> None:
         rejects = next((writer for writer in self.writers if writer.birth.name == REJECTS), None)
@@ -246,9 +288,10 @@ class SliceFolder:
     def _folded_by_step(self, fold: OrderedFold, rows: Rows, writer: TableWriter, spark: SparkSession) -> Mapping[str, Rows]:
         columns, path, version = fold.table.columns, writer.path, writer.version
         if isinstance(rows, DataFrame):
-            # A crash has left some.
-            shutil.rmtree(self._scratch / _STEPS, ignore_errors=True)
-            return fold.at_spark(spark, rows, stored_frame(spark, path, version, columns), self._scratch / _STEPS / fold.table.name)
+            folder = self._scratch / _STEPS / fold.table.name
+            # A crash has left some; those of other steps are this slice's.
+            shutil.rmtree(folder, ignore_errors=True)
+            return fold.at_spark(spark, rows, stored_frame(spark, path, version, columns), folder)
         assert rows is not None
         held = touched_rows(path, version, columns, rows.select(fold.table.keys))
         try:

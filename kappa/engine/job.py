@@ -100,7 +100,9 @@ class Job:
                 case LegKind.CATCH_UP:
                     self._catch_up(runner)
                 case LegKind.ALIGNMENT | LegKind.TAIL:
-                    self._tail(runner, pipeline, slices, source, publisher, maintenance, log, again=kind is LegKind.ALIGNMENT)
+                    # A tail whose topic has lost what comes next goes on by way of the archive, too.
+                    again = kind is LegKind.ALIGNMENT or slices.wants_archive(publisher.newest.offsets)
+                    self._tail(runner, pipeline, slices, source, publisher, maintenance, log, again=again)
         finally:
             slices.close()
             source.close()

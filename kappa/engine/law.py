@@ -61,7 +61,8 @@ def hold_to_law(local: LocalPipeline, log: MemoryLog, *, cuts: int, most_slices:
         trial.hold(whole, _each_event(log, most_slices), _ALL_HERE)
         for _ in range(cuts):
             trial.hold(whole, random_ends(Offsets(), log.end, draw), _ALL_HERE, again=draw)
-        trial.hold(whole, [log.end], _ALL_AT_SPARK)
+        # The second one is folded onto what the first has left.
+        trial.hold(whole, [_each_event(log, 2)[0], log.end], _ALL_AT_SPARK)
 
 
 # A table's rows: by key where it has keys, else how often each is there.

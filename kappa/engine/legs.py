@@ -22,8 +22,11 @@ from kappa.slices import Slice, cut
 from kappa.store import NumberedRecords, Store
 
 # A catch-up is in so many slices at least, unless they would be smaller than this.
-_STEPS = 8
-_SMALL_STEP = 75_000
+_STEPS = 4
+_SMALL_STEP = 250_000
+# What is archived need not be decoded: slices so large take no longer than others.
+_SMALL_ARCHIVED_STEP = 1_000_000
+_NOWHERE = Offsets()
 
 
 class LegKind(StrEnum):
@@ -104,14 +107,20 @@ class Legs:
         return leg
 
 
-def slice_size(distance: int, slice_records: int) -> int:
+def slice_size(distance: int, slice_records: int, *, small: int = _SMALL_STEP) -> int:
     """The most offsets in a slice of a catch-up over this distance: in several slices, so that who waits sees it go on, none of them so small that Spark's own time is felt. Pure."""
-    return min(slice_records, max(_SMALL_STEP, -(-distance // _STEPS)))
+    return min(slice_records, max(small, -(-distance // _STEPS)))
 
 
-def catch_up(number: int, start: Offsets, end: Offsets, *, at_most: int, kind: LegKind = LegKind.CATCH_UP) -> Leg:
-    """A bounded leg from `start` to `end`, in slices of about `at_most` offsets. Pure."""
-    return Leg(number, kind, start, tuple(piece.end for piece in cut(number, start, end, at_most=at_most)))
+def catch_up(number: int, start: Offsets, end: Offsets, *, at_most: int, kind: LegKind = LegKind.CATCH_UP, archived: Offsets = _NOWHERE, slice_records: int = 0) -> Leg:
+    """A bounded leg from `start` to `end`, in slices of about `at_most` offsets, and larger ones, of at most `slice_records`, up to where all is `archived`. Pure."""
+    middle = end.lowest(archived).highest(start)
+    at_most_archived = max(at_most, slice_size(middle.distance(start), slice_records, small=_SMALL_ARCHIVED_STEP))
+    ends = (
+        *(piece.end for piece in cut(number, start, middle, at_most=at_most_archived)),
+        *(piece.end for piece in cut(number, middle, end, at_most=at_most)),
+    )
+    return Leg(number, kind, start, ends)
 
 
 def alignment(number: int, start: Offsets, end: Offsets, aim: Aim, *, at_most: int) -> Leg:

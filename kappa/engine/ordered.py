@@ -1,4 +1,4 @@
-"""Folds rows by a step of the user's: row by row within each key, in the order of the log, over the state that the table holds.
+"""Folds rows by a step of the user's: row by row within each key, or in batches, in the order of the log, over the state that the table holds.
 
 The same loop runs in the job itself for small slices and in Spark's workers for large ones. The state is what the table
 holds before the slice, and what is emitted is committed before the state is: a slice that was cut short in between is
@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from kappa.arrow import arrow_schema
 from kappa.build import TableBirth
 from kappa.engine.fold import spark_ddl, spark_quote
 from kappa.errors import Broken
-from kappa.ordered import PLACE_COLUMNS, Step
+from kappa.ordered import PLACE_COLUMNS, Over, Step
 from kappa.pipeline import Pipeline
 
 _PLACE = tuple(name for name, _ in PLACE_COLUMNS)
@@ -44,12 +45,13 @@ class OrderedFold:
     table: TableBirth
     emitted: TableBirth | None
     step: Step
+    over: Over = Over.ROW
 
     @classmethod
     def of_pipeline(cls, pipeline: Pipeline, tables: Mapping[str, TableBirth]) -> tuple[OrderedFold, ...]:
         """The ordered folds of a pipeline, over the tables of one build."""
         steps = [(table.name, table.ordered) for table in pipeline.tables if table.ordered is not None]
-        return tuple(cls(tables[name], None if fold.emits is None else tables[fold.emits], fold.step) for name, fold in steps)
+        return tuple(cls(tables[name], None if fold.emits is None else tables[fold.emits], fold.step, fold.over) for name, fold in steps)
 
     @property
     def made(self) -> tuple[TableBirth, ...]:
@@ -91,12 +93,26 @@ class _Folding:
         self._state = [name for name, _ in fold.table.columns if name not in {*fold.table.keys, *_PLACE}]
         self._emitted = frozenset(name for name, _ in fold.emitted.columns) if fold.emitted is not None else frozenset()
         self._into = "" if fold.emitted is None else fold.emitted.name
+        self._given, self._kept = arrow_schema(fold.table.steps_over), arrow_schema(fold.table.columns)
         self._rows: dict[str, list[_Row]] = {table.name: [] for table in fold.made}
 
     def fold(self, key: _Key, held: _Row | None, rows: Iterable[_Row]) -> None:
         """Folds the rows of one key, which are in the order of the log, into its state (None: it has none yet)."""
         state = dict.fromkeys(self._state) if held is None else {name: held[name] for name in self._state}
         at = None if held is None else _place(held)
+        in_order = self._in_order(key, at, rows)
+        batch_rows = 1 if self._fold.over is Over.ROW else _BATCH_ROWS
+        while batch := list(islice(in_order, batch_rows)):
+            self._step(state, batch, key)
+            if self._fold.over is not Over.ROW:
+                # As it would come back out of the table: whether a batch ends here or a slice is all one to the next.
+                state = {name: self._array(self._fold.table, self._kept.field(name), [state[name]]).to_pylist()[0] for name in self._state}
+            at = _place(batch[-1])
+        if at is not None:
+            self._rows[self._fold.table.name].append({**dict(zip(self._fold.table.keys, key, strict=True)), **state, **dict(zip(_PLACE, at, strict=True))})
+
+    def _in_order(self, key: _Key, at: _Key | None, rows: Iterable[_Row]) -> Iterator[_Row]:
+        """The rows of a key, those of one record in an order that does not hang on how they lie. Raises Broken where some have no order."""
         for place, found in groupby(rows, key=_place):
             if at is not None and at[:2] != place[:2]:
                 raise Broken(
@@ -104,11 +120,7 @@ class _Folding:
                 )
             at = place
             same = list(found)
-            # Rows of one record come in an order that does not hang on how they lie.
-            for row in same if len(same) == 1 else sorted(same, key=lambda row: repr(sorted(row.items()))):
-                self._step(state, row, key)
-        if at is not None:
-            self._rows[self._fold.table.name].append({**dict(zip(self._fold.table.keys, key, strict=True)), **state, **dict(zip(_PLACE, at, strict=True))})
+            yield from same if len(same) == 1 else sorted(same, key=lambda row: repr(sorted(row.items())))
 
     def waiting(self, table: TableBirth) -> int:
         """How many of a table's rows wait to be taken."""
@@ -118,20 +130,24 @@ class _Folding:
         """A table's rows that were made since they were taken last. Raises Broken where a value does not fit its column."""
         rows, self._rows[table.name] = self._rows[table.name], []
         schema = arrow_schema(table.columns)
-        columns = []
-        for field in schema:
-            try:
-                columns.append(pa.array([row.get(field.name) for row in rows], field.type))
-            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-                raise Broken(f"{self._who} gives {field.name} of table {table.name}, which is {field.type}, what does not fit: {error}", hint=_MEND) from error
-        return pa.Table.from_arrays(columns, schema=schema)
+        return pa.Table.from_arrays([self._array(table, field, [row.get(field.name) for row in rows]) for field in schema], schema=schema)
 
-    def _step(self, state: dict[str, Any], row: _Row, key: _Key) -> None:
+    def _array(self, table: TableBirth, field: pa.Field, values: list[Any]) -> pa.Array:
         try:
-            emitted = list(self._fold.step(state, row) or ())
+            # What pandas has for a null is none to Arrow otherwise.
+            return pa.array(values, field.type, from_pandas=self._fold.over is Over.PANDAS)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise Broken(f"{self._who} gives {field.name} of table {table.name}, which is {field.type}, what does not fit: {error}", hint=_MEND) from error
+
+    def _step(self, state: dict[str, Any], batch: Sequence[_Row], key: _Key) -> None:
+        try:
+            # As they are now: the step may yield its own state, and go on changing it.
+            emitted = [deepcopy(each) for each in self._as_rows(self._fold.step(state, self._as_asked(batch)))]
         except Exception as error:
             # Where it was raised is told by who translates it; at which record, only here.
-            error.add_note(f"{self._who} was at {row['_topic']} partition {row['_partition']} offset {row['_offset']}, key {_told(key)}")
+            first, last = batch[0], batch[-1]["_offset"]
+            offsets = f"offset {last}" if len(batch) == 1 else f"offsets {first['_offset']} to {last}"
+            error.add_note(f"{self._who} was at {first['_topic']} partition {first['_partition']} {offsets}, key {_told(key)}")
             raise
         for each in emitted:
             if not isinstance(each, Mapping) or not self._emitted.issuperset(each):
@@ -142,6 +158,25 @@ class _Folding:
         self._rows.get(self._into, []).extend(emitted)
         if len(state) != len(self._state) or not all(name in state for name in self._state):
             raise Broken(f"{self._who} leaves the state of key {_told(key)} with {', '.join(map(str, state)) or 'nothing'}", hint=f"it has {', '.join(self._state)}; {_MEND}")
+
+    def _as_asked(self, batch: Sequence[_Row]) -> Any:
+        if self._fold.over is Over.ROW:
+            return batch[0]
+        table = pa.Table.from_pylist(batch, schema=self._given)
+        if self._fold.over is Over.ARROW:
+            return table
+        import pandas as pd  # noqa: PLC0415  # takes as long to import as a small slice to fold, and few steps want it
+
+        # With types of its own, pandas would make doubles of integers beside a null.
+        return table.to_pandas(types_mapper=pd.ArrowDtype)
+
+    def _as_rows(self, returned: Any) -> Iterable[Any]:
+        """What a step returns or yields, row by row."""
+        if type(returned).__module__.partition(".")[0] == "pandas":
+            returned = pa.Table.from_pandas(returned, preserve_index=False)
+        if isinstance(returned, pa.Table | pa.RecordBatch):
+            returned = returned.to_pylist()
+        return iter(returned or ())
 
     @property
     def _who(self) -> str:

@@ -60,8 +60,8 @@ class Publisher:
             self._newest = self._frontiers.publish_next(lambda found: self._begun(found, first))
         return self.newest
 
-    def publish(self, mark: Mark, versions: Mapping[str, int]) -> Frontier:
-        """Publishes that all tables have folded the slice of `mark`. Waits while a hold is open; raises Stopping if asked to stop meanwhile."""
+    def publish(self, mark: Mark, versions: Mapping[str, int], *, heard_at: str | None = None) -> Frontier:
+        """Publishes that all tables have folded the slice of `mark`; `heard_at` is new where it is given. Waits while a hold is open; raises Stopping if asked to stop meanwhile."""
         return self._when_free(
             lambda last: replace(
                 last,
@@ -71,12 +71,17 @@ class Publisher:
                 slice=mark.slice,
                 log_time=mark.log_time,
                 tally=mark.tally,
+                heard_at=heard_at or last.heard,
             )
         )
 
     def republish(self, versions: Mapping[str, int]) -> Frontier:
         """Publishes the same frontier at other versions of the same rows, after maintenance."""
-        return self._when_free(lambda last: replace(last, versions=dict(versions)))
+        return self._when_free(lambda last: replace(last, versions=dict(versions), heard_at=last.heard))
+
+    def hear(self, heard_at: str) -> Frontier:
+        """Publishes the same frontier, of a build that has nothing left to read of its compacted topics."""
+        return self._when_free(lambda last: replace(last, heard_at=heard_at))
 
     def look(self) -> None:
         """Reads on in the journal: acknowledges a hold that was opened, and releases one that has lasted too long."""
@@ -88,7 +93,7 @@ class Publisher:
                 return
             if self.newest.hold != self._hold.number:
                 failpoint("publisher.before_acknowledge")
-                self._put(replace(self.newest, number=self.newest.number + 1, hold=self._hold.number, published_at=now()))
+                self._put(replace(self.newest, number=self.newest.number + 1, hold=self._hold.number, published_at=now(), heard_at=self.newest.heard))
                 failpoint("publisher.after_acknowledge")
             if self._clock() - self._held_since >= self._hold_seconds:
                 self._release(self._hold)
@@ -117,8 +122,9 @@ class Publisher:
         if found is not None:
             # What readers saw all the while that no job was there.
             self._keeper.look(found)
-        begun = first if found is None else replace(found, number=found.number + 1, epoch=found.epoch + 1)
-        return replace(begun, hold=self._hold_number(), published_at=now())
+        at = now()
+        begun = replace(first, heard_at=at) if found is None else replace(found, number=found.number + 1, epoch=found.epoch + 1, heard_at=found.heard)
+        return replace(begun, hold=self._hold_number(), published_at=at)
 
     def _put(self, frontier: Frontier) -> None:
         last = self._newest

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -20,12 +21,14 @@ from pyspark.sql import SparkSession
 from kappa.artifact import load_snapshot
 from kappa.build import read_birth
 from kappa.cuts import read_cuts
+from kappa.engine.archived import Archives
 from kappa.engine.fold_slice import SliceFolder
 from kappa.engine.publisher import Publisher
 from kappa.engine.session import Profile, end_process, start_project_session
 from kappa.engine.source import Kafka, Source
 from kappa.errors import ExitCode, KappaError
 from kappa.log.client import Log
+from kappa.offsets import lost_ranges
 from kappa.settings import Settings, load_settings
 from kappa.slices import Slice
 from kappa.stopped import put_stopped
@@ -46,13 +49,18 @@ def refold(settings: Settings, bootstrap_servers: str, build: str, folder: Store
     pipeline = load_snapshot(Store(settings.root_url), birth)
     spark = session()
     source = Source(kafka, log)
-    slices = SliceFolder(folder, birth, pipeline, log, driver_rows=cuts.driver_rows)
+    # A proof decodes the log again, where it is there: an archive is asked only where some of it is not.
+    lost = lost_ranges(birth.begins, log.beginning(birth.topic_ids))
+    archives = Archives(Store(settings.root_url), pipeline.topics, birth.topic_ids) if lost else None
+    slices = SliceFolder(folder, birth, pipeline, log, driver_rows=cuts.driver_rows, archives=archives)
     try:
         slices.check_topics()
         publisher = Publisher(folder, birth, hold_seconds=settings.rollout.hold_seconds)
         publisher.take_over(slices.first_frontier())
         for number in range(publisher.newest.slice + 1, len(cuts.ends)):
-            slices.fold(Slice(REFOLDED, number, publisher.newest.offsets, cuts.ends[number]), spark, source, publisher, Stopwatch())
+            slices.check_heard(publisher.newest, datetime.now(UTC))
+            heard_at = slices.heard_with(publisher.newest, cuts.ends[number])
+            slices.fold(Slice(REFOLDED, number, publisher.newest.offsets, cuts.ends[number]), spark, source, publisher, Stopwatch(), heard_at=heard_at)
     finally:
         slices.close()
         source.close()

@@ -67,6 +67,10 @@ class Source:
         bounds = ((partition, piece.start.at(topic, partition), end) for partition, end in sorted(piece.end.next.get(topic, {}).items()))
         return [partial(_read_range, self._kafka, topic, partition, start, end) for partition, start, end in bounds if end > start]
 
+    def batches(self, topic: str, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """The raw records of one partition, batch by batch in this process, by a consumer that ends with them: one that is kept would fetch what comes later."""
+        return _read_range(self._kafka, topic, partition, start, end)
+
     def close(self) -> None:
         """Ends the connection to the broker."""
         self._reader.close()
@@ -88,7 +92,7 @@ def _read_range(kafka: Kafka, topic: str, partition: int, start: int, end: int) 
 
 def _raw_batch(topic: str, partition: int, found: Columns) -> pa.RecordBatch:
     count = len(found.offsets)
-    headers: list[Any] = [each and [{"key": name, "value": value} for name, value in each] for each in found.headers]
+    headers: list[Any] = [each and [{"key": name, "value": value} for name, value in each] for each in found.headers] if any(found.headers) else []
     columns = [
         pa.repeat(topic, count),
         pa.repeat(pa.scalar(partition, pa.int32()), count),
@@ -96,7 +100,7 @@ def _raw_batch(topic: str, partition: int, found: Columns) -> pa.RecordBatch:
         pc.multiply_checked(pa.array(found.timestamps_ms, pa.int64()), 1000).cast(_RAW_SCHEMA.field("timestamp").type),
         pa.array(found.keys, pa.binary()),
         pa.array(found.values, pa.binary()),
-        pa.array(headers, _RAW_SCHEMA.field("headers").type),
+        pa.array(headers, _RAW_SCHEMA.field("headers").type) if headers else pa.nulls(count, _RAW_SCHEMA.field("headers").type),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=_RAW_SCHEMA)
 

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -21,7 +22,7 @@ from kappa.engine.maintenance import Maintenance
 from kappa.engine.publisher import Publisher, Stopping
 from kappa.engine.source import Kafka, Source, batch_bounds, has_begun, read_tail
 from kappa.engine.trouble import SPARK_ERRORS, translated
-from kappa.errors import KappaError
+from kappa.errors import KappaError, Unreachable
 from kappa.failpoint import failpoint
 from kappa.log.client import Log
 from kappa.offsets import Offsets
@@ -80,7 +81,8 @@ class Tail:
                 watch = Stopwatch()
                 start, end = batch_bounds(self._checkpoint, batch, self._leg.start)
                 piece = Slice(self._leg.number, batch, start, end)
-                self._folder.fold(piece, frame.sparkSession, self._source, self._publisher, watch)
+                heard_at = self._folder.heard_with(self._publisher.newest, end)
+                self._folder.fold(piece, frame.sparkSession, self._source, self._publisher, watch, heard_at=heard_at)
                 self._report.add(piece, watch)
                 failpoint("job.before_checkpoint")
             except BaseException as error:
@@ -91,8 +93,19 @@ class Tail:
         if self._turn.acquire(blocking=False):
             try:
                 self._maintenance.run_if_due()
+                self._hear()
             finally:
                 self._turn.release()
+
+    def _hear(self) -> None:
+        """Has a build to which nothing comes say now and then that it has heard of all deletions."""
+        if self._publisher.is_held():
+            return
+        # A broker that is away is waited for by the stream.
+        with suppress(Unreachable):
+            heard_at = self._folder.heard_with(self._publisher.newest, self._publisher.newest.offsets)
+            if heard_at is not None:
+                self._publisher.hear(heard_at)
 
     def _end(self, query: StreamingQuery) -> None:
         """Lets the slice that is in work come to its end, and ends the stream."""

@@ -1,6 +1,6 @@
 """Samples of the rows in which two builds differ, for the page: found once for all who look, one comparison at a time.
 
-A comparison takes as long as it takes: who comes while one is made is told so, and holds up nobody.
+Who comes while a comparison is made is told so, and holds up nobody; one that takes longer than `serve.compare_seconds` is ended, and said to have been.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from kappa.errors import KappaError
 from replay.desk import Desk
 from replay.diff import Comparison
 from replay.pairs import compare_pair, pin_equal
-from serving.query import Limits
+from serving.query import Limits, TooMuch
 
 _SAMPLES = 5
 _KEPT = 8
 # Builds that go on are compared where they stand; one that was looked at stays true of where it was.
 _FRESH_SECONDS = 60.0
 _TROUBLE_SECONDS = 10.0
+# What took too long will again: whoever looks on must not keep the machine at it.
+_GIVEN_UP_SECONDS = 600.0
 _lock = threading.Lock()
 _found: dict[tuple[str, str, str], tuple[float, Comparison | KappaError]] = {}
 
@@ -26,7 +28,7 @@ _found: dict[tuple[str, str, str], tuple[float, Comparison | KappaError]] = {}
 def samples_of(desk: Desk, before: str, after: str) -> Comparison | None:
     """How the two differ, with samples, as `kappa diff` finds it; None where a comparison is being made.
 
-    Raises Conflict where they stand at no equal offsets that are kept.
+    Raises Conflict where they stand at no equal offsets that are kept, and TooMuch where it takes too long.
     """
     here = desk.here
     key = str(here.store.folder), before, after
@@ -45,7 +47,17 @@ def samples_of(desk: Desk, before: str, after: str) -> Comparison | None:
 
 def _known(key: tuple[str, str, str]) -> Comparison | KappaError | None:
     at, known = _found.get(key, (0.0, None))
-    return known if time.monotonic() - at < (_TROUBLE_SECONDS if isinstance(known, KappaError) else _FRESH_SECONDS) else None
+    return known if time.monotonic() - at < _true_seconds(known) else None
+
+
+def _true_seconds(known: Comparison | KappaError | None) -> float:
+    match known:
+        case TooMuch():
+            return _GIVEN_UP_SECONDS
+        case KappaError():
+            return _TROUBLE_SECONDS
+        case _:
+            return _FRESH_SECONDS
 
 
 def _kept(key: tuple[str, str, str], found: Comparison | KappaError) -> Comparison | KappaError:
@@ -56,9 +68,14 @@ def _kept(key: tuple[str, str, str], found: Comparison | KappaError) -> Comparis
 
 
 def _compared(desk: Desk, before: str, after: str) -> Comparison | KappaError:
-    here = desk.here
+    here, seconds = desk.here, desk.here.settings.serve.compare_seconds
     try:
         with pin_equal(here.store, before, after, lease_seconds=here.lease_seconds) as (pair, pinned):
-            return compare_pair(here.store, pair, pinned, log=desk.log(), limits=Limits.of(here.settings.verify, here.store), samples=_SAMPLES)
+            return compare_pair(here.store, pair, pinned, log=desk.log(), limits=Limits.of(here.settings.verify, here.store, seconds=seconds), samples=_SAMPLES)
+    except TooMuch:
+        return TooMuch(
+            f"builds {before} and {after} were compared for {seconds:g} s, which is as long as the page may (serve.compare_seconds), and no rows were found yet",
+            hint=f"kappa diff {here.state().pipelines[after]} {before} {after} takes as long as it takes; what the verification has counted is true all the same",
+        )
     except KappaError as error:
         return error

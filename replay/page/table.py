@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from inspect import cleandoc
 
 from kappa.build import Birth
 from kappa.lease import Lease
@@ -30,7 +31,7 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class TableView:
-    """All that is told of a table; `sql` makes a view, `views` are those of the same pipeline that are made of it."""
+    """All that is told of a table; `sql` makes a view, as it was declared but for the indentation, `views` are those of the same pipeline that are made of it."""
 
     table: ServedTable
     columns: tuple[Column, ...]
@@ -61,7 +62,7 @@ def table_view(table: ServedTable, birth: Birth, leases: Iterable[Lease], names_
         tuple(Column(name, kind.lower(), role(name)) for name, kind in table.columns),
         keys,
         () if born is None else born.checks,
-        birth.views.get(table.name) if born is None else None,
+        None if born is not None or table.name not in birth.views else cleandoc(birth.views[table.name]),
         tuple(view for view, sql in birth.views.items() if view != table.name and table.name in names_in(sql)),
         _readers(leases, table.build),
         whole,

@@ -23,6 +23,7 @@ class Switch:
     build: str
     version: str
     before: str | None
+    version_before: str | None
     what: str
 
 
@@ -63,13 +64,13 @@ def undo_to(state: State, generation: int) -> Iterator[Deed]:
 def _generations(state: State) -> Iterator[Moment]:
     for record in state.served:
         if isinstance(record.event, Served):
-            switches = tuple(_switch(state.rollout(each.rollout), each.receipt) for each in record.event.switched)
+            switches = tuple(_switch(state, state.rollout(each.rollout), each.receipt) for each in record.event.switched)
             yield Moment(record.number, record.at, record.by, "ok", record.event.generation, switches, now=record.event.generation == state.generation)
 
 
-def _switch(rollout: Rollout, receipt: Receipt) -> Switch:
+def _switch(state: State, rollout: Rollout, receipt: Receipt) -> Switch:
     what = "its first build" if receipt.first else "; ".join(receipt.reasons or rollout.reasons) or ("switch" if rollout.switch else "replay")
-    return Switch(rollout, receipt.pipeline, receipt.build, receipt.version, receipt.live_build, what)
+    return Switch(rollout, receipt.pipeline, receipt.build, receipt.version, receipt.live_build, None if receipt.live_build is None else state.versions[receipt.live_build], what)
 
 
 def _others(state: State) -> Iterator[Moment]:

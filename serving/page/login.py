@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import time
 from urllib.parse import parse_qs, quote
@@ -10,10 +9,8 @@ from urllib.parse import parse_qs, quote
 from fastapi import APIRouter, Request, Response
 
 from serving.gate import COOKIE, COOKIE_SECONDS, LOGIN, LOGOUT, cookie_of
+from serving.http import line_of
 from serving.page.render import HEADERS, page_html
-
-# Who guesses gets few guesses.
-_WRONG_SECONDS = 0.5
 
 router = APIRouter(include_in_schema=False)
 
@@ -35,7 +32,7 @@ async def login(request: Request) -> Response:
     given = parse_qs((await request.body()).decode(errors="replace"))
     meant = given.get("next", ["/"])[0]
     if not hmac.compare_digest(given.get("token", [""])[0].encode(), token.encode()):
-        await asyncio.sleep(_WRONG_SECONDS)
+        await line_of(request).wait()
         return _form(meant, wrong=True)
     answer = _sent_to(meant)
     # Strict: it goes with no request that a page of another site makes. Behind a proxy with TLS it goes by that alone.

@@ -12,7 +12,9 @@ from serving.render import cell, plain
 _SHORT = 10
 # More of one value than fits a screen helps nobody; all of it is in the API.
 _MOST_CHARACTERS = 400
-_STEPS = ((86_400, "d"), (3_600, "h"), (60, "min"))
+# A time with its zone.
+_BRIEF_CHARACTERS = 24
+_STEPS = ((31_536_000, "y"), (86_400, "d"), (3_600, "h"), (60, "min"))
 
 
 def number(value: float | None) -> str:
@@ -28,7 +30,7 @@ def percent(part: float, whole: float) -> int:
 
 
 def duration(seconds: float | None) -> str:
-    """`0.4 s`, `42 s`, `3 min`, `2 h 5 min`, `3 d 4 h`; `—` for what is not known."""
+    """`0.4 s`, `42 s`, `3 min`, `2 h 5 min`, `3 d 4 h`, `13 y 318 d`; `—` for what is not known."""
     if seconds is None:
         return "—"
     if seconds < 60:
@@ -87,6 +89,11 @@ def value(found: object) -> str:
 def is_number(found: object) -> bool:
     """True for what stands right in its column."""
     return isinstance(found, int | float | Decimal) and not isinstance(found, bool)
+
+
+def is_brief(found: object) -> bool:
+    """True for what stays on one line of its column: a time that is broken at its hyphens is hard to read."""
+    return len(value(found)) <= _BRIEF_CHARACTERS
 
 
 def row_values(row: Mapping[str, object], columns: Iterable[Mapping[str, str]]) -> list[object]:

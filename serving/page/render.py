@@ -54,7 +54,7 @@ def _environment() -> Environment:
     pages = Environment(loader=PackageLoader("serving.page"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     pages.filters |= {"number": marks.number, "duration": marks.duration, "short": marks.short, "value": marks.value, "exact": marks.exact, "row_values": marks.row_values}
     pages.globals |= {"when": _when, "percent": marks.percent}
-    pages.tests["numeric"] = marks.is_number
+    pages.tests |= {"numeric": marks.is_number, "brief": marks.is_brief}
     return pages
 
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import queries
 from bids import ensure_input, warm_page_cache
 from cells import CELLS, FEWEST_EVENTS, GROUPS, KAPPA, TASKS, Cell
 from figures import Round, comparable
@@ -32,11 +33,15 @@ from kappa.errors import KappaError
 TREE = Path(__file__).resolve().parents[2]
 # To start, and to end, on a machine that is busy.
 _MARGIN_SECONDS = 600.0
+# No cell, for no log is read.
+_QUERIES, _QUERY_ROUNDS = "queries", 9
 
 
 def main() -> int:
     """The command: 0 where Kappa has its figures, 1 where it has not."""
     given = _parsed()
+    if given.cell == _QUERIES:
+        return queries.main(Path(given.home).absolute(), given.rounds or _QUERY_ROUNDS)
     cells = [CELLS[name].sized(events=given.events, rounds=given.rounds) for name in GROUPS[given.cell]]
     for cell in cells:
         if cell.events < FEWEST_EVENTS:
@@ -153,7 +158,7 @@ def _tell(cell: Cell, runs: Runs, code: str, home: Path, *, line_only: bool, int
 
 def _parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python tests/bench", description="Who is how fast at the same task, on the same log, with the same result.")
-    parser.add_argument("--cell", default="standard", choices=sorted(GROUPS))
+    parser.add_argument("--cell", default="standard", choices=[*sorted(GROUPS), _QUERIES])
     parser.add_argument("--rounds", type=int, help="how many; the cell's own number where it is not given")
     parser.add_argument("--events", type=int, help="how many; likewise")
     parser.add_argument("--rivals", type=lambda text: tuple(text.split(",")), default=(), help="only these, with commas between")

@@ -68,7 +68,9 @@ def ensure_input(log: Log, cell: Cell, folder: Path, root: Path, say: Callable[[
     log.delete(cell.topic)
     say(f"making {cell.events:,} events with {cell.keys:,} keys: once, for all runs of this size")
     begun = time.monotonic()
-    facts = log.create(Topic(cell.topic, partitions=PARTITIONS, key="bidder", event=_COLUMNS))
+    # Everybody reads the same log: nothing is cleaned away between two of them.
+    config = {"min.compaction.lag.ms": str(2**63 - 1)} if cell.kind == "compacted" else {}
+    facts = log.create(Topic(cell.topic, kind=cell.kind, partitions=PARTITIONS, key="bidder", event=_COLUMNS, config=config))
     log.produce(bids(0, cell.events, cell.keys), cell.topic)
     offsets = log.end([cell.topic])
     made = Input(cell.topic, facts.id, offsets, cell.events, sum(partition_bytes(root, [cell.topic])[cell.topic].values()))

@@ -17,9 +17,12 @@ KAPPA = "kappa"
 # Fewer are left to the tail by a catch-up, and there is nothing to measure (engine.tail_records).
 FEWEST_EVENTS = 100_001
 
+# Ten minutes of the events' own time.
+WINDOW_MS = 600_000
+
 _TOPIC = """
 BIDS = Topic(
-    "{topic}", partitions=4, key="bidder",
+    "{topic}", kind="{kind}", partitions=4, key="bidder",
     event="auction bigint not null, bidder bigint not null, price bigint not null, channel string, url string, dateTime bigint not null, extra string",
 )
 """
@@ -35,6 +38,39 @@ FOLD = {{"bids": count(), "total": sum_("price"), "lowest": min_("price"), "high
 @pipeline(reads={{"bids": BIDS}}, writes=[Table("totals", keys=("bidder",), fold=FOLD)])
 def bench(bids):
     return {{"totals": bids.select("bidder", "price")}}
+"""
+)
+
+_PROJECTION = (
+    "from kappa import Table, Topic, pipeline\n"
+    + _TOPIC
+    + """
+
+@pipeline(reads={{"bids": BIDS}}, writes=[Table("euros")])
+def bench(bids):
+    return {{"euros": bids.selectExpr("auction", "bidder", "price * 908 div 1000 as euros", "dateTime as ms")}}
+"""
+)
+
+_WINDOWS = (
+    "from kappa import Table, Topic, count, pipeline, sum_\n"
+    + _TOPIC
+    + """
+
+@pipeline(reads={{"bids": BIDS}}, writes=[Table("windows", keys=("bidder", "began"), fold={{"bids": count(), "total": sum_("price")}})])
+def bench(bids):
+    return {{"windows": bids.selectExpr("bidder", "dateTime - dateTime % {window_ms} as began", "price")}}
+"""
+)
+
+_LATEST = (
+    "from kappa import Table, Topic, pipeline\n"
+    + _TOPIC
+    + """
+
+@pipeline(reads={{"bids": BIDS}}, writes=[Table("latest", latest=BIDS)])
+def bench():
+    return {{}}
 """
 )
 
@@ -106,6 +142,31 @@ TASKS = {
             slowest=20_000,
         ),
         Task(
+            "projection",
+            "a projection, row by row",
+            _PROJECTION,
+            {"euros": "auction bigint, bidder bigint, euros bigint, ms bigint"},
+            {"euros": "select auction, bidder, price * 908 // 1000 as euros, ms from bids"},
+            slowest=20_000,
+        ),
+        Task(
+            "windows",
+            "count and sum by key and ten minutes",
+            _WINDOWS,
+            {"windows": "bidder bigint, began bigint, price bigint"},
+            {"windows": "select bidder, ms - ms % {window_ms} as began, count(*) as bids, sum(price)::bigint as total from bids group by all"},
+            slowest=10_000,
+        ),
+        Task(
+            "latest",
+            "the latest event of each key, of a compacted topic",
+            _LATEST,
+            {},
+            # A key's events lie in one partition.
+            {"latest": 'select * exclude ("offset", "partition", ms), ms as "dateTime" from bids qualify row_number() over (partition by bidder order by "offset" desc) = 1'},
+            slowest=10_000,
+        ),
+        Task(
             "sessions",
             "sessions with a gap, by an ordered fold",
             _SESSIONS,
@@ -132,8 +193,13 @@ class Cell:
 
     @property
     def topic(self) -> str:
-        """The topic that holds its events: the same for all cells of this size."""
-        return f"bids.{self.events}.{self.keys}"
+        """The topic that holds its events: the same for all cells of this size and kind."""
+        return f"bids.{self.events}.{self.keys}{'' if self.kind == 'retained' else '.compacted'}"
+
+    @property
+    def kind(self) -> str:
+        """What Kafka keeps of the topic."""
+        return "compacted" if self.task == "latest" else "retained"
 
     @property
     def gap_ms(self) -> int:
@@ -142,7 +208,7 @@ class Cell:
 
     def fill(self, text: str) -> str:
         """A text of the task's with this cell's numbers in it."""
-        return text.format(topic=self.topic, gap_ms=self.gap_ms)
+        return text.format(topic=self.topic, kind=self.kind, gap_ms=self.gap_ms, window_ms=WINDOW_MS)
 
     def sized(self, *, events: int | None, rounds: int | None) -> Cell:
         """The same with other numbers, where they are given."""
@@ -158,6 +224,9 @@ CELLS = {
         Cell("warm", "totals", 10_000_000, 100_000, 5, (KAPPA, "spark", "consume-c", "consume")),
         Cell("large", "totals", 20_000_000, 16_384, 3, _ALL),
         Cell("huge", "totals", 50_000_000, 500_000, 2, _ALL),
+        Cell("projection", "projection", 5_000_000, 16_384, 5, (KAPPA, "spark", "polars", "flink", "consume-c")),
+        Cell("windows", "windows", 5_000_000, 16_384, 5, (KAPPA, "spark", "polars", "flink", "consume-c")),
+        Cell("latest", "latest", 5_000_000, 500_000, 5, (KAPPA, "spark", "consume-c")),
         Cell("quick", "totals", 500_000, 16_384, 2, (KAPPA, "spark", "consume")),
         Cell("ordered-large", "sessions", 2_000_000, 16_384, 3, (KAPPA,)),
         # So many events meet 1,026,000 of the keys or so.

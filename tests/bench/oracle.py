@@ -23,8 +23,10 @@ _BATCH = 50_000
 _PATIENCE_SECONDS = 60.0
 _BIDS = """
     create view log as select * from read_parquet('{raw}');
-    create view bids as select * exclude (bid), bid.bidder, bid.price, bid."dateTime" as ms from (
-        select "partition", "offset", json_transform(value, '{{"bidder":"BIGINT","price":"BIGINT","dateTime":"BIGINT"}}') as bid from log
+    create view bids as select * exclude (bid), bid.auction, bid.bidder, bid.price, bid.channel, bid.url, bid.extra, bid."dateTime" as ms from (
+        select "partition", "offset",
+            json_transform(value, '{{"auction":"BIGINT","bidder":"BIGINT","price":"BIGINT","channel":"VARCHAR","url":"VARCHAR","dateTime":"BIGINT","extra":"VARCHAR"}}') as bid
+        from log
     )"""
 
 # Table -> what DuckDB reads its rows from (`read_parquet([...])`), under the names that the task gives the columns; empty: it has none.

@@ -20,7 +20,7 @@ from typing import Protocol
 import confluent_kafka
 import pyspark
 from bids import Input
-from cells import PARTITIONS, Cell
+from cells import PARTITIONS, TASKS, Cell
 from figures import Warm
 from oracle import Rows
 
@@ -83,6 +83,11 @@ class Script:
     def prepare(self, attempt: Attempt) -> Command:
         return Command([*self.program(), attempt.bootstrap_servers, attempt.cell.topic, str(attempt.folder), *self.more(attempt)])
 
+    def table(self, attempt: Attempt) -> str:
+        """The one table that the task makes, in a folder of that name."""
+        (table,) = TASKS[attempt.cell.task].wanted
+        return table
+
     def program(self) -> Sequence[str]:
         raise NotImplementedError
 
@@ -90,9 +95,10 @@ class Script:
         return ()
 
     def result(self, attempt: Attempt) -> Rows:
-        path = str(attempt.folder / "totals")
+        table = self.table(attempt)
+        path = str(attempt.folder / table)
         newest = newest_version(path)
-        return {"totals": read_parquet([] if newest is None else files(path, newest))}
+        return {table: read_parquet([] if newest is None else files(path, newest))}
 
     def warm(self, attempt: Attempt) -> Warm | None:
         told = attempt.folder / "warm.json"
@@ -101,6 +107,8 @@ class Script:
 
 class SparkScript(Script):
     """The plain script on Spark and Delta, in batches or in one; Kappa's own packages and jars, so that both have the same versions."""
+
+    tasks = frozenset({"totals", "projection", "windows", "latest"})
 
     def __init__(self, *, batch: int) -> None:
         self._batch = batch
@@ -115,12 +123,13 @@ class SparkScript(Script):
 
     def more(self, attempt: Attempt) -> Sequence[str]:
         # A small input in four batches, so that there are warm ones.
-        return [self._jars, MEMORY, str(min(self._batch, attempt.cell.events // 4))]
+        return [self._jars, MEMORY, str(min(self._batch, attempt.cell.events // 4)), attempt.cell.task, self.table(attempt)]
 
 
 class PolarsScript(Script):
     """The script without a JVM, in an environment of its own."""
 
+    tasks = frozenset({"totals", "projection", "windows"})
     _needs = ("polars==2.1.0", "confluent-kafka==2.16.1", "deltalake==1.6.6", "pyarrow==26.0.1")
 
     def set_up(self, home: Path) -> Mapping[str, str]:
@@ -130,9 +139,14 @@ class PolarsScript(Script):
     def program(self) -> Sequence[str]:
         return [str(self._python), str(SCRIPTS / "polars_script.py")]
 
+    def more(self, attempt: Attempt) -> Sequence[str]:
+        return [attempt.cell.task, self.table(attempt)]
+
 
 class Consume(Script):
     """A loop that consumes, and computes nothing: the limit."""
+
+    tasks = frozenset(TASKS)
 
     def set_up(self, _home: Path) -> Mapping[str, str]:
         return {"confluent-kafka": version("confluent-kafka"), "librdkafka": confluent_kafka.libversion()[0]}
@@ -167,6 +181,7 @@ class ConsumeC(Consume):
 class FlinkSql(Script):
     """PyFlink's SQL in batch mode, in an environment of its own, with its Kafka connector."""
 
+    tasks = frozenset({"totals", "projection", "windows"})
     # Flink's package is built on the spot, by a setuptools that still has pkg_resources; so does Beam want it when it runs.
     _builder = ("setuptools==75.8.0", "wheel==0.45.1")
     _needs = ("apache-flink==2.3.0",)
@@ -180,16 +195,14 @@ class FlinkSql(Script):
     def program(self) -> Sequence[str]:
         return [str(self._python), str(SCRIPTS / "flink_sql.py")]
 
-    def more(self, _attempt: Attempt) -> Sequence[str]:
-        return [str(self._jar), str(cores())]
+    def more(self, attempt: Attempt) -> Sequence[str]:
+        return [str(self._jar), str(cores()), attempt.cell.task, self.table(attempt)]
 
     def result(self, attempt: Attempt) -> Rows:
-        written = sorted(str(file) for file in (attempt.folder / "totals").iterdir() if file.is_file() and not file.name.startswith("."))
-        return {
-            "totals": read_files(
-                "read_json", written, "columns = {bidder: 'BIGINT', bids: 'BIGINT', total: 'BIGINT', lowest: 'BIGINT', highest: 'BIGINT'}, format = 'newline_delimited'"
-            )
-        }
+        table = self.table(attempt)
+        written = sorted(str(file) for file in (attempt.folder / table).iterdir() if file.is_file() and not file.name.startswith("."))
+        # They are whole numbers, all of them.
+        return {table: read_files("read_json", written, "format = 'newline_delimited'")}
 
 
 class KafkaStreams(Script):

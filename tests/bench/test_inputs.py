@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from bids import Input, bids
-from cells import CELLS, CONSUMED, GROUPS, PARTITIONS, TASKS, Cell
+from cells import CELLS, CONSUMED, GROUPS, PARTITIONS, TASKS, WINDOW_MS, Cell
 from kappa_job import BUILD, KappaJob, warm_of
 from oracle import Oracle
 from rivals import Attempt, every_rival, read_parquet
@@ -90,6 +90,32 @@ def test_totals_are_what_python_computes_and_every_kind_of_wrong_row_is_seen(tmp
     assert "cannot be read" in (judge.differences({"totals": read_parquet([str(tmp_path / "nothing.parquet")])}) or "")
     # A table that was never written has no files.
     assert (judge.differences({"totals": read_parquet([])}) or "").startswith(f"table totals lacks {len(right)} rows and has 0 that it should not have")
+
+
+def by_window(found: Sequence[dict[str, Any]]) -> list[dict[str, int]]:
+    prices: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for bid in found:
+        prices[bid["bidder"], bid["dateTime"] // WINDOW_MS * WINDOW_MS].append(bid["price"])
+    return [{"bidder": bidder, "began": began, "bids": len(own), "total": sum(own)} for (bidder, began), own in prices.items()]
+
+
+def newest(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    by_key = {bid["bidder"]: bid for bid in found}
+    return [{name: bid[name] for name in ("auction", "bidder", "price", "channel", "url", "dateTime", "extra")} for bid in by_key.values()]
+
+
+def in_euros(found: Sequence[dict[str, Any]]) -> list[dict[str, int]]:
+    return [{"auction": bid["auction"], "bidder": bid["bidder"], "euros": bid["price"] * 908 // 1000, "ms": bid["dateTime"]} for bid in found]
+
+
+@pytest.mark.parametrize(("task", "table", "of"), [("projection", "euros", in_euros), ("windows", "windows", by_window), ("latest", "latest", newest)])
+def test_other_tasks_are_what_python_computes_too(task: str, table: str, of: Any, tmp_path: Path) -> None:
+    judge, found = oracle(tmp_path, task)
+    right = of(found)
+
+    assert judge.differences({table: stored(tmp_path / "right.parquet", right[::-1])}) is None
+    assert judge.differences({table: stored(tmp_path / "wrong.parquet", [{**right[0], "bidder": 99}, *right[1:]])}) is not None
+    assert judge.differences({table: stored(tmp_path / "short.parquet", right[1:])}) is not None
 
 
 def test_who_only_consumes_must_have_seen_all_records_and_bytes(tmp_path: Path) -> None:

@@ -72,6 +72,20 @@ def ensure_fits(page: Page) -> None:
     assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
 
 
+def ensure_good(page: Page, name: str) -> None:
+    """Accessible in light and in dark, and nothing stands out, on a narrow screen neither; pictures of all three are taken by that name."""
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        ensure_accessible(page)
+        ensure_fits(page)
+        picture(page, f"{name} {scheme}")
+    page.set_viewport_size(NARROW)
+    ensure_fits(page)
+    picture(page, f"{name} narrow")
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size(WIDE)
+
+
 def picture(page: Page, name: str) -> None:
     """Takes a picture, where they are wanted."""
     if PICTURES:

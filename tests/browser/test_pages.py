@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from asking import Server
-from browsing import NARROW, WIDE, ensure_accessible, ensure_fits, opened, picture
+from browsing import Seen, ensure_accessible, ensure_good, opened, picture
 from page_world import EVIL, World
-from playwright.sync_api import Browser, Route, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from kappa.frontier import Frontiers
-from kappa.journal import Abandoned, PromoteAsked, VerifyAsked, now
+from kappa.journal import Abandoned, CaughtUp, PromoteAsked, Staged, VerifyAsked, now
+from kappa.offsets import Offsets
 from replay import api
 from replay.page import routes
 from serving import events
@@ -52,6 +54,22 @@ def at(server: Server) -> str:
     return f"http://127.0.0.1:{server.port}"
 
 
+@contextmanager
+def ready(chromium: Browser, folder: Path) -> Iterator[tuple[World, Page, Seen]]:
+    """A world of its own, and a browser at its rollout that waits for a yes."""
+    world = lived(folder)
+    with serving(world) as server, opened(chromium, at(server), axe=True) as (page, seen):
+        page.goto("/rollouts/14")
+        yield world, page, seen
+
+
+def look(page: Page, button: str) -> Locator:
+    """Clicks, and waits until it is told what would be done; gives the dialog."""
+    page.get_by_role("button", name=button).click()
+    expect(page.locator("#plan-yes")).to_be_enabled()
+    return page.get_by_role("dialog")
+
+
 @pytest.fixture(scope="module")
 def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with serving(lived(tmp_path_factory.mktemp("world"))) as server:
@@ -68,15 +86,7 @@ def test_every_page_is_accessible_in_light_and_dark_and_fits_a_narrow_screen(chr
             seen.complaints.clear()
         else:
             expect(page.locator("#line")).to_have_text("Live")
-        for scheme in ("light", "dark"):
-            page.emulate_media(color_scheme=scheme)
-            page.set_viewport_size(WIDE)
-            ensure_accessible(page)
-            ensure_fits(page)
-            picture(page, f"{path} {scheme}")
-        page.set_viewport_size(NARROW)
-        ensure_fits(page)
-        picture(page, f"{path} narrow")
+        ensure_good(page, path)
 
 
 def test_what_was_found_a_while_later_comes_by_itself_and_is_told_as_it_was_written(chromium: Browser, standing: Server) -> None:
@@ -87,7 +97,7 @@ def test_what_was_found_a_while_later_comes_by_itself_and_is_told_as_it_was_writ
 
 
 def test_a_query_is_answered_and_drawn_and_a_wrong_one_is_explained(chromium: Browser, standing: Server) -> None:
-    with opened(chromium, at(standing)) as (page, seen):
+    with opened(chromium, at(standing), axe=True) as (page, seen):
         page.goto("/tables/web/page_hits")
         box = page.locator("#query")
         box.fill("select minute, hits from page_hits order by minute")
@@ -95,12 +105,13 @@ def test_a_query_is_answered_and_drawn_and_a_wrong_one_is_explained(chromium: Br
         expect(page.locator("#chart canvas")).to_be_visible()
         expect(page.locator("#answer .scroll tbody tr")).to_have_count(40)
         expect(page.locator("#asked")).to_contain_text("40 rows, of generation 2")
+        ensure_good(page, "sql line")
 
         box.fill(f'select page, sum(hits) as "{EVIL.replace(chr(34), chr(34) * 2)}" from page_hits group by page')
         page.get_by_role("button", name="Ask").click()
         expect(page.locator("#answer .scroll thead")).to_contain_text(EVIL)
         expect(page.locator("#chart canvas")).to_be_visible()
-        picture(page, "sql bars")
+        ensure_good(page, "sql bars")
 
         box.fill("select page from page_hits")
         box.press("Control+Enter")
@@ -110,12 +121,12 @@ def test_a_query_is_answered_and_drawn_and_a_wrong_one_is_explained(chromium: Br
         box.fill("select * from page_hitz")
         box.press("Control+Enter")
         expect(page.get_by_role("alert")).to_contain_text("page_hits")
+        ensure_good(page, "sql refused")
         seen.complaints.clear()
 
 
 def test_all_that_can_be_done_can_be_done_by_keyboard_and_where_one_is_is_seen(chromium: Browser, tmp_path: Path) -> None:
-    with serving(lived(tmp_path)) as server, opened(chromium, at(server)) as (page, _):
-        page.goto("/rollouts/14")
+    with ready(chromium, tmp_path) as (_, page, _):
         page.keyboard.press("Tab")
         expect(page.locator(":focus")).to_have_text("To the content")
         visited = []
@@ -135,12 +146,21 @@ def test_all_that_can_be_done_can_be_done_by_keyboard_and_where_one_is_is_seen(c
         expect(page.locator(":focus")).to_contain_text("Promote")
 
 
+def test_what_would_be_done_and_why_not_is_accessible_too(chromium: Browser, tmp_path: Path) -> None:
+    with ready(chromium, tmp_path) as (world, page, seen):
+        dialog = look(page, "Promote")
+        ensure_good(page, "dialog")
+        world.append(Abandoned(14, "somebody was quicker"))
+        page.locator("#plan-yes").click()
+        expect(dialog).to_contain_text("somebody was quicker")
+        ensure_good(page, "dialog refused")
+        seen.complaints.clear()
+
+
 def test_a_yes_is_the_commands_own_record_once_and_the_page_follows(chromium: Browser, tmp_path: Path) -> None:
-    world = lived(tmp_path)
-    with serving(world) as server, opened(chromium, at(server)) as (page, _):
-        page.goto("/rollouts/14")
-        page.get_by_role("button", name="Promote").click()
-        page.locator("#plan-yes:not([disabled])").dblclick()
+    with ready(chromium, tmp_path) as (world, page, _):
+        look(page, "Promote")
+        page.locator("#plan-yes").dblclick()
         expect(page.locator(".stages [aria-current]")).to_contain_text("Switch")
         expect(page.get_by_role("button", name="Promote")).to_have_count(0)
 
@@ -148,28 +168,22 @@ def test_a_yes_is_the_commands_own_record_once_and_the_page_follows(chromium: Br
 
 
 def test_verify_once_more_is_asked_of_what_is_seen(chromium: Browser, tmp_path: Path) -> None:
-    world = lived(tmp_path)
-    with serving(world) as server, opened(chromium, at(server)) as (page, _):
-        page.goto("/rollouts/14")
-        page.get_by_role("button", name="Verify once more").click()
-        expect(page.get_by_role("dialog")).to_contain_text("verified once more")
-        page.locator("#plan-yes:not([disabled])").click()
+    with ready(chromium, tmp_path) as (world, page, _):
+        expect(look(page, "Verify once more")).to_contain_text("verified once more")
+        page.locator("#plan-yes").click()
         expect(page.locator(".stages [aria-current]")).to_contain_text("Verify")
 
     assert [(type(record.event), getattr(record.event, "rollout", 0)) for record in world.journal.after(16)] == [(VerifyAsked, 14)]
 
 
 def test_a_yes_that_was_meant_for_one_candidate_is_none_for_the_next(chromium: Browser, tmp_path: Path) -> None:
-    world = lived(tmp_path)
-    with serving(world) as server, opened(chromium, at(server)) as (page, seen):
-        page.goto("/rollouts/14")
-        page.get_by_role("button", name="Promote").click()
-        expect(page.locator("#plan-yes")).to_be_enabled()
+    with ready(chromium, tmp_path) as (world, page, seen):
+        dialog = look(page, "Promote")
         world.append(Abandoned(14, "somebody was quicker"))
         world.waits(world.build("web-4"), "web-2")
         page.locator("#plan-yes").click()
 
-        expect(page.get_by_role("dialog")).to_contain_text("rollout 18, begun by")
+        expect(dialog).to_contain_text("rollout 18, begun by")
         seen.complaints.clear()
     assert not any(isinstance(record.event, PromoteAsked) for record in world.journal.after(0))
 
@@ -244,15 +258,12 @@ def test_numbers_and_times_are_the_servers_own_wherever_one_sits(chromium: Brows
 
 
 def test_who_is_second_is_told_so_and_nothing_is_done(chromium: Browser, tmp_path: Path) -> None:
-    world = lived(tmp_path)
-    with serving(world) as server, opened(chromium, at(server)) as (page, seen):
-        page.goto("/rollouts/14")
-        page.get_by_role("button", name="Promote").click()
-        expect(page.locator("#plan-yes")).to_be_enabled()
+    with ready(chromium, tmp_path) as (world, page, seen):
+        dialog = look(page, "Promote")
         world.append(Abandoned(14, "somebody was quicker"))
         page.locator("#plan-yes").click()
 
-        expect(page.get_by_role("dialog")).to_contain_text("rollout 14 of pipeline web was given up: somebody was quicker")
+        expect(dialog).to_contain_text("rollout 14 of pipeline web was given up: somebody was quicker")
         expect(page.locator("#plan-yes")).to_be_hidden()
         page.get_by_role("button", name="Cancel").click()
         expect(page.locator("#rollout")).to_contain_text("Abandoned: somebody was quicker")
@@ -306,6 +317,29 @@ def test_nothing_jumps_while_data_stream_in_nor_moves_for_who_wants_it_still(chr
             expect(page.locator("#rollout .facts").first).to_contain_text(f"{grown.at('visits', 0) + 617:,}")
         assert page.evaluate("shifted") - before < 0.01
         assert page.evaluate("getComputedStyle(document.querySelector('progress'), '::-webkit-progress-value').transitionDuration") in {"0s", ""}
+
+
+def test_nothing_jumps_while_a_rollout_goes_from_one_stage_to_the_next(chromium: Browser, tmp_path: Path) -> None:
+    with ready(chromium, tmp_path) as (world, page, _):
+        world.append(Abandoned(14, "for another one"), Staged("web", world.build("web-4"), "version-of-web-4", ("function web changed",), auto_promote=False))
+        overview, rollout = page.context.new_page(), page
+        overview.goto("/")
+        rollout.goto("/rollouts/18")
+        stage, card = rollout.locator(".stages [aria-current]"), overview.locator("#moving-web")
+        for each in (card, rollout.locator("#rollout")):
+            expect(each.locator("progress").first).to_be_visible()
+        expect(overview.locator("#pipe-web canvas")).to_be_visible()
+        # Where they are: what is put anew into the page has not been moved, as browsers count it.
+        what_stays = (overview.locator("#pipe-web"), rollout.locator("#progress"), rollout.get_by_role("region", name="Lag by partition"))
+        for event, named, offered in (
+            (CaughtUp(18, Offsets({"visits": {0: 1000, 1: 500}})), "Verify", "Follow the rollout"),
+            (world.verified(18, "web-2"), "Your yes", "Review and promote"),
+        ):
+            before = [each.bounding_box() for each in what_stays]
+            world.append(event)
+            expect(stage).to_contain_text(named)
+            expect(card).to_contain_text(offered)
+            assert [each.bounding_box() for each in what_stays] == before
 
 
 def test_without_scripts_all_is_there_to_be_read_and_what_to_type_is_said(chromium: Browser, standing: Server) -> None:

@@ -68,7 +68,22 @@ def test_a_lost_beginning_is_refused_accepted_and_told_for_ever(tmp_path: Path, 
         assert any(line.startswith("+") for diff in step["diffs"] for line in diff["diff"].splitlines())
         ((told,),) = (each["accepted"] for each in bed.must("history", "-o", "json").json())
         assert told.startswith(f"gap: orders partition {partition} begins")
+
+        # From when it is archived on nothing is lost any more, whatever the topic loses.
+        bed.declare("shop", V2.replace("partitions=3,", "partitions=3, archive=True,"))
+        end = bed.log.produce([order(number, customer="ada") for number in range(5)], "orders").offsets
+        bed.wait(lambda: archives(bed) == [("following", 0, 11)], "the archive of orders")
+        assert [each["found"] for each in bed.must("archive", "verify", "-o", "json").json()] == ["as it should be"]
+        lose(bed, "orders", partition, end.at("orders", partition))
+        (step,) = bed.must("plan", "--accept-gap", "-o", "json").json()["steps"]
+        assert any(note.startswith(f"topic orders: offsets 4 to 14 of partition {partition} come from its archive") for note in step["notes"])
+        bed.must("deploy", "--yes", "--accept-gap")
+        assert bed.rows("select count(*) as n from order_log") == [{"n": 11}]
     assert given.alive()
+
+
+def archives(bed: Testbed) -> list[tuple[str, int, int]]:
+    return [(each["state"], each["behind"], each["records"]) for each in bed.must("archive", "status", "-o", "json").json()]
 
 
 @pytest.mark.fault

@@ -206,7 +206,8 @@ def test_a_key_whose_record_was_cleaned_away_is_set_aside_and_right_after_the_sw
 
         bed.wait(cleaned, "the cleaner")
         replaying = bed.start("replay", "shop", "--yes")
-        bed.wait(lambda: bool(bed.state().active_rollouts) and bed.state().active_rollouts[0].phase is Phase.READY, "the end of its verification")
+        # A candidate that is past all by then is held at once; the live build that stands still acknowledges nothing.
+        bed.wait(lambda: any(each.verified is not None for each in bed.state().active_rollouts), "the end of its verification")
         (rollout,) = bed.state().active_rollouts
         assert rollout.verified is not None
         assert rollout.verified.verdict == "passed"

@@ -12,6 +12,7 @@ import pytest
 from kappa.alignment import Alignment, Alignments
 from kappa.build import Birth, TopicBirth, put_birth
 from kappa.engine.align import Aligner
+from kappa.engine.archived import Archives
 from kappa.engine.catch_up import CatchUp
 from kappa.engine.legs import Legs
 from kappa.errors import Broken
@@ -46,10 +47,11 @@ class Log:
         return Offsets({topic: {0: 100, 1: 100} for topic in topics})
 
 
-def catch_up(store: Store, mine: Birth) -> CatchUp:
+def catch_up(store: Store, mine: Birth, *, lost: bool = False) -> CatchUp:
     aligner = Aligner(store, mine, lease_seconds=60, clock=lambda: 0.0)
     names = tuple(topic.name for topic in mine.topics)
-    return CatchUp(Legs(store, "b"), None, SimpleNamespace(newest=MINE), None, aligner, log=Log(), source=None, topics=names, ensure_within=lambda *_: None)  # type: ignore[arg-type]  # nothing is folded
+    folder = SimpleNamespace(archives=Archives(store, [], {}), wants_archive=lambda _start: lost)
+    return CatchUp(Legs(store, "b"), folder, SimpleNamespace(newest=MINE), None, aligner, log=Log(), source=None, topics=names, ensure_within=lambda *_: None)  # type: ignore[arg-type]  # nothing is folded
 
 
 def test_no_planned_slice_goes_past_what_the_live_build_has_published_in_any_partition(store: Store) -> None:
@@ -63,6 +65,16 @@ def test_no_planned_slice_goes_past_what_the_live_build_has_published_in_any_par
 
 def test_a_topic_made_anew_is_another_one_and_is_read_to_its_end(store: Store) -> None:
     leg = catch_up(store, birth("b", orders="another"))._catch_up_leg(slice_records=1000, small=0)
+
+    assert leg is not None
+    assert leg.end == Offsets({"orders": {0: 100, 1: 100}})
+
+
+def test_what_archives_alone_have_is_folded_here_however_little_it_is(store: Store) -> None:
+    mine = birth("b", orders="another")
+
+    assert catch_up(store, mine)._catch_up_leg(slice_records=1000, small=1000) is None
+    leg = catch_up(store, mine, lost=True)._catch_up_leg(slice_records=1000, small=1000)
 
     assert leg is not None
     assert leg.end == Offsets({"orders": {0: 100, 1: 100}})

@@ -137,7 +137,7 @@ def test_a_crash_between_the_rejects_and_the_tables_is_made_good(build: Callable
     log = filled(*events(6, _3={"text": "three"}))
     built = build(of(cast, on_error="reject"), log)
     built.slices.writers = tuple(writer for writer in built.slices.writers if writer.birth.name == "rejects")
-    monkeypatch.setattr(built.publisher, "publish", lambda *_: 1 / 0)
+    monkeypatch.setattr(built.publisher, "publish", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         built.fold(log.end)
 

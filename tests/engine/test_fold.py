@@ -19,6 +19,7 @@ import pytest
 from kappa import Table, Topic, and_, count, first, hll, kll, latest, max_, min_, or_, pipeline, set_, sum_, theta, top_k
 from kappa.delta import FileLists, files
 from kappa.errors import Broken
+from kappa.failpoint import acting
 from kappa.frontier import Tally
 from kappa.log.client import TopicFacts
 from kappa.mark import Mark
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from kappa.engine.rehearsal import LocalPipeline, MemoryLog, Rehearsal
+    from kappa.engine.source import RawRange
 
     Build = Callable[..., Rehearsal]
 
@@ -318,6 +320,67 @@ def test_any_cut_by_any_writer_gives_what_one_record_after_the_other_gives(build
     for end in cuts(log, random.Random(seed), slices):
         built.fold(end)
 
+    assert found(built) == expected(log)
+    _adds_up(built, log)
+
+
+def archived_log(log: MemoryLog) -> Any:
+    """The same log, which loses what is archived of it: who asks for that is refused."""
+    from kappa.engine.rehearsal import MemoryLog
+
+    class Archived(MemoryLog):
+        kept = Offsets()
+
+        def beginning(self, topics: Iterable[str]) -> Offsets:
+            return super().beginning(topics).highest(self.kept)
+
+        def here(self, piece: Slice) -> pa.Table:
+            if any(end > piece.start.at(topic, part) < self.kept.at(topic, part) for topic, part, end in piece.end.items()):
+                raise Broken("offsets are out of range")
+            return super().here(piece)
+
+        def ranges(self, piece: Slice, topic: str) -> list[RawRange]:
+            return super().ranges(replace(piece, start=piece.start.only({topic}), end=piece.end.only({topic})), topic)
+
+    return Archived(log.records, log.ends)
+
+
+def archive_of(log: MemoryLog, built: Rehearsal, end: Offsets) -> None:
+    """Archives what the log has of the events up to there."""
+    from kappa.engine.archiver import ArchiveWriter
+
+    def read(partition: int, start: int, last: int) -> Iterator[pa.RecordBatch]:
+        yield from log.here(Slice(0, 0, Offsets({"events": {partition: start}}), Offsets({"events": {partition: last}}))).sort_by("offset").to_batches(max_chunksize=9)
+
+    writer = ArchiveWriter(built.store, EVENTS, "events")
+    for _, partition, last in end.only({"events"}).items():
+        writer.append(partition, 0, last // 2, read)
+        writer.append(partition, last // 2, last, read)
+
+
+def test_what_is_archived_is_folded_as_what_is_read_even_where_the_topic_has_lost_it_and_a_crash_lies_between(build: Build) -> None:
+    log = archived_log(random_log(8, 250))
+    built = build(log, driver_rows=10_000)
+    first, second, _ = cuts(log, random.Random(8), 3)
+    died = False
+
+    def die(name: str) -> None:
+        nonlocal died
+        if name == "job.between_tables" and not died:
+            died = True
+            raise KeyboardInterrupt
+
+    with acting(die), pytest.raises(KeyboardInterrupt):
+        built.fold(first)
+    archive_of(log, built, second)
+    # The slice that was begun from the log is ended from the archive, and one goes past what is archived.
+    log.kept = second.only({"events"})
+    built.begin(driver_rows=0)
+    built.fold_again(Slice(1, 0, Offsets(), first))
+    built.begin(driver_rows=10_000)
+    built.fold(log.end)
+
+    log.kept = Offsets()
     assert found(built) == expected(log)
     _adds_up(built, log)
 
@@ -691,7 +754,7 @@ def _commit_only(built: Rehearsal, piece: Slice, *, tables: tuple[str, ...]) -> 
     class Died(Exception):
         pass
 
-    def die(mark: Mark, versions: object) -> None:
+    def die(mark: Mark, versions: object, *, heard_at: str | None) -> None:
         raise Died
 
     built.publisher.publish = die  # type: ignore[method-assign, assignment]

@@ -40,10 +40,24 @@ def test_a_build_has_a_tail_as_soon_as_it_is_written_down(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("distance", "most", "size"), [(40_000, 500_000, 75_000), (300_000, 500_000, 75_000), (2_000_000, 500_000, 250_000), (50_000_000, 500_000, 500_000), (700, 150, 150)]
+    ("distance", "most", "size"),
+    [(40_000, 2_000_000, 250_000), (900_000, 2_000_000, 250_000), (2_000_000, 2_000_000, 500_000), (50_000_000, 2_000_000, 2_000_000), (700, 150, 150)],
 )
 def test_a_catch_up_is_in_several_slices_that_are_not_small(distance: int, most: int, size: int) -> None:
     assert slice_size(distance, most) == size
+
+
+def test_what_is_archived_is_folded_in_slices_of_its_own_that_are_larger() -> None:
+    archived, end = Offsets({"t": {0: 4_000_000, 1: 10}}), Offsets({"t": {0: 5_000_000, 1: 50}, "u": {0: 7}})
+
+    leg = catch_up(1, Offsets({"t": {1: 20}}), end, at_most=500_000, archived=archived, slice_records=2_000_000)
+
+    assert [each.at("t", 0) for each in leg.ends] == [1_000_000, 2_000_000, 3_000_000, 4_000_000, 4_333_333, 4_666_666, 5_000_000]
+    # Nothing is folded twice where the build is past the archive, and what has none is folded with the rest.
+    assert [(each.at("t", 1), each.at("u", 0)) for each in leg.ends] == [(20, 0)] * 4 + [(30, 2), (40, 4), (50, 7)]
+    assert catch_up(1, end, end, at_most=10, archived=archived).ends == ()
+    # None is larger than the user wants any to be.
+    assert max(piece.distance for piece in catch_up(1, Offsets(), end, at_most=100_000, archived=archived, slice_records=200_000).slices_after(Offsets())) <= 200_002
 
 
 def test_two_processes_do_not_begin_the_same_leg(tmp_path: Path) -> None:

@@ -6,8 +6,10 @@ import itertools
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -19,6 +21,7 @@ from kappa.columns import parse_type
 from kappa.engine.ordered import OrderedFold
 from kappa.errors import Broken
 from kappa.offsets import Offsets
+from kappa.ordered import Over
 from kappa.shape import table_births
 
 if TYPE_CHECKING:
@@ -53,6 +56,25 @@ def visit(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, A
     state["last"] = row["n"]
 
 
+def watch_tables(state: dict[str, Any], rows: pa.Table) -> pa.Table:
+    """`watch` over batches of Arrow: each is what it is row by row."""
+    return pa.Table.from_pylist([emitted for row in rows.to_pylist() for emitted in watch(state, row)])
+
+
+def visit_frames(state: dict[str, Any], rows: pd.DataFrame) -> pd.DataFrame:
+    """`visit` as pandas computes it, of a whole batch at once."""
+    at = rows["n"]
+    before = at.shift(1)
+    before.iloc[0] = state["last"]
+    begins = (at - before > GAP).fillna(value=False)
+    firsts = at.where(begins)
+    firsts.iloc[0] = at.iloc[0] if begins.iloc[0] or state["first"] is None else state["first"]
+    firsts = firsts.ffill()
+    ended = pd.DataFrame({"who": rows["who"], "first": firsts.shift(1, fill_value=state["first"]), "last": before})[begins]
+    state["first"], state["last"] = firsts.iloc[-1], at.iloc[-1]
+    return ended
+
+
 def invert(state: dict[str, Any], row: Mapping[str, Any]) -> None:
     state["inverse"] = 1 // row["n"]
 
@@ -70,10 +92,15 @@ def safe(logins: DataFrame) -> dict[str, DataFrame]:
 
 @pipeline(
     reads={"logins": LOGINS},
-    writes=[Table("visits", keys=("who",), fold=ordered(visit, state="first int, last int", emits="sessions")), Table("sessions", emitted="who string, first int, last int")],
+    writes=[
+        Table("visits", keys=("who",), fold=ordered(visit, state="first int, last int", emits="sessions")),
+        Table("sessions", emitted="who string, first int, last int"),
+        Table("framed", keys=("who",), fold=ordered(visit_frames, state="first int, last int", emits="frames", over="pandas")),
+        Table("frames", emitted="who string, first int, last int"),
+    ],
 )
 def visited(logins: DataFrame) -> dict[str, DataFrame]:
-    return {"visits": logins}
+    return {"visits": logins, "framed": logins}
 
 
 @pipeline(reads={"logins": LOGINS}, writes=[Table("inverses", keys=("who",), fold=ordered(invert, state="inverse int"))])
@@ -126,10 +153,10 @@ def in_slices(fold: OrderedFold, rows: list[dict[str, Any]], cuts: set[int]) -> 
     return held, emitted
 
 
-@given(st.lists(EVENT, max_size=30), st.sets(st.integers(0, 30)))
-def test_states_and_what_is_emitted_do_not_depend_on_the_cut(events: list[tuple[Any, Any, Any]], cuts: set[int]) -> None:
+@given(st.lists(EVENT, max_size=30), st.sets(st.integers(0, 30)), st.sampled_from([(watch, Over.ROW), (watch_tables, Over.ARROW)]))
+def test_states_and_what_is_emitted_do_not_depend_on_the_cut(events: list[tuple[Any, Any, Any]], cuts: set[int], called: tuple[Any, Over]) -> None:
     rows = rows_of(events)
-    held, emitted = in_slices(fold_of(), rows, cuts)
+    held, emitted = in_slices(replace(fold_of(), step=called[0], over=called[1]), rows, cuts)
 
     states, found = by_hand(events)
     assert {who: (state["failed"], state["balance"]) for who, state in held.items()} == states
@@ -138,12 +165,16 @@ def test_states_and_what_is_emitted_do_not_depend_on_the_cut(events: list[tuple[
     assert {who: (state["_topic"], state["_partition"], state["_offset"]) for who, state in held.items()} == {who: ("logins", 1, at) for who, at in last.items()}
 
 
-@given(st.lists(st.tuples(st.sampled_from(["ann", "bob"]), st.integers(0, 2 * GAP)), max_size=30), st.sets(st.integers(0, 30)))
-def test_sessions_end_with_a_gap_wherever_the_log_is_cut(steps: list[tuple[str, int]], cuts: set[int]) -> None:
+@given(
+    st.lists(st.tuples(st.sampled_from(["ann", "bob"]), st.integers(0, 2 * GAP)), max_size=30),
+    st.sets(st.integers(0, 30)),
+    st.sampled_from([(visit, Over.ROW), (visit_frames, Over.PANDAS)]),
+)
+def test_sessions_end_with_a_gap_wherever_the_log_is_cut(steps: list[tuple[str, int]], cuts: set[int], called: tuple[Any, Over]) -> None:
     times = list(itertools.accumulate(minutes for _, minutes in steps))
     visits = [(who, True, at) for (who, _), at in zip(steps, times, strict=True)]
 
-    held, emitted = in_slices(fold_of(visited), rows_of(visits, visited), cuts)
+    held, emitted = in_slices(replace(fold_of(visited), step=called[0], over=called[1]), rows_of(visits, visited), cuts)
 
     sessions: dict[str, list[list[int]]] = {}
     for who, _, at in visits:
@@ -163,6 +194,69 @@ def test_rows_of_one_record_come_in_the_order_of_their_values() -> None:
     balances = {folded(fold, order, pa.Table.from_pylist([], schema=arrow_schema(fold.table.columns)))["watched"].to_pylist()[0]["balance"] for order in (rows, rows[::-1])}
 
     assert len(balances) == 1
+
+
+def test_a_batch_holds_all_rows_of_a_key_in_order_with_the_types_of_their_columns_and_very_many_come_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kappa.engine.ordered._BATCH_ROWS", 3)
+    given: list[pa.Table] = []
+    fold = replace(fold_of(), step=lambda _, rows: given.append(rows), over=Over.ARROW)
+
+    folded(fold, rows_of([("ann", None, n) for n in range(7)])[::-1], pa.Table.from_pylist([], schema=arrow_schema(fold.table.columns)))
+
+    assert [table.column("_offset").to_pylist() for table in given] == [[0, 1, 2], [3, 4, 5], [6]]
+    assert {table.schema for table in given} == {arrow_schema(fold.table.steps_over)}
+
+
+def test_the_state_is_the_same_where_a_batch_ends_as_where_a_slice_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    def step(state: dict[str, Any], rows: pd.DataFrame) -> list[dict[str, Any]]:
+        was, state["balance"], state["failed"] = state["balance"], pd.NA, rows["_offset"].max()
+        return [{"who": rows["who"].iloc[0], "failed": None if was is None else 1, "at": int(state["failed"])}]
+
+    fold, rows = replace(fold_of(), step=step, over=Over.PANDAS), rows_of([("ann", True, 1)] * 6)
+    by_slice = in_slices(fold, rows, {2, 4})
+    monkeypatch.setattr("kappa.engine.ordered._BATCH_ROWS", 2)
+
+    assert in_slices(fold, rows, set()) == by_slice
+    assert [row["at"] for row in by_slice[1]] == [1, 3, 5]
+
+
+def test_what_pandas_has_for_nulls_and_numbers_is_kept_exactly() -> None:
+    def step(state: dict[str, Any], rows: pd.DataFrame) -> pd.DataFrame:
+        state["failed"], state["balance"] = rows["ok"].iloc[0], rows["_offset"].max()
+        return rows[["who"]].assign(failed=rows["n"], at=rows["_offset"])
+
+    fold = replace(fold_of(), step=step, over=Over.PANDAS)
+    rows = [{**row, "_offset": 2**60 + row["_offset"]} for row in rows_of([("ann", None, None), ("ann", None, 2)])]
+    made = folded(fold, rows, pa.Table.from_pylist([], schema=arrow_schema(fold.table.columns)))
+
+    assert [(row["failed"], row["balance"]) for row in made["watched"].to_pylist()] == [(None, 2**60 + 1)]
+    assert made["breakins"].to_pylist() == [{"who": "ann", "failed": None, "at": 2**60}, {"who": "ann", "failed": 2, "at": 2**60 + 1}]
+
+
+def given_back(state: dict[str, Any], row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    state["seen"] = [*(state["seen"] or ()), row["n"]]
+    return [state]
+
+
+def grown(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    state["seen"] = state["seen"] or []
+    state["seen"].append(row["n"])
+    yield {"seen": state["seen"]}
+    if len(state["seen"]) == 3:
+        state["seen"].clear()
+
+
+@pytest.mark.parametrize(("step", "emitted"), [(given_back, [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3]]), (grown, [[0], [0, 1], [0, 1, 2], [3]])])
+def test_what_a_step_emits_is_what_it_was_when_it_was_emitted(step: Any, emitted: list[list[int]]) -> None:
+    @pipeline(
+        reads={"logins": LOGINS}, writes=[Table("watched", keys=("who",), fold=ordered(step, state="seen array<int>", emits="told")), Table("told", emitted="seen array<int>")]
+    )
+    def telling(logins: DataFrame) -> dict[str, DataFrame]:
+        return {"watched": logins}
+
+    for cuts in (set(), {1, 2, 3}):
+        found = in_slices(fold_of(telling), rows_of([("ann", True, n) for n in range(4)], telling), cuts)
+        assert [row["seen"] for row in found[1]] == emitted
 
 
 def test_a_key_in_two_partitions_has_no_order() -> None:
@@ -220,8 +314,10 @@ def test_it_holds_the_law_of_slices_by_either_way() -> None:
     from kappa.testing import Event, law_of_slices
 
     keys = ["ann", "bo", "", "Ä"]
-    events = [Event({"who": who, "ok": number % 5 == 4, "n": number % 7 - 3}, key=who, partition=len(who) % 2) for number in range(14) for who in [keys[number * number % 4]]]
+    events = [Event({"who": who, "ok": number % 5 == 4, "n": number % 7 - 3}, key=who, partition=len(who) % 2) for number in range(9) for who in [keys[number * number % 4]]]
     law_of_slices(safe, {"logins": events}, cuts=1)
+    times = itertools.accumulate(7 * number % 40 for number in range(8))
+    law_of_slices(visited, {"logins": [Event({"who": who, "ok": True, "n": at}, key=who, partition=len(who) % 2) for who, at in zip(keys * 2, times, strict=True)]}, cuts=1)
 
 
 @pytest.mark.jvm

@@ -58,6 +58,22 @@ def test_a_new_process_says_the_same_again_under_its_own_epoch(store: Store) -> 
     assert (newest.number, newest.epoch, newest.offsets, newest.versions) == (3, 2, Offsets({"x": {0: 5}}), {"t": 1})
 
 
+def test_when_all_was_heard_is_said_by_who_has_read_it_and_kept_by_everybody_else(store: Store) -> None:
+    publisher = begun(store)
+    born = publisher.newest.heard_at
+    assert publisher.publish(mark(5), {"t": 1}).heard_at == born
+
+    assert publisher.publish(mark(6), {"t": 2}, heard_at="2026-11-01T00:00:00Z").heard_at == "2026-11-01T00:00:00Z"
+    held(store, 1)
+    publisher.look()
+    assert (publisher.newest.hold, publisher.newest.heard_at) == (1, "2026-11-01T00:00:00Z")
+    again = begun(store)
+    assert again.newest.heard_at == "2026-11-01T00:00:00Z"
+    Journal(store).append(2, Released(1, "b", 1, "enough"))
+    assert again.republish({"t": 3}).heard_at == "2026-11-01T00:00:00Z"
+    assert again.hear("2026-11-02T00:00:00Z").heard_at == "2026-11-02T00:00:00Z"
+
+
 def test_a_late_word_of_a_dead_process_is_refused(store: Store) -> None:
     dead = begun(store)
     begun(store)

@@ -251,6 +251,13 @@ def test_other_machines_are_let_in_by_a_token_alone(tmp_path: Path, listen: str)
     assert "KAPPA__SERVE__TOKEN" in told.value.hint
 
 
+def test_a_token_that_can_be_guessed_is_none(tmp_path: Path) -> None:
+    (tmp_path / "kappa.toml").touch()
+    with pytest.raises(SettingsError, match="the token has 6 characters") as told:
+        serve(Here(tmp_path, None), token="s3cret", say=print)
+    assert "openssl rand -hex 32" in told.value.hint
+
+
 def test_a_place_that_is_none_or_taken_is_said_so(tmp_path: Path) -> None:
     import socket
 

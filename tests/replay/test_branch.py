@@ -188,7 +188,7 @@ def test_where_deletions_may_have_been_missed_it_is_refused() -> None:
 
     assert refusals(then + timedelta(days=1)) == []
     (refused,) = refusals(then + timedelta(days=1, seconds=1))
-    assert "topic orders keeps a tombstone for 1 day (delete.retention.ms), and it was read last 86401 seconds ago: deletions may have been missed" in refused
+    assert "topic orders keeps a tombstone for 1 day (delete.retention.ms), and all of it was read last 86401 seconds ago: deletions may have been missed" in refused
 
 
 def test_a_sketch_of_other_values_is_refused_and_one_of_before_they_were_kept_is_not() -> None:

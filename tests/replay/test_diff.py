@@ -328,15 +328,17 @@ def test_what_does_not_fit_in_memory_is_spilled_within_a_limit_and_nothing_is_le
 
 
 def test_what_a_killed_process_has_spilled_goes_with_the_next(store: Store) -> None:
-    left = store.path("tmp/spill-999999999-1-x")
+    left = store.path("tmp/spill-999999999-1-0123abcd")
     left.mkdir(parents=True)
-    ours = store.path("tmp/not-ours")
-    ours.mkdir()
+    # The folder is one that the user has named, and may hold what is his.
+    theirs = [store.path(f"tmp/{name}") for name in ("archive-2024", "not-ours", "spill-1", "spill-999999999-1-old")]
+    for folder in theirs:
+        folder.mkdir()
     sides = [make_build(store, build, {folded(): []}) for build in ("a", "b")]
 
     compared(store, *sides, limits=Limits("256m", 1, store.path("tmp"), "1g"))
 
-    assert sorted(store.path("tmp").iterdir()) == [ours]
+    assert sorted(store.path("tmp").iterdir()) == theirs
 
 
 NUMBERS = st.one_of(st.none(), st.integers(-3, 3))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
@@ -23,7 +25,7 @@ from kappa.journal import Abandoned, CaughtUp, Event, Failed, PromoteAsked
 from kappa.kept import read_kept
 from kappa.lease import Lease, Pin
 from kappa.offsets import Offsets
-from replay import api
+from replay import api, diff
 from replay.page import compared, routes, trail
 from replay.page.overview import health_of
 from replay.page.rollout import deeds_of, rollout_view
@@ -32,11 +34,11 @@ from replay.page.topic import Paces, as_text, newest_records
 from replay.page.trail import Step, rate_of, rates
 from replay.rollout import fold
 from replay.status import BuildStatus
-from serving import events
-from serving.gate import COOKIE, COOKIE_SECONDS, cookie_of, is_cookie_of, joined
+from serving import events, gate
+from serving.gate import COOKIE, COOKIE_SECONDS, Bounds, cookie_of, is_cookie_of, joined
 from serving.page import marks
 from serving.page.render import _pages, page_html, problem_html
-from serving.problem import Problem
+from serving.problem import HttpError, Problem
 from serving.sandbox import Allowance
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -191,6 +193,23 @@ def test_samples_are_found_once_and_who_comes_meanwhile_waits_for_nobody(tmp_pat
     assert tried == [1]
 
 
+def test_a_comparison_that_takes_too_long_is_broken_off_and_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "kappa.toml").write_text("[serve]\ncompare_seconds = 0.3\n")
+    world = World(tmp_path)
+    world.lives()
+    # As tables are that have billions of rows.
+    monkeypatch.setattr(diff, "_whole", lambda side, name: f"(select large.* from {side}.{name} as large, range(4000000000))")
+    with serving(world) as server:
+        begun = time.monotonic()
+        page = got(server, "/rollouts/14/samples")
+        assert "compared for 0.3 s" in page.text
+        assert "kappa diff web web-2 web-3" in page.text
+        # Whoever looks again is told, and nothing is begun anew.
+        monkeypatch.setattr(compared, "pin_equal", None)
+        assert "compared for 0.3 s" in got(server, "/rollouts/14/samples").text
+    assert time.monotonic() - begun < 20
+
+
 def test_what_was_kept_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(tmp_path)
     world.build("web-1")
@@ -255,6 +274,43 @@ def test_who_has_no_token_is_asked_for_it_and_a_cookie_is_as_good_as_the_token_b
         for known in (cookie, f"{COOKIE}={cookie_of('s3cret', 0)}"):
             assert server.ask("POST", "/logout", b"", Cookie=known, Sec_Fetch_Site="same-origin").headers["set-cookie"].startswith(f'{COOKIE}=""')
         assert "set-cookie" not in server.ask("POST", "/logout", b"", Origin="http://evil.example").headers
+
+
+def test_who_guesses_at_once_guesses_no_faster_and_holds_up_nobody_who_knows(tmp_path: Path) -> None:
+    form = {"Content_Type": "application/x-www-form-urlencoded"}
+    with (
+        Server(World(tmp_path).store, Allowance(at_once=1), token="s3cret", more=routes.ROUTERS, bounds=Bounds(wrong_seconds=0.2)) as server,
+        ThreadPoolExecutor(12) as guessers,
+    ):
+        begun = time.monotonic()
+        guessed = [
+            *(guessers.submit(server.ask, "POST", "/login", b"token=guess", **form) for _ in range(4)),
+            *(guessers.submit(server.query, "select 1", Authorization="Bearer guess") for _ in range(4)),
+            *(guessers.submit(server.query, "select 1", Cookie=f"{COOKIE}={cookie_of('guess', time.time())}") for _ in range(4)),
+        ]
+        assert server.ask("POST", "/login", b"token=s3cret", **form).status == 303
+        assert server.query("select 1", Authorization="Bearer s3cret").status == 200
+        assert server.query("select 1").status == 401
+        assert sum(not each.done() for each in guessed) > 1
+        assert {each.result().status for each in guessed} == {401}
+
+        assert time.monotonic() - begun >= len(guessed) * 0.2
+
+
+def test_the_line_of_those_who_guess_ends_somewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "_LONGEST_LINE", 2)
+
+    async def guess() -> list[BaseException | None]:
+        line = gate.Line(0.01)
+        found = await asyncio.gather(*(line.wait() for _ in range(3)), return_exceptions=True)
+        # Once they have been told there is room again.
+        await line.wait()
+        return found
+
+    first, second, third = asyncio.run(guess())
+    assert (first, second) == (None, None)
+    assert isinstance(third, HttpError)
+    assert (third.status, third.headers["Retry-After"]) == (429, "60")
 
 
 @pytest.mark.parametrize("others", ['other={"a":1}; ', "bad[key]=1; ", "a b=1;", "=;;; ", 'kappa=stale; x="; ', "kappa2=1; "])
@@ -405,6 +461,13 @@ def test_a_rollout_is_offered_what_it_can_be_asked_and_its_stages_say_where_it_s
     assert [stage.standing for stage in rollout_view(failed, failed.rollout(1), None, None).stages] == ["done", "ended", "next", "next", "next"]
 
 
+def test_the_history_names_what_came_and_what_went_alike(lived: tuple[Server, int]) -> None:
+    told = [each.get("title") for each in got(lived[0], "/history").all("span")]
+
+    # As generation 1, and as what generation 2 took the place of.
+    assert told.count("build web-1, version version-of-web-1") == 2
+
+
 def test_the_timeline_has_every_generation_and_every_rollout_that_made_none_newest_first() -> None:
     found = timeline(fold(numbered(*READY)))
 
@@ -471,7 +534,7 @@ def test_how_long_is_left_is_what_is_missing_at_its_rate() -> None:
     assert replace(candidate, rate=None).eta_seconds is None
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(0.42, "0.4 s"), (42, "42 s"), (180, "3 min"), (7500, "2 h 5 min"), (90_000, "1 d 1 h"), (None, "—")])
+@pytest.mark.parametrize(("seconds", "told"), [(0.42, "0.4 s"), (42, "42 s"), (180, "3 min"), (7500, "2 h 5 min"), (90_000, "1 d 1 h"), (436_000_000, "13 y 301 d"), (None, "—")])
 def test_a_duration_is_told_in_two_units_at_most(seconds: float | None, told: str) -> None:
     assert marks.duration(seconds) == told
 

@@ -11,6 +11,7 @@ from plans import birth, declared, observed
 from plans import log as facts_of
 
 from kappa import Topic
+from kappa.archive import ArchiveMark, one_log
 from kappa.artifact import load_snapshot
 from kappa.build import read_birth
 from kappa.errors import Conflict, KappaError, UsageError
@@ -21,7 +22,7 @@ from kappa.settings import Settings
 from kappa.store import Store
 from replay.finding import Accepting, Finding
 from replay.observe import observe
-from replay.observed import Declared, Observed
+from replay.observed import Declared, LogFacts, Observed
 from replay.plan import Change, Plan, Step, make_plan
 from replay.plan_text import plan_text
 from replay.stage import stage
@@ -364,3 +365,20 @@ def test_what_the_build_that_serves_has_rejected_is_read_again_and_the_plan_says
 
     assert silent.notes == ()
     assert step.notes == ("build a has rejected 1,200 records: a replay reads them again, and takes in what can be read now",)
+
+
+def test_an_archive_and_its_topic_are_one_log_and_the_plan_says_which_offsets_come_from_where() -> None:
+    gone = facts_of(beginning=40)
+    mark = ArchiveMark("orders", "id-of-orders", "f", {0: 0, 1: 0}, {0: 90, 1: 40})
+
+    def facts(mark: ArchiveMark) -> LogFacts:
+        return replace(gone, beginning=one_log(gone.beginning, [mark]), archived=(mark,), topics_beginning=gone.beginning)
+
+    step = only_step(observed(V1, facts=facts(mark)))
+
+    assert (step.records, step.origin.plain()) == (200, {"orders": {"0": 0, "1": 0}})
+    assert step.notes == (
+        "topic orders: offsets 0 to 89 of partition 0, 0 to 39 of partition 1 come from its archive, all that follows from the topic; the topic itself begins at 40 in partition 0, 40 in partition 1",
+    )
+    # What lies between both is in neither.
+    assert "orders partition 1 begins at offset 40: a replay would miss" in refused(make_plan(observed(V1, facts=facts(replace(mark, end={0: 90, 1: 39})))))

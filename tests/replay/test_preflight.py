@@ -8,6 +8,7 @@ import pytest
 from plans import ORDERS, birth, declared, log
 
 from kappa import Topic
+from kappa.archive import ArchiveMark
 from kappa.build import Birth
 from replay.cost import Cost, cost_of
 from replay.finding import Finding
@@ -60,6 +61,17 @@ def test_a_retention_shorter_than_the_replay_refuses_and_a_finite_one_is_told(re
     assert finding.refuses is refuses
     assert finding.message.startswith("topic orders keeps records for 60 min (retention.ms=3600000)")
     assert finding.name == ("retention:orders" if refuses else "")
+
+
+def test_a_retention_takes_nothing_away_that_is_archived() -> None:
+    archived = Topic("orders", event="id string, n int", partitions=2, key="id", archive=True)
+    short = log(config={**KEPT, "retention.ms": "60000"})
+    mark = ArchiveMark("orders", "id-of-orders", "f", {0: 0, 1: 0}, {0: 90, 1: 40})
+
+    assert found(replace(short, archived=(mark,)), topic=archived, seconds=3_600.0) == []
+    # Nothing goes on with an archive that is not declared any more.
+    assert only(found(replace(short, archived=(mark,)), seconds=3_600.0)).refuses
+    assert only(found(short, topic=archived, seconds=3_600.0)).refuses
 
 
 def test_a_retention_by_size_is_told() -> None:

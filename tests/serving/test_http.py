@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 
 import pyarrow as pa
@@ -234,23 +234,27 @@ def test_who_takes_nothing_of_an_answer_is_left_and_holds_nobody_up(platform: Pl
         assert taken < 12_000_000
 
 
-def heard(server: Server, count: int, path: str = "/api/v1/events", **headers: str) -> tuple[list[dict[str, str]], HTTPConnection]:
-    """The next events, as their fields; the connection goes on."""
+def listen(server: Server, path: str = "/api/v1/events", **headers: str) -> tuple[HTTPResponse, HTTPConnection]:
     connection = HTTPConnection("127.0.0.1", server.port, timeout=20)
     connection.request("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
     response = connection.getresponse()
     assert (response.status, response.getheader("content-type")) == (200, "text/event-stream; charset=utf-8")
-    found: list[dict[str, str]] = []
+    return response, connection
+
+
+def next_event(response: HTTPResponse) -> dict[str, str]:
+    """Its fields."""
     fields: dict[str, str] = {}
-    while len(found) < count:
-        line = response.readline().decode().rstrip("\n")
-        if line:
-            name, _, value = line.partition(": ")
-            fields[name] = value
-        else:
-            found.append(fields)
-            fields = {}
-    return found, connection
+    while line := response.readline().decode().rstrip("\n"):
+        name, _, value = line.partition(": ")
+        fields[name] = value
+    return fields
+
+
+def heard(server: Server, count: int, path: str = "/api/v1/events", **headers: str) -> tuple[list[dict[str, str]], HTTPConnection]:
+    """The next events, as their fields; the connection goes on."""
+    response, connection = listen(server, path, **headers)
+    return [next_event(response) for _ in range(count)], connection
 
 
 def test_every_record_of_the_journal_is_told_once_and_in_order_to_who_comes_back_too(tmp_path: Path) -> None:
@@ -269,6 +273,41 @@ def test_every_record_of_the_journal_is_told_once_and_in_order_to_who_comes_back
         assert (back["id"], back["event"], json.loads(back["data"])["event"]["build"]) == ("3", "retired", "flights-1")
         connection.close()
         assert problem(server.ask("GET", "/api/v1/events", Last_Event_ID="x"))[0] == 400
+
+
+def test_many_listen_and_many_ask_and_nobody_waits_for_the_others(tmp_path: Path) -> None:
+    platform = Platform(Store(tmp_path))
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
+    seen, looked = threading.Event(), threading.Semaphore(0)
+
+    class Desk:
+        """Its look at the broker takes until somebody lets it end."""
+
+        def pulse(self) -> bool:
+            looked.release()
+            return seen.wait(60)
+
+    with contextlib.ExitStack() as listeners, Server(platform.store, Allowance(at_once=2), desk=Desk()) as server:
+        listeners.callback(seen.set)
+        connected = [listen(server, "/api/v1/events?progress=true") for _ in range(64)]
+        for response, connection in connected:
+            listeners.callback(connection.close)
+            assert next_event(response)["id"] == "1"
+        assert looked.acquire(timeout=20)
+
+        with ThreadPoolExecutor(64) as clients:
+            found = list(clients.map(lambda number: server.query(f"select {number} as n"), range(64)))
+            assert [each.document["rows"] for each in found] == [[{"n": number}] for number in range(64)]
+            assert {each.status for each in clients.map(lambda _: server.ask("GET", "/readyz"), range(64))} == {200}
+        # One look is for all of them.
+        assert not looked.acquire(blocking=False)
+
+        seen.set()
+        assert Journal(platform.store).append(2, Retired("flights-1")) is not None
+        for response, _ in connected:
+            while (told := next_event(response)).get("event") == "progress":
+                pass
+            assert told["event"] == "retired"
 
 
 def test_the_api_is_described(server: Server) -> None:

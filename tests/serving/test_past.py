@@ -22,9 +22,9 @@ from kappa.lease import live_leases, put_floor
 from kappa.offsets import Offsets
 from kappa.store import Store
 from replay.retire import ensure_data_deleted
-from serving.at_log import AtEventTime, AtOffsets, frontiers_at, parse_offsets
+from serving.at_log import AtEventTime, AtOffsets, frontiers_at, log_time, parse_offsets
 from serving.catalog import Snapshot, pin_at
-from serving.past import AtGeneration, AtTime, parse_time
+from serving.past import AtGeneration, AtTime, parse_time, told
 
 EVERY, KEEP = 60.0, 600.0
 PIPELINES = {"a": "flights", "b": "flights", "c": "trains"}
@@ -482,6 +482,24 @@ def kept_at(*frontiers: tuple[dict[int, int], dict[int, int]], build: str = "a",
         log_time = {"x": {partition: second * 1000 for partition, second in seconds.items()}}
         found.append(Kept(Frontier(number, build, 1, Offsets({"x": offsets}), {"t": number}, text(number), log_time=log_time)))
     return [*found[:-2], *(replace(each, until=until) for each in found[-2:-1]), *found[-1:]]
+
+
+@pytest.mark.parametrize(
+    ("ms", "told_as"),
+    [
+        (None, None),
+        (0, "1970-01-01T00:00:00.000Z"),
+        (1_700_000_000_123, "2023-11-14T22:13:20.123Z"),
+        (1_700_000_000_000_000, "9999-12-31T23:59:59.999Z"),
+        (2**63 - 1, "9999-12-31T23:59:59.999Z"),
+    ],
+)
+def test_a_log_time_is_told_whatever_producers_have_sent(ms: int | None, told_as: str | None) -> None:
+    frontier = Frontier(1, "b", 1, Offsets(), {}, "", log_time={} if ms is None else {"t": {0: ms, 1: 0}})
+
+    found = log_time(frontier)
+
+    assert (None if found is None else told(found)) == told_as
 
 
 def chosen(when: AtOffsets | AtEventTime, kept: list[Kept]) -> int | None:

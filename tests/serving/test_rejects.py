@@ -48,13 +48,15 @@ def folded(offset: int, redrives: int) -> dict[str, Any]:
     return {"topic": "visits", "partition": 0, "offset": offset, "_redrives": redrives, "_deleted": True}
 
 
-def serve(store: Store, rows: Sequence[dict[str, Any]], *, pipeline: str = "web", table: TableBirth = REJECTS_BIRTH, kind: str = "retained") -> Birth:
+def serve(
+    store: Store, rows: Sequence[dict[str, Any]], *, pipeline: str = "web", table: TableBirth = REJECTS_BIRTH, kind: str = "retained", beside: tuple[TableBirth, ...] = ()
+) -> Birth:
     """Lets a build serve that has these rows in its rejects table."""
     journal = Journal(store)
     last, record = journal.last_served()
     before = record.event if record is not None else None
     generation, serving = (before.generation, before.serving) if isinstance(before, Served) else (0, {})
-    birth = Birth(f"{pipeline}-1", pipeline, "v", {}, 1, {}, "", (TopicBirth("visits", "id", kind, 2),), (table,), {}, {}, {}, "", "me")
+    birth = Birth(f"{pipeline}-1", pipeline, "v", {}, 1, {}, "", (TopicBirth("visits", "id", kind, 2),), (table, *beside), {}, {}, {}, "", "me")
     put_birth(store, birth)
     schema = arrow_schema(table.columns)
     write_deltalake(table_path(store, birth.build, "rejects"), pa.Table.from_pylist([{name: row.get(name) for name in schema.names} for row in rows], schema=schema))
@@ -133,8 +135,23 @@ def planned(store: Store, *lines: str, facts: dict[str, TopicFacts] = FACTS) -> 
     return plan_redrive(read, found, {each.build: read_birth(store, each.build) for each in found}, facts)
 
 
-def line(offset: int, value: bytes | None = b'{"mended": 1}', *, partition: int | None = 0, of: int = 0) -> str:
-    return envelope_line(ProducedRecord(value, b"k", MS, (("trace", b"x"), ("kappa-redrive", b"visits:%d:%d@1" % (of, offset))), partition))
+def line(offset: int, value: bytes | None = b'{"mended": 1}', *, partition: int | None = 0, of: int = 0, key: bytes = b"k") -> str:
+    return envelope_line(ProducedRecord(value, key, MS, (("trace", b"x"), ("kappa-redrive", b"visits:%d:%d@1" % (of, offset))), partition))
+
+
+def test_a_mended_key_is_redriven_unless_rows_of_a_key_must_lie_in_one_partition(store: Store) -> None:
+    watched = TableBirth("watched", (("who", "string"), ("failed", "int")), ("who",), steps_over=(("who", "string"),))
+    serve(store, [reject(3), reject(4)])
+    assert planned(store, line(3, key=b"mended")).records["visits"][0].key == b"mended"
+
+    serve(store, [reject(3)], pipeline="safe", beside=(watched,))
+
+    assert len(planned(store, line(3), line(4, key=b"mended")).records["visits"]) == 2
+    with pytest.raises(UsageError, match="line 1 has another key than visits:0:3, and goes to its partition, where table watched of pipeline safe") as refused:
+        planned(store, line(3, key=b"mended"))
+    assert "without `partition` and the header kappa-redrive, kappa produce visits FILE --envelope" in refused.value.hint
+    # Where there is one partition only, a key cannot lie in two.
+    assert len(planned(store, line(3, key=b"mended"), facts={"visits": TopicFacts("visits", "id", 1)}).records["visits"]) == 1
 
 
 def test_what_is_mended_goes_to_its_originals_partition_and_names_it(store: Store) -> None:

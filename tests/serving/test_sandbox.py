@@ -24,8 +24,8 @@ from kappa.lease import sorted_leases
 from kappa.store import Store
 from serving import confine
 from serving.allowed import ensure_allowed
-from serving.query import answer
-from serving.sandbox import Allowance, Form, Question, Reply, Sandbox, TooMuch
+from serving.query import TooMuch, answer
+from serving.sandbox import Allowance, Form, Question, Reply, Sandbox
 
 SECRET = "the-secret-of-another"
 # What a stranger has to be kept from is told by names in these texts: {secret} is a file beside the root, {parquet} likewise, {own} one of the

@@ -5,6 +5,8 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 // All times are UTC, as everywhere.
 const utc = (seconds) => new Date(seconds * 1000).toISOString();
+// Room for a label of each: a date is wider than an hour.
+const SPACE = { small: 70, time: 92, plain: 60 };
 const clock = (_, at, __, ___, step) => at.map((each) => (step >= 86400 ? utc(each).slice(0, 10) : utc(each).slice(11, step >= 60 ? 16 : 19)));
 const FONT = "11px system-ui, sans-serif";
 
@@ -22,7 +24,7 @@ export function draw(place, { x, series, time = true, labels = null, where = "",
     cursor: small ? { show: false } : { drag: { x: true, y: false } },
     scales: { x: { time, range: labels ? (_, low, high) => [low - 0.6, high + 0.6] : undefined }, y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.08 : low < 0 ? 0 : 1] } },
     axes: [
-      { ...axis, grid: { show: false }, size: small ? 18 : 30, space: small ? 70 : 60, ...(labels ? { values: (_, at) => at.map((each) => shorten(labels[each])), splits: () => spread(labels.length, place.clientWidth) } : time ? { values: clock } : {}) },
+      { ...axis, grid: { show: false }, size: small ? 18 : 32, gap: small ? 5 : 9, space: small ? SPACE.small : time ? SPACE.time : SPACE.plain, ...(labels ? { values: (_, at) => at.map((each) => shorten(labels[each])), splits: () => spread(labels.length, place.clientWidth) } : time ? { values: clock } : {}) },
       { ...axis, size: small ? 44 : 62, space: small ? 30 : 36, values: (_, at) => at.map((each) => compact.format(each) + unit) },
     ],
     series: [

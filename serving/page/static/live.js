@@ -79,7 +79,7 @@ function load() {
   }
 }
 
-const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+const UNITS = [[31536000, "y"], [86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 function relative(seconds) {
   let left = Math.floor(Math.abs(seconds));
   if (left < 1) return "just now";

@@ -50,7 +50,7 @@ function show({ columns, rows, truncated, generation }, milliseconds) {
   asked.textContent = `${rows.length.toLocaleString("en")} ${rows.length === 1 ? "row" : "rows"}${truncated ? ", and there are more" : ""}, of generation ${generation}, in ${Math.round(milliseconds).toLocaleString("en")} ms`;
   const place = make("div", { class: "chart", id: "chart", role: "img", "aria-label": "The rows as a chart" });
   const head = make("tr", {}, ...names.map((name, at) => make("th", { scope: "col", class: numeric[at] ? "num" : "" }, name)));
-  const body = rows.slice(0, SHOWN).map((row) => make("tr", {}, ...names.map((name, at) => make("td", { class: row[name] === null ? "null" : numeric[at] ? "num" : "" }, told(row[name])))));
+  const body = rows.slice(0, SHOWN).map((row) => make("tr", {}, ...names.map((name, at) => cell(row[name], numeric[at]))));
   const table = make("table", {}, make("thead", {}, head), make("tbody", {}, ...body));
   const charted = chart(columns, numeric, rows);
   answer.replaceChildren(...(charted ? [place] : []), make("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": "The answer" }, table));
@@ -59,6 +59,9 @@ function show({ columns, rows, truncated, generation }, milliseconds) {
   drawn?.();
 }
 
+// What is short stays on its line: a time that is broken at its hyphens is hard to read.
+const BRIEF = 24;
+const cell = (value, numeric) => make("td", { class: value === null ? "null" : numeric ? "num" : told(value).length <= BRIEF ? "brief" : "" }, told(value));
 const told = (value) => (value === null ? "null" : typeof value === "number" && Math.abs(value) > 9999 ? value.toLocaleString("en", { maximumFractionDigits: 6 }) : typeof value === "object" ? JSON.stringify(value) : String(value));
 
 // The first column says where, those with numbers how much: over time a line, by name bars. Anything else is a table.

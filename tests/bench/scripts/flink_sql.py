@@ -1,8 +1,8 @@
-"""PyFlink SQL, batch: a bounded Kafka table, a group by, JSON files.
+"""PyFlink SQL, batch: a bounded Kafka table, a query, JSON files.
 
-    python flink_sql.py BOOTSTRAP TOPIC FOLDER CONNECTOR_JAR CORES
+    python flink_sql.py BOOTSTRAP TOPIC FOLDER CONNECTOR_JAR CORES TASK TABLE
 
-Leaves `FOLDER/totals/` (lines of JSON). Options are those that were found to be its fastest here (object reuse, large fetches).
+Leaves `FOLDER/TABLE/` (lines of JSON). Options are those that were found to be its fastest here (object reuse, large fetches).
 https://nightlies.apache.org/flink/flink-docs-stable/docs/connectors/table/kafka/
 """
 
@@ -12,7 +12,25 @@ import sys
 
 from pyflink.table import EnvironmentSettings, TableEnvironment
 
-bootstrap, topic, folder, jar, cores = sys.argv[1:6]
+bootstrap, topic, folder, jar, cores, task, name = sys.argv[1:8]
+# What is used of the seven fields, what comes out, and how.
+used, made, query = {
+    "totals": (
+        "bidder bigint, price bigint",
+        "bidder bigint, bids bigint, total bigint, lowest bigint, highest bigint",
+        "select bidder, count(*), sum(price), min(price), max(price) from bids group by bidder",
+    ),
+    "projection": (
+        "auction bigint, bidder bigint, price bigint, `dateTime` bigint",
+        "auction bigint, bidder bigint, euros bigint, ms bigint",
+        "select auction, bidder, price * 908 / 1000, `dateTime` from bids",
+    ),
+    "windows": (
+        "bidder bigint, price bigint, `dateTime` bigint",
+        "bidder bigint, began bigint, bids bigint, total bigint",
+        "select bidder, began, count(*), sum(price) from (select bidder, `dateTime` - mod(`dateTime`, 600000) as began, price from bids) group by bidder, began",
+    ),
+}[task]
 flink = TableEnvironment.create(EnvironmentSettings.in_batch_mode())
 options = {
     "pipeline.jars": f"file://{jar}",
@@ -24,13 +42,13 @@ options = {
 }
 for name, value in options.items():
     flink.get_config().set(name, value)
-# Only what is used of the seven fields: Flink's JSON format decodes no others then.
+# Flink's JSON format decodes no other fields than those of the table.
 flink.execute_sql(f"""
-    create table bids (bidder bigint, price bigint) with (
+    create table bids ({used}) with (
         'connector' = 'kafka', 'topic' = '{topic}', 'properties.bootstrap.servers' = '{bootstrap}', 'properties.group.id' = 'flink',
         'properties.max.poll.records' = '20000', 'properties.max.partition.fetch.bytes' = '16777216',
         'scan.startup.mode' = 'earliest-offset', 'scan.bounded.mode' = 'latest-offset', 'format' = 'json')""")
 flink.execute_sql(f"""
-    create table totals (bidder bigint, bids bigint, total bigint, lowest bigint, highest bigint)
-    with ('connector' = 'filesystem', 'path' = 'file://{folder}/totals', 'format' = 'json')""")
-flink.execute_sql("insert into totals select bidder, count(*), sum(price), min(price), max(price) from bids group by bidder").wait()
+    create table made ({made})
+    with ('connector' = 'filesystem', 'path' = 'file://{folder}/{name}', 'format' = 'json')""")
+flink.execute_sql(f"insert into made {query}").wait()

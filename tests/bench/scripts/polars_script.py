@@ -1,8 +1,8 @@
 """The short script without a JVM: confluent_kafka consumes, Polars decodes and aggregates in a second thread, delta-rs writes.
 
-    python polars_script.py BOOTSTRAP TOPIC FOLDER
+    python polars_script.py BOOTSTRAP TOPIC FOLDER TASK TABLE
 
-It keeps all keys in memory and writes once, at the end. Leaves `FOLDER/totals` (Delta) and `FOLDER/warm.json`.
+It keeps all rows of its table in memory and writes once, at the end. Leaves `FOLDER/TABLE` (Delta) and `FOLDER/warm.json`.
 """
 
 from __future__ import annotations
@@ -19,17 +19,23 @@ from confluent_kafka import Consumer, TopicPartition
 from deltalake import write_deltalake
 
 BATCH = 100_000
-USED = {"bidder": pl.Int64, "price": pl.Int64}
-bootstrap, topic, folder = sys.argv[1:4]
+bootstrap, topic, folder, task, name = sys.argv[1:6]
+used = {"totals": ["bidder", "price"], "windows": ["bidder", "price", "dateTime"], "projection": ["auction", "bidder", "price", "dateTime"]}[task]
 options = {"group.id": "polars", "enable.auto.commit": False, "fetch.message.max.bytes": 16 << 20, "queued.min.messages": 500_000, "queued.max.messages.kbytes": 262_144}
 consumer = Consumer({"bootstrap.servers": bootstrap, **options})
 parts: list[pl.DataFrame] = []
 
 
 def aggregate(values: list[bytes]) -> None:
-    rows = pl.read_ndjson(io.BytesIO(b"\n".join(values)), schema=USED)
-    price = pl.col("price")
-    parts.append(rows.group_by("bidder").agg(bids=pl.len().cast(pl.Int64), total=price.sum(), lowest=price.min(), highest=price.max()))
+    rows = pl.read_ndjson(io.BytesIO(b"\n".join(values)), schema=dict.fromkeys(used, pl.Int64))
+    price, at = pl.col("price"), pl.col("dateTime")
+    match task:
+        case "projection":
+            parts.append(rows.select("auction", "bidder", euros=price * 908 // 1000, ms=at))
+        case "windows":
+            parts.append(rows.group_by("bidder", began=at - at % 600_000).agg(bids=pl.len().cast(pl.Int64), total=price.sum()))
+        case _:
+            parts.append(rows.group_by("bidder").agg(bids=pl.len().cast(pl.Int64), total=price.sum(), lowest=price.min(), highest=price.max()))
 
 
 places, left = [], 0
@@ -52,7 +58,12 @@ with ThreadPoolExecutor(1) as beside:
     if under_way is not None:
         under_way.result()
 consumer.close()
-price = pl.col("total").sum(), pl.col("lowest").min(), pl.col("highest").max()
-write_deltalake(f"{folder}/totals", pl.concat(parts).group_by("bidder").agg(pl.col("bids").sum(), *price))
+whole, sums = pl.concat(parts), (pl.col("bids").sum(), pl.col("total").sum())
+match task:
+    case "windows":
+        whole = whole.group_by("bidder", "began").agg(*sums)
+    case "totals":
+        whole = whole.group_by("bidder").agg(*sums, pl.col("lowest").min(), pl.col("highest").max())
+write_deltalake(f"{folder}/{name}", whole)
 if first_done:
     Path(folder, "warm.json").write_text(json.dumps({"events": events_after, "seconds": time.monotonic() - first_done}), encoding="utf-8")

@@ -1,8 +1,8 @@
-"""The plain Spark script, as the docs of Spark and Delta advise it: readStream, from_json, foreachBatch with a MERGE, exactly once by a transaction id.
+"""The plain Spark script, as the docs of Spark and Delta advise it: readStream, from_json, foreachBatch with a MERGE or an append, exactly once by a transaction id.
 
-    python spark_script.py BOOTSTRAP TOPIC FOLDER JARS MEMORY BATCH
+    python spark_script.py BOOTSTRAP TOPIC FOLDER JARS MEMORY BATCH TASK TABLE
 
-BATCH is `maxOffsetsPerTrigger`; 0 is one batch of everything. Leaves `FOLDER/totals` (Delta) and `FOLDER/warm.json`.
+BATCH is `maxOffsetsPerTrigger`; 0 is one batch of everything. Leaves `FOLDER/TABLE` (Delta) and `FOLDER/warm.json`.
 https://spark.apache.org/docs/latest/streaming/structured-streaming-kafka-integration.html
 https://docs.delta.io/latest/delta-streaming.html#idempotent-table-writes-in-foreachbatch
 """
@@ -19,9 +19,9 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-bootstrap, topic, folder, jars, memory, batch = sys.argv[1:7]
+bootstrap, topic, folder, jars, memory, batch, task, name = sys.argv[1:9]
 cores = len(os.sched_getaffinity(0))
-builder = SparkSession.builder.appName("totals").master(f"local[{cores}]").config("spark.driver.memory", memory).config("spark.jars", jars)
+builder = SparkSession.builder.appName(task).master(f"local[{cores}]").config("spark.driver.memory", memory).config("spark.jars", jars)
 builder = builder.config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension").config(
     "spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 )
@@ -33,32 +33,59 @@ builder = builder.config("spark.sql.warehouse.dir", f"{folder}/warehouse").confi
 spark = builder.getOrCreate()
 
 SCHEMA = "auction bigint, bidder bigint, price bigint, channel string, url string, dateTime bigint, extra string"
-TABLE = f"{folder}/totals"
+TABLE = f"{folder}/{name}"
+COLUMNS = {
+    "totals": "bidder bigint, bids bigint, total bigint, lowest bigint, highest bigint",
+    "projection": "auction bigint, bidder bigint, euros bigint, ms bigint",
+    "windows": "bidder bigint, began bigint, bids bigint, total bigint",
+    "latest": SCHEMA,
+}
+KEYS = {"totals": ["bidder"], "windows": ["bidder", "began"], "latest": ["bidder"]}
+FOLDED = {"bids": "t.bids + s.bids", "total": "t.total + s.total", "lowest": "least(t.lowest, s.lowest)", "highest": "greatest(t.highest, s.highest)"}
 ended: list[float] = []
 table = DeltaTable.createIfNotExists(spark).location(TABLE)
-for column in ("bidder", "bids", "total", "lowest", "highest"):
-    table = table.addColumn(column, "bigint")
+for column in COLUMNS[task].split(", "):
+    table = table.addColumn(*column.split())
 table.execute()
 
 
-def merge(rows: DataFrame, number: int) -> None:
-    session = rows.sparkSession
-    totals = rows.groupBy("bidder").agg(F.count("*").alias("bids"), F.sum("price").alias("total"), F.min("price").alias("lowest"), F.max("price").alias("highest"))
+def folded(rows: DataFrame) -> DataFrame:
+    """What a batch gives the table."""
+    match task:
+        case "projection":
+            return rows.selectExpr("auction", "bidder", "price * 908 div 1000 as euros", "dateTime as ms")
+        case "windows":
+            by_window = rows.selectExpr("bidder", "dateTime - dateTime % 600000 as began", "price").groupBy("bidder", "began")
+            return by_window.agg(F.count("*").alias("bids"), F.sum("price").alias("total"))
+        case "latest":
+            whole = F.struct(*(column.split()[0] for column in SCHEMA.split(", ")))
+            return rows.groupBy("bidder").agg(F.max_by(whole, "offset").alias("newest")).select("newest.*")
+        case _:
+            return rows.groupBy("bidder").agg(F.count("*").alias("bids"), F.sum("price").alias("total"), F.min("price").alias("lowest"), F.max("price").alias("highest"))
+
+
+def write(rows: DataFrame, number: int) -> None:
+    session, made = rows.sparkSession, folded(rows)
+    if task not in KEYS:
+        made.write.format("delta").mode("append").option("txnAppId", task).option("txnVersion", number).save(TABLE)
+        ended.append(time.monotonic())
+        return
     # "Merge reads the input data multiple times": Delta's docs say to cache it.
-    totals.persist()
-    session.conf.set("spark.databricks.delta.write.txnAppId", "totals")
+    made.persist()
+    session.conf.set("spark.databricks.delta.write.txnAppId", task)
     session.conf.set("spark.databricks.delta.write.txnVersion", str(number))
-    into = DeltaTable.forPath(session, TABLE).alias("t").merge(totals.alias("s"), "t.bidder = s.bidder")
-    folded = {"bids": "t.bids + s.bids", "total": "t.total + s.total", "lowest": "least(t.lowest, s.lowest)", "highest": "greatest(t.highest, s.highest)"}
-    into.whenMatchedUpdate(set=folded).whenNotMatchedInsertAll().execute()
-    totals.unpersist()
+    into = DeltaTable.forPath(session, TABLE).alias("t").merge(made.alias("s"), " and ".join(f"t.{key} = s.{key}" for key in KEYS[task]))
+    # The batches of a partition come in order, and a key's events lie in one.
+    updating = into.whenMatchedUpdateAll() if task == "latest" else into.whenMatchedUpdate(set={column: FOLDED[column] for column in made.columns if column in FOLDED})
+    updating.whenNotMatchedInsertAll().execute()
+    made.unpersist()
     ended.append(time.monotonic())
 
 
 reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic).option("startingOffsets", "earliest")
 reader = reader.option("maxOffsetsPerTrigger", batch) if int(batch) else reader
-events = reader.load().select(F.from_json(F.col("value").cast("string"), SCHEMA).alias("bid")).select("bid.bidder", "bid.price")
-query = events.writeStream.foreachBatch(merge).option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start()
+events = reader.load().select(F.from_json(F.col("value").cast("string"), SCHEMA).alias("bid"), "offset").select("bid.*", "offset")
+query = events.writeStream.foreachBatch(write).option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start()
 query.awaitTermination()
 # How far each batch went, by the checkpoint: a progress counts rows as often as they are read.
 offsets = sorted(Path(folder, "checkpoint", "offsets").glob("[0-9]*"), key=lambda file: int(file.name))

@@ -1,0 +1,103 @@
+"""What a query costs beside DuckDB itself, as ratios taken in turns: `python tests/bench --cell queries`.
+
+*Cold* is `kappa query` from process start to its end, beside a bare Python that imports the two libraries that it cannot do without.
+*Warm* is a group by over a table of a million rows, pinned and read as every query is, beside DuckDB on the same Parquet files.
+No figure without its result: both must give the same rows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from kappa.arrow import arrow_schema
+from kappa.build import Birth, TableBirth, put_birth, table_path
+from kappa.delta import Guard, ensure_table, files
+from kappa.frontier import Frontier, Frontiers
+from kappa.journal import Journal, Receipt, Served, now
+from kappa.mark import origin_mark
+from kappa.offsets import Offsets
+from kappa.shape import REJECTS_BIRTH
+from kappa.store import Store
+from serving.query import answer
+
+ROWS = 1_000_000
+_BUILD = "bench-1"
+_TABLE = TableBirth("totals", (("bidder", "bigint"), ("channel", "string"), ("bids", "bigint"), ("total", "bigint")))
+_ONE = "select count(*) as rows from totals"
+_GROUPED = "select channel, sum(bids)::bigint as bids, max(total) as most from {} group by channel order by channel"
+
+
+def main(home: Path, rounds: int) -> int:
+    """Measures both, prints a line, and keeps it as JSON beside the other reports."""
+    project = home / "queries"
+    shutil.rmtree(project, ignore_errors=True)
+    store = _served(project)
+    paths = files(table_path(store, _BUILD, _TABLE.name), 1)
+    there = [sys.executable, "-P", "-m", "cli", "--project", str(project), "query", _ONE, "-o", "json"]
+    load = os.getloadavg()[0]
+    cold = _in_turns(rounds, lambda: _process([sys.executable, "-c", "import duckdb, deltalake"]), lambda: _process(there))
+    told = json.loads(subprocess.run(there, capture_output=True, check=True).stdout)["rows"]
+    wanted = duckdb.sql(_GROUPED.format(f"read_parquet({list(paths)})")).fetchall()
+    found = answer(store, _GROUPED.format("totals")).rows
+    if told != [{"rows": ROWS}] or [tuple(row) for row in found] != wanted:
+        print("no figure: the rows are not those of the files")
+        return 1
+    warm = _in_turns(
+        rounds, lambda: _timed(lambda: duckdb.sql(_GROUPED.format(f"read_parquet({list(paths)})")).fetchall()), lambda: _timed(lambda: answer(store, _GROUPED.format("totals")))
+    )
+    print(
+        f"bench queries, {ROWS} rows, {rounds} rounds: kappa query against a bare import {_shown(cold)}; a group by against DuckDB on the same files {_shown(warm)}; load {load:.1f}"
+    )
+    report = home / "report"
+    report.mkdir(parents=True, exist_ok=True)
+    (report / "queries.json").write_text(json.dumps({"rows": ROWS, "load": load, "cold": cold, "warm": warm}, indent=1), encoding="utf-8")
+    shutil.rmtree(project)
+    return 0
+
+
+def _served(project: Path) -> Store:
+    """A project that serves one table, as a job and a promote leave it."""
+    project.mkdir(parents=True)
+    (project / "kappa.toml").touch()
+    store = Store(project / ".kappa")
+    put_birth(store, Birth(_BUILD, "bench", "v", {}, 1, {}, "", (), (_TABLE, REJECTS_BIRTH), {}, {}, {}, now(), "bench"))
+    mark = origin_mark(_BUILD, Offsets())
+    table, _ = (ensure_table(table_path(store, _BUILD, each.name), each.columns, mark.of_table(each.name)) for each in (_TABLE, REJECTS_BIRTH))
+    numbers = duckdb.sql(
+        f"select i::bigint as bidder, 'channel-' || (hash(i) % 100) as channel, (hash(i, 1) % 1000)::bigint as bids, (hash(i, 2) % 1000000)::bigint as total from range({ROWS}) t(i)"
+    )
+    table.append(numbers.to_arrow_table().cast(arrow_schema(_TABLE.columns)), mark.of_table(_TABLE.name), Guard(f"{_BUILD}/bench", 1))
+    Frontiers(store, _BUILD).publish(Frontier(1, _BUILD, 1, Offsets(), {_TABLE.name: 1, REJECTS_BIRTH.name: 0}, now()))
+    Journal(store).append(1, Served(1, 1, {"bench": _BUILD}, Receipt("bench", _BUILD, "v", Offsets(), None, None)))
+    return store
+
+
+def _in_turns(rounds: int, one: Callable[[], float], other: Callable[[], float]) -> list[float]:
+    """How many times as long the other takes, round by round; the first, which warms the disk's cache for both, is not counted."""
+    taken = [(one(), other()) for _ in range(rounds + 1)]
+    return [second / first for first, second in taken[1:]]
+
+
+def _process(command: Sequence[str]) -> float:
+    return _timed(lambda: subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL))
+
+
+def _timed(work: Callable[[], Any]) -> float:
+    begun = time.monotonic()
+    work()
+    return time.monotonic() - begun
+
+
+def _shown(ratios: Sequence[float]) -> str:
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"

@@ -1,0 +1,448 @@
+"""The archive of a topic: what it holds is what decoding the log gives, each offset once, whatever dies meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka import Producer as KafkaProducer
+
+from kappa import Table, Topic, pipeline
+from kappa.archive import ArchiveMark, folder, one_log, why_stopped
+from kappa.declaration import declarations
+from kappa.delta import Block, Guard, StoredArchive, files, open_archive
+from kappa.engine.archive_check import PartitionCheck, check_archive
+from kappa.engine.archived import Archives, archive_fingerprint
+from kappa.engine.archiver import ArchiveWriter
+from kappa.engine.decode import decode_table, decoded_columns, seen_in
+from kappa.engine.rehearsal import MemoryLog
+from kappa.errors import Broken, DeclarationError, ExitCode, KappaError
+from kappa.failpoint import acting
+from kappa.fingerprint import _topic
+from kappa.frontier import Tally
+from kappa.log.client import Log, ProducedRecord
+from kappa.offsets import Offsets
+from kappa.pipeline import Pipeline
+from kappa.slices import Slice
+from kappa.store import Store
+
+VISITS = Topic("visits", event="visitor string not null, n int, tags array<string>, at timestamp", partitions=2, key="visitor", archive=True)
+ID = "topic-1"
+FAILPOINTS = ["archive.before_create", "archive.after_create", "archive.before_append", "archive.after_append"]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "ünder")
+
+
+def some_log(records: int, seed: int = 7) -> MemoryLog:
+    """Events in two partitions with holes, rejects, tombstones, what is redriven, and times that go back."""
+    draw, log = random.Random(seed), MemoryLog()
+    clock = 1_700_000_000_000
+    for number in range(records):
+        clock += draw.choice([0, 1, 7, -40])
+        part = draw.randrange(2)
+        if draw.random() < 0.05:
+            log.skip("visits", part, draw.randrange(1, 5))
+        who = f"v{draw.randrange(9)}ü"
+        value = json.dumps({"visitor": who, "n": number, "tags": draw.choice([None, [], ["a", None]]), "at": clock}).encode()
+        headers = (("kappa-redrive", f"visits:{part}:0@{clock}".encode()),) if draw.random() < 0.02 and log.ends["visits", part] else ()
+        log.add("visits", part, draw.choice([value] * 8 + [None, b"{"]), key=who.encode(), ms=clock, headers=headers)
+    log.skip("visits", 0, 3)
+    return log
+
+
+def reading(log: MemoryLog) -> Callable[[int, int, int], Iterator[pa.RecordBatch]]:
+    """Reads a partition of the log in batches of a few records."""
+
+    def read(partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        yield from log.here(Slice(0, 0, Offsets({"visits": {partition: start}}), Offsets({"visits": {partition: end}}))).combine_chunks().to_batches(max_chunksize=40)
+
+    return read
+
+
+def archived(store: Store, log: MemoryLog, ends: Iterable[dict[int, int]], **options: int) -> ArchiveWriter:
+    """Archives up to each of these offsets, one after the other."""
+    writer = ArchiveWriter(store, VISITS, ID, **options)
+    for each in ends:
+        for partition, end in each.items():
+            while (start := writer.mark().end.get(partition, 0)) < end:
+                writer.append(partition, start, end, reading(log))
+    return writer
+
+
+def rows(store: Store) -> pa.Table:
+    """All rows of the archive, as Delta has them."""
+    path = str(store.path(folder("visits", archive_fingerprint(VISITS))))
+    found = open_archive(path)
+    assert found is not None
+    names = [name for name, _ in decoded_columns(VISITS)]
+    return pa.concat_tables(pq.read_table(file, partitioning=None).select(names) for file in files(path, found.version)).sort_by(
+        [("_partition", "ascending"), ("_offset", "ascending")]
+    )
+
+
+def decoded(log: MemoryLog, end: Offsets) -> pa.Table:
+    """The same by decoding the log in one go."""
+    raw = log.here(Slice(0, 0, Offsets(), end)).sort_by([("partition", "ascending"), ("offset", "ascending")])
+    return decode_table(raw, VISITS, {}, {})
+
+
+def steps(log: MemoryLog, at_once: int) -> Iterator[dict[int, int]]:
+    """The log's ends, come to in steps."""
+    ends = log.end.next["visits"]
+    for reached in range(at_once, max(ends.values()) + at_once, at_once):
+        yield {partition: min(reached, end) for partition, end in ends.items()}
+
+
+@pytest.mark.parametrize(("at_once", "block_bytes", "group_rows"), [(10_000, 1 << 20, 250_000), (19, 1 << 20, 250_000), (90, 6_000, 50), (10_000, 6_000, 50)])
+def test_an_archive_holds_what_decoding_the_log_gives_in_whatever_steps_it_was_made(store: Store, at_once: int, block_bytes: int, group_rows: int) -> None:
+    log = some_log(600)
+
+    mark = archived(store, log, steps(log, at_once), block_bytes=block_bytes, group_rows=group_rows).mark()
+
+    assert rows(store).equals(decoded(log, log.end))
+    assert mark.end == log.end.next["visits"]
+    for partition, seen in seen_in(decoded(log, log.end)).items():
+        span = mark.end[partition]
+        held = seen.decoded + seen.rejected + seen.tombstone
+        assert mark.tally[partition] == Tally(seen.decoded, 0, seen.rejected, seen.tombstone, absent=span - held)
+        assert mark.log_time[partition] == seen.log_time
+
+
+def test_small_files_are_joined_and_what_they_replace_is_gone(store: Store) -> None:
+    log = some_log(400)
+
+    archived(store, log, steps(log, 7))
+
+    path = store.path(folder("visits", archive_fingerprint(VISITS)))
+    found = open_archive(str(path))
+    assert found is not None
+    assert len(found.blocks()) < 2 * 9
+    assert sorted(path.glob("*.parquet")) == sorted(Path(block.path) for block in found.blocks())
+    # Its log is cut behind a checkpoint, now and then.
+    assert len(list((path / "_delta_log").glob("*.json"))) == found.version % 50 + 1 < found.version
+    # What was read bit by bit is not written so.
+    assert all(pq.ParquetFile(block.path).num_row_groups == 1 for block in found.blocks())
+    # Each holds one stretch of one partition, and they follow one another.
+    for partition in (0, 1):
+        own = [block for block in found.blocks() if block.partition == partition]
+        assert all(block.first <= block.least <= block.greatest for block in own)
+        assert all(before.greatest < after.first for before, after in pairwise(own))
+
+
+class _DiedError(Exception):
+    """Stands for kill -9."""
+
+
+@pytest.mark.parametrize("point", FAILPOINTS)
+def test_one_that_dies_goes_on_with_no_offset_twice_and_none_left_out(store: Store, point: str) -> None:
+    log = some_log(300)
+    passed = 0
+
+    def die(name: str) -> None:
+        nonlocal passed
+        passed += name == point
+        if name == point and (passed % 3 == 1):
+            raise _DiedError
+
+    with acting(die):
+        for _ in range(200):
+            try:
+                archived(store, log, steps(log, 31))
+                break
+            except _DiedError:
+                continue
+
+    assert passed
+    assert rows(store).equals(decoded(log, log.end))
+
+
+def test_what_does_not_follow_is_refused(store: Store) -> None:
+    log = some_log(100)
+    writer = archived(store, log, [{0: 20}])
+
+    with pytest.raises(Broken, match="ends at 20"):
+        writer.append(0, 25, 30, reading(log))
+    # Who has looked before another one committed does not commit the same again.
+    late = ArchiveWriter(store, VISITS, ID)
+    writer.append(0, 20, 30, reading(log))
+    with pytest.raises(KappaError, match="could not be appended"):
+        late.append(0, 20, 30, reading(log))
+    with pytest.raises(Broken, match="transaction 30 of kappa archive 0 is in"):
+        the_archive(store).append(None, (), writer.mark(), Guard("kappa archive 0", 30))
+    assert rows(store).equals(decoded(log, Offsets({"visits": {0: 30}})))
+
+
+@pytest.mark.parametrize("cut", [0, 1, 57, 200])
+def test_what_is_taken_of_a_range_is_what_decoding_it_gives(store: Store, tmp_path: Path, cut: int) -> None:
+    log = some_log(500)
+    writer = archived(store, log, steps(log, 45), block_bytes=5_000)
+    before = decoded(log, Offsets({"visits": {0: cut, 1: cut}}))
+    clock = {partition: seen.log_time for partition, seen in seen_in(before).items()}
+    ends = writer.mark().end
+    (tmp_path / "slice").mkdir()
+
+    taken = Archives(store, [VISITS], {"visits": ID}).take(VISITS, {0: (cut, cut + 30), 1: (cut, ends[1] + 50)}, clock, tmp_path / "slice")
+
+    assert {partition: one.end for partition, one in taken.items()} == {0: cut + 30, 1: ends[1]}
+    place, offset = pc.field("_partition"), pc.field("_offset")
+    within = ((place == 0) & (offset >= cut) & (offset < cut + 30)) | ((place == 1) & (offset >= cut))
+    own = decoded(log, log.end).filter(within)
+    assert {partition: one.seen for partition, one in taken.items()} == seen_in(own)
+    linked = pa.concat_tables(pq.read_table(file, partitioning=None) for file in sorted((tmp_path / "slice").glob("*.parquet"), key=lambda file: int(file.stem)))
+    assert linked.filter(within).select(own.schema.names).equals(own)
+
+
+def test_a_build_of_another_origin_topic_or_declaration_reads_the_log(store: Store, tmp_path: Path) -> None:
+    log = some_log(200)
+    archived(store, log, [{0: 60, 1: 60}])
+    into = tmp_path / "slice"
+    into.mkdir()
+    other = Topic("visits", event="visitor string not null, n bigint", partitions=2, key="visitor")
+
+    assert set(Archives(store, [VISITS], {"visits": ID}).take(VISITS, {0: (0, 50)}, {}, into)) == {0}
+    # Its log time would begin elsewhere.
+    assert Archives(store, [VISITS], {"visits": ID}).take(VISITS, {0: (40, 50)}, {}, into) == {}
+    assert Archives(store, [VISITS], {"visits": "another"}).take(VISITS, {0: (0, 50)}, {}, into) == {}
+    assert Archives(store, [other], {"visits": ID}).take(other, {0: (0, 50)}, {}, into) == {}
+    # What is asked for lies behind it.
+    assert Archives(store, [VISITS], {"visits": ID}).take(VISITS, {0: (60, 70), 1: (100, 120)}, {0: 1}, into) == {}
+    assert Archives(store, [VISITS], {"visits": ID}).end() == Offsets({"visits": {0: 60, 1: 60}})
+
+
+@pytest.mark.parametrize("spoilt", ["file", "gone", "log"])
+def test_an_archive_that_is_damaged_is_told_once_and_none(store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str], spoilt: str) -> None:
+    archived(store, some_log(200), [{0: 60, 1: 60}])
+    archive = the_archive(store)
+    # The file of partition 1, which is looked at after that of 0 was linked.
+    file = Path(archive.blocks()[-1].path) if spoilt != "log" else max(Path(archive.path).glob("_delta_log/*.json"))
+    file.unlink() if spoilt == "gone" else file.write_bytes(b"no more")
+    (tmp_path / "slice").mkdir()
+    archives = Archives(store, [VISITS], {"visits": ID})
+
+    for _ in range(2):
+        assert archives.take(VISITS, {0: (0, 50), 1: (0, 50)}, {}, tmp_path / "slice") == {}
+        assert list((tmp_path / "slice").iterdir()) == []
+    if spoilt == "log":
+        assert archives.marks() == ()
+    assert capsys.readouterr().err.count("the archive of topic visits cannot be read, and the topic is read in its place") == 1
+
+
+def test_files_that_are_joined_while_a_slice_takes_them_are_looked_for_again(store: Store, tmp_path: Path) -> None:
+    log = some_log(200)
+    writer = archived(store, log, ({0: end} for end in range(5, 45, 5)))
+    (tmp_path / "slice").mkdir()
+    opened = 0
+
+    class Overtaken(Archives):
+        """Whose archive goes on whenever it has been opened: the small files that were there are one by then."""
+
+        def _open(self, topic: str) -> tuple[StoredArchive, ArchiveMark] | None:
+            nonlocal opened
+            found = super()._open(topic)
+            opened += 1
+            if opened == 1:
+                writer.append(0, 40, 45, reading(log))
+            return found
+
+    taken = Overtaken(store, [VISITS], {"visits": ID}).take(VISITS, {0: (0, 45)}, {}, tmp_path / "slice")
+
+    assert (opened, taken[0].end) == (2, 45)
+    assert {0: taken[0].seen} == seen_in(decoded(log, Offsets({"visits": {0: 45}})))
+
+
+def test_whether_a_topic_is_archived_decides_no_rows() -> None:
+    unarchived = Topic("visits", event="visitor string not null, n int, tags array<string>, at timestamp", partitions=2, key="visitor")
+
+    def reading(topic: Topic) -> Pipeline:
+        return pipeline(name="p", reads={"visits": topic}, writes=[Table("all_visits")])(lambda visits: {"all_visits": visits})
+
+    assert archive_fingerprint(unarchived) == archive_fingerprint(VISITS)
+    # Neither the version nor what a birth certificate says of it.
+    assert _topic(unarchived, reading(unarchived)) == _topic(VISITS, reading(VISITS))
+    assert declarations(reading(unarchived)) == declarations(reading(VISITS))
+    assert archive_fingerprint(Topic("visits", event="visitor string not null, n int, tags array<string>, at timestamp", partitions=2)) != archive_fingerprint(VISITS)
+
+
+@pytest.mark.parametrize("options", [{"kind": "compacted"}, {"identity": "visitor"}])
+def test_what_cannot_be_archived_is_refused_where_it_is_declared(options: dict[str, str]) -> None:
+    with pytest.raises(DeclarationError, match=r"test_archive.py:\d+: topic t "):
+        Topic("t", event="visitor string not null", key="visitor", archive=True, **options)  # type: ignore[arg-type]  # options of texts
+
+
+def test_archive_and_topic_are_one_log_where_nothing_lies_between_them() -> None:
+    mark = ArchiveMark("t", "1", "f", {0: 0, 1: 5, 2: 0}, {0: 50, 1: 60, 2: 10})
+
+    assert one_log(Offsets({"t": {0: 50, 1: 30, 2: 11, 3: 4}, "u": {0: 3}}), [mark]) == Offsets({"t": {0: 0, 1: 5, 2: 11, 3: 4}, "u": {0: 3}})
+
+
+def test_an_archive_that_cannot_be_gone_on_with_says_why() -> None:
+    mark = ArchiveMark("t", "1", "f", {0: 0, 1: 5}, {0: 50, 1: 60})
+
+    assert why_stopped(mark, "1", {0: 50, 1: 0, 2: 9}) is None
+    assert why_stopped(mark, None, {}) == "topic t is gone; its archive stays as it is"
+    assert "was made anew" in str(why_stopped(mark, "2", {0: 0}))
+    assert str(why_stopped(mark, "1", {0: 55, 1: 0})).endswith("partition 0 lost offsets 50 to 54")
+
+
+def the_archive(store: Store) -> StoredArchive:
+    found = open_archive(str(store.path(folder("visits", archive_fingerprint(VISITS)))))
+    assert found is not None
+    return found
+
+
+def checked(store: Store, log: MemoryLog, into: Path, *, beginning: int = 0) -> list[PartitionCheck]:
+    into.mkdir()
+    return list(check_archive(the_archive(store), VISITS, {0: beginning, 1: beginning}, reading(log), into))
+
+
+@pytest.mark.parametrize("beginning", [0, 33])
+def test_an_archive_is_compared_with_all_that_the_topic_still_has(store: Store, tmp_path: Path, beginning: int) -> None:
+    log = some_log(300)
+    archived(store, log, steps(log, 40), block_bytes=5_000)
+    log.add("visits", 0, b"{}", key=b"later")
+
+    found = checked(store, log, tmp_path / "links", beginning=beginning)
+
+    held = rows(store)
+    assert [(one.partition, one.wrong, one.compared_from) for one in found] == [(0, None, beginning), (1, None, beginning)]
+    assert sum(one.records for one in found) == held.num_rows
+    assert sum(one.compared for one in found) == held.filter(pc.field("_offset") >= beginning).num_rows
+
+
+def another_value(held: pa.Table) -> pa.Table:
+    place = held.schema.get_field_index("n")
+    return held.set_column(place, held.schema.field(place), pc.if_else(pc.equal(held["_offset"], 5), pa.scalar(77, pa.int32()), held["n"]))
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "says"),
+    [
+        (another_value, "column n of offset 5 is 77, and the topic gives"),
+        (lambda held: held.filter(pc.field("_offset") != 5), "does not hold what the table says"),
+        (lambda held: pa.concat_tables([held.slice(1, 1), held.slice(1)]), "does not hold what the table says|twice"),
+        (lambda held: pa.concat_tables([held.slice(0, 1), held.slice(2, 1), held.slice(2)]), "is there twice, or out of order"),
+        (None, "cannot be read"),
+    ],
+)
+def test_what_is_not_as_it_was_written_is_found(store: Store, tmp_path: Path, spoilt: Callable[[pa.Table], pa.Table] | None, says: str) -> None:
+    log = MemoryLog()
+    for n in range(20):
+        log.add("visits", 0, json.dumps({"visitor": "v", "n": n}).encode(), key=b"v", ms=1_700_000_000_000 + n)
+    archived(store, log, [{0: 10}, {0: 20}])
+    block: Block = the_archive(store).blocks()[0]
+    if spoilt is None:
+        Path(block.path).write_bytes(b"PAR1 and nothing else")
+    else:
+        pq.write_table(spoilt(pq.read_table(block.path, partitioning=None)), block.path)
+
+    (found,) = checked(store, log, tmp_path / "links")
+
+    assert re.search(says, str(found.wrong))
+
+
+def test_a_record_that_was_left_out_by_who_wrote_it_is_found(store: Store, tmp_path: Path) -> None:
+    log, without = MemoryLog(), MemoryLog()
+    for n in range(20):
+        log.add("visits", 0, b'{"visitor": "v"}', key=b"v")
+        without.skip("visits", 0, 1) if n == 7 else without.add("visits", 0, b'{"visitor": "v"}', key=b"v")
+    archived(store, without, [{0: 20}])
+
+    assert [one.wrong for one in checked(store, log, tmp_path / "links")] == ["offset 7 is in the topic, and not in the archive"]
+    assert [one.wrong for one in checked(store, without, tmp_path / "others")] == [None]
+
+
+@pytest.mark.jvm
+def test_the_archiver_killed_in_the_middle_goes_on_and_the_archive_is_the_topic(log: Log, topic_name: str, tmp_path: Path) -> None:
+    topic = Topic(topic_name, event="visitor string not null, n int", partitions=2, key="visitor", archive=True)
+    facts = log.create(topic)
+    log.produce((visit(n, headers=(("h", b"x"),)) for n in range(4_000)), topic_name)
+    leave_holes(log, topic_name)
+    log.produce((visit(n) for n in range(4_000, 5_000)), topic_name)
+    project = a_project(tmp_path / "project", topic_name)
+
+    assert an_archiver(project, log, KAPPA_FAIL="archive.before_append:kill:2").wait(60) == -signal.SIGKILL
+    archiver = an_archiver(project, log)
+    store, end = Store(project / ".kappa"), log.end([topic_name])
+    archives = Archives(store, [topic], {topic_name: facts.id})
+    wait_until(lambda: archives.end().equals(end), archiver)
+    # Two would write beside each other.
+    assert an_archiver(project, log).wait(60) == ExitCode.CONFLICT
+    # What is made anew under the name is another topic.
+    log.delete(topic_name)
+    log.create(topic)
+    log.produce((visit(n) for n in range(9_000)), topic_name)
+    wait_until(lambda: "was made anew" in (project / "said.log").read_text(), archiver)
+    archiver.terminate()
+
+    assert archiver.wait(60) == ExitCode.INTERRUPTED
+    (mark,) = archives.marks()
+    assert mark.end == end.next[topic_name]
+    held = pa.concat_tables(
+        pq.read_table(block.path, partitioning=None)
+        for block in open_archive(str(store.path(folder(topic_name, archive_fingerprint(topic))))).blocks()  # type: ignore[union-attr]  # it is there
+    )
+    assert sorted(zip(*(held.column(name).to_pylist() for name in ("n", "visitor")), strict=True)) == [(n, f"v{n % 7}") for n in range(5_000)]
+    assert sum(tally.decoded for tally in mark.tally.values()) == 5_000
+    assert sum(tally.absent for tally in mark.tally.values()) == sum(mark.end.values()) - 5_000 > 0
+
+
+def visit(n: int, headers: tuple[tuple[str, bytes], ...] = ()) -> ProducedRecord:
+    return ProducedRecord(json.dumps({"visitor": f"v{n % 7}", "n": n}).encode(), key=f"v{n % 7}".encode(), headers=headers)
+
+
+def leave_holes(log: Log, topic: str) -> None:
+    """A transaction that is given up, and the marker of one that is not: offsets without a record for who reads."""
+    producer = KafkaProducer({"bootstrap.servers": log.bootstrap_servers, "transactional.id": topic})
+    producer.init_transactions()
+    for ending in (producer.abort_transaction, producer.commit_transaction):
+        producer.begin_transaction()
+        if ending == producer.abort_transaction:
+            for part in (0, 1):
+                producer.produce(topic, b"{}", partition=part)
+        producer.flush()
+        ending()
+
+
+def a_project(folder: Path, topic: str) -> Path:
+    (folder / "pipelines").mkdir(parents=True)
+    (folder / "kappa.toml").touch()
+    (folder / "pipelines" / "p.py").write_text(
+        f"""
+from kappa import Table, Topic, pipeline
+VISITS = Topic({topic!r}, event="visitor string not null, n int", partitions=2, key="visitor", archive=True)
+@pipeline(reads={{"visits": VISITS}}, writes=[Table("all_visits")])
+def p(visits):
+    return {{"all_visits": visits}}
+"""
+    )
+    return folder
+
+
+def an_archiver(project: Path, log: Log, **environment: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "kappa.engine.archiver", "--project", str(project), "--root", str(project / ".kappa"), "--bootstrap", log.bootstrap_servers]
+    with (project / "said.log").open("ab") as output:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={**os.environ, **environment}, start_new_session=True)
+
+
+def wait_until(holds: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert process.poll() is None, "it has ended"
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.05)

@@ -1,0 +1,161 @@
+"""What becomes of archives is told, whatever has become of their topics; and who writes them runs where a topic may be archived."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from kappa import Topic
+from kappa.archive import ArchiveMark, folder
+from kappa.delta import Guard, ensure_archive
+from kappa.engine.archived import archive_fingerprint
+from kappa.engine.archiver import LOCK
+from kappa.engine.decode import decoded_columns
+from kappa.frontier import Tally
+from kappa.lock import Lock
+from kappa.log.client import TopicFacts
+from kappa.offsets import Offsets
+from kappa.settings import Settings, load_settings
+from kappa.store import Store
+from replay.archive import ArchiveState, ArchiveStatus, archive_listing, archive_status
+from replay.archiver_process import ArchiverProcess
+
+VISITS = Topic("visits", event="id string, n int", partitions=2, archive=True)
+MARK = ArchiveMark("visits", "1", archive_fingerprint(VISITS))
+
+
+@dataclass
+class Log:
+    """A broker with one topic, whose partitions begin and end there."""
+
+    id: str = "1"
+    first: Mapping[int, int] = field(default_factory=lambda: {0: 0, 1: 0})
+    last: Mapping[int, int] = field(default_factory=lambda: {0: 50, 1: 60})
+
+    def topics(self) -> Mapping[str, TopicFacts]:
+        return {"visits": TopicFacts("visits", self.id, 2)}
+
+    def beginning(self, _topics: Iterable[str]) -> Offsets:
+        return Offsets({"visits": self.first})
+
+    def end(self, _topics: Iterable[str]) -> Offsets:
+        return Offsets({"visits": self.last})
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "kappa.toml").touch()
+    return load_settings(tmp_path)
+
+
+@pytest.fixture
+def store(settings: Settings) -> Store:
+    return Store(settings.root_url)
+
+
+def archive(store: Store, mark: ArchiveMark = MARK) -> None:
+    """An archive that has come to 40 and 60, with three rejects."""
+    held = ensure_archive(str(store.path(folder(mark.topic, mark.fingerprint))), decoded_columns(VISITS), mark)
+    for partition, end in ((0, 40), (1, 60)):
+        held.append(None, (), held.mark().then(partition, 0, end, Tally(decoded=30, rejected=partition * 3), 7), Guard(f"p{partition}", end))
+
+
+def status(settings: Settings, store: Store, log: Log | None, topic: Topic = VISITS) -> ArchiveStatus:
+    (found,) = archive_status(settings, store, {topic.name: topic}, log)  # type: ignore[arg-type]  # of a log it is asked no more
+    return found
+
+
+def test_an_archive_tells_how_far_it_is_and_how_far_behind(settings: Settings, store: Store) -> None:
+    archive(store)
+
+    waiting = status(settings, store, Log())
+    with Lock(store.path(LOCK), what="the archive"):
+        following = status(settings, store, Log())
+
+    assert (waiting.state, following.state, following.note) == (ArchiveState.WAITING, ArchiveState.FOLLOWING, "")
+    assert following.behind == 10
+    (row,) = archive_listing([following]).objects()
+    assert [row[name] for name in ("partitions", "records", "rejected", "from", "to")] == [2, 63, 3, {"0": 0, "1": 0}, {"0": 40, "1": 60}]
+
+
+def test_one_that_is_declared_and_not_there_yet_is_behind_by_all(settings: Settings, store: Store) -> None:
+    found = status(settings, store, Log(first={0: 5, 1: 0}))
+
+    assert (found.mark, found.behind) == (None, 105)
+    assert archive_listing([found]).objects()[0]["to"] == {}
+
+
+@pytest.mark.parametrize(
+    ("log", "says"),
+    [
+        (Log(id="2"), "was made anew"),
+        (Log(first={0: 41, 1: 0}), "has lost records before they were archived: partition 0 lost offsets 40 to 40"),
+    ],
+)
+def test_one_that_cannot_be_gone_on_with_says_why_and_what_to_do(settings: Settings, store: Store, log: Log, says: str) -> None:
+    archive(store)
+
+    found = status(settings, store, log)
+
+    assert (found.state, found.behind) == (ArchiveState.STOPPED, None)
+    assert says in found.note
+    assert "move its folder away" in found.note
+
+
+def test_what_is_not_declared_any_more_is_kept_and_told_without_a_broker_too(settings: Settings, store: Store) -> None:
+    archive(store)
+    other = Topic("visits", event="id string, n bigint", partitions=2)
+
+    found = status(settings, store, None, other)
+
+    assert (found.state, found.behind) == (ArchiveState.KEPT, None)
+    assert found.mark is not None
+    assert found.mark == replace(MARK, start={0: 0, 1: 0}, end={0: 40, 1: 60}, log_time={0: 7, 1: 7}, tally=found.mark.tally)
+
+
+@pytest.mark.jvm
+def test_the_archiver_runs_where_a_topic_is_archived_and_looks_again_when_the_files_change(settings: Settings, store: Store) -> None:
+    declares = 'from kappa import Table, Topic, pipeline\nT = Topic("t", event="id string"{})\np = pipeline(name="p", reads={{"t": T}}, writes=[Table("all_t")])(lambda t: {{"all_t": t}})\n'
+    file = settings.project / "pipelines" / "p.py"
+    clock = 0.0
+    said: list[str] = []
+    archiver = ArchiverProcess(store, settings, say=said.append, clock=lambda: clock)
+
+    def looked() -> object:
+        nonlocal clock
+        clock += 60
+        # Nobody is there to answer, which takes it longer to find out than this test does.
+        archiver.ensure_running("127.0.0.1:1")
+        return archiver._process
+
+    try:
+        file.write_text(declares.format(""))
+        assert looked() is None
+        file.write_text("# no archive yet\n" + declares.format(""))
+        child = looked()
+        assert child is not None
+        _until(lambda: looked() is None)
+        assert (looked(), said) == (None, [])
+        file.write_text(declares.format(", archive=True"))
+        first = looked()
+        assert first is not None
+        assert looked() is first
+        file.write_text("# another\n" + declares.format(", archive=True"))
+        assert looked() not in {None, first}
+        file.write_text(declares.format(', archive=True, kind="compacted"'))
+        looked()
+        _until(lambda: bool(looked() or said) and any("ended with 2" in line for line in said))
+    finally:
+        archiver.end()
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.05)
