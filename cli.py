@@ -495,7 +495,7 @@ def prove(
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="cut at random as a proof before that printed this seed", show_default=False)] = None,
     output: As = Form.TABLE,
 ) -> None:
-    """Fold the log again in other slices, beside what serves, and compare: equal rows, with their hash, or those that differ (exit code 4)."""
+    """Fold the log again in other slices, beside what serves, and compare: equal rows, with their hash, or those that differ (exit code 4; 1 where nothing can be proved)."""
     from kappa.errors import VerificationFailed
     from replay.proof_text import proof_document, proof_listing, proof_text
     from replay.prove import cutting

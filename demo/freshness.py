@@ -16,11 +16,12 @@ from kappa.offsets import Offsets
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """Over so many events: half were visible within `p50` seconds, 19 of 20 within `p95`."""
+    """Over so many events: half were visible within `p50` seconds, 19 of 20 within `p95`, 99 of 100 within `p99`."""
 
     events: int
     p50: float
     p95: float
+    p99: float
 
     def __str__(self) -> str:
         return f"p50 {self.p50:.2f} s, p95 {self.p95:.2f} s over {self.events:,} events"
@@ -43,7 +44,7 @@ def measure(sent: Mapping[int, Sequence[tuple[int, float]]], answers: Iterable[t
                 if first < len(times):
                     waits.append(times[first] - at)
     waits.sort()
-    return Freshness(len(waits), _quantile(waits, 0.5), _quantile(waits, 0.95)) if waits else None
+    return Freshness(len(waits), *(_quantile(waits, share) for share in (0.5, 0.95, 0.99))) if waits else None
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:

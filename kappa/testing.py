@@ -60,7 +60,8 @@ def law_of_slices(pipeline: Pipeline, events: Mapping[str, Iterable[Event]], *, 
     """Holds a pipeline to the law of slices on these events, per topic in the order of each partition.
 
     Tried are a slice per event (at most 64), `cuts` random cuts with empty slices and slices that are folded again, and each way that
-    a slice is computed in. Raises LawBroken with the smallest cut found and the rows that differ, DeclarationError where the function is none of a pipeline.
+    a slice is computed in. Raises LawBroken with the smallest cut found and the rows that differ, DeclarationError where the function is none of a pipeline,
+    and UsageError where there is nothing to try it on: no events, or none that is valid.
     """
     log = MemoryLog()
     for topic, found in events.items():
@@ -68,8 +69,13 @@ def law_of_slices(pipeline: Pipeline, events: Mapping[str, Iterable[Event]], *, 
             raise UsageError(f"pipeline {pipeline.name} reads no topic {topic}", hint=f"it reads {', '.join(each.name for each in pipeline.topics)}")
         for event in found:
             log.add(topic, event.partition, _bytes(event.value), key=_bytes(event.key), ms=event.timestamp_ms, headers=event.headers)
+    if not log.records:
+        raise UsageError(f"pipeline {pipeline.name} is held to the law of slices on no events", hint=f"some at random: some_events({pipeline.name}, 200)")
     with local_pipeline(pipeline) as local:
-        hold_to_law(local, log, cuts=cuts, most_slices=_MOST_SLICES, seed=seed)
+        rejected = hold_to_law(local, log, cuts=cuts, most_slices=_MOST_SLICES, seed=seed)
+    if rejected.total() == len(log.records):
+        why = ", ".join(f"{reason} {count}" for reason, count in rejected.most_common())
+        raise UsageError(f"none of the {len(log.records)} events is valid, so nothing was held to the law: {why}", hint="send them as their topics declare them, keys too")
 
 
 def _bytes(value: Any) -> bytes | None:

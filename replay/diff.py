@@ -19,7 +19,7 @@ from kappa.frontier import Frontier
 from kappa.journal import Count, Difference
 from kappa.table import CLOSE, REJECTS, Exactness
 from serving.pair import AFTER, BEFORE, put_keys
-from serving.query import Reader, quoted
+from serving.query import Reader, quoted, text
 
 _UNSETTLED = "unsettled"
 _DOUBLES = frozenset({Scalar("float"), Scalar("double")})
@@ -114,13 +114,29 @@ def settled(reader: Reader, table: TableBirth, unsettled: Unsettled) -> tuple[So
     """The rows of a table with keys, before and after, but for those of unsettled keys; and how many keys that sets aside."""
     whole = (_whole(BEFORE, table.name), _whole(AFTER, table.name))
     keys = unsettled(table)
-    if keys is None or not put_keys(reader, _UNSETTLED, keys):
+    if keys is None:
         return whole, 0
     (key,) = table.keys
-    written = f"{_UNSETTLED} u on cast(t.{quoted(key)} as varchar) = u.key"
+    own = f"cast(t.{quoted(key)} as varchar)"
+    put_keys(reader, _UNSETTLED, keys)
+    if not _put_rejected(reader, table, own, whole):
+        return whole, 0
+    written = f"{_UNSETTLED} u on {own} = u.key"
     aside = " union ".join(f"select t.{quoted(key)} from {side} t semi join {written}" for side in whole)
     before, after = (f"(select t.* from {side} t anti join {written})" for side in whole)
     return (before, after), _rows(reader, f"({aside})")
+
+
+def _put_rejected(reader: Reader, table: TableBirth, own: str, whole: Sources) -> int:
+    """Adds keys of which one side alone has a row, and a record that is a reject; gives how many keys are set aside in all.
+
+    A reject changes no row, and yet compaction takes what stood before it: a build that reads the topic after that has no row.
+    """
+    rejected = " union ".join(f"select try(decode(key)) as key from {_whole(side, REJECTS)} where topic = {text(table.latest or '')}" for side in (BEFORE, AFTER))
+    before, after = (f"exists (from {side} t where {own} = r.key)" for side in whole)
+    apart = f"select key from ({rejected}) r where {before} <> {after} and key not in (select key from {_UNSETTLED})"
+    reader.command(f"insert into {_UNSETTLED} {apart}")
+    return _rows(reader, _UNSETTLED)
 
 
 def _incomparable(old: TableBirth, new: TableBirth, common: Mapping[str, str], comparable: frozenset[str]) -> str:

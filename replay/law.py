@@ -1,7 +1,7 @@
 """Before a version is replayed it is held to the law of slices, on records of its topics' beginnings, middles and ends.
 
 What breaks it would give other rows live than in a replay, and no verification at one frontier would find that. A child
-process tries it (kappa/engine/law.py), once per version: the answer lies under `cache/law/<version>.json`.
+process tries it (kappa/engine/law.py), once per version, and again where the log has more to try it on: what was tried lies under `cache/law/<version>.json`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def ensure_lawful(settings: Settings, store: Store, log: Sampled, plan: Plan) ->
 
     What was let through although it gives another value each time cannot hold the law, and is not tried.
     """
-    steps = {step.pipeline: step for step in plan.steps if step.replays and _is_due(settings, store, step)}
-    records = {name: list(_sample(log, step, settings.verify.law_records)) for name, step in steps.items()}
-    tried = {name: step.declared.module for name, step in steps.items() if records[name] and step.declared is not None}
+    steps = {step.pipeline: step for step in plan.steps if step.replays and settings.verify.law_records > 0}
+    records = {name: list(_sample(log, step, settings.verify.law_records)) for name, step in steps.items() if step.declared is not None and not step.declared.doubtful}
+    tried = {name: step.declared.module for name, step in steps.items() if step.declared is not None and len(records.get(name, ())) > _tried_on(store, step)}
     if not tried:
         return
     names = ", ".join(tried)
@@ -46,6 +46,7 @@ def ensure_lawful(settings: Settings, store: Store, log: Sampled, plan: Plan) ->
         patience_seconds=_PATIENCE_SECONDS,
         too_long=too_long,
         slices=_SLICES,
+        # Without headers: offsets are others here, and what stands for an earlier record is tried as any other.
         records={name: [(each.topic, each.partition, each.timestamp_ms, _text(each.key), _text(each.value)) for each in records[name]] for name in tried},
     )
     for name in tried:
@@ -54,8 +55,9 @@ def ensure_lawful(settings: Settings, store: Store, log: Sampled, plan: Plan) ->
         store.put_json(_cache(steps[name]), {"format": _FORMAT, "records": len(records[name])})
 
 
-def _is_due(settings: Settings, store: Store, step: Step) -> bool:
-    return step.declared is not None and not step.declared.doubtful and settings.verify.law_records > 0 and store.get_json(_cache(step)) is None
+def _tried_on(store: Store, step: Step) -> int:
+    """On how many records this version was held to the law before."""
+    return int((store.get_json(_cache(step)) or {}).get("records", 0))
 
 
 def _sample(log: Sampled, step: Step, at_most: int) -> Iterator[Record]:

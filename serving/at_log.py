@@ -78,13 +78,13 @@ def frontiers_at(when: AtOffsets | AtEventTime, serving: Mapping[str, str], kept
     if isinstance(when, AtOffsets):
         readers = {build: each for build, each in shown.items() if newest[build].offsets.only(set(when.offsets.next)).next}
         _refuse_unknown(when.offsets, [newest[build].offsets for build in readers])
-        found = {build: _at_offsets(when.offsets, each) for build, each in readers.items()}
+        found = {build: _at_offsets(_read_of(when.offsets, newest[build]), each) for build, each in readers.items()}
     else:
         readers = shown
         found = {build: _at_event_time(when.time, each) for build, each in shown.items()}
     there = {build: frontier for build, frontier in found.items() if frontier is not None}
     if not there:
-        nearest = "; ".join(_nearest(when, pipeline, readers[build]) for pipeline, build in sorted(serving.items()) if build in readers)
+        nearest = "; ".join(_nearest(when, pipeline, readers[build], newest[build]) for pipeline, build in sorted(serving.items()) if build in readers)
         raise KappaError(f"nothing is kept {when}", hint=f"{nearest}; see [history] in kappa.toml")
     return there
 
@@ -101,6 +101,11 @@ def _refuse_unknown(offsets: Offsets, known: Sequence[Offsets]) -> None:
 def _at_offsets(offsets: Offsets, shown: Iterable[Kept]) -> Frontier | None:
     exact = [each.frontier for each in shown if all(each.frontier.offsets.at(topic, partition) == offset for topic, partition, offset in offsets.items())]
     return exact[-1] if exact else None
+
+
+def _read_of(offsets: Offsets, newest: Frontier) -> Offsets:
+    """The offsets of the topics that a build reads: others are meant for other builds."""
+    return offsets.only(set(newest.offsets.next))
 
 
 def _at_event_time(time: datetime, shown: Sequence[Kept]) -> Frontier | None:
@@ -120,10 +125,11 @@ def _log_time(frontier: Frontier) -> datetime:
     return log_time(frontier) or _FIRST
 
 
-def _nearest(when: AtOffsets | AtEventTime, pipeline: str, shown: Sequence[Kept]) -> str:
+def _nearest(when: AtOffsets | AtEventTime, pipeline: str, shown: Sequence[Kept], newest: Frontier) -> str:
     """The nearest that are kept of one build, before and after."""
     match when:
-        case AtOffsets(offsets):
+        case AtOffsets():
+            offsets = _read_of(when.offsets, newest)
             topics = set(offsets.next)
             before = [each for each in shown if all(each.frontier.offsets.at(topic, partition) <= offset for topic, partition, offset in offsets.items())]
             after = [each for each in shown if each.frontier.offsets.covers(offsets)]

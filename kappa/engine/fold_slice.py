@@ -99,6 +99,10 @@ class SliceFolder:
         origin = self._birth.origin_offsets
         return Frontier(number=1, build=self._birth.build, epoch=1, offsets=origin, versions=dict.fromkeys(self.versions(), 0), published_at="")
 
+    def rest(self, *, ends: bool = False) -> None:
+        """Does what is due although no slice comes; or that it will be gone on with by another process."""
+        self._identities.rest(ends=ends)
+
     def check_topics(self) -> None:
         """Raises Broken where a topic is not the one that the build was born with (a re-created one has another id)."""
         for name, born in self._birth.topic_ids.items():

@@ -3,13 +3,16 @@
 While slices follow one another the memory goes along. Where they do not (a job has begun, a slice that was cut short is folded
 again, the last one was folded by Spark's tasks) it is made again: from the newest memory that was put for an offset
 (engine/remembered.py), or with nothing at the build's origin where none was, reading the log back up to the slice, by the same
-decoding. One is put whenever the horizon has passed since the last, so about so much of the log is read back. To read just the
-horizon before the slice would not do: what was accepted there depends on what was accepted before, and that on what was before it.
+decoding. One is put whenever the horizon has passed since the last, by the log's time or the wall's, so about so much of the log is read back,
+and of a partition to which nothing comes nothing, which retention may empty meanwhile. To read just the horizon before the slice would not do:
+what was accepted there depends on what was accepted before, and that on what was before it.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +20,7 @@ import pyarrow as pa
 
 from kappa.engine.decode import Memories, decode_table, of_topic, seen_in
 from kappa.engine.remembered import drop_memories, get_memory, memory_offsets, put_memory
+from kappa.identity import Memory
 from kappa.mark import Mark
 from kappa.offsets import Offsets
 from kappa.slices import Slice, cut
@@ -24,6 +28,8 @@ from kappa.topic import Topic
 
 # So many offsets are read back at once: their records are in memory together.
 _AT_ONCE = 50_000
+# So often it is looked whether a memory is due although nothing comes.
+_LOOK_SECONDS = 1.0
 
 
 class Readable(Protocol):
@@ -35,8 +41,8 @@ class Readable(Protocol):
 class Identities:
     """The memories of one build, per topic that declares an identity, and per partition."""
 
-    def __init__(self, folder: Path, topics: Iterable[Topic], origin: Offsets) -> None:
-        """`folder` keeps the memories that are put; `origin` is where the build's first slice begins."""
+    def __init__(self, folder: Path, topics: Iterable[Topic], origin: Offsets, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """`folder` keeps the memories that are put; `origin` is where the build's first slice begins; `clock` gives seconds that only go forward."""
         self._topics = {topic.name: topic for topic in topics if topic.identity}
         self._folder = folder
         self._origin = origin
@@ -44,8 +50,10 @@ class Identities:
         self._at: Offsets | None = None
         self._memories: dict[str, Memories] = {}
         self._log_time: dict[str, dict[int, int]] = {}
-        # The log time at the newest memory that was put here for a partition.
-        self._put_at: dict[tuple[str, int], int] = {}
+        # Of the newest memory that was put here for a partition: its offset, the log time there, and when that was by the clock.
+        self._newest: dict[tuple[str, int], _Put] = {}
+        self._clock = clock
+        self._look_at = clock() + _LOOK_SECONDS
         self._put = True
 
     def take(self, start: Offsets, source: Readable) -> Mapping[str, Memories]:
@@ -60,7 +68,8 @@ class Identities:
         for name, partition, offset in start.only(set(self._topics)).items():
             if offset > self._origin.at(name, partition) and offset not in memory_offsets(folders[name], partition):
                 self._go_to(start, source)
-                self._put_all(start, lambda _name, _partition: True)
+                # All of them, also what was put before and somebody has deleted: tasks take a memory that is not there for an empty one.
+                self._put_all(start, lambda _name, _partition, _offset: True)
                 break
         self._at, self._put = None, True
         return folders
@@ -73,6 +82,12 @@ class Identities:
         for name in self._topics:
             self._log_time[name] = dict(mark.log_time.get(name, {}))
         self._put_all(self._at, self._is_due)
+
+    def rest(self, *, ends: bool = False) -> None:
+        """Puts what has become due while no slice came; where the job `ends`, all that the next one would have to read back."""
+        if self._topics and self._at is not None and (ends or self._clock() >= self._look_at):
+            self._look_at = self._clock() + _LOOK_SECONDS
+            self._put_all(self._at, self._has_moved if ends else self._is_due)
 
     def committed(self, end: Offsets) -> None:
         """Drops what nobody asks for any more, once all tables have folded up to `end`."""
@@ -96,23 +111,44 @@ class Identities:
             if found:
                 memory, log_time = get_memory(self._folder / name, partition, found[-1], self._topics[name].identity_horizon_ms)
                 self._memories[name][partition] = memory
-                self._log_time[name][partition] = self._put_at[name, partition] = log_time
+                if log_time is not None:
+                    self._log_time[name][partition] = log_time
+                self._newest[name, partition] = _Put(found[-1], log_time, self._clock())
         for piece in cut(0, Offsets(begin), start, at_most=_AT_ONCE):
             raw = source.here(piece)
             for name, topic in self._topics.items():
                 decoded = decode_table(of_topic(raw, name), topic, self._log_time[name], self._memories[name])
                 self._log_time[name] |= {partition: seen.log_time for partition, seen in seen_in(decoded).items()}
         self._at = start
+        # Nobody reads it back again.
+        self._put_all(start, self._has_moved)
 
-    def _is_due(self, name: str, partition: int) -> bool:
-        last = self._put_at.get((name, partition))
-        return last is None or self._log_time[name][partition] - last >= self._topics[name].identity_horizon_ms
+    def _has_moved(self, name: str, partition: int, offset: int) -> bool:
+        last = self._newest.get((name, partition))
+        return last is None or offset > last.offset
 
-    def _put_all(self, at: Offsets, due: Callable[[str, int], bool]) -> None:
-        for name, memories in self._memories.items():
-            for partition, memory in memories.items():
-                if due(name, partition):
-                    log_time = self._log_time[name][partition]
-                    put_memory(self._folder / name, partition, at.at(name, partition), memory, log_time)
-                    self._put_at[name, partition] = log_time
-                    self._put = True
+    def _is_due(self, name: str, partition: int, offset: int) -> bool:
+        if not self._has_moved(name, partition, offset):
+            return False
+        last, horizon_ms = self._newest.get((name, partition)), self._topics[name].identity_horizon_ms
+        log_time = self._log_time[name].get(partition)
+        if last is None or last.log_time is None or log_time is None:
+            return True
+        return log_time - last.log_time >= horizon_ms or (self._clock() - last.clock) * 1000 >= horizon_ms
+
+    def _put_all(self, at: Offsets, due: Callable[[str, int, int], bool]) -> None:
+        for name, partition, offset in at.items():
+            if offset > self._origin.at(name, partition) and due(name, partition, offset):
+                # One that has accepted nothing is a memory too.
+                memory = self._memories[name].get(partition) or Memory(self._topics[name].identity_horizon_ms)
+                log_time = self._log_time[name].get(partition)
+                put_memory(self._folder / name, partition, offset, memory, log_time)
+                self._newest[name, partition] = _Put(offset, log_time, self._clock())
+                self._put = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Put:
+    offset: int
+    log_time: int | None
+    clock: float

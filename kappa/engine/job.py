@@ -103,6 +103,7 @@ class Job:
                     # A tail whose topic has lost what comes next goes on by way of the archive, too.
                     again = kind is LegKind.ALIGNMENT or slices.wants_archive(publisher.newest.offsets)
                     self._tail(runner, pipeline, slices, source, publisher, maintenance, log, again=again)
+            slices.rest(ends=True)
         finally:
             slices.close()
             source.close()

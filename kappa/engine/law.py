@@ -30,7 +30,7 @@ from kappa.project import load_module, pipelines_in
 from kappa.shape import table_births
 from kappa.slices import Slice, random_ends
 from kappa.sources import Sources
-from kappa.table import CLOSE, Exactness
+from kappa.table import CLOSE, REJECTS, Exactness
 
 _SHOWN = 5
 _ALL_AT_SPARK = 0
@@ -47,10 +47,10 @@ class LawBroken(Broken):
         self.ends = tuple(ends)
 
 
-def hold_to_law(local: LocalPipeline, log: MemoryLog, *, cuts: int, most_slices: int, seed: int = 0) -> None:
+def hold_to_law(local: LocalPipeline, log: MemoryLog, *, cuts: int, most_slices: int, seed: int = 0) -> Counter[str]:
     """Holds a pipeline to the law on this log, or raises LawBroken with the smallest cut found and the rows that differ.
 
-    Tried are a slice per event (or `most_slices` of them), `cuts` random cuts with empty slices and slices that are folded again,
+    Gives how many of its records are rejects, by reason. Tried are a slice per event (or `most_slices` of them), `cuts` random cuts with empty slices and slices that are folded again,
     and each way that a slice is computed in.
     """
     with tempfile.TemporaryDirectory(prefix="kappa-law-") as scratch:
@@ -63,6 +63,7 @@ def hold_to_law(local: LocalPipeline, log: MemoryLog, *, cuts: int, most_slices:
             trial.hold(whole, random_ends(Offsets(), log.end, draw), _ALL_HERE, again=draw)
         # The second one is folded onto what the first has left.
         trial.hold(whole, [_each_event(log, 2)[0], log.end], _ALL_AT_SPARK)
+    return Counter({str(reason): count for row, count in whole[REJECTS].items() if (reason := dict(row)["reason"]) is not None})
 
 
 # A table's rows: by key where it has keys, else how often each is there.
@@ -94,7 +95,7 @@ class _Trial:
         more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
         raise LawBroken(
             f"{self._local.pipeline.source}: pipeline {self._local.pipeline.name} breaks the law of slices: {how} gives other rows than one slice of all: {'; '.join(found[:_SHOWN])}{more}",
-            hint="a row's contribution may depend on that row alone: no clock, no chance, nothing remembered from one row to the next",
+            hint=f"a row's contribution may depend on that row alone: no clock, no chance, nothing remembered from one row to the next{_of_doubles(self._tables)}",
             ends=smallest,
         )
 
@@ -112,6 +113,11 @@ class _Trial:
             build.close()
 
 
+def _of_doubles(tables: Sequence[TableBirth]) -> str:
+    rounded = [f"{table.name}.{column}" for table in tables for column, _ in table.served if table.exactness(column) is Exactness.ROUNDED]
+    return f"; and {', '.join(rounded)} adds doubles, which lose digits where large ones cancel: add decimals" if rounded else ""
+
+
 def _upset(build: Rehearsal, piece: Slice, draw: random.Random, driver_rows: int) -> None:
     if draw.random() < 0.2:
         build.close()
@@ -124,7 +130,10 @@ def _rows(build: Rehearsal, table: TableBirth) -> _Rows:
     compared = [column for column, _ in table.columns if column in dict(table.compared) or column == "_deleted"]
     rows = [{column: _plain(value) for column, value in row.items()} for row in build.table(table.name).select(compared).to_pylist()]
     if table.keys:
-        return {tuple(row[key] for key in table.keys): row for row in rows}
+        found = {tuple(row[key] for key in table.keys): row for row in rows}
+        if len(found) < len(rows):
+            raise Broken(f"table {table.name} holds a key more than once", hint="a fault of Kappa's: please report it, with the pipeline's file")
+        return found
     return Counter(tuple(row.items()) for row in rows)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass
+from datetime import date
 from functools import partial
 from itertools import chain, groupby, islice
 from operator import itemgetter
@@ -32,6 +33,14 @@ from kappa.pipeline import Pipeline
 _PLACE = tuple(name for name, _ in PLACE_COLUMNS)
 _place = itemgetter(*_PLACE)
 _BATCH_ROWS = 10_000
+# Python's values that come back out of a column of this type as they went in; all others are brought to it as Arrow does.
+_EXACT = {
+    pa.string(): str,
+    pa.bool_(): bool,
+    pa.float64(): float,
+    pa.date32(): date,
+    **dict.fromkeys((pa.int8(), pa.int16(), pa.int32(), pa.int64()), int),
+}
 _MEND = "mend the step and deploy it, as a new version: kappa deploy"
 
 _Key = tuple[Any, ...]
@@ -93,7 +102,9 @@ class _Folding:
         self._state = [name for name, _ in fold.table.columns if name not in {*fold.table.keys, *_PLACE}]
         self._emitted = frozenset(name for name, _ in fold.emitted.columns) if fold.emitted is not None else frozenset()
         self._into = "" if fold.emitted is None else fold.emitted.name
-        self._given, self._kept = arrow_schema(fold.table.steps_over), arrow_schema(fold.table.columns)
+        self._given = arrow_schema(fold.table.steps_over)
+        kept = arrow_schema(fold.table.columns)
+        self._columns = [(name, kept.field(name), None if fold.over is Over.PANDAS else _EXACT.get(kept.field(name).type)) for name in self._state]
         self._rows: dict[str, list[_Row]] = {table.name: [] for table in fold.made}
 
     def fold(self, key: _Key, held: _Row | None, rows: Iterable[_Row]) -> None:
@@ -104,9 +115,11 @@ class _Folding:
         batch_rows = 1 if self._fold.over is Over.ROW else _BATCH_ROWS
         while batch := list(islice(in_order, batch_rows)):
             self._step(state, batch, key)
-            if self._fold.over is not Over.ROW:
-                # As it would come back out of the table: whether a batch ends here or a slice is all one to the next.
-                state = {name: self._array(self._fold.table, self._kept.field(name), [state[name]]).to_pylist()[0] for name in self._state}
+            # As it would come back out of the table: whether a row or a slice ends here is all one to the next.
+            for name, field, exact in self._columns:
+                value = state[name]
+                if value is not None and type(value) is not exact:
+                    state[name] = self._array(self._fold.table, field, [value]).to_pylist()[0]
             at = _place(batch[-1])
         if at is not None:
             self._rows[self._fold.table.name].append({**dict(zip(self._fold.table.keys, key, strict=True)), **state, **dict(zip(_PLACE, at, strict=True))})

@@ -203,8 +203,9 @@ def _layout_of(text: str, topic: Topic) -> _Layout | None:
         at = found.end()
     # DuckDB tells names apart without regard to case.
     names = {field.name.casefold() for field in fields}
-    there = {field.name for field in fields}
-    if len(names) < len(fields) or any(not column.nullable and name not in there for name, column in columns.items()):
+    # A record without the field that is its key is never valid.
+    needed = {name for name, column in columns.items() if not column.nullable or name == topic.key}
+    if len(names) < len(fields) or not needed <= {field.name for field in fields}:
         return None
     return _Layout(tuple(fields), last)
 

@@ -93,6 +93,7 @@ class Tail:
         if self._turn.acquire(blocking=False):
             try:
                 self._maintenance.run_if_due()
+                self._folder.rest()
                 self._hear()
             finally:
                 self._turn.release()

@@ -11,42 +11,48 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
+import freshness
 import queries
+import startup
 from bids import ensure_input, warm_page_cache
 from cells import CELLS, FEWEST_EVENTS, GROUPS, KAPPA, TASKS, Cell
 from figures import Round, comparable
-from ground import Ground, ground, last_line, machine, take
+from ground import Ground, ground, last_line, machine, now, take
 from oracle import Oracle
 from plot import plot
 from rich.console import Console
 from rivals import Attempt, NotThereError, Rival, cores, every_rival, set_up
 from rounds import Run, Runs, code_of
-from screen import footing, grid, load, page, per_core, placed, refusals, title, told, versions
+from screen import Report, footing, grid, load, page, per_core, placed, refusals, title, told, versions
 
 from kappa.errors import KappaError
 
 TREE = Path(__file__).resolve().parents[2]
 # To start, and to end, on a machine that is busy.
 _MARGIN_SECONDS = 600.0
-# No cell, for no log is read.
-_QUERIES, _QUERY_ROUNDS = "queries", 9
+# Cells without rivals: what measures them, and how many rounds, or events, where it is not said.
+_OWN: Mapping[str, tuple[Callable[[Path, int], Report | None], int]] = {
+    "queries": (queries.main, 9),
+    "startup": (startup.main, startup.CELL.rounds),
+    "freshness": (freshness.main, 5_000_000),
+}
 
 
 def main() -> int:
     """The command: 0 where Kappa has its figures, 1 where it has not."""
     given = _parsed()
-    if given.cell == _QUERIES:
-        return queries.main(Path(given.home).absolute(), given.rounds or _QUERY_ROUNDS)
+    home = Path(given.home).absolute()
+    if given.cell in _OWN:
+        measured, number = _OWN[given.cell]
+        return _reported(given.cell, measured(home, given.rounds or given.events or number), home, given.into)
     cells = [CELLS[name].sized(events=given.events, rounds=given.rounds) for name in GROUPS[given.cell]]
     for cell in cells:
         if cell.events < FEWEST_EVENTS:
             raise SystemExit(f"{cell.events} events are too few to measure: give at least {FEWEST_EVENTS}")
-    home = Path(given.home).absolute()
     runs = Runs(home / "results.json")
     code = code_of(_code())
     if not given.report:
@@ -60,7 +66,7 @@ def _measure(cells: Sequence[Cell], home: Path, runs: Runs, code: str, *, only: 
     if again:
         for cell in cells:
             runs.forget(cell, code)
-    begun = {cell: runs.open(cell, code, now=_now(), machine=machine()) for cell in cells}
+    begun = {cell: runs.open(cell, code, now=now(), machine=machine()) for cell in cells}
     if not any(any(begun[cell].due(cell.rounds, list(chosen[cell]))) for cell in cells):
         return
     with ground(home) as here:
@@ -156,9 +162,21 @@ def _tell(cell: Cell, runs: Runs, code: str, home: Path, *, line_only: bool, int
     return 0 if any(figure.rival == KAPPA and figure.rounds for figure in found) else 1
 
 
+def _reported(cell: str, report: Report | None, home: Path, into: Path | None) -> int:
+    if report is None:
+        return 1
+    print(report.line)
+    folder = home / "report"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{cell}.json").write_text(report.document, encoding="utf-8")
+    if into is not None:
+        into.write_text(placed(into.read_text(encoding="utf-8"), cell, report.page), encoding="utf-8")
+    return 0
+
+
 def _parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python tests/bench", description="Who is how fast at the same task, on the same log, with the same result.")
-    parser.add_argument("--cell", default="standard", choices=[*sorted(GROUPS), _QUERIES])
+    parser.add_argument("--cell", default="standard", choices=[*sorted(GROUPS), *_OWN])
     parser.add_argument("--rounds", type=int, help="how many; the cell's own number where it is not given")
     parser.add_argument("--events", type=int, help="how many; likewise")
     parser.add_argument("--rivals", type=lambda text: tuple(text.split(",")), default=(), help="only these, with commas between")
@@ -178,10 +196,6 @@ def _code() -> Mapping[str, bytes]:
     """What decides the figures: Kappa, what it stands on, and the bench."""
     files = [*(TREE / "kappa").rglob("*"), *Path(__file__).parent.rglob("*"), TREE / "requirements.lock"]
     return {str(file.relative_to(TREE)): file.read_bytes() for file in files if file.is_file() and file.suffix != ".pyc" and not file.name.startswith("test_")}
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _say(text: str) -> None:

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -103,6 +104,16 @@ def machine() -> str:
     model = next((line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
     kilobytes = next((int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal")), 0)
     return f"{model}, {kilobytes / 2**20:.0f} GiB, {platform.system()} {platform.release()}, Python {platform.python_version()}"
+
+
+def under(load: float) -> str:
+    """Under what figures were taken: this machine, the load average before, and when."""
+    return f"{machine()}; load average before it {load:.2f}; {now()}."
+
+
+def now() -> str:
+    """The time, to the minute."""
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _lines(file: str) -> Sequence[str]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import sys
+import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -13,20 +17,25 @@ from figures import Warm
 from oracle import Rows
 from rivals import Attempt, Command, NotThereError, read_parquet
 
+from kappa.archive import FOLDER
 from kappa.artifact import digests, ensure_snapshot
 from kappa.build import Birth, TopicBirth, put_birth, table_path
 from kappa.columns import parse_type
 from kappa.delta import files
+from kappa.engine.archiver import ArchiveWriter
+from kappa.engine.source import Kafka, Source
 from kappa.frontier import Frontiers
 from kappa.importer import open_sources
 from kappa.java import find_java
 from kappa.journal import now
+from kappa.log.client import Log
 from kappa.offsets import Offsets
 from kappa.project import load_module, pipelines_in
 from kappa.semantics import SEMANTICS
 from kappa.shape import table_births
 from kappa.sources import Sources
 from kappa.store import Store
+from kappa.topic import Topic
 
 BUILD = "bench"
 _FILE = "pipelines/bench.py"
@@ -83,8 +92,13 @@ class KappaJob:
             by="bench",
         )
         put_birth(store, birth)
+        for topic in pipeline.topics:
+            self.made_ready(attempt, store, topic)
         where = ["--project", str(attempt.folder), "--root", str(attempt.folder / ".kappa"), "--bootstrap", attempt.bootstrap_servers]
         return Command([sys.executable, "-m", "kappa.engine.job", *where, "--build", BUILD, "--leg", "catch-up"])
+
+    def made_ready(self, attempt: Attempt, store: Store, topic: Topic) -> None:
+        """Makes ready what stands beside the log."""
 
     def result(self, attempt: Attempt) -> Rows:
         store = Store(attempt.folder / ".kappa")
@@ -94,10 +108,58 @@ class KappaJob:
         return {table: read_parquet(files(table_path(store, BUILD, table), frontier.versions[table])) for table in TASKS[attempt.cell.task].wanted}
 
     def warm(self, attempt: Attempt) -> Warm | None:
-        return warm_of((int(found["offsets"]), int(found["rate"].replace(",", ""))) for found in _SLICE.finditer((attempt.folder / "output.log").read_text(errors="replace")))
+        return warm_in(_output(attempt))
+
+
+class FromArchive(KappaJob):
+    """The same, of a topic that is archived to its end: archived once per input, and kept."""
+
+    def set_up(self, home: Path) -> Mapping[str, str]:
+        self._archives = home / "archives"
+        return super().set_up(home)
+
+    def made_ready(self, attempt: Attempt, store: Store, topic: Topic) -> None:
+        kept = self._archives / f"{topic.name}.{attempt.given.id}"
+        if not kept.exists():
+            made = kept.with_suffix(".new")
+            shutil.rmtree(made, ignore_errors=True)
+            _archive(attempt, topic, made)
+            made.replace(kept)
+        shutil.copytree(kept / FOLDER, store.path(FOLDER), copy_function=os.link)
+
+    def result(self, attempt: Attempt) -> Rows:
+        if "cannot be read" in _output(attempt):
+            raise NotThereError("its archive could not be read")
+        return super().result(attempt)
+
+
+def _archive(attempt: Attempt, topic: Topic, root: Path) -> None:
+    """Archives a topic as the archiver does, and tells of its size."""
+    source = Source(Kafka(attempt.bootstrap_servers, {}), Log(attempt.bootstrap_servers))
+    begun = time.process_time()
+    try:
+        writer = ArchiveWriter(Store(root), topic, attempt.given.id)
+        for name, partition, end in attempt.given.offsets.items():
+            start = 0
+            while start < end:
+                start = writer.append(partition, start, end, partial(source.batches, name))
+    finally:
+        source.close()
+    cpu, size = time.process_time() - begun, sum(file.stat().st_size for file in root.rglob("*.parquet"))
+    told = f"{size / attempt.given.events:.1f} bytes an event, {size / attempt.given.bytes:.2f} of the topic's; {cpu / attempt.given.events * 1e6:.1f} us of CPU an event"
+    print(f"archived: {told}", file=sys.stderr, flush=True)
+
+
+def _output(attempt: Attempt) -> str:
+    return (attempt.folder / "output.log").read_text(errors="replace")
 
 
 def warm_of(slices: Iterable[tuple[int, int]]) -> Warm | None:
     """All slices but the first, which are offsets and offsets a second. Pure."""
     later = list(slices)[1:]
     return Warm(sum(offsets for offsets, _ in later), sum(offsets / rate for offsets, rate in later)) if later else None
+
+
+def warm_in(output: str) -> Warm | None:
+    """The same, from what a job has printed."""
+    return warm_of((int(found["offsets"]), int(found["rate"].replace(",", ""))) for found in _SLICE.finditer(output))

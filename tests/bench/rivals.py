@@ -233,10 +233,11 @@ class KafkaStreams(Script):
 
 def every_rival() -> Mapping[str, Rival]:
     """All there are, by name."""
-    from kappa_job import KappaJob
+    from kappa_job import FromArchive, KappaJob
 
     return {
         "kappa": KappaJob(),
+        "kappa-archive": FromArchive(),
         "spark": SparkScript(batch=_SPARK_BATCH),
         "spark-once": SparkScript(batch=0),
         "polars": PolarsScript(),

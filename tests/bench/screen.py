@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from cells import TASKS
 from figures import Figure, Spread, figures
@@ -12,6 +13,20 @@ from rounds import Run
 # Absolute figures count below it: above, others were at work on the machine.
 QUIET_LOAD = 0.5
 _HEADINGS = ("rival", "rounds", "seconds", "events/s", "events/s, warm", "CPU us/event", "peak RSS, GiB", "Kappa is faster by", "warm, by", "with less CPU, by")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a cell without rivals leaves: a line to hold beside that of another day, all of it as JSON, and its section of a document."""
+
+    line: str
+    document: str
+    page: str
+
+
+def spread_of(values: Sequence[float], form: str) -> str:
+    """`5.1 (4.9-5.6)` of some values."""
+    return _spread(Spread.of(values), form)
 
 
 def told(run: Run, rivals: Sequence[str]) -> tuple[Figure, ...]:

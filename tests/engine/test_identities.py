@@ -82,11 +82,12 @@ class Build:
         self.mark = Mark("b", "", 1, -1, Offsets(), Offsets())
         self.fates: dict[tuple[int, int], Fate] = {}
         self.read_back = 0
+        self.now = 0.0
         self.restart()
 
     def restart(self) -> None:
         """A new job, of the same build."""
-        self.identities = Identities(self.folder / "identities", (PAID,), Offsets())
+        self.identities = Identities(self.folder / "identities", (PAID,), Offsets(), clock=lambda: self.now)
 
     def here(self, piece: Slice) -> pa.Table:
         """What is read back."""
@@ -179,6 +180,36 @@ def test_what_is_read_back_is_bounded_by_the_horizon_however_far_the_chain_of_du
     assert build.fates == expected(log)
     assert sum(fate is Fate.DECODED for fate in build.fates.values()) == 20
     assert len(memory_offsets(tmp_path / "identities" / "paid", 0)) == 1
+
+
+@pytest.mark.parametrize("identity", ["a", None, "no JSON"])
+@pytest.mark.parametrize("ends", [True, False])
+def test_of_a_partition_to_which_nothing_comes_nothing_is_read_back_for_retention_may_empty_it(tmp_path: Path, identity: str | None, ends: bool) -> None:
+    log = appended([(0, 1_000, identity, 0)] * 5)
+    log.skip("paid", 1, 3)
+    build = Build(tmp_path, log)
+    for _, partition, offset, *_ in log.records:
+        build.fold(Offsets({"paid": {partition: offset + 1, 1: 0}}), by_tasks=False)
+    build.fold(log.end, by_tasks=False)
+
+    build.now = HORIZON_MS / 1_000
+    build.identities.rest(ends=ends)
+    build.restart()
+    build.fold(log.end, by_tasks=False)
+    build.fold(log.end, by_tasks=True)
+
+    assert build.read_back == 0
+
+
+def test_what_is_read_back_once_is_not_read_back_again(tmp_path: Path) -> None:
+    build = Build(tmp_path, beats(9))
+    for end in range(1, 9):
+        build.fold(Offsets({"paid": {0: end}}), by_tasks=False)
+    for _ in range(2):
+        build.restart()
+        build.fold(Offsets({"paid": {0: 8}}), by_tasks=False)
+
+    assert build.read_back == 7
 
 
 def test_a_memory_that_was_lost_is_made_from_the_log_again(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -231,6 +233,37 @@ def test_what_pandas_has_for_nulls_and_numbers_is_kept_exactly() -> None:
 
     assert [(row["failed"], row["balance"]) for row in made["watched"].to_pylist()] == [(None, 2**60 + 1)]
     assert made["breakins"].to_pylist() == [{"who": "ann", "failed": None, "at": 2**60}, {"who": "ann", "failed": 2, "at": 2**60 + 1}]
+
+
+def summed(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Keeps what Python has, which is not what the columns of these types give back."""
+    state["total"] = (state["total"] or 0.0) + 0.1
+    state["seen"] = {*(state["seen"] or ()), row["n"]}
+    state["at"] = (datetime(2026, 1, 1) if state["at"] is None else state["at"]) + timedelta(minutes=1)  # noqa: DTZ001  # as a step may well
+    state["exact"] = Decimal(str(state["exact"] or 0)) + 1
+    yield {"told": repr((state["total"], sorted(state["seen"]), state["at"].isoformat()[:16], str(state["exact"])))}
+
+
+@pytest.mark.parametrize("over", [Over.ROW, Over.ARROW])
+def test_between_rows_the_state_is_what_the_table_would_give_back(over: Over, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kappa.engine.ordered._BATCH_ROWS", 1)
+
+    @pipeline(
+        reads={"logins": LOGINS},
+        writes=[
+            Table("watched", keys=("who",), fold=ordered(summed, state="total float, seen array<int>, at timestamp, exact decimal(12,2)", emits="told")),
+            Table("told", emitted="told string"),
+        ],
+    )
+    def telling(logins: DataFrame) -> dict[str, DataFrame]:
+        return {"watched": logins}
+
+    def step(state: dict[str, Any], rows: Any) -> list[dict[str, Any]]:
+        return list(summed(state, rows if over is Over.ROW else rows.to_pylist()[0]))
+
+    fold, rows = replace(fold_of(telling), step=step, over=over), rows_of([("ann", True, n) for n in range(4)], telling)
+
+    assert in_slices(fold, rows, set()) == in_slices(fold, rows, {1, 2, 3})
 
 
 def given_back(state: dict[str, Any], row: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -175,6 +175,10 @@ def test_what_is_not_plain_is_left_to_the_reader_of_records(value: bytes | None)
         (NAMED, "é".encode(), '{"id": "é", "x": 1.5}'.encode(), True),
         (NAMED, b"a", b'{"id": null, "x": 1}', False),
         (NAMED, b"a", None, False),
+        # No valid record: the field that is its key is not there, or spelled otherwise, which DuckDB takes for the same.
+        (NAMED, b"a", b'{"x": 1}', False),
+        (NAMED, b"a", b'{"ID": "a"}', False),
+        (NAMED, None, b'{"x": 1}', False),
         (TOPIC, b"\xff", b'{"id":"a","i":1}', True),
         (Topic("t", event="`o'clock` string, `a b{}` int"), None, b'{"o\'clock" : "\'", "a b{}": 1, "{}":"--\'\'"}', True),
         (Topic("t", event='id int, `a"b` int'), None, b'{"id": 1}', True),

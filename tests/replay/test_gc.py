@@ -276,10 +276,11 @@ def test_a_build_that_is_being_staged_is_nobodys_rubbish(house: House) -> None:
 
 def test_what_a_killed_command_has_left_goes_and_what_a_living_one_uses_stays(house: House) -> None:
     used = make_folder(house.store.path("tmp"), PROVE)
-    for name in (f"{PROVE}999999999-1-x", f"{SPILL}999999999-1-x"):
+    theirs = house.store.path("tmp/spill-of-somebody")
+    for name in (f"{PROVE}999999999-1-0a1b2c3d", f"{SPILL}999999999-1-0a1b2c3d", theirs.name):
         house.store.put(f"tmp/{name}/builds/b/birth.json", b"{}")
 
     found = [each for each in (*house.look(), *house.gc()) if each.what is What.LEFT]
 
     assert [(each.build, each.count) for each in found] == [(None, 2), (None, 2)]
-    assert list(house.store.path("tmp").iterdir()) == [used]
+    assert set(house.store.path("tmp").iterdir()) == {used, theirs}

@@ -81,3 +81,7 @@ def test_a_pipeline_that_breaks_it_is_refused_with_table_key_and_column_and_one_
     ensure_lawful(settings, store, log, replace(plan, steps=(lawful,)))
     with pytest.raises(FileNotFoundError):
         ensure_lawful(settings, store, log, plan)
+    # There is more to try it on now.
+    log.produce((ProducedRecord(b'{"page": "home", "n": 1}') for _ in range(9)), topic_name)
+    with pytest.raises(FileNotFoundError):
+        ensure_lawful(settings, store, log, replace(plan, steps=(lawful,)))

@@ -544,6 +544,22 @@ def test_offsets_that_no_frontier_stood_at_are_refused_with_the_nearest() -> Non
         assert not isinstance(refused.value, UsageError)
 
 
+def test_offsets_of_topics_of_several_pipelines_are_meant_for_those_that_read_them() -> None:
+    flights, trains = kept_at(({0: 5}, {}), ({0: 9}, {})), kept_at(({0: 1}, {}), ({0: 2}, {}), build="c")
+    trains = [replace(each, frontier=replace(each.frontier, offsets=Offsets({"y": {0: each.frontier.offsets.at("x", 0)}}))) for each in trains]
+    kept, newest = {"a": flights[:1], "c": trains[:1]}, {"a": flights[1].frontier, "c": trains[1].frontier}
+
+    def found(x: int, y: int) -> dict[str, int]:
+        offsets = AtOffsets(Offsets({"x": {0: x}, "y": {0: y}}))
+        return {build: frontier.number for build, frontier in frontiers_at(offsets, {"flights": "a", "trains": "c"}, kept, newest).items()}
+
+    assert found(5, 2) == {"a": 1, "c": 2}
+    assert found(9, 7) == {"a": 2}
+    with pytest.raises(KappaError, match="nothing is kept at x:0=7 y:0=7") as refused:
+        found(7, 7)
+    assert "flights is kept before at x:0=5 and after at x:0=9; trains is kept before at y:0=2" in refused.value.hint
+
+
 @pytest.mark.parametrize("offsets", [{"y": {0: 1}}, {"x": {2: 1}}])
 def test_a_topic_or_a_partition_that_nothing_reads_is_a_slip(offsets: dict[str, dict[int, int]]) -> None:
     with pytest.raises(UsageError, match="nothing that serves reads"):

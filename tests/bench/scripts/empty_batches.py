@@ -1,0 +1,32 @@
+"""What a micro-batch costs in which nothing is done, in a session as a tail has it: `python empty_batches.py FOLDER`.
+
+Prints the median of a hundred after thirty, in seconds from trigger to end, as Spark itself tells them.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import threading
+from pathlib import Path
+
+from kappa.engine.session import Profile, end_process, start_session
+from kappa.java import find_java
+from kappa.log.jars import ensure_jars
+
+WARM, COUNTED = 30, 100
+
+folder = Path(sys.argv[1])
+spark = start_session(profile=Profile.TAIL, name="empty", memory="1g", jars=ensure_jars(find_java()), local_dir=folder / "spark")
+spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(2 * (WARM + COUNTED)))
+enough = threading.Event()
+stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load().writeStream
+query = stream.foreachBatch(lambda _frame, number: enough.set() if number > WARM + COUNTED else None).option("checkpointLocation", str(folder / "checkpoint")).start()
+while not enough.wait(1.0):
+    if not query.isActive:
+        raise SystemExit(f"the stream ended: {query.exception()}")
+told = {each.batchId: each.durationMs["triggerExecution"] / 1000 for each in query.recentProgress}
+batches = [seconds for number, seconds in sorted(told.items()) if number > WARM][:COUNTED]
+print(json.dumps({"batches": len(batches), "median": statistics.median(batches)}), flush=True)
+end_process(0)

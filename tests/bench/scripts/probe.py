@@ -1,0 +1,28 @@
+"""The probe of the freshness cell: asks a query again and again, and writes down when each answer came and of which offsets it is true.
+
+    python probe.py ROOT BUILD_OF OUT SQL
+
+A line of JSON per answer, `{"at": seconds, "offsets": {...}}`, of the pipeline `BUILD_OF`; `at` by the clock that all processes of
+a machine share. Ends when its standard input does.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from demo.feed import stop_at_end_of_input
+from kappa.store import Store
+from serving.query import answer
+
+# Two looks at the table overlap in no way, and the probe leaves the cores to what it measures.
+PAUSE_SECONDS = 0.03
+
+root, pipeline, out, sql = sys.argv[1:5]
+store, stop = Store(root), stop_at_end_of_input()
+with Path(out).open("w", encoding="utf-8") as lines:
+    while not stop.wait(PAUSE_SECONDS):
+        found = answer(store, sql)
+        lines.write(json.dumps({"at": time.monotonic(), "offsets": found.offsets[found.serving[pipeline]].plain()}) + "\n")

@@ -1,0 +1,47 @@
+"""What the steps of a tail's start take, one after the other in a process of its own: `python start_parts.py FOLDER`.
+
+Prints seconds as JSON: Python's imports, Spark's session (its JVM with the jars on the class path), the first micro-batch of a stream
+that does nothing, and the second.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+begun = time.monotonic()
+
+import deltalake  # noqa: E402, F401  # as a job does
+
+import kappa.engine.job  # noqa: E402, F401
+from kappa.engine.session import Profile, end_process, start_session  # noqa: E402
+from kappa.java import find_java  # noqa: E402
+from kappa.log.jars import ensure_jars  # noqa: E402
+
+imported = time.monotonic()
+folder = Path(sys.argv[1])
+jars = ensure_jars(find_java())
+looked = time.monotonic()
+spark = start_session(profile=Profile.TAIL, name="parts", memory="1g", jars=jars, local_dir=folder / "spark")
+session = time.monotonic()
+ends: list[float] = []
+stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load().writeStream
+query = stream.foreachBatch(lambda _frame, _number: ends.append(time.monotonic())).option("checkpointLocation", str(folder / "checkpoint")).start()
+while len(ends) < 2:
+    time.sleep(0.005)
+    assert query.isActive, query.exception()
+print(
+    json.dumps(
+        {
+            "imports": imported - begun,
+            "Java and jars looked at": looked - imported,
+            "Spark's session": session - looked,
+            "a stream's first, empty micro-batch": ends[0] - session,
+            "its second": ends[1] - ends[0],
+        }
+    ),
+    flush=True,
+)
+end_process(0)

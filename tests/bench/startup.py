@@ -1,0 +1,116 @@
+"""How soon a job is at work: from the start of its process to its first committed slice. `python tests/bench --cell startup`.
+
+The tail of a build over a log of ten thousand events, each round a build and a process of its own, beside an empty JVM (`java -version`)
+right before it. No figure without its result: what that slice has left must be the oracle's. Where the time goes is told by a script
+that does the same steps one after the other (scripts/start_parts.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+
+from bids import ensure_input, warm_page_cache
+from cells import Cell
+from ground import ground, under
+from kappa_job import BUILD, KappaJob
+from oracle import Oracle
+from rivals import Attempt
+from screen import Report, spread_of
+
+from kappa.errors import KappaError
+from kappa.frontier import Frontiers
+from kappa.java import find_java
+from kappa.process import start_tied
+from kappa.store import Store
+
+SCRIPT = Path(__file__).with_name("scripts") / "start_parts.py"
+CELL = Cell("startup", "totals", 10_000, 1_000, 7, ())
+_PATIENCE_SECONDS = 120.0
+_NAP_SECONDS = 0.005
+
+
+def main(home: Path, rounds: int) -> Report | None:
+    """Measures it; None where a result was not the oracle's."""
+    kappa, java = KappaJob(), find_java().command
+    kappa.set_up(home)
+    load = os.getloadavg()[0]
+    slices, machines, parts = [], [], []
+    with ground(home) as here:
+        given = ensure_input(here.log, CELL, home / "inputs", home, _say)
+        oracle = Oracle(here.log.bootstrap_servers, given, CELL, home / "inputs", _say)
+        warm_page_cache(home, CELL.topic)
+        # The first fills the disk's cache.
+        for number in range(rounds + 1):
+            folder = home / "run" / "startup"
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            machine = _empty_machine(java)
+            attempt = Attempt(CELL, given, here.log.bootstrap_servers, folder)
+            slice_ = _first_slice(kappa, attempt)
+            wrong = oracle.differences(kappa.result(attempt))
+            if wrong is not None:
+                _say(f"no figure: the first slice's result is not the oracle's: {wrong}")
+                return None
+            parts.append(json.loads(subprocess.run([sys.executable, str(SCRIPT), str(folder / "parts")], check=True, capture_output=True, stdin=subprocess.DEVNULL).stdout))
+            if number:
+                slices.append(slice_)
+                machines.append(machine)
+                _say(f"round {number}: {slice_:.2f} s to the first slice, an empty JVM {machine:.2f} s, equal")
+            shutil.rmtree(folder)
+    return _report(slices, machines, {name: median(each[name] for each in parts[1:]) for name in parts[0]}, load)
+
+
+def _empty_machine(java: str) -> float:
+    begun = time.monotonic()
+    subprocess.run([java, "-Xshare:auto", "-version"], check=True, capture_output=True, stdin=subprocess.DEVNULL)
+    return time.monotonic() - begun
+
+
+def _first_slice(kappa: KappaJob, attempt: Attempt) -> float:
+    command = [*kappa.prepare(attempt).arguments[:-1], "tail"]
+    frontiers = Frontiers(Store(attempt.folder / ".kappa"), BUILD)
+    with (attempt.folder / "output.log").open("wb") as output:
+        begun = time.monotonic()
+        job = start_tied(command, output=output)
+    try:
+        while (newest := frontiers.newest()) is None or not newest.offsets.covers(attempt.given.offsets):
+            if job.poll() is not None or time.monotonic() > begun + _PATIENCE_SECONDS:
+                raise KappaError("the job has ended, or folds nothing", hint=f"see {attempt.folder / 'output.log'}")
+            time.sleep(_NAP_SECONDS)
+        return time.monotonic() - begun
+    finally:
+        os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+
+
+def _report(slices: Sequence[float], machines: Sequence[float], parts: Mapping[str, float], load: float) -> Report:
+    times = spread_of(slices, "{:.2f}")
+    ratio = spread_of([one / other for one, other in zip(slices, machines, strict=True)], "{:.1f}")
+    steps = ", ".join(f"{name} {seconds:.2f}" for name, seconds in parts.items())
+    page = [
+        f"From the start of the process to the first committed slice: **{times} s** in {len(slices)} rounds, {ratio} times an empty JVM ({median(machines):.2f} s).",
+        "",
+        "| step | seconds |",
+        "|---|---:|",
+        *(f"| {name} | {seconds:.2f} |" for name, seconds in parts.items()),
+        "",
+        under(load),
+    ]
+    return Report(
+        f"bench startup, {len(slices)} rounds: first slice after {times} s, {ratio} empty JVMs; its steps in s: {steps}; load {load:.1f}",
+        json.dumps({"slices": slices, "machines": machines, "parts": parts, "load": load}, indent=1),
+        "\n".join(page),
+    )
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
