@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import day
 import freshness
 import queries
 import startup
@@ -34,11 +35,12 @@ from kappa.errors import KappaError
 TREE = Path(__file__).resolve().parents[2]
 # To start, and to end, on a machine that is busy.
 _MARGIN_SECONDS = 600.0
-# Cells without rivals: what measures them, and how many rounds, or events, where it is not said.
+# Cells without rivals: what measures them, and how many rounds, events, or minutes, where it is not said.
 _OWN: Mapping[str, tuple[Callable[[Path, int], Report | None], int]] = {
     "queries": (queries.main, 9),
     "startup": (startup.main, startup.CELL.rounds),
     "freshness": (freshness.main, 5_000_000),
+    "day": (day.main, 20),
 }
 
 
@@ -177,7 +179,7 @@ def _reported(cell: str, report: Report | None, home: Path, into: Path | None) -
 def _parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python tests/bench", description="Who is how fast at the same task, on the same log, with the same result.")
     parser.add_argument("--cell", default="standard", choices=[*sorted(GROUPS), *_OWN])
-    parser.add_argument("--rounds", type=int, help="how many; the cell's own number where it is not given")
+    parser.add_argument("--rounds", type=int, help="how many (of the day: minutes); the cell's own number where it is not given")
     parser.add_argument("--events", type=int, help="how many; likewise")
     parser.add_argument("--rivals", type=lambda text: tuple(text.split(",")), default=(), help="only these, with commas between")
     parser.add_argument("--again", action="store_true", help="forget what this cell gave with this code")

@@ -15,59 +15,28 @@ import shutil
 import subprocess
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from bids import Input, bids
-from cells import PARTITIONS, TASKS, Cell
+from cells import Cell
 from ground import under
 from kappa_job import warm_in
-from oracle import Oracle
-from rivals import read_parquet
+from living import SCRIPTS, Platform
 from screen import Report
 
-from demo.family import MARK, ensure_gone, members
 from demo.freshness import Freshness, measure
-from kappa.build import table_path
-from kappa.delta import files
 from kappa.errors import KappaError
-from kappa.frontier import Frontiers
 from kappa.journal import Journal
-from kappa.log.client import Log
-from kappa.log.sizes import partition_bytes
 from kappa.offsets import Offsets
-from kappa.settings import load_settings
-from kappa.store import Store
 from replay.rollout import fold
-from replay.supervisor import running
 
-TREE = Path(__file__).resolve().parents[2]
-SCRIPTS = Path(__file__).with_name("scripts")
 RATES = (1_000, 10_000)
 KEYS = 16_384
-_PIPELINE = "bench"
 _SECONDS = 60.0
 # From the first event of a producer on, everything is warm.
 _WARM_SECONDS = 15.0
-_PATIENCE_SECONDS = 900.0
-_NAP_SECONDS = 0.1
-_TICK = os.sysconf("SC_CLK_TCK")
-# Whose CPU it is, by a word in the command of a process of its session.
-_ROLES = {"kappa.engine.archiver": "archiver", "kappa.engine.job": "job", "kafka.Kafka": "broker"}
-# The table's size is in the answer, so all of it is read.
-_ASKED = "select count(*), sum(bids)::bigint from totals"
-_SETTINGS = """
-[engine]
-maintenance_seconds = 10
-[verify]
-law_records = 0
-[serve]
-listen = ""
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,123 +63,19 @@ class Found:
     load: float
 
 
-class _Platform:
-    """A project under the bench's home, and what runs of it."""
-
-    def __init__(self, home: Path, cell: Cell) -> None:
-        self.folder = home / "freshness"
-        shutil.rmtree(self.folder, ignore_errors=True)
-        (self.folder / "pipelines").mkdir(parents=True)
-        (self.folder / "kappa.toml").write_text(_SETTINGS, encoding="utf-8")
-        self.cell = cell
-        self.mark = secrets.token_hex(8)
-        self.environment = {**os.environ, MARK: self.mark, "PYTHONPATH": os.pathsep.join([str(TREE), *filter(None, [os.environ.get("PYTHONPATH")])])}
-        self.declare(0)
-        self.store = Store(load_settings(self.folder).root_url)
-
-    def declare(self, number: int) -> None:
-        """Writes the pipeline, archived; of each number it is another version."""
-        text = self.cell.fill(TASKS[self.cell.task].pipeline).replace('key="bidder",', 'key="bidder", archive=True,', 1)
-        text = text.replace("def bench(bids):", f"def bench(bids):\n    version = {number}", 1)
-        (self.folder / "pipelines" / f"{_PIPELINE}.py").write_text(text, encoding="utf-8")
-
-    def kappa(self, *arguments: str) -> None:
-        """Runs a command, which must succeed."""
-        command = [sys.executable, "-P", "-m", "cli", *arguments]
-        done = subprocess.run(command, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=_PATIENCE_SECONDS)
-        if done.returncode != 0:
-            raise KappaError(f"kappa {' '.join(arguments)} ended with {done.returncode}: {done.stdout} {done.stderr}")
-
-    @property
-    def log(self) -> Log:
-        found = running(load_settings(self.folder))
-        if found is None:
-            raise KappaError("the platform has ended", hint=f"see {self.folder}/.kappa/logs")
-        return Log(found.bootstrap_servers)
-
-    @property
-    def live(self) -> str:
-        """The build that serves."""
-        return fold(Journal(self.store).after(0)).serving[_PIPELINE]
-
-    def frontier(self) -> Offsets:
-        """Up to where what serves has come."""
-        newest = Frontiers(self.store, self.live).newest()
-        return Offsets() if newest is None else newest.offsets
-
-    def wait_for(self, end: Offsets) -> None:
-        """Waits until all of it serves."""
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while not self.frontier().covers(end):
-            if time.monotonic() > deadline:
-                raise KappaError(f"what serves has not come to {end}")
-            time.sleep(_NAP_SECONDS)
-
-    @contextmanager
-    def script(self, name: str, *arguments: str) -> Iterator[None]:
-        """Runs a script beside the block; it ends with it, and must end well."""
-        with (self.folder / f"{name}.log").open("wb") as said:
-            process = subprocess.Popen([sys.executable, str(SCRIPTS / f"{name}.py"), *arguments], env=self.environment, stdin=subprocess.PIPE, stdout=said, stderr=said)
-            assert process.stdin is not None
-            try:
-                yield
-            finally:
-                process.stdin.close()
-                code = process.wait(_PATIENCE_SECONDS)
-        if code != 0:
-            raise KappaError(f"{name} ended with {code}: {(self.folder / f'{name}.log').read_text(errors='replace')[-500:]}")
-
-    def cpu(self) -> Mapping[str, float]:
-        """CPU seconds that living processes have taken, by role; children that were reaped count for who has reaped them."""
-        taken: Counter[int] = Counter()
-        roles: dict[int, str] = {}
-        for member in members(self.mark):
-            try:
-                fields = Path(f"/proc/{member.pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-            except OSError:
-                continue
-            session = int(fields[3])
-            taken[session] += sum(map(int, fields[11:15]))
-            role = next((role for word, role in _ROLES.items() if word in member.command), None)
-            if role is not None:
-                roles[session] = role
-        found: Counter[str] = Counter()
-        for session, ticks in taken.items():
-            found[roles.get(session, "other")] += ticks
-        return {role: ticks / _TICK for role, ticks in found.items()}
-
-
 def main(home: Path, events: int) -> Report | None:
     """Measures all of it; None where the result was not the oracle's."""
-    cell = Cell("freshness", "totals", events, KEYS, 1, ())
+    platform = Platform(home, Cell("freshness", "totals", events, KEYS, 1, ()))
     load = os.getloadavg()[0]
-    platform = _Platform(home, cell)
-    try:
-        empty = _empty_batch(platform)
-        _say(f"an empty micro-batch takes {empty * 1000:.0f} ms")
-        platform.kappa("up", "-d")
-        platform.kappa("topics", "create")
-        log = platform.log
-        log.produce(bids(0, events, KEYS), cell.topic)
-        platform.kappa("deploy", "--yes")
-        platform.wait_for(log.end([cell.topic]))
+    empty = _empty_batch(platform)
+    _say(f"an empty micro-batch takes {empty * 1000:.0f} ms")
+    rates: list[float] = []
+    with platform.up():
         _say(f"{events:,} events serve")
         stretches = [_stretch(platform, rate, "nothing", lambda: time.sleep(_SECONDS)) for rate in RATES]
         alone = _replay(platform, 1)
-        rates: list[float] = []
         stretches.append(_stretch(platform, RATES[0], "a replay", lambda: rates.append(_replay(platform, 2))))
-        facts, end = log.facts(cell.topic), log.end([cell.topic])
-        assert facts is not None
-        platform.wait_for(end)
-        size = sum(partition_bytes(platform.store.folder, [cell.topic])[cell.topic].values())
-        given = Input(cell.topic, facts.id, end, sum(last for _, _, last in end.items()), size)
-        newest = Frontiers(platform.store, platform.live).newest()
-        assert newest is not None
-        path = table_path(platform.store, platform.live, "totals")
-        wrong = Oracle(log.bootstrap_servers, given, cell, platform.folder / "oracle", _say).differences({"totals": read_parquet(files(path, newest.versions["totals"]))})
-        platform.kappa("down")
-    finally:
-        ensure_gone(platform.mark)
+        wrong = platform.wrong(_say)
     if wrong is not None:
         _say(f"no figure: what serves is not the oracle's: {wrong}")
         return None
@@ -219,7 +84,7 @@ def main(home: Path, events: int) -> Report | None:
     return Report(_line(found), json.dumps(asdict(found), indent=1), _page(found))
 
 
-def _empty_batch(platform: _Platform) -> float:
+def _empty_batch(platform: Platform) -> float:
     folder = platform.folder / "empty"
     folder.mkdir()
     with (platform.folder / "empty.log").open("wb") as said:
@@ -227,19 +92,16 @@ def _empty_batch(platform: _Platform) -> float:
     return float(json.loads(done.stdout)["median"])
 
 
-def _stretch(platform: _Platform, rate: int, beside: str, meanwhile: Callable[[], object]) -> Stretch:
+def _stretch(platform: Platform, rate: int, beside: str, meanwhile: Callable[[], object]) -> Stretch:
     """Live events at a rate, for as long as `meanwhile` takes after a while in which all warms up."""
     name = f"{rate}-{secrets.token_hex(2)}"
     ledger, answers = platform.folder / f"{name}.parquet", platform.folder / f"{name}.jsonl"
-    with (
-        platform.script("paced", platform.log.bootstrap_servers, platform.cell.topic, str(PARTITIONS), str(KEYS), str(rate), str(ledger)),
-        platform.script("probe", str(platform.store.folder), _PIPELINE, str(answers), _ASKED),
-    ):
+    with platform.live_events(rate, ledger, answers):
         time.sleep(_WARM_SECONDS)
-        before, since = platform.cpu(), time.monotonic()
+        before, since = platform.taken(), time.monotonic()
         meanwhile()
-        after, until = platform.cpu(), time.monotonic()
-    platform.wait_for(platform.log.end([platform.cell.topic]))
+        after, until = platform.taken(), time.monotonic()
+    platform.wait_for_all()
     sent: dict[int, list[tuple[int, float]]] = {}
     for partition, offset, at in zip(*(column.to_pylist() for column in pq.read_table(ledger).columns), strict=True):
         sent.setdefault(partition, []).append((offset, at))
@@ -250,13 +112,13 @@ def _stretch(platform: _Platform, rate: int, beside: str, meanwhile: Callable[[]
     if fresh is None:
         raise KappaError(f"none of the events at {rate} a second was ever seen in an answer")
     events, asked = rate * (until - since), sum(since <= at < until for at, _ in seen)
-    own = {role: (after.get(role, 0.0) - before.get(role, 0.0)) / events for role in ("job", "archiver")}
+    own = {role: (after[role].cpu - before[role].cpu) / events for role in ("job", "archiver")}
     found = Stretch(rate, beside, fresh, own["job"], own["archiver"], asked / (until - since))
     _say(f"{rate:,} a second beside {beside}: {fresh}, p99 {fresh.p99:.2f} s; CPU us an event: job {own['job'] * 1e6:.0f}, archiver {own['archiver'] * 1e6:.0f}")
     return found
 
 
-def _replay(platform: _Platform, number: int) -> float:
+def _replay(platform: Platform, number: int) -> float:
     """Replays the whole log into a candidate, which is then abandoned; its slices after the first in events a second."""
     platform.declare(number)
     platform.kappa("stage", "--yes")

@@ -1,0 +1,135 @@
+"""A day of live running, in fast motion: what grows, and whether reads stay as quick. `python tests/bench --cell day`.
+
+The whole platform runs over live events for so many slices or minutes, whichever is less. Again and again it is counted what lies on
+the disk and how much memory the job takes, and a query is timed from its call to its rows. Told are the first and the last quarter. No
+figure without its result: what is served in the end must be the oracle's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+from cells import Cell
+from ground import under
+from living import Platform
+from screen import Report
+
+from kappa.build import folder as build_folder
+from serving.query import answer
+
+RATE, KEYS, SLICES = 2_000, 16_384, 20_000
+_FIRST_EVENTS = 200_000
+_LOOK_SECONDS = 5.0
+_ASKED = "select count(*), sum(bids)::bigint from totals"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look: slices so far, files of the table and of its log, bytes of all that the build keeps, of its checkpoint and of the journal, bytes the job has resident, seconds of a query."""
+
+    slices: int
+    table_files: int
+    log_files: int
+    build_bytes: int
+    checkpoint_bytes: int
+    root_files: int
+    job_resident: int
+    query: float
+
+
+# What is told of each, how it is read from a look, and how it is written.
+_TOLD: tuple[tuple[str, Callable[[Look], float], str], ...] = (
+    ("files of the table", lambda look: look.table_files, "{:,.0f}"),
+    ("files of its log", lambda look: look.log_files, "{:,.0f}"),
+    ("all the build keeps, MiB", lambda look: look.build_bytes / 2**20, "{:,.1f}"),
+    ("its checkpoint, MiB", lambda look: look.checkpoint_bytes / 2**20, "{:,.2f}"),
+    ("files below the root, the broker's and the archive's apart", lambda look: look.root_files, "{:,.0f}"),
+    ("memory of the job, GiB", lambda look: look.job_resident / 2**30, "{:.2f}"),
+    ("a query, ms", lambda look: look.query * 1000, "{:.0f}"),
+)
+
+
+def main(home: Path, minutes: int) -> Report | None:
+    """Runs for so many minutes at most; None where the result was not the oracle's."""
+    platform, load = Platform(home, Cell("day", "totals", _FIRST_EVENTS, KEYS, 1, ())), os.getloadavg()[0]
+    looks: list[Look] = []
+    with platform.up():
+        first, ends = platform.frontier().number, time.monotonic() + minutes * 60
+        with platform.live_events(RATE, platform.folder / "ledger.parquet", platform.folder / "answers.jsonl"):
+            while time.monotonic() < ends and (not looks or looks[-1].slices < SLICES):
+                time.sleep(_LOOK_SECONDS)
+                looks.append(_look(platform, first))
+        wrong = platform.wrong(_say)
+    if wrong is not None:
+        _say(f"no figure: what serves is not the oracle's: {wrong}")
+        return None
+    shutil.rmtree(platform.folder)
+    return _report(looks, minutes, load)
+
+
+def _look(platform: Platform, first: int) -> Look:
+    build = platform.store.path(build_folder(platform.live))
+    begun = time.monotonic()
+    answer(platform.store, _ASKED)
+    took = time.monotonic() - begun
+    table = _sizes(build / "tables" / "totals")
+    others = [path for path in _sizes(platform.store.folder) if not path.is_relative_to(platform.store.path("broker")) and not path.is_relative_to(platform.store.path("archive"))]
+    return Look(
+        platform.frontier().number - first,
+        sum(path.suffix == ".parquet" and "_delta_log" not in path.parts for path in table),
+        sum("_delta_log" in path.parts for path in table),
+        sum(_sizes(build).values()),
+        sum(_sizes(build / "checkpoint").values()),
+        len(others),
+        platform.taken()["job"].resident,
+        took,
+    )
+
+
+def _sizes(folder: Path) -> dict[Path, int]:
+    """The files below a folder, with their bytes; what goes meanwhile is left out."""
+    found = {}
+    for place, _, names in os.walk(folder):
+        for name in names:
+            path = Path(place, name)
+            try:
+                found[path] = path.stat().st_size
+            except FileNotFoundError:
+                continue
+    return found
+
+
+def _report(looks: Sequence[Look], minutes: int, load: float) -> Report:
+    # What a maintenance sweeps away comes and goes, so a quarter is told by its median.
+    quarter = max(1, len(looks) // 4)
+    rows = []
+    for name, of, form in _TOLD:
+        early, late = (median(map(of, part)) for part in (looks[:quarter], looks[-quarter:]))
+        rows.append((name, form.format(early), form.format(late), form.format(max(map(of, looks))), f"{late / early:.2f}" if early else "-"))
+    told = f"{looks[-1].slices:,} slices of live events, {RATE:,} a second, in at most {minutes} minutes"
+    page = [
+        f"{told}: medians of the first and of the last quarter.",
+        "",
+        "| what | first | last | most | last / first |",
+        "|---|---:|---:|---:|---:|",
+        *(f"| {' | '.join(row)} |" for row in rows),
+        "",
+        under(load),
+    ]
+    return Report(
+        f"bench day, {told}, last quarter against the first: {', '.join(f'{row[0]} {row[4]}' for row in rows)}; load {load:.1f}",
+        json.dumps([asdict(look) for look in looks], indent=1),
+        "\n".join(page),
+    )
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

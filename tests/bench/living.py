@@ -1,0 +1,192 @@
+"""A whole platform, live, for cells that measure it as users run it: `kappa up`, `kappa deploy`, a producer at a steady rate, a probe that asks.
+
+The pipeline is the bench's totals by key, over a topic that is archived. All of it lies in one folder, and is known by a mark in its
+environment. Read next: scripts/paced.py and scripts/probe.py.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bids import Input, bids
+from cells import PARTITIONS, TASKS, Cell
+from oracle import Oracle
+from rivals import read_parquet
+
+from demo.family import MARK, ensure_gone, members
+from kappa.build import table_path
+from kappa.delta import files
+from kappa.errors import KappaError
+from kappa.frontier import Frontier, Frontiers
+from kappa.journal import Journal
+from kappa.log.client import Log
+from kappa.log.sizes import partition_bytes
+from kappa.offsets import Offsets
+from kappa.settings import load_settings
+from kappa.store import Store
+from replay.rollout import fold
+from replay.supervisor import running
+
+TREE = Path(__file__).resolve().parents[2]
+SCRIPTS = Path(__file__).with_name("scripts")
+PIPELINE = "bench"
+_PATIENCE_SECONDS = 900.0
+_NAP_SECONDS = 0.1
+_TICK = os.sysconf("SC_CLK_TCK")
+# Whose CPU it is, by a word in the command of a process of its session.
+_ROLES = {"kappa.engine.archiver": "archiver", "kappa.engine.job": "job", "kafka.Kafka": "broker"}
+# The table's size is in the answer, so all of it is read.
+_ASKED = "select count(*), sum(bids)::bigint from totals"
+_SETTINGS = """
+[engine]
+maintenance_seconds = 10
+[verify]
+law_records = 0
+[serve]
+listen = ""
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """CPU seconds, and bytes resident, pages that are shared counted in each process."""
+
+    cpu: float
+    resident: int
+
+
+class Platform:
+    """A project under the bench's home, and what runs of it."""
+
+    def __init__(self, home: Path, cell: Cell) -> None:
+        """Makes the project's folder; nothing runs yet."""
+        self.folder = home / cell.name
+        shutil.rmtree(self.folder, ignore_errors=True)
+        (self.folder / "pipelines").mkdir(parents=True)
+        (self.folder / "kappa.toml").write_text(_SETTINGS, encoding="utf-8")
+        self.cell = cell
+        self.mark = secrets.token_hex(8)
+        self.environment = {**os.environ, MARK: self.mark, "PYTHONPATH": os.pathsep.join([str(TREE), *filter(None, [os.environ.get("PYTHONPATH")])])}
+        self.declare(0)
+        self.store = Store(load_settings(self.folder).root_url)
+
+    def declare(self, number: int) -> None:
+        """Writes the pipeline, archived; of each number it is another version."""
+        text = self.cell.fill(TASKS[self.cell.task].pipeline).replace('key="bidder",', 'key="bidder", archive=True,', 1)
+        text = text.replace("def bench(bids):", f"def bench(bids):\n    version = {number}", 1)
+        (self.folder / "pipelines" / f"{PIPELINE}.py").write_text(text, encoding="utf-8")
+
+    def kappa(self, *arguments: str) -> None:
+        """Runs a command, which must succeed."""
+        command = [sys.executable, "-P", "-m", "cli", *arguments]
+        done = subprocess.run(command, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=_PATIENCE_SECONDS)
+        if done.returncode != 0:
+            raise KappaError(f"kappa {' '.join(arguments)} ended with {done.returncode}: {done.stdout} {done.stderr}")
+
+    @property
+    def log(self) -> Log:
+        found = running(load_settings(self.folder))
+        if found is None:
+            raise KappaError("the platform has ended", hint=f"see {self.folder}/.kappa/logs")
+        return Log(found.bootstrap_servers)
+
+    @property
+    def live(self) -> str:
+        """The build that serves."""
+        return fold(Journal(self.store).after(0)).serving[PIPELINE]
+
+    @contextmanager
+    def up(self) -> Iterator[None]:
+        """Runs it, with the cell's events loaded and served, for the block. Nothing of it is left behind."""
+        try:
+            self.kappa("up", "-d")
+            self.kappa("topics", "create")
+            self.log.produce(bids(0, self.cell.events, self.cell.keys), self.cell.topic)
+            self.kappa("deploy", "--yes")
+            self.wait_for_all()
+            yield
+            self.kappa("down")
+        finally:
+            ensure_gone(self.mark)
+
+    def frontier(self) -> Frontier:
+        """What serves now."""
+        newest = Frontiers(self.store, self.live).newest()
+        assert newest is not None
+        return newest
+
+    def end(self) -> Offsets:
+        """Where the log ends."""
+        return self.log.end([self.cell.topic])
+
+    def wait_for_all(self) -> None:
+        """Waits until all that is in the log now serves."""
+        end, deadline = self.end(), time.monotonic() + _PATIENCE_SECONDS
+        while not self.frontier().offsets.covers(end):
+            if time.monotonic() > deadline:
+                raise KappaError(f"what serves has not come to {end}")
+            time.sleep(_NAP_SECONDS)
+
+    def wrong(self, say: Callable[[str], None]) -> str | None:
+        """How what serves differs from the oracle's, once all of the log serves; None where it does not."""
+        self.wait_for_all()
+        log, topic, newest = self.log, self.cell.topic, self.frontier()
+        facts = log.facts(topic)
+        assert facts is not None
+        size = sum(partition_bytes(self.store.folder, [topic])[topic].values())
+        given = Input(topic, facts.id, newest.offsets, sum(last for _, _, last in newest.offsets.items()), size)
+        served = read_parquet(files(table_path(self.store, self.live, "totals"), newest.versions["totals"]))
+        return Oracle(log.bootstrap_servers, given, self.cell, self.folder / "oracle", say).differences({"totals": served})
+
+    @contextmanager
+    def live_events(self, rate: int, ledger: Path, answers: Path) -> Iterator[None]:
+        """Sends events at a steady rate beside the block, and asks for them; leaves accounts of both."""
+        with (
+            self.script("paced", self.log.bootstrap_servers, self.cell.topic, str(PARTITIONS), str(self.cell.keys), str(rate), str(ledger)),
+            self.script("probe", str(self.store.folder), PIPELINE, str(answers), _ASKED),
+        ):
+            yield
+
+    @contextmanager
+    def script(self, name: str, *arguments: str) -> Iterator[None]:
+        """Runs a script beside the block; it ends with it, and must end well."""
+        with (self.folder / f"{name}.log").open("wb") as said:
+            process = subprocess.Popen([sys.executable, str(SCRIPTS / f"{name}.py"), *arguments], env=self.environment, stdin=subprocess.PIPE, stdout=said, stderr=said)
+            assert process.stdin is not None
+            try:
+                yield
+            finally:
+                process.stdin.close()
+                code = process.wait(_PATIENCE_SECONDS)
+        if code != 0:
+            raise KappaError(f"{name} ended with {code}: {(self.folder / f'{name}.log').read_text(errors='replace')[-500:]}")
+
+    def taken(self) -> Mapping[str, Taken]:
+        """What living processes take, by role; the CPU of children that were reaped is theirs who have reaped them."""
+        ticks: Counter[int] = Counter()
+        resident: Counter[int] = Counter()
+        roles: dict[int, str] = {}
+        for member in members(self.mark):
+            try:
+                fields = Path(f"/proc/{member.pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            except OSError:
+                continue
+            # Each of the platform's children leads a session (proc_pid_stat(5)).
+            session = int(fields[3])
+            ticks[session] += sum(map(int, fields[11:15]))
+            resident[session] += member.resident
+            role = next((role for word, role in _ROLES.items() if word in member.command), None)
+            if role is not None:
+                roles[session] = role
+        own = {role: [session for session in ticks if roles.get(session) == role] for role in _ROLES.values()}
+        return {role: Taken(sum(ticks[each] for each in sessions) / _TICK, sum(resident[each] for each in sessions)) for role, sessions in own.items()}

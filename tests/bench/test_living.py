@@ -1,0 +1,52 @@
+"""What cells without rivals tell: the ratios in it are those of their figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import day
+import freshness
+import pytest
+import startup
+from day import Look
+from freshness import Found, Stretch
+from screen import placed
+
+from demo.freshness import Freshness
+
+DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "performance.md").read_text(encoding="utf-8")
+
+
+def test_freshness_is_told_in_seconds_in_empty_batches_and_as_what_a_replay_takes_away() -> None:
+    fresh, fresher = Freshness(60_000, 0.5, 0.9, 2.0), Freshness(6_000, 0.2, 0.3, 1.0)
+    found = Found(5_000_000, 0.1, (Stretch(1_000, "nothing", fresher, 40e-6, 10e-6, 9.5), Stretch(1_000, "a replay", fresh, 90e-6, 10e-6, 4.0)), 200_000, 150_000, 0.2)
+
+    assert freshness._line(found) == (
+        "bench freshness, 5000000 events: 1000/s beside nothing: p50 0.20 s (2.0 empty batches), p99 1.00 s; 1000/s beside a replay: p50 0.50 s (5.0 empty batches), p99 2.00 s; "
+        "p99 beside a replay 2.00x; the replay keeps 0.75 of its rate; CPU with the archive 1.25x; load 0.2"
+    )
+    page = freshness._page(found)
+    assert "| 1,000 | nothing | 6,000 | 0.20 | 0.30 | 1.00 | 2.0 | 9.5 | 40 | 10 |" in page
+    assert "150,000 beside live events (0.75)" in page
+
+
+def test_a_day_is_told_by_the_medians_of_its_first_and_its_last_quarter() -> None:
+    looks = [Look(number, 10 + number, 100, 2**20, 0, 5, 2**30, 0.02) for number in range(8)]
+
+    told = day._report(looks, 20, 0.1)
+
+    assert "| files of the table | 10 | 16 | 17 | 1.57 |" in told.page
+    assert "| its checkpoint, MiB | 0.00 | 0.00 | 0.00 | - |" in told.page
+    assert "7 slices of live events" in told.line
+
+
+def test_a_start_is_told_in_seconds_and_in_empty_machines() -> None:
+    told = startup._report([4.0, 6.0, 5.0], [0.5, 0.5, 0.5], {"imports": 0.25}, 0.1)
+
+    assert "first slice after 5.00 (4.00-6.00) s, 10.0 (8.0-12.0) empty JVMs; its steps in s: imports 0.25" in told.line
+    assert "| imports | 0.25 |" in told.page
+
+
+@pytest.mark.parametrize("cell", ["archive", "startup", "freshness", "day", "queries", "standard", "keys", "warm", "large", "huge", "projection", "windows", "latest"])
+def test_the_document_has_a_place_for_each_cell(cell: str) -> None:
+    assert "told" in placed(DOCUMENT, cell, "told")
