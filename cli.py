@@ -172,6 +172,7 @@ def archive_verify(
     context: typer.Context, topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", show_default=False, help="that of one topic")] = None, output: As = Form.TABLE
 ) -> None:
     """Check that archives have no gap and nothing twice, and decode again what topics still have, to compare it (exit code 4 where it differs)."""
+    from kappa.archive import folder
     from kappa.errors import VerificationFailed
     from replay.archive import checked_listing, verify_archives
 
@@ -182,7 +183,8 @@ def archive_verify(
     wrong = [each for each in found if each.found.wrong is not None]
     if wrong:
         where = f"topic {wrong[0].topic} partition {wrong[0].found.partition}"
-        hint = "move its folder away (.kappa/archive/TOPIC), and it is made again from what the topic has"
+        kept = here.store.path(folder(wrong[0].topic, wrong[0].fingerprint))
+        hint = f"move {kept} away, and it is made again from what the topic has"
         raise VerificationFailed(f"the archive of {where} is not what it should be: {wrong[0].found.wrong}", hint=hint)
 
 

@@ -99,9 +99,9 @@ def verify_archives(settings: Settings, store: Store, topics: Mapping[str, Topic
     """Checks all archives, or those of one topic, partition by partition. Raises UsageError where there is none."""
     declared = {(topic.name, archive_fingerprint(topic)): topic for topic in topics.values()}
     facts = log.topics()
-    found = [(archive, mark) for archive, mark in _archives(store) if only in {None, mark.topic}]
+    found = tuple(_archives(store, only))
     if only is not None and not found:
-        known = sorted({mark.topic for _, mark in _archives(store)})
+        known = sorted({path.name for path in store.path(FOLDER).glob("*/") if path.is_dir()})
         raise UsageError(f"there is no archive of a topic {only}", hint=f"there are those of {', '.join(known)}" if known else "declare one by archive=True, and see: kappa up")
     source = Source(Kafka(log.bootstrap_servers, settings.kafka.options), log)
     try:
@@ -132,10 +132,11 @@ def _checked_row(checked: Checked) -> tuple[object, ...]:
     return (checked.topic, checked.fingerprint, one.partition, one.start, one.end, one.records, one.compared_from, one.compared, one.wrong or "as it should be")
 
 
-def _archives(store: Store) -> Iterator[tuple[StoredArchive, ArchiveMark]]:
+def _archives(store: Store, only: str | None = None) -> Iterator[tuple[StoredArchive, ArchiveMark]]:
     for path in sorted(store.path(FOLDER).glob("*/*/_delta_log")):
         fingerprint, topic = path.parent.name, path.parent.parent.name
-        archive = open_archive(str(store.path(folder(topic, fingerprint))))
+        # Another one that cannot be opened is no matter of who asks for this.
+        archive = open_archive(str(store.path(folder(topic, fingerprint)))) if only in {None, topic} else None
         if archive is not None:
             yield archive, archive.mark()
 

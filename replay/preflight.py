@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kappa.archive import ArchiveMark
 from kappa.build import Birth
 from kappa.pipeline import Pipeline
 from kappa.topic import BROKERS_TIME, SET_BROKERS_TIME, TIMESTAMP_TYPE, Topic, TopicKind
@@ -18,12 +19,13 @@ from replay.observed import LogFacts
 _FOR_EVER = -1
 # Nearer than this to its end, a retention is too near: the time of a replay is an estimate.
 _CLOSE = 2.0
+_NEARLY_ALL = 0.9
 
 
 def preflight(pipeline: Pipeline, log: LogFacts, cost: Cost, serving: Birth | None) -> Iterator[Finding]:
     """What stands in the way of a replay of this pipeline, and what should be known. `serving` is the build that serves it now."""
     gaps = []
-    archived = {mark.topic for mark in log.archived}
+    archived = {mark.topic for mark in log.archived if _keeps_up(mark, log)}
     for topic in pipeline.topics:
         there = log.partitions.get(topic.name)
         if there is None:
@@ -49,6 +51,12 @@ def preflight(pipeline: Pipeline, log: LogFacts, cost: Cost, serving: Birth | No
         yield Finding(f"{'; '.join(gaps)}: a replay would miss what came before", hint, GAP)
     yield from _pace(cost)
     yield from _disk(cost)
+
+
+def _keeps_up(mark: ArchiveMark, log: LogFacts) -> bool:
+    """True where an archive has nearly all of each partition: what a retention takes away next is in it."""
+    parts = ((end, log.beginning.at(topic, partition), mark.end.get(partition, 0)) for topic, partition, end in log.end.only({mark.topic}).items())
+    return all(reached - beginning >= _NEARLY_ALL * (end - beginning) for end, beginning, reached in parts)
 
 
 def _partitions(topic: Topic, there: int, serving: Birth | None) -> Iterator[Finding]:

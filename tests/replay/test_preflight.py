@@ -66,9 +66,12 @@ def test_a_retention_shorter_than_the_replay_refuses_and_a_finite_one_is_told(re
 def test_a_retention_takes_nothing_away_that_is_archived() -> None:
     archived = Topic("orders", event="id string, n int", partitions=2, key="id", archive=True)
     short = log(config={**KEPT, "retention.ms": "60000"})
-    mark = ArchiveMark("orders", "id-of-orders", "f", {0: 0, 1: 0}, {0: 90, 1: 40})
+    mark = ArchiveMark("orders", "id-of-orders", "f", {0: 0, 1: 0}, {0: 100, 1: 90})
 
     assert found(replace(short, archived=(mark,)), topic=archived, seconds=3_600.0) == []
+    # One that is far behind may lose it.
+    for ends in ({0: 100, 1: 40}, {0: 100}):
+        assert only(found(replace(short, archived=(replace(mark, end=ends),)), topic=archived, seconds=3_600.0)).refuses
     # Nothing goes on with an archive that is not declared any more.
     assert only(found(replace(short, archived=(mark,)), seconds=3_600.0)).refuses
     assert only(found(short, topic=archived, seconds=3_600.0)).refuses
