@@ -156,12 +156,15 @@ class Culprits:
             print(f"the function {last.failure.error} on {last.topic} partition {last.partition} offset {last.offset}; rejected so far: {len(found)}", file=sys.stderr, flush=True)
 
     def _blamed(self, culprit: Culprit, read: Callable[[Slice], pa.Table]) -> KappaError:
-        raw = read(only(culprit))
-        key, value = (_shown(raw.column(name)[0].as_py()) for name in ("key", "value"))
-        where = f"{culprit.topic} partition {culprit.partition} offset {culprit.offset}"
+        try:
+            raw = read(only(culprit))
+            said = ": key {}, value {}".format(*(_shown(raw.column(name)[0].as_py()) for name in ("key", "value")))
+        except Broken:
+            # The line is what mends it.
+            said = ", which the topic has lost since, and its archive has without key and value"
         failure = culprit.failure
         return Broken(
-            f"{failure.line}: pipeline {self._pipeline.name} {failure.error}, on {where}: key {key}, value {value}",
+            f"{failure.line}: pipeline {self._pipeline.name} {failure.error}, on {culprit.topic} partition {culprit.partition} offset {culprit.offset}{said}",
             hint=f'{failure.hint}; or have such records set aside as rejects: @pipeline(..., on_error="reject")',
         )
 

@@ -193,3 +193,15 @@ def test_a_worker_that_dies_is_no_failure_of_a_record(build: Callable[..., Rehea
     # It is started again, and in the end folds the slice in pieces (law 12).
     assert not isinstance(died.value, Broken)
     assert built.table("rejects").num_rows == 0
+
+
+def test_the_line_is_told_of_a_record_that_an_archive_alone_has() -> None:
+    from kappa.engine.contribution import Failure
+    from kappa.engine.culprits import Culprit, Culprits
+
+    def lost(_piece: Slice) -> Any:
+        raise Broken("the log no longer has it")
+
+    blamed = Culprits(of(inverted), lambda: None, None)._blamed(Culprit("events", 1, 7, Failure("p.py:3", "raised ZeroDivisionError", "mend it")), lost)  # type: ignore[arg-type, return-value]
+
+    assert "p.py:3: pipeline p raised ZeroDivisionError, on events partition 1 offset 7, which the topic has lost since" in blamed.message
