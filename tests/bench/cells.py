@@ -215,7 +215,7 @@ class Cell:
         return replace(self, events=events or self.events, rounds=rounds or self.rounds)
 
 
-_ALL = (KAPPA, "spark", "spark-once", "polars", "flink", "streams", "consume-c", "consume")
+_ALL = (KAPPA, "spark", "spark-once", "polars", "flink", "flink-streaming", "streams", "consume-c", "consume")
 CELLS = {
     cell.name: cell
     for cell in (

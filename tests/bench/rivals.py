@@ -26,7 +26,10 @@ from oracle import Rows
 
 from kappa.delta import files, newest_version
 from kappa.java import find_java
+from kappa.log.client import Log
 from kappa.log.jars import ensure_jars
+from kappa.offsets import Offsets
+from kappa.topic import Topic
 
 SCRIPTS = Path(__file__).parent / "scripts"
 # The heap that Kappa's jobs have by default is everybody's.
@@ -205,6 +208,29 @@ class FlinkSql(Script):
         return {table: read_files("read_json", written, "format = 'newline_delimited'")}
 
 
+class FlinkStreaming(FlinkSql):
+    """The same as a stream that ends where the log does: what comes out is a topic with ever newer rows per key."""
+
+    tasks = frozenset({"totals"})
+    _into = "flink.totals"
+
+    def prepare(self, attempt: Attempt) -> Command:
+        log = Log(attempt.bootstrap_servers)
+        log.delete(self._into)
+        log.create(Topic(self._into, event="bidder bigint", partitions=1))
+        return super().prepare(attempt)
+
+    def more(self, attempt: Attempt) -> Sequence[str]:
+        return [*super().more(attempt), self._into]
+
+    def result(self, attempt: Attempt) -> Rows:
+        log = Log(attempt.bootstrap_servers)
+        newest = {record.key: record.value for record in log.records([self._into], Offsets(), log.end([self._into]))}
+        written = attempt.folder / "newest.json"
+        written.write_bytes(b"\n".join(value for value in newest.values() if value is not None))
+        return {self.table(attempt): read_files("read_json", [str(written)], "format = 'newline_delimited'")}
+
+
 class KafkaStreams(Script):
     """A program on Kafka Streams, compiled here."""
 
@@ -242,6 +268,7 @@ def every_rival() -> Mapping[str, Rival]:
         "spark-once": SparkScript(batch=0),
         "polars": PolarsScript(),
         "flink": FlinkSql(),
+        "flink-streaming": FlinkStreaming(),
         "streams": KafkaStreams(),
         "consume": Consume(),
         "consume-c": ConsumeC(),

@@ -1,8 +1,8 @@
-"""PyFlink SQL, batch: a bounded Kafka table, a query, JSON files.
+"""PyFlink SQL: a bounded Kafka table, a query, and JSON files (batch), or a topic of the newest row per key (streaming, in mini-batches).
 
-    python flink_sql.py BOOTSTRAP TOPIC FOLDER CONNECTOR_JAR CORES TASK TABLE
+    python flink_sql.py BOOTSTRAP TOPIC FOLDER CONNECTOR_JAR CORES TASK TABLE [INTO_TOPIC]
 
-Leaves `FOLDER/TABLE/` (lines of JSON). Options are those that were found to be its fastest here (object reuse, large fetches).
+Leaves `FOLDER/TABLE/` (lines of JSON), or, where a topic is named, streams into that. Options are those that were found to be its fastest here (object reuse, large fetches).
 https://nightlies.apache.org/flink/flink-docs-stable/docs/connectors/table/kafka/
 """
 
@@ -13,6 +13,7 @@ import sys
 from pyflink.table import EnvironmentSettings, TableEnvironment
 
 bootstrap, topic, folder, jar, cores, task, name = sys.argv[1:8]
+into = sys.argv[8] if len(sys.argv) > 8 else None
 # What is used of the seven fields, what comes out, and how.
 used, made, query = {
     "totals": (
@@ -31,7 +32,7 @@ used, made, query = {
         "select bidder, began, count(*), sum(price) from (select bidder, `dateTime` - mod(`dateTime`, 600000) as began, price from bids) group by bidder, began",
     ),
 }[task]
-flink = TableEnvironment.create(EnvironmentSettings.in_batch_mode())
+flink = TableEnvironment.create(EnvironmentSettings.in_batch_mode() if into is None else EnvironmentSettings.in_streaming_mode())
 options = {
     "pipeline.jars": f"file://{jar}",
     "parallelism.default": cores,
@@ -40,15 +41,20 @@ options = {
     "pipeline.object-reuse": "true",
     "table.optimizer.agg-phase-strategy": "TWO_PHASE",
 }
-for name, value in options.items():
-    flink.get_config().set(name, value)
+if into is not None:
+    options |= {"table.exec.mini-batch.enabled": "true", "table.exec.mini-batch.allow-latency": "2 s", "table.exec.mini-batch.size": "50000"}
+for option, value in options.items():
+    flink.get_config().set(option, value)
 # Flink's JSON format decodes no other fields than those of the table.
 flink.execute_sql(f"""
     create table bids ({used}) with (
         'connector' = 'kafka', 'topic' = '{topic}', 'properties.bootstrap.servers' = '{bootstrap}', 'properties.group.id' = 'flink',
         'properties.max.poll.records' = '20000', 'properties.max.partition.fetch.bytes' = '16777216',
         'scan.startup.mode' = 'earliest-offset', 'scan.bounded.mode' = 'latest-offset', 'format' = 'json')""")
-flink.execute_sql(f"""
-    create table made ({made})
-    with ('connector' = 'filesystem', 'path' = 'file://{folder}/{name}', 'format' = 'json')""")
+if into is None:
+    flink.execute_sql(f"create table made ({made}) with ('connector' = 'filesystem', 'path' = 'file://{folder}/{name}', 'format' = 'json')")
+else:
+    flink.execute_sql(f"""
+        create table made ({made}, primary key (bidder) not enforced)
+        with ('connector' = 'upsert-kafka', 'topic' = '{into}', 'properties.bootstrap.servers' = '{bootstrap}', 'key.format' = 'json', 'value.format' = 'json')""")
 flink.execute_sql(f"insert into made {query}").wait()
