@@ -54,6 +54,14 @@ class Source:
         return f"{self.file}:{self.line}"
 
 
+class Archive(StrEnum):
+    """What is kept of a topic in its archive: nothing, what its declaration makes of each record, or that and the records as they lie there."""
+
+    NONE = "none"
+    COLUMNS = "columns"
+    RAW = "raw"
+
+
 @dataclass(frozen=True, slots=True, init=False)
 class Topic:
     """A Kafka topic: retained (a history of events) or compacted (latest value per key, null = tombstone).
@@ -64,7 +72,8 @@ class Topic:
     gives the names that a column's field had in older events, the first that is there counting where its own is not. `key` names
     the column that the Kafka key repeats, as text.
     `config` holds topic settings of Kafka that apply when `kappa topics create` makes it. With `archive` the platform keeps a copy of
-    the log in columns, which replays read faster, and which outlives Kafka's retention; it decides no rows.
+    the log in columns, which replays read faster, and which outlives Kafka's retention; it decides no rows. An archive that is
+    `"raw"` keeps keys, values and headers beside the columns, at about three times the size: what the topic has lost can be decoded again when the event changes.
 
     A record is late, and rejected, where its timestamp is more than `lateness` ("5 minutes") after its `event_time`, a
     column. It is a duplicate, and not folded, where an accepted one of the same `identity` (a column or several) stands
@@ -83,7 +92,7 @@ class Topic:
     lateness_ms: int | None
     identity: tuple[str, ...]
     identity_horizon_ms: int
-    archive: bool
+    archive: Archive
     source: Source = field(compare=False)
 
     def __init__(
@@ -100,7 +109,7 @@ class Topic:
         lateness: str | None = None,
         identity: str | Sequence[str] = (),
         identity_horizon: str | None = None,
-        archive: bool = False,
+        archive: bool | str = False,
     ) -> None:
         source = Source.of_caller()
         if not isinstance(name, str) or not _NAME.fullmatch(name) or name in {".", ".."}:
@@ -124,7 +133,8 @@ class Topic:
         horizon_ms = _horizon(source, name, identity_horizon, declared=bool(identities))
         if lateness_ms is not None or identities:
             _check_brokers_time(source, name, kind, given)
-        if archive:
+        kept = _archive(source, name, archive)
+        if kept is not Archive.NONE:
             _check_archive(source, name, kind, identities)
         set_field = object.__setattr__
         set_field(self, "name", name)
@@ -138,7 +148,7 @@ class Topic:
         set_field(self, "lateness_ms", lateness_ms)
         set_field(self, "identity", identities)
         set_field(self, "identity_horizon_ms", horizon_ms)
-        set_field(self, "archive", bool(archive))
+        set_field(self, "archive", kept)
         set_field(self, "source", source)
         if schema is not None or any(column.default is not None for column in columns):
             _check_defaults(self)
@@ -262,6 +272,14 @@ def _duration(source: Source, topic: str, option: str, text: str) -> int:
     if found is None:
         raise DeclarationError(f"{source}: topic {topic} has {option}={text!r}, which is no duration", hint='say it like "90 seconds", "5 minutes" or "1 hour"')
     return found
+
+
+def _archive(source: Source, topic: str, given: bool | str) -> Archive:
+    if given is False or given is True:
+        return Archive.COLUMNS if given else Archive.NONE
+    if given != Archive.RAW:
+        raise DeclarationError(f"{source}: topic {topic} has archive={given!r}", hint='archive is True, or "raw" to keep keys and values too, or False')
+    return Archive.RAW
 
 
 def _check_archive(source: Source, topic: str, kind: str, identity: tuple[str, ...]) -> None:

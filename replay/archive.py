@@ -24,7 +24,7 @@ from kappa.log.sizes import partition_bytes
 from kappa.offsets import Offsets
 from kappa.settings import Settings
 from kappa.store import Store
-from kappa.topic import Topic
+from kappa.topic import Archive, Topic
 from serving.render import Listing
 from serving.spill import ARCHIVE, make_folder
 
@@ -70,7 +70,7 @@ class Checked:
 def archive_status(settings: Settings, store: Store, topics: Mapping[str, Topic], log: Log | None) -> tuple[ArchiveStatus, ...]:
     """All archives that there are, and those that are declared and not there yet; without a broker, what is known without."""
     there = {(mark.topic, mark.fingerprint): (archive, mark) for archive, mark in _archives(store)}
-    declared = {(topic.name, archive_fingerprint(topic)) for topic in topics.values() if topic.archive}
+    declared = {(topic.name, archive_fingerprint(topic)) for topic in topics.values() if topic.archive is not Archive.NONE}
     facts = {} if log is None else log.topics()
     names = [name for name in {name for name, _ in (*there, *declared)} if name in facts]
     beginning, end = (Offsets(), Offsets()) if log is None or not names else (log.beginning(names), log.end(names))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from kappa.archive import ArchiveMark
 from kappa.build import Birth
 from kappa.pipeline import Pipeline
-from kappa.topic import BROKERS_TIME, SET_BROKERS_TIME, TIMESTAMP_TYPE, Topic, TopicKind
+from kappa.topic import BROKERS_TIME, SET_BROKERS_TIME, TIMESTAMP_TYPE, Archive, Topic, TopicKind
 from replay.cost import Cost, duration, size
 from replay.finding import GAP, Finding
 from replay.observed import LogFacts
@@ -39,7 +39,7 @@ def preflight(pipeline: Pipeline, log: LogFacts, cost: Cost, serving: Birth | No
         if config is not None:
             yield from _brokers_time(topic, config.get(TIMESTAMP_TYPE, ""))
             yield from _policy(topic, config.get("cleanup.policy", ""), _number(config.get("retention.ms")))
-            if topic.archive and topic.name in archived:
+            if topic.archive is not Archive.NONE and topic.name in archived:
                 # What a retention takes away is in the archive by then; where it is not, the log has lost its beginning.
                 continue
             if topic.kind is TopicKind.RETAINED and _number(config.get("retention.bytes")) not in {None, _FOR_EVER}:

@@ -4,7 +4,8 @@
 
 Each commit holds one range `[start, end)` of one partition and says so itself (kappa/archive.py), and the next begins where the
 last committed one ended: so one that is killed goes on from there, whatever it had written. Where a range ends is told by the
-reader's position, never by its rows: holes count. Exit code 0: no topic is archived; 130: asked to stop (SIGTERM).
+reader's position, never by its rows: holes count. Where the event is declared otherwise than before it is another archive: it is made of
+what the topic has, and of what the topic has lost and an archive before has kept raw. Exit code 0: no topic is archived; 130: asked to stop (SIGTERM).
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from kappa.arrow import arrow_schema
 from kappa.delta import Block, Guard, ensure_archive, open_archive
 from kappa.engine.archived import archive_fingerprint
 from kappa.engine.decode import Seen, decoded_batches, decoded_columns, seen_in
+from kappa.engine.earlier import Earlier
 from kappa.engine.source import Kafka, Source
 from kappa.errors import Broken, ExitCode, KappaError, UsageError
 from kappa.frontier import Tally
 from kappa.lock import Lock
 from kappa.log.client import Log
-from kappa.offsets import Offsets
 from kappa.project import load_pipelines
 from kappa.settings import load_settings
 from kappa.store import Store
-from kappa.topic import Topic
+from kappa.topic import Archive, Topic
 
 LOCK = f"{FOLDER}/lock"
 # A file is so large when it is left alone: a few million events, of which a slice takes a part by row groups.
@@ -78,15 +79,16 @@ class ArchiveWriter:
 
     def append(self, partition: int, start: int, end: int, read: Read) -> int:
         """Archives a partition from `start`, which is where its archive ends, to `end`, or as far as one file goes; gives where that is."""
-        mark = self.mark()
+        mark, keeps_raw = self.mark(), self._topic.archive is Archive.RAW
         there = mark.end.get(partition, start)
         if there != start:
             raise Broken(f"the archive of {self._topic.name} partition {partition} ends at {there}, and was to be gone on with at {start}")
         clock = {partition: mark.log_time[partition]} if partition in mark.log_time else {}
         small = self._small(partition)
-        block, reached, seen = self._written(partition, start, end, decoded_batches(read(partition, start, end), self._topic, clock), small if len(small) >= _FEW else ())
+        batches = decoded_batches(read(partition, start, end), self._topic, clock, raw_from=0 if keeps_raw else None)
+        block, reached, seen = self._written(partition, start, end, batches, small if len(small) >= _FEW else ())
         tally = Tally() if seen is None else Tally(seen.decoded, seen.duplicate, seen.rejected, seen.tombstone, late=seen.late)
-        after = mark.then(partition, start, reached, tally, None if seen is None else seen.log_time)
+        after = mark.then(partition, start, reached, tally, None if seen is None else seen.log_time, raw=keeps_raw)
         self._archive.append(block, small if block is not None and len(small) >= _FEW else (), after, Guard(f"kappa archive {partition}", reached))
         self._archive.tidy(long_log=_LONG_LOG)
         return reached
@@ -178,16 +180,23 @@ class Archiver:
             writer = self._writer(topic, None if facts is None else facts.id)
             if writer is None:
                 return False
-            mark, beginning = writer.mark(), Offsets() if facts is None else self._log.beginning([topic.name])
-            hindered = why_stopped(mark, None if facts is None else facts.id, beginning.next.get(topic.name, {}))
+            mark, beginning = writer.mark(), {} if facts is None else self._log.beginning([topic.name]).next.get(topic.name, {})
+            lacks = any(first > mark.end.get(part, 0) for part, first in beginning.items())
+            earlier = Earlier.of(self._store, mark) if lacks else Earlier({})
+            hindered = why_stopped(mark, None if facts is None else facts.id, {part: earlier.beginning(part, first, mark.end.get(part)) for part, first in beginning.items()})
             if hindered is not None:
                 self._hinder(topic.name, hindered)
                 return False
             went_on = False
             for _, partition, end in self._log.end([topic.name]).items():
-                start = mark.end.get(partition, beginning.at(topic.name, partition))
+                first = beginning.get(partition, 0)
+                start = mark.end.get(partition, earlier.beginning(partition, first, None))
                 if not stop.is_set() and self._is_due(topic.name, partition, end - start):
-                    went_on |= writer.append(partition, start, end, lambda part, first, last: self._source.batches(topic.name, part, first, last)) < end
+                    if start < first:
+                        # What comes behind it is read from the topic.
+                        went_on |= writer.append(partition, start, min(end, earlier.end(partition, start)), earlier.read) <= end
+                    else:
+                        went_on |= writer.append(partition, start, end, lambda part, first, last: self._source.batches(topic.name, part, first, last)) < end
                     self._last[topic.name, partition] = self._clock()
         except (Broken, UsageError) as error:
             # Others go on; this one does when somebody has mended it, or the topic is there again, which went away just now.
@@ -241,7 +250,7 @@ def _file(into: object, schema: pa.Schema) -> pq.ParquetWriter:
 def archived_topics(project: Path) -> tuple[Topic, ...]:
     """The topics of a project that declare an archive. Raises DeclarationError where its files cannot be read."""
     topics = {topic.name: topic for pipeline in load_pipelines(project).values() for topic in pipeline.topics}
-    return tuple(topic for _, topic in sorted(topics.items()) if topic.archive)
+    return tuple(topic for _, topic in sorted(topics.items()) if topic.archive is not Archive.NONE)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -126,10 +126,19 @@ def decode_table(raw: pa.Table, topic: Topic, clock: Clock, memories: Memories) 
     return pa.Table.from_batches(batches, schema=arrow_schema(decoded_columns(topic)))
 
 
-def decoded_batches(batches: Iterable[pa.RecordBatch], topic: Topic, clock: Clock) -> Iterator[pa.RecordBatch]:
-    """Decodes raw records in this process, batch by batch; the topic declares no identity."""
+def decoded_batches(batches: Iterable[pa.RecordBatch], topic: Topic, clock: Clock, *, raw_from: int | None = None) -> Iterator[pa.RecordBatch]:
+    """Decodes raw records in this process, batch by batch; the topic declares no identity. From an offset on all are kept as they lie in the log, too, not the rejects alone."""
     decoder = _Decoder(topic, clock, {}, lambda _partition: Memory(topic.identity_horizon_ms))
-    return (decoder.decode(batch) for batch in batches if batch.num_rows)
+    decoded = ((batch, decoder.decode(batch)) for batch in batches if batch.num_rows)
+    return (found if raw_from is None else _with_raw(found, batch, raw_from) for batch, found in decoded)
+
+
+def _with_raw(decoded: pa.RecordBatch, batch: pa.RecordBatch, raw_from: int) -> pa.RecordBatch:
+    kept = pc.greater_equal(batch.column("offset"), raw_from)
+    for name in ("key", "value", "headers"):
+        place = decoded.schema.get_field_index(f"_raw_{name}")
+        decoded = decoded.set_column(place, decoded.schema.field(place), pc.if_else(kept, batch.column(name), decoded.column(place)))
+    return decoded
 
 
 def decode_to_files(spark: SparkSession, ranges: Sequence[RawRange], topic: Topic, clock: Clock, remembering: Remembering, folder: Path, *, first: int = 0) -> dict[int, Seen]:

@@ -30,7 +30,7 @@ from kappa.slices import Slice
 # What a slice is read as. `timestamp` is the record's own, or the broker's where the topic says LogAppendTime.
 # Headers are there for rejects and for what is redriven: null where a record has none, so that they cost nearly nothing.
 RAW_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
-_RAW_SCHEMA = arrow_schema(zip(RAW_COLUMNS, ("string", "int", "bigint", "timestamp", "binary", "binary", HEADERS), strict=True))
+RAW_SCHEMA = arrow_schema(zip(RAW_COLUMNS, ("string", "int", "bigint", "timestamp", "binary", "binary", HEADERS), strict=True))
 # One record in the order of those columns, its time in microseconds since 1970, its headers as name and value.
 RawRecord = tuple[str, int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 # The raw records of one partition in a slice, in the order of their offsets: one task reads them all, on which the log time
@@ -81,7 +81,7 @@ def raw_table(records: Iterable[RawRecord]) -> pa.Table:
     *others, headers = list(zip(*records, strict=True)) or [()] * len(RAW_COLUMNS)
     # Null where there are none.
     columns: list[Sequence[Any]] = [*others, [[{"key": name, "value": value} for name, value in each] or None for each in headers]]
-    return pa.table([pa.array(column, field.type) for column, field in zip(columns, _RAW_SCHEMA, strict=True)], schema=_RAW_SCHEMA)
+    return pa.table([pa.array(column, field.type) for column, field in zip(columns, RAW_SCHEMA, strict=True)], schema=RAW_SCHEMA)
 
 
 def _read_range(kafka: Kafka, topic: str, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
@@ -97,12 +97,12 @@ def _raw_batch(topic: str, partition: int, found: Columns) -> pa.RecordBatch:
         pa.repeat(topic, count),
         pa.repeat(pa.scalar(partition, pa.int32()), count),
         pa.array(found.offsets, pa.int64()),
-        pc.multiply_checked(pa.array(found.timestamps_ms, pa.int64()), 1000).cast(_RAW_SCHEMA.field("timestamp").type),
+        pc.multiply_checked(pa.array(found.timestamps_ms, pa.int64()), 1000).cast(RAW_SCHEMA.field("timestamp").type),
         pa.array(found.keys, pa.binary()),
         pa.array(found.values, pa.binary()),
-        pa.array(headers, _RAW_SCHEMA.field("headers").type) if headers else pa.nulls(count, _RAW_SCHEMA.field("headers").type),
+        pa.array(headers, RAW_SCHEMA.field("headers").type) if headers else pa.nulls(count, RAW_SCHEMA.field("headers").type),
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=_RAW_SCHEMA)
+    return pa.RecordBatch.from_arrays(columns, schema=RAW_SCHEMA)
 
 
 def read_tail(spark: SparkSession, kafka: Kafka, start: Offsets, topics: Iterable[str], *, at_most: int) -> DataFrame:

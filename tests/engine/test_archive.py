@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
@@ -26,14 +27,14 @@ from kappa.declaration import declarations
 from kappa.delta import Block, Guard, StoredArchive, files, open_archive
 from kappa.engine.archive_check import PartitionCheck, check_archive
 from kappa.engine.archived import Archives, archive_fingerprint
-from kappa.engine.archiver import ArchiveWriter
+from kappa.engine.archiver import Archiver, ArchiveWriter
 from kappa.engine.decode import decode_table, decoded_columns, seen_in
 from kappa.engine.rehearsal import MemoryLog
 from kappa.errors import Broken, DeclarationError, ExitCode, KappaError
 from kappa.failpoint import acting
 from kappa.fingerprint import _topic
 from kappa.frontier import Tally
-from kappa.log.client import Log, ProducedRecord
+from kappa.log.client import Log, ProducedRecord, TopicFacts
 from kappa.offsets import Offsets
 from kappa.pipeline import Pipeline
 from kappa.slices import Slice
@@ -75,9 +76,9 @@ def reading(log: MemoryLog) -> Callable[[int, int, int], Iterator[pa.RecordBatch
     return read
 
 
-def archived(store: Store, log: MemoryLog, ends: Iterable[dict[int, int]], **options: int) -> ArchiveWriter:
+def archived(store: Store, log: MemoryLog, ends: Iterable[dict[int, int]], *, topic: Topic = VISITS, **options: int) -> ArchiveWriter:
     """Archives up to each of these offsets, one after the other."""
-    writer = ArchiveWriter(store, VISITS, ID, **options)
+    writer = ArchiveWriter(store, topic, ID, **options)
     for each in ends:
         for partition, end in each.items():
             while (start := writer.mark().end.get(partition, 0)) < end:
@@ -85,12 +86,12 @@ def archived(store: Store, log: MemoryLog, ends: Iterable[dict[int, int]], **opt
     return writer
 
 
-def rows(store: Store) -> pa.Table:
+def rows(store: Store, topic: Topic = VISITS) -> pa.Table:
     """All rows of the archive, as Delta has them."""
-    path = str(store.path(folder("visits", archive_fingerprint(VISITS))))
+    path = str(store.path(folder("visits", archive_fingerprint(topic))))
     found = open_archive(path)
     assert found is not None
-    names = [name for name, _ in decoded_columns(VISITS)]
+    names = [name for name, _ in decoded_columns(topic)]
     return pa.concat_tables(pq.read_table(file, partitioning=None).select(names) for file in files(path, found.version)).sort_by(
         [("_partition", "ascending"), ("_offset", "ascending")]
     )
@@ -122,6 +123,96 @@ def test_an_archive_holds_what_decoding_the_log_gives_in_whatever_steps_it_was_m
         held = seen.decoded + seen.rejected + seen.tombstone
         assert mark.tally[partition] == Tally(seen.decoded, 0, seen.rejected, seen.tombstone, absent=span - held)
         assert mark.log_time[partition] == seen.log_time
+
+
+RAW = Topic("visits", event="visitor string not null, n int, tags array<string>, at timestamp", partitions=2, key="visitor", archive="raw")
+REDECLARED = Topic("visits", event="visitor string not null, n bigint not null, page string default '/'", partitions=2, key="visitor", archive=True)
+
+
+def raw_rows(rows: pa.Table) -> list[tuple[object, ...]]:
+    return list(zip(*(rows[name].to_pylist() for name in ("_partition", "_offset", "_raw_key", "_raw_value", "_raw_headers")), strict=True))
+
+
+@pytest.mark.parametrize("at_once", [10_000, 19])
+def test_an_archive_that_keeps_records_raw_has_each_as_it_lies_in_the_log_from_then_on(store: Store, tmp_path: Path, at_once: int) -> None:
+    log = some_log(300)
+    first = archived(store, log, [{0: 60, 1: 60}])
+    assert first.mark().raw == {}
+
+    mark = archived(store, log, steps(log, at_once), topic=RAW).mark()
+
+    assert mark.raw == {0: 60, 1: 60}
+    raw = {(part, offset): (key, value, [{"key": name, "value": said} for name, said in headers] or None) for _, part, offset, _, key, value, headers in log.records}
+    kept = {(part, offset): tuple(record) for part, offset, *record in raw_rows(rows(store)) if offset >= 60}
+    assert kept == {place: record for place, record in raw.items() if place[1] >= 60}
+    # All else is as it was without.
+    others = [name for name, _ in decoded_columns(VISITS) if not name.startswith("_raw_")]
+    assert rows(store).select(others).equals(decoded(log, log.end).select(others))
+    found = open_archive(str(store.path(folder("visits", archive_fingerprint(VISITS)))))
+    assert found is not None
+    (tmp_path / "links").mkdir()
+    assert [check.wrong for check in check_archive(found, RAW, {0: 0, 1: 0}, reading(log), tmp_path / "links")] == [None, None]
+
+
+class Broker:
+    """A topic that has lost what lies before some offsets, and whoever asks for that is wrong."""
+
+    def __init__(self, log: MemoryLog, begins: dict[int, int]) -> None:
+        self.log = log
+        self.begins = begins
+
+    def facts(self, name: str) -> TopicFacts:
+        return TopicFacts(name, ID, 2)
+
+    def beginning(self, _topics: list[str]) -> Offsets:
+        return Offsets({"visits": self.begins})
+
+    def end(self, _topics: list[str]) -> Offsets:
+        return self.log.end
+
+    def batches(self, _topic: str, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        assert start >= self.begins[partition], "the topic has lost it"
+        return reading(self.log)(partition, start, end)
+
+
+def archive_all(store: Store, topic: Topic, broker: Broker) -> list[str]:
+    """Lets an archiver work until nothing is due; gives what hindered it."""
+    said: list[str] = []
+    work = Archiver(store, broker, broker, [topic], every_seconds=0.0, say=said.append)  # type: ignore[arg-type]  # what it asks of both
+    while work.step(topic, threading.Event()):
+        pass
+    return said
+
+
+@pytest.mark.parametrize("begins", [{0: 0, 1: 0}, {0: 90, 1: 30}, {0: 120, 1: 120}])
+@pytest.mark.parametrize("done", [0, 50])
+def test_an_event_that_is_declared_otherwise_is_decoded_again_from_what_was_kept_raw_where_the_topic_has_lost_it(store: Store, begins: dict[int, int], done: int) -> None:
+    log = some_log(400)
+    archived(store, log, [{0: 120, 1: 120}], topic=RAW)
+    archived(store, log, [{0: done, 1: done}], topic=REDECLARED)
+
+    assert archive_all(store, REDECLARED, Broker(log, begins)) == []
+
+    whole = decode_table(log.here(Slice(0, 0, Offsets(), log.end)).sort_by([("partition", "ascending"), ("offset", "ascending")]), REDECLARED, {}, {})
+    assert rows(store, REDECLARED).equals(whole)
+
+
+def test_what_no_archive_has_raw_is_lost(store: Store) -> None:
+    log = some_log(400)
+    archived(store, log, [{0: 60, 1: 120}])
+    archived(store, log, [{0: 120, 1: 120}], topic=RAW)
+
+    # Partition 0 is there raw from 60 on, and partition 1 not at all.
+    assert archive_all(store, REDECLARED, Broker(log, {0: 100, 1: 100})) == []
+
+    found = open_archive(str(store.path(folder("visits", archive_fingerprint(REDECLARED)))))
+    assert found is not None
+    assert found.mark().start == {0: 60, 1: 100}
+    # What lies between the archive before and the topic is nowhere.
+    log.skip("visits", 0, 500)
+    assert archive_all(store, REDECLARED, Broker(log, {0: log.end.at("visits", 0), 1: 100})) == [
+        f"topic visits is not archived any further: topic visits has lost records before they were archived: partition 0 lost offsets {found.mark().end[0]} to {log.end.at('visits', 0) - 1}"
+    ]
 
 
 def test_small_files_are_joined_and_what_they_replace_is_gone(store: Store) -> None:
@@ -283,6 +374,12 @@ def test_whether_a_topic_is_archived_decides_no_rows() -> None:
 def test_what_cannot_be_archived_is_refused_where_it_is_declared(options: dict[str, str]) -> None:
     with pytest.raises(DeclarationError, match=r"test_archive.py:\d+: topic t "):
         Topic("t", event="visitor string not null", key="visitor", archive=True, **options)  # type: ignore[arg-type]  # options of texts
+
+
+def test_what_is_no_way_to_archive_is_refused() -> None:
+    with pytest.raises(DeclarationError, match="topic t has archive='all'") as refused:
+        Topic("t", event="visitor string not null", archive="all")
+    assert 'or "raw"' in refused.value.hint
 
 
 def test_archive_and_topic_are_one_log_where_nothing_lies_between_them() -> None:
