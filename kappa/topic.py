@@ -73,7 +73,7 @@ class Topic:
     the column that the Kafka key repeats, as text.
     `config` holds topic settings of Kafka that apply when `kappa topics create` makes it. With `archive` the platform keeps a copy of
     the log in columns, which replays read faster, and which outlives Kafka's retention; it decides no rows. An archive that is
-    `"raw"` keeps keys, values and headers beside the columns, at about three times the size: what the topic has lost can be decoded again when the event changes.
+    `"raw"` keeps keys, values and headers beside the columns, at about twice the size: what the topic has lost can be decoded again when the event changes.
 
     A record is late, and rejected, where its timestamp is more than `lateness` ("5 minutes") after its `event_time`, a
     column. It is a duplicate, and not folded, where an accepted one of the same `identity` (a column or several) stands
