@@ -85,7 +85,13 @@ def test_a_job_that_was_away_for_so_long_stops_where_there_is_something_to_read(
     )
     tables = table_births(made, {"rows": {column.name: column.type for column in HITS.columns}} if topic is HITS else {})
     birth = Birth("b", "web", "v", {}, 1, {}, "m", (TopicBirth(topic.name, "id", str(topic.kind), 1),), tables, {}, {}, {}, "then", "ada")
-    log = SimpleNamespace(end=lambda names: Offsets({name: {0: end} for name in names}), config=lambda _name: DAY)
+    asked: list[object] = []
+
+    def end_of(names: list[str]) -> Offsets:
+        asked.append(names)
+        return Offsets({name: {0: end} for name in names})
+
+    log = SimpleNamespace(end=end_of, config=lambda _name: DAY)
     folder = SliceFolder(Store(tmp_path), birth, made, log, driver_rows=1)  # type: ignore[arg-type]
     # What was published since by who read nothing of it changes nothing.
     last = Frontier(3, "b", 1, Offsets({topic.name: {0: 5}}), {}, (THEN + timedelta(days=days)).isoformat(), heard_at=THEN.isoformat())
@@ -96,8 +102,13 @@ def test_a_job_that_was_away_for_so_long_stops_where_there_is_something_to_read(
             with pytest.raises(Broken, match="build b was away for too long, or reads too slowly: topic pages keeps a tombstone for 1 day") as stopped:
                 folder.check_heard(last, THEN + timedelta(days=days))
             assert "kappa replay web" in stopped.value.hint
+            with pytest.raises(Broken, match="away for too long"):
+                folder.check_still_heard(last, THEN + timedelta(days=days))
         else:
             folder.check_heard(last, THEN + timedelta(days=days))
+        asked.clear()
+        folder.check_still_heard(replace(last, heard_at=(THEN + timedelta(days=days)).isoformat()), THEN + timedelta(days=days, seconds=60))
+        assert asked == []
         told = folder.heard_with(last, last.offsets)
         assert (told is not None) == (topic is PAGES and end == 5)
         assert folder.heard_with(replace(last, heard_at=now()), last.offsets) is None

@@ -147,6 +147,11 @@ class SliceFolder:
                     hint=f"kappa replay {self._birth.pipeline} makes a new build from the log's beginning; a longer delete.retention.ms keeps tombstones",
                 )
 
+    def check_still_heard(self, last: Frontier, now: datetime) -> None:
+        """As `check_heard`, with each batch of a tail, which a broker that was away has held up: nobody is asked where all was heard of just now."""
+        if self._compacted and (now - moment(last.heard)).total_seconds() >= 2 * _HEARD_SECONDS:
+            self.check_heard(last, now)
+
     def heard_with(self, last: Frontier, read: Offsets) -> str | None:
         """A later time than that of the last frontier, up to which all that compacted topics held is read with these offsets; None where nothing later can be said."""
         heard: str | None = None

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -81,6 +82,7 @@ class Tail:
                 watch = Stopwatch()
                 start, end = batch_bounds(self._checkpoint, batch, self._leg.start)
                 piece = Slice(self._leg.number, batch, start, end)
+                self._folder.check_still_heard(self._publisher.newest, datetime.now(UTC))
                 heard_at = self._folder.heard_with(self._publisher.newest, end)
                 self._folder.fold(piece, frame.sparkSession, self._source, self._publisher, watch, heard_at=heard_at)
                 self._report.add(piece, watch)
