@@ -27,8 +27,8 @@ class ArchiveMark:
     """What an archive holds of each partition: all of `[start, end)`, holes included, and nothing else.
 
     `topic_id` is the topic that it was read from: one made anew has another. `log_time` is the running maximum of the broker's
-    timestamp, in milliseconds, since `start`, and `tally` what became of the offsets since then. From the offset `raw` of a partition on
-    records are there as they lie in the log, too.
+    timestamp, in milliseconds, since `start`, and `tally` what became of the offsets since then. In the ranges
+    `[from, to)` of `raw` records are there as they lie in the log, too.
     """
 
     topic: str
@@ -38,7 +38,7 @@ class ArchiveMark:
     end: Mapping[int, int] = field(default_factory=dict)
     log_time: Mapping[int, int] = field(default_factory=dict)
     tally: Mapping[int, Tally] = field(default_factory=dict)
-    raw: Mapping[int, int] = field(default_factory=dict)
+    raw: Mapping[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     format: int = 1
 
     def to_json(self) -> str:
@@ -47,7 +47,6 @@ class ArchiveMark:
 
     def then(self, partition: int, start: int, end: int, seen: Tally, log_time: int | None, *, raw: bool = False) -> ArchiveMark:
         """The mark with `[start, end)` of a partition appended, where so much was seen in it, and kept `raw`; offsets without a record are absent ones."""
-        before = {part: first for part, first in self.raw.items() if part != partition}
         absent = end - start - seen.decoded - seen.rejected - seen.tombstone - seen.duplicate
         tally = self.tally.get(partition, Tally()) + replace(seen, absent=absent)
         return replace(
@@ -56,8 +55,12 @@ class ArchiveMark:
             end={**self.end, partition: end},
             log_time=self.log_time if log_time is None else {**self.log_time, partition: log_time},
             tally={**self.tally, partition: tally},
-            raw={**before, partition: self.raw.get(partition, start)} if raw else before,
+            raw={**self.raw, partition: _with(self.raw.get(partition, ()), start, end)} if raw else self.raw,
         )
+
+
+def _with(ranges: tuple[tuple[int, int], ...], start: int, end: int) -> tuple[tuple[int, int], ...]:
+    return (*ranges[:-1], (ranges[-1][0], end)) if ranges and ranges[-1][1] == start else (*ranges, (start, end))
 
 
 _MARK = TypeAdapter(ArchiveMark)

@@ -128,11 +128,13 @@ def settled(reader: Reader, table: TableBirth, unsettled: Unsettled) -> tuple[So
 
 
 def _put_rejected(reader: Reader, table: TableBirth, own: str, whole: Sources) -> int:
-    """Adds keys of which one side alone has a row, and a record that is a reject; gives how many keys are set aside in all.
+    """Adds keys of which one side alone has a row, and both have a record that is a reject; gives how many keys are set aside in all.
 
-    A reject changes no row, and yet compaction takes what stood before it: a build that reads the topic after that has no row.
+    A reject changes no row, and yet compaction takes what stood before it: a build that reads the topic after that has no row. A record that
+    is a reject to one side alone is a difference between the codes.
     """
-    rejected = " union ".join(f"select try(decode(key)) as key from {_whole(side, REJECTS)} where topic = {text(table.latest or '')}" for side in (BEFORE, AFTER))
+    both = f'{_whole(BEFORE, REJECTS)} semi join {_whole(AFTER, REJECTS)} using (topic, partition, "offset")'
+    rejected = f"select distinct try(decode(key)) as key from {both} where topic = {text(table.latest or '')}"
     before, after = (f"exists (from {side} t where {own} = r.key)" for side in whole)
     apart = f"select key from ({rejected}) r where {before} <> {after} and key not in (select key from {_UNSETTLED})"
     reader.command(f"insert into {_UNSETTLED} {apart}")

@@ -19,7 +19,8 @@ from replay.observed import LogFacts
 _FOR_EVER = -1
 # Nearer than this to its end, a retention is too near: the time of a replay is an estimate.
 _CLOSE = 2.0
-_NEARLY_ALL = 0.9
+# The archiver waits a minute for more than a trickle.
+_FEW, _SHARE = 10_000, 0.1
 
 
 def preflight(pipeline: Pipeline, log: LogFacts, cost: Cost, serving: Birth | None) -> Iterator[Finding]:
@@ -56,7 +57,7 @@ def preflight(pipeline: Pipeline, log: LogFacts, cost: Cost, serving: Birth | No
 def _keeps_up(mark: ArchiveMark, log: LogFacts) -> bool:
     """True where an archive has nearly all of each partition: what a retention takes away next is in it."""
     parts = ((end, log.beginning.at(topic, partition), mark.end.get(partition, 0)) for topic, partition, end in log.end.only({mark.topic}).items())
-    return all(reached - beginning >= _NEARLY_ALL * (end - beginning) for end, beginning, reached in parts)
+    return all(end - max(beginning, reached) <= max(_FEW, _SHARE * (end - beginning)) for end, beginning, reached in parts)
 
 
 def _partitions(topic: Topic, there: int, serving: Birth | None) -> Iterator[Finding]:

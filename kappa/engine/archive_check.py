@@ -24,6 +24,9 @@ from kappa.errors import Damaged
 from kappa.frontier import Tally
 from kappa.topic import Topic
 
+# Offsets `[from, to)`.
+Ranges = Iterable[tuple[int, int]]
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionCheck:
@@ -55,7 +58,7 @@ def check_archive(archive: StoredArchive, topic: Topic | None, beginning: dict[i
         since = max(start, beginning.get(partition, end))
         compared = 0
         if wrong is None and topic is not None and since < end:
-            compared, wrong = _compared(topic, partition, since, end, own, read, mark.raw.get(partition))
+            compared, wrong = _compared(topic, partition, since, end, own, read, mark.raw.get(partition, ()))
         yield PartitionCheck(partition, start, end, sum(block.rows for block in own), min(since, end), compared, wrong)
 
 
@@ -96,12 +99,12 @@ def _not_contiguous(mark: ArchiveMark, partition: int, blocks: Sequence[Block]) 
     return None
 
 
-def _compared(topic: Topic, partition: int, start: int, end: int, blocks: Sequence[Block], read: Read, raw_from: int | None) -> tuple[int, str | None]:
+def _compared(topic: Topic, partition: int, start: int, end: int, blocks: Sequence[Block], read: Read, raw: Ranges) -> tuple[int, str | None]:
     """How many records were compared, and the first difference between the archive and the topic, which is decoded again."""
     before = log_time_before(start, blocks)
     names = [name for name, _ in decoded_columns(topic)]
     reached, count = start, 0
-    for batch in decoded_batches(read(partition, start, end), topic, {} if before is None else {partition: before}, raw_from=raw_from):
+    for batch in decoded_batches(read(partition, start, end), topic, {} if before is None else {partition: before}, raw=raw):
         following = int(batch.column("_offset")[-1].as_py()) + 1
         wrong = _difference(_held(blocks, names, reached, following, batch.schema), pa.Table.from_batches([batch]))
         if wrong is not None:

@@ -85,7 +85,7 @@ class ArchiveWriter:
             raise Broken(f"the archive of {self._topic.name} partition {partition} ends at {there}, and was to be gone on with at {start}")
         clock = {partition: mark.log_time[partition]} if partition in mark.log_time else {}
         small = self._small(partition)
-        batches = decoded_batches(read(partition, start, end), self._topic, clock, raw_from=0 if keeps_raw else None)
+        batches = decoded_batches(read(partition, start, end), self._topic, clock, raw=[(start, end)] if keeps_raw else ())
         block, reached, seen = self._written(partition, start, end, batches, small if len(small) >= _FEW else ())
         tally = Tally() if seen is None else Tally(seen.decoded, seen.duplicate, seen.rejected, seen.tombstone, late=seen.late)
         after = mark.then(partition, start, reached, tally, None if seen is None else seen.log_time, raw=keeps_raw)

@@ -126,15 +126,17 @@ def decode_table(raw: pa.Table, topic: Topic, clock: Clock, memories: Memories) 
     return pa.Table.from_batches(batches, schema=arrow_schema(decoded_columns(topic)))
 
 
-def decoded_batches(batches: Iterable[pa.RecordBatch], topic: Topic, clock: Clock, *, raw_from: int | None = None) -> Iterator[pa.RecordBatch]:
-    """Decodes raw records in this process, batch by batch; the topic declares no identity. From an offset on all are kept as they lie in the log, too, not the rejects alone."""
+def decoded_batches(batches: Iterable[pa.RecordBatch], topic: Topic, clock: Clock, *, raw: Iterable[tuple[int, int]] = ()) -> Iterator[pa.RecordBatch]:
+    """Decodes raw records in this process, batch by batch; the topic declares no identity. In these ranges all are kept as they lie in the log, too, not the rejects alone."""
+    ranges = tuple(raw)
     decoder = _Decoder(topic, clock, {}, lambda _partition: Memory(topic.identity_horizon_ms))
     decoded = ((batch, decoder.decode(batch)) for batch in batches if batch.num_rows)
-    return (found if raw_from is None else _with_raw(found, batch, raw_from) for batch, found in decoded)
+    return (_with_raw(found, batch, ranges) if ranges else found for batch, found in decoded)
 
 
-def _with_raw(decoded: pa.RecordBatch, batch: pa.RecordBatch, raw_from: int) -> pa.RecordBatch:
-    kept = pc.greater_equal(batch.column("offset"), raw_from)
+def _with_raw(decoded: pa.RecordBatch, batch: pa.RecordBatch, ranges: Sequence[tuple[int, int]]) -> pa.RecordBatch:
+    offsets = batch.column("offset").to_numpy()
+    kept = pa.array(np.logical_or.reduce([(offsets >= start) & (offsets < end) for start, end in ranges]))
     for name in ("key", "value", "headers"):
         place = decoded.schema.get_field_index(f"_raw_{name}")
         decoded = decoded.set_column(place, decoded.schema.field(place), pc.if_else(kept, batch.column(name), decoded.column(place)))

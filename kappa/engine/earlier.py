@@ -15,10 +15,12 @@ from kappa.archive import FOLDER, ArchiveMark, folder
 from kappa.delta import Block, open_archive
 from kappa.engine.archived import rows_of
 from kappa.engine.source import RAW_SCHEMA
+from kappa.errors import Damaged
 from kappa.store import Store
 
 # As raw records name them, and as an archive does.
 _RAW = {**{name: f"_{name}" for name in ("topic", "partition", "offset", "timestamp")}, **{name: f"_raw_{name}" for name in ("key", "value", "headers")}}
+_HINT = "move the folder of the newer archive away where that is lost for good: it is made again from what the topic has"
 # So many records are decoded at once.
 _AT_ONCE = 50_000
 
@@ -46,9 +48,9 @@ class Earlier:
             archive = None if path.parent.name == mark.fingerprint else open_archive(str(store.path(folder(mark.topic, path.parent.name))))
             other = None if archive is None else archive.mark()
             if archive is not None and other is not None and other.topic_id == mark.topic_id:
-                for partition, start in other.raw.items():
+                for partition, ranges in other.raw.items():
                     blocks = [block for block in archive.blocks() if block.partition == partition]
-                    kept.setdefault(partition, []).append(Kept(start, other.end[partition], blocks))
+                    kept.setdefault(partition, []).extend(Kept(start, end, blocks) for start, end in ranges)
         return cls(kept)
 
     def beginning(self, partition: int, first: int, done: int | None) -> int:
@@ -67,5 +69,8 @@ class Earlier:
         found = next(each for each in self.kept[partition] if each.start <= start and each.end >= end)
         for block in found.blocks:
             if block.least < end and block.greatest >= start:
-                rows = rows_of(block, list(_RAW.values()), start, end).select(list(_RAW.values()))
+                try:
+                    rows = rows_of(block, list(_RAW.values()), start, end).select(list(_RAW.values()))
+                except (OSError, pa.ArrowException) as error:
+                    raise Damaged(f"{block.path} cannot be read, and what the topic has lost was to be decoded again from it: {error}", hint=_HINT) from error
                 yield from rows.rename_columns(list(_RAW)).cast(RAW_SCHEMA).to_batches(max_chunksize=_AT_ONCE)

@@ -102,6 +102,8 @@ class Identities:
         start = start.only(set(self._topics))
         if self._at is not None and self._at.equals(start):
             return
+        # Until it is read back it is as of nothing.
+        self._at = None
         self._memories = {name: {} for name in self._topics}
         self._log_time = {name: {} for name in self._topics}
         begin: dict[str, dict[int, int]] = {}

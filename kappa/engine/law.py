@@ -63,7 +63,11 @@ def hold_to_law(local: LocalPipeline, log: MemoryLog, *, cuts: int, most_slices:
             trial.hold(whole, random_ends(Offsets(), log.end, draw), _ALL_HERE, again=draw)
         # The second one is folded onto what the first has left.
         trial.hold(whole, [_each_event(log, 2)[0], log.end], _ALL_AT_SPARK)
-    return Counter({str(reason): count for row, count in whole[REJECTS].items() if (reason := dict(row)["reason"]) is not None})
+    rejected: Counter[str] = Counter()
+    for row, count in whole[REJECTS].items():
+        # One that was redriven and folded leaves a row without a reason.
+        rejected[str(dict(row)["reason"])] += count * (dict(row)["reason"] is not None)
+    return +rejected
 
 
 # A table's rows: by key where it has keys, else how often each is there.

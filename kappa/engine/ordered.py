@@ -7,7 +7,7 @@ computed again from the same state (law 1). Read next: engine/fold_slice.py, whi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass
@@ -33,14 +33,16 @@ from kappa.pipeline import Pipeline
 _PLACE = tuple(name for name, _ in PLACE_COLUMNS)
 _place = itemgetter(*_PLACE)
 _BATCH_ROWS = 10_000
-# Python's values that come back out of a column of this type as they went in; all others are brought to it as Arrow does.
-_EXACT = {
-    pa.string(): str,
-    pa.bool_(): bool,
-    pa.float64(): float,
-    pa.date32(): date,
-    **dict.fromkeys((pa.int8(), pa.int16(), pa.int32(), pa.int64()), int),
+# Python's values that come back out of a column of this type as they went in, among those of a class; all others are brought to it as Arrow does.
+_EXACT: Mapping[pa.DataType, tuple[type, Callable[[Any], bool]]] = {
+    # Beyond ASCII there may be halves of characters.
+    pa.string(): (str, str.isascii),
+    pa.bool_(): (bool, lambda _: True),
+    pa.float64(): (float, lambda _: True),
+    pa.date32(): (date, lambda _: True),
+    **{kind: (int, range(-(1 << kind.bit_width - 1), 1 << kind.bit_width - 1).__contains__) for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64())},
 }
+_NONE_EXACT: tuple[type, Callable[[Any], bool]] = (type(None), lambda _: False)
 _MEND = "mend the step and deploy it, as a new version: kappa deploy"
 
 _Key = tuple[Any, ...]
@@ -104,7 +106,7 @@ class _Folding:
         self._into = "" if fold.emitted is None else fold.emitted.name
         self._given = arrow_schema(fold.table.steps_over)
         kept = arrow_schema(fold.table.columns)
-        self._columns = [(name, kept.field(name), None if fold.over is Over.PANDAS else _EXACT.get(kept.field(name).type)) for name in self._state]
+        self._columns = [(name, kept.field(name), *(_NONE_EXACT if fold.over is Over.PANDAS else _EXACT.get(kept.field(name).type, _NONE_EXACT))) for name in self._state]
         self._rows: dict[str, list[_Row]] = {table.name: [] for table in fold.made}
 
     def fold(self, key: _Key, held: _Row | None, rows: Iterable[_Row]) -> None:
@@ -116,9 +118,9 @@ class _Folding:
         while batch := list(islice(in_order, batch_rows)):
             self._step(state, batch, key)
             # As it would come back out of the table: whether a row or a slice ends here is all one to the next.
-            for name, field, exact in self._columns:
+            for name, field, kind, is_exact in self._columns:
                 value = state[name]
-                if value is not None and type(value) is not exact:
+                if value is not None and not (type(value) is kind and is_exact(value)):
                     state[name] = self._array(self._fold.table, field, [value]).to_pylist()[0]
             at = _place(batch[-1])
         if at is not None:

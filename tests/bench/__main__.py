@@ -35,12 +35,12 @@ from kappa.errors import KappaError
 TREE = Path(__file__).resolve().parents[2]
 # To start, and to end, on a machine that is busy.
 _MARGIN_SECONDS = 600.0
-# Cells without rivals: what measures them, and how many rounds, events, or minutes, where it is not said.
-_OWN: Mapping[str, tuple[Callable[[Path, int], Report | None], int]] = {
-    "queries": (queries.main, 9),
-    "startup": (startup.main, startup.CELL.rounds),
-    "freshness": (freshness.main, 5_000_000),
-    "day": (day.main, 20),
+# Cells without rivals: what measures them, by which option it is said how much (of the day, rounds are minutes), and how much where it is not.
+_OWN: Mapping[str, tuple[Callable[[Path, int], Report | None], str, int]] = {
+    "queries": (queries.main, "rounds", 9),
+    "startup": (startup.main, "rounds", startup.CELL.rounds),
+    "freshness": (freshness.main, "events", 5_000_000),
+    "day": (day.main, "rounds", 20),
 }
 
 
@@ -49,8 +49,8 @@ def main() -> int:
     given = _parsed()
     home = Path(given.home).absolute()
     if given.cell in _OWN:
-        measured, number = _OWN[given.cell]
-        return _reported(given.cell, measured(home, given.rounds or given.events or number), home, given.into)
+        measure, option, number = _OWN[given.cell]
+        return _reported(given.cell, measure(home, getattr(given, option) or number), home, given.into)
     cells = [CELLS[name].sized(events=given.events, rounds=given.rounds) for name in GROUPS[given.cell]]
     for cell in cells:
         if cell.events < FEWEST_EVENTS:

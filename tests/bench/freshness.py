@@ -101,17 +101,15 @@ def _stretch(platform: Platform, rate: int, beside: str, meanwhile: Callable[[],
         before, since = platform.taken(), time.monotonic()
         meanwhile()
         after, until = platform.taken(), time.monotonic()
-    platform.wait_for_all()
     sent: dict[int, list[tuple[int, float]]] = {}
     for partition, offset, at in zip(*(column.to_pylist() for column in pq.read_table(ledger).columns), strict=True):
         sent.setdefault(partition, []).append((offset, at))
     with answers.open(encoding="utf-8") as lines:
         seen = [(line["at"], Offsets.parse(line["offsets"])) for line in map(json.loads, lines)]
-    # What was sent last may have had no answer before the probe ended.
-    fresh = measure(sent, seen, topic=platform.cell.topic, since=since, until=until - 2.0)
-    if fresh is None:
-        raise KappaError(f"none of the events at {rate} a second was ever seen in an answer")
-    events, asked = rate * (until - since), sum(since <= at < until for at, _ in seen)
+    fresh = measure(sent, seen, topic=platform.cell.topic, since=since, until=until)
+    events, asked = sum(since <= at < until for each in sent.values() for _, at in each), sum(since <= at < until for at, _ in seen)
+    if fresh is None or fresh.events != events:
+        raise KappaError(f"{events} events were sent, and {0 if fresh is None else fresh.events} of them seen in an answer")
     own = {role: (after[role].cpu - before[role].cpu) / events for role in ("job", "archiver")}
     found = Stretch(rate, beside, fresh, own["job"], own["archiver"], asked / (until - since))
     _say(f"{rate:,} a second beside {beside}: {fresh}, p99 {fresh.p99:.2f} s; CPU us an event: job {own['job'] * 1e6:.0f}, archiver {own['archiver'] * 1e6:.0f}")

@@ -22,6 +22,7 @@ from kappa.artifact import digests, ensure_snapshot
 from kappa.build import Birth, TopicBirth, put_birth, table_path
 from kappa.columns import parse_type
 from kappa.delta import files
+from kappa.engine.archived import Archives, archive_fingerprint
 from kappa.engine.archiver import ArchiveWriter
 from kappa.engine.source import Kafka, Source
 from kappa.frontier import Frontiers
@@ -119,13 +120,15 @@ class FromArchive(KappaJob):
         return super().set_up(home)
 
     def made_ready(self, attempt: Attempt, store: Store, topic: Topic) -> None:
-        kept = self._archives / f"{topic.name}.{attempt.given.id}"
+        kept = self._archives / f"{topic.name}.{attempt.given.id}.{archive_fingerprint(topic)}"
         if not kept.exists():
             made = kept.with_suffix(".new")
             shutil.rmtree(made, ignore_errors=True)
             _archive(attempt, topic, made)
             made.replace(kept)
         shutil.copytree(kept / FOLDER, store.path(FOLDER), copy_function=os.link)
+        if not Archives(store, [topic], {topic.name: attempt.given.id}).end().covers(attempt.given.offsets):
+            raise NotThereError("its archive does not hold the topic")
 
     def result(self, attempt: Attempt) -> Rows:
         if "cannot be read" in _output(attempt):

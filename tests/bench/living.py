@@ -6,6 +6,7 @@ environment. Read next: scripts/paced.py and scripts/probe.py.
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
@@ -54,6 +55,9 @@ maintenance_seconds = 10
 law_records = 0
 [serve]
 listen = ""
+# So often that a minute has its share of it.
+[archive]
+every_seconds = 5
 """
 
 
@@ -151,11 +155,16 @@ class Platform:
     @contextmanager
     def live_events(self, rate: int, ledger: Path, answers: Path) -> Iterator[None]:
         """Sends events at a steady rate beside the block, and asks for them; leaves accounts of both."""
-        with (
-            self.script("paced", self.log.bootstrap_servers, self.cell.topic, str(PARTITIONS), str(self.cell.keys), str(rate), str(ledger)),
-            self.script("probe", str(self.store.folder), PIPELINE, str(answers), _ASKED),
-        ):
-            yield
+        with self.script("probe", str(self.store.folder), PIPELINE, str(answers), _ASKED):
+            with self.script("paced", self.log.bootstrap_servers, self.cell.topic, str(PARTITIONS), str(self.cell.keys), str(rate), str(ledger)):
+                yield
+            # However late the last one is seen, it counts.
+            self.wait_for_all()
+            end, deadline = self.end(), time.monotonic() + _PATIENCE_SECONDS
+            while not _last_answer(answers).covers(end):
+                if time.monotonic() > deadline:
+                    raise KappaError(f"no answer has come to {end}")
+                time.sleep(_NAP_SECONDS)
 
     @contextmanager
     def script(self, name: str, *arguments: str) -> Iterator[None]:
@@ -190,3 +199,9 @@ class Platform:
                 roles[session] = role
         own = {role: [session for session in ticks if roles.get(session) == role] for role in _ROLES.values()}
         return {role: Taken(sum(ticks[each] for each in sessions) / _TICK, sum(resident[each] for each in sessions)) for role, sessions in own.items()}
+
+
+def _last_answer(answers: Path) -> Offsets:
+    """Up to where the newest answer goes; the last line may not be whole yet."""
+    lines = answers.read_text(encoding="utf-8").splitlines() if answers.exists() else []
+    return Offsets.parse(json.loads(lines[-2])["offsets"]) if len(lines) > 1 else Offsets()

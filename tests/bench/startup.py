@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -29,13 +28,13 @@ from screen import Report, spread_of
 from kappa.errors import KappaError
 from kappa.frontier import Frontiers
 from kappa.java import find_java
-from kappa.process import start_tied
+from kappa.process import ensure_session_gone, start_tied
 from kappa.store import Store
 
 SCRIPT = Path(__file__).with_name("scripts") / "start_parts.py"
 CELL = Cell("startup", "totals", 10_000, 1_000, 7, ())
 _PATIENCE_SECONDS = 120.0
-_NAP_SECONDS = 0.005
+_NAP_SECONDS = 0.01
 
 
 def main(home: Path, rounds: int) -> Report | None:
@@ -60,7 +59,7 @@ def main(home: Path, rounds: int) -> Report | None:
             if wrong is not None:
                 _say(f"no figure: the first slice's result is not the oracle's: {wrong}")
                 return None
-            parts.append(json.loads(subprocess.run([sys.executable, str(SCRIPT), str(folder / "parts")], check=True, capture_output=True, stdin=subprocess.DEVNULL).stdout))
+            parts.append(json.loads(subprocess.run([sys.executable, str(SCRIPT), str(folder / "parts")], check=True, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL).stdout))
             if number:
                 slices.append(slice_)
                 machines.append(machine)
@@ -88,7 +87,7 @@ def _first_slice(kappa: KappaJob, attempt: Attempt) -> float:
             time.sleep(_NAP_SECONDS)
         return time.monotonic() - begun
     finally:
-        os.killpg(job.pid, signal.SIGKILL)
+        ensure_session_gone(job.pid)
         job.wait()
 
 

@@ -141,7 +141,7 @@ def test_an_archive_that_keeps_records_raw_has_each_as_it_lies_in_the_log_from_t
 
     mark = archived(store, log, steps(log, at_once), topic=RAW).mark()
 
-    assert mark.raw == {0: 60, 1: 60}
+    assert mark.raw == {0: ((60, mark.end[0]),), 1: ((60, mark.end[1]),)}
     raw = {(part, offset): (key, value, [{"key": name, "value": said} for name, said in headers] or None) for _, part, offset, _, key, value, headers in log.records}
     kept = {(part, offset): tuple(record) for part, offset, *record in raw_rows(rows(store)) if offset >= 60}
     assert kept == {place: record for place, record in raw.items() if place[1] >= 60}
@@ -152,6 +152,22 @@ def test_an_archive_that_keeps_records_raw_has_each_as_it_lies_in_the_log_from_t
     assert found is not None
     (tmp_path / "links").mkdir()
     assert [check.wrong for check in check_archive(found, RAW, {0: 0, 1: 0}, reading(log), tmp_path / "links")] == [None, None]
+
+
+def test_an_archive_that_keeps_raw_for_a_while_is_sound_and_says_where(store: Store, tmp_path: Path) -> None:
+    log = some_log(300)
+    for end, topic in ((20, RAW), (40, RAW), (60, VISITS), (90, RAW), (110, VISITS)):
+        archived(store, log, [{0: end, 1: end}], topic=topic)
+
+    found = the_archive(store)
+    assert found.mark().raw == dict.fromkeys((0, 1), ((0, 40), (60, 90)))
+    (tmp_path / "links").mkdir()
+    assert [check.wrong for check in check_archive(found, VISITS, {0: 0, 1: 0}, reading(log), tmp_path / "links")] == [None, None]
+    # Of the log's beginning nothing reaches the topic any more.
+    assert archive_all(store, REDECLARED, Broker(log, {0: 80, 1: 80})) == []
+    anew = open_archive(str(store.path(folder("visits", archive_fingerprint(REDECLARED)))))
+    assert anew is not None
+    assert anew.mark().start == {0: 60, 1: 60}
 
 
 class Broker:

@@ -266,6 +266,30 @@ def test_between_rows_the_state_is_what_the_table_would_give_back(over: Over, mo
     assert in_slices(fold, rows, set()) == in_slices(fold, rows, {1, 2, 3})
 
 
+def overflown(state: dict[str, Any], row: Mapping[str, Any]) -> None:
+    state["n"] = (state["n"] or 2**31 - 3) + row["n"]
+
+
+def halved(state: dict[str, Any], row: Mapping[str, Any]) -> None:
+    state["text"] = "\ud83d" if row["n"] == 3 else "é"
+
+
+@pytest.mark.parametrize("step", [overflown, halved])
+def test_what_does_not_fit_after_a_row_stops_it_though_a_later_row_would_mend_it(step: Any) -> None:
+    state = {"overflown": "n int", "halved": "text string"}[step.__name__]
+
+    @pipeline(reads={"logins": LOGINS}, writes=[Table("watched", keys=("who",), fold=ordered(step, state=state, emits="told")), Table("told", emitted="told string")])
+    def telling(logins: DataFrame) -> dict[str, DataFrame]:
+        return {"watched": logins}
+
+    rows = rows_of([("ann", True, n) for n in (1, 3, -9)], telling)
+
+    in_slices(fold_of(telling), rows[:1], set())
+    for cuts in (set(), {1, 2}):
+        with pytest.raises(Broken, match="the step of table watched gives .* what does not fit"):
+            in_slices(fold_of(telling), rows, cuts)
+
+
 def given_back(state: dict[str, Any], row: Mapping[str, Any]) -> list[dict[str, Any]]:
     state["seen"] = [*(state["seen"] or ()), row["n"]]
     return [state]

@@ -10,6 +10,7 @@ from plans import ORDERS, birth, declared, log
 from kappa import Topic
 from kappa.archive import ArchiveMark
 from kappa.build import Birth
+from kappa.offsets import Offsets
 from replay.cost import Cost, cost_of
 from replay.finding import Finding
 from replay.observed import LogFacts
@@ -65,13 +66,17 @@ def test_a_retention_shorter_than_the_replay_refuses_and_a_finite_one_is_told(re
 
 def test_a_retention_takes_nothing_away_that_is_archived() -> None:
     archived = Topic("orders", event="id string, n int", partitions=2, key="id", archive=True)
-    short = log(config={**KEPT, "retention.ms": "60000"})
-    mark = ArchiveMark("orders", "id-of-orders", "f", {0: 0, 1: 0}, {0: 100, 1: 90})
+    short = log(end=1_000_000, config={**KEPT, "retention.ms": "60000"})
+    mark = ArchiveMark("orders", "id-of-orders", "f", {0: 0, 1: 0}, {0: 1_000_000, 1: 900_000})
 
     assert found(replace(short, archived=(mark,)), topic=archived, seconds=3_600.0) == []
     # One that is far behind may lose it.
-    for ends in ({0: 100, 1: 40}, {0: 100}):
+    for ends in ({0: 1_000_000, 1: 400_000}, {0: 1_000_000}):
         assert only(found(replace(short, archived=(replace(mark, end=ends),)), topic=archived, seconds=3_600.0)).refuses
+    # Of a partition that is empty, or has few records yet, nothing is missing.
+    for end in (0, 9_000):
+        young = replace(short, end=Offsets({"orders": {0: 1_000_000, 1: end}}), archived=(replace(mark, end={0: 1_000_000}),))
+        assert found(young, topic=archived, seconds=3_600.0) == []
     # Nothing goes on with an archive that is not declared any more.
     assert only(found(replace(short, archived=(mark,)), seconds=3_600.0)).refuses
     assert only(found(short, topic=archived, seconds=3_600.0)).refuses
