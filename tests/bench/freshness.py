@@ -1,8 +1,8 @@
 """How fresh answers are: from when an event is sent until it is in the answer of a query. `python tests/bench --cell freshness`.
 
-The whole platform runs as users run it, with totals by key over a topic that is archived: `kappa up`, `kappa deploy`. A producer sends at a
-steady rate, and a probe asks a query again and again, each a process of its own; at each rate alone, and then, at the lowest, while a
-candidate replays the whole log beside. A replay with nothing else going on says how fast that is alone, and a stream that does
+The whole platform runs as users run it, with totals by key: `kappa up`, `kappa deploy`. A producer sends at a
+steady rate, and a probe asks a query again and again, each a process of its own; at each rate alone, then, at the lowest, while a
+candidate replays the whole log beside, and, at the highest, while the topic is archived. A replay with nothing else going on says how fast that is alone, and a stream that does
 nothing what a micro-batch takes here. No figure without its result: what is served in the end must be the oracle's.
 """
 
@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -75,6 +75,8 @@ def main(home: Path, events: int) -> Report | None:
         stretches = [_stretch(platform, rate, "nothing", lambda: time.sleep(_SECONDS)) for rate in RATES]
         alone = _replay(platform, 1)
         stretches.append(_stretch(platform, RATES[0], "a replay", lambda: rates.append(_replay(platform, 2))))
+        platform.archive_all()
+        stretches.append(_stretch(platform, RATES[-1], "the archiver", lambda: time.sleep(_SECONDS)))
         wrong = platform.wrong(_say)
     if wrong is not None:
         _say(f"no figure: what serves is not the oracle's: {wrong}")
@@ -121,7 +123,7 @@ def _replay(platform: Platform, number: int) -> float:
     platform.declare(number)
     platform.kappa("stage", "--yes")
     platform.kappa("wait")
-    (rollout,) = [each for each in fold(Journal(platform.store).after(0)).rollouts.values() if each.waits]
+    (rollout,) = [each for each in fold(Journal(platform.store).after(0)).rollouts if each.waits]
     platform.kappa("abandon")
     warm = warm_in((platform.store.folder / "logs" / f"{rollout.build}.log").read_text(errors="replace"))
     if warm is None:
@@ -131,13 +133,14 @@ def _replay(platform: Platform, number: int) -> float:
 
 
 def _line(found: Found) -> str:
-    first, *_, beside = found.stretches
+    alone = {each.rate: each for each in found.stretches if each.beside == "nothing"}
+    beside, archived = (next(each for each in found.stretches if each.beside == what) for what in ("a replay", "the archiver"))
     parts = [
         f"{each.rate}/s beside {each.beside}: p50 {each.freshness.p50:.2f} s ({each.freshness.p50 / found.empty:.1f} empty batches), p99 {each.freshness.p99:.2f} s"
         for each in found.stretches
     ]
-    ratio = f"p99 beside a replay {beside.freshness.p99 / first.freshness.p99:.2f}x; the replay keeps {found.replay_beside / found.replay_alone:.2f} of its rate"
-    return f"bench freshness, {found.events} events: {'; '.join(parts)}; {ratio}; CPU with the archive {max(_with_archive(found)):.2f}x; load {found.load:.1f}"
+    ratio = f"p99 beside a replay {beside.freshness.p99 / alone[beside.rate].freshness.p99:.2f}x; the replay keeps {found.replay_beside / found.replay_alone:.2f} of its rate"
+    return f"bench freshness, {found.events} events: {'; '.join(parts)}; {ratio}; CPU with the archiver {(archived.job + archived.archiver) / archived.job:.2f}x; load {found.load:.1f}"
 
 
 def _page(found: Found) -> str:
@@ -162,11 +165,6 @@ def _page(found: Found) -> str:
         under(found.load),
     ]
     return "\n".join(lines)
-
-
-def _with_archive(found: Found) -> Sequence[float]:
-    """How many times as much CPU the live job takes with the archiver beside it, of each stretch without a replay."""
-    return [(each.job + each.archiver) / each.job for each in found.stretches if each.beside == "nothing"]
 
 
 def _say(text: str) -> None:

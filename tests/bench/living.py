@@ -1,6 +1,6 @@
 """A whole platform, live, for cells that measure it as users run it: `kappa up`, `kappa deploy`, a producer at a steady rate, a probe that asks.
 
-The pipeline is the bench's totals by key, over a topic that is archived. All of it lies in one folder, and is known by a mark in its
+The pipeline is the bench's totals by key. All of it lies in one folder, and is known by a mark in its
 environment. Read next: scripts/paced.py and scripts/probe.py.
 """
 
@@ -43,6 +43,7 @@ SCRIPTS = Path(__file__).with_name("scripts")
 PIPELINE = "bench"
 _PATIENCE_SECONDS = 900.0
 _NAP_SECONDS = 0.1
+_NEARLY = 50_000
 _TICK = os.sysconf("SC_CLK_TCK")
 # Whose CPU it is, by a word in the command of a process of its session.
 _ROLES = {"kappa.engine.archiver": "archiver", "kappa.engine.job": "job", "kafka.Kafka": "broker"}
@@ -84,18 +85,19 @@ class Platform:
         self.declare(0)
         self.store = Store(load_settings(self.folder).root_url)
 
-    def declare(self, number: int) -> None:
-        """Writes the pipeline, archived; of each number it is another version."""
-        text = self.cell.fill(TASKS[self.cell.task].pipeline).replace('key="bidder",', 'key="bidder", archive=True,', 1)
+    def declare(self, number: int, *, archived: bool = False) -> None:
+        """Writes the pipeline; of each number it is another version."""
+        text = self.cell.fill(TASKS[self.cell.task].pipeline).replace('key="bidder",', f'key="bidder", archive={archived},', 1)
         text = text.replace("def bench(bids):", f"def bench(bids):\n    version = {number}", 1)
         (self.folder / "pipelines" / f"{PIPELINE}.py").write_text(text, encoding="utf-8")
 
-    def kappa(self, *arguments: str) -> None:
-        """Runs a command, which must succeed."""
+    def kappa(self, *arguments: str) -> str:
+        """Runs a command, which must succeed; gives what it prints."""
         command = [sys.executable, "-P", "-m", "cli", *arguments]
         done = subprocess.run(command, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=_PATIENCE_SECONDS)
         if done.returncode != 0:
             raise KappaError(f"kappa {' '.join(arguments)} ended with {done.returncode}: {done.stdout} {done.stderr}")
+        return done.stdout
 
     @property
     def log(self) -> Log:
@@ -140,6 +142,15 @@ class Platform:
             if time.monotonic() > deadline:
                 raise KappaError(f"what serves has not come to {end}")
             time.sleep(_NAP_SECONDS)
+
+    def archive_all(self) -> None:
+        """Has the topic archived from now on, and waits until nearly all of it is."""
+        self.declare(0, archived=True)
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while (behind := json.loads(self.kappa("archive", "status", "-o", "json"))[0]["behind"]) is None or behind > _NEARLY:
+            if time.monotonic() > deadline:
+                raise KappaError(f"the archive is {behind} offsets behind")
+            time.sleep(1.0)
 
     def wrong(self, say: Callable[[str], None]) -> str | None:
         """How what serves differs from the oracle's, once all of the log serves; None where it does not."""
