@@ -139,7 +139,7 @@ class Identities:
         return log_time - last.log_time >= horizon_ms or (self._clock() - last.clock) * 1000 >= horizon_ms
 
     def _put_all(self, at: Offsets, due: Callable[[str, int, int], bool]) -> None:
-        for name, partition, offset in at.items():
+        for name, partition, offset in at.only(set(self._topics)).items():
             if offset > self._origin.at(name, partition) and due(name, partition, offset):
                 # One that has accepted nothing is a memory too.
                 memory = self._memories[name].get(partition) or Memory(self._topics[name].identity_horizon_ms)

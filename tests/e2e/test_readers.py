@@ -147,7 +147,7 @@ def the_same_all_the_while(bed: Testbed) -> Iterator[None]:
 @pytest.mark.jvm
 @pytest.mark.parametrize(
     ("switches", "count", "rest_seconds"),
-    [pytest.param(10, 6, 3.0, marks=pytest.mark.timeout(1200)), pytest.param(200, 16, 1.6, marks=[pytest.mark.sweep, pytest.mark.timeout(7200)])],
+    [pytest.param(10, 6, 1.6, marks=pytest.mark.timeout(1200)), pytest.param(200, 16, 1.6, marks=[pytest.mark.sweep, pytest.mark.timeout(7200)])],
 )
 def test_readers_see_no_error_no_mix_and_nothing_backward_through_switches_under_load(tmp_path: Path, switches: int, count: int, rest_seconds: float) -> None:
     with platform(tmp_path / "laden é", shop=V1) as bed:

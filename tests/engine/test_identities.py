@@ -201,6 +201,20 @@ def test_of_a_partition_to_which_nothing_comes_nothing_is_read_back_for_retentio
     assert build.read_back == 0
 
 
+def test_topics_without_an_identity_are_nobodys_memory(tmp_path: Path) -> None:
+    log = beats(5)
+    log.add("plain", 0, b"{}")
+    identities = Identities(tmp_path, (PAID, Topic("plain", event="id string")), Offsets())
+
+    folders = identities.folders(log.end, log)
+    identities.take(log.end, log)
+    identities.folded(Mark("b", "", 1, 0, Offsets(), log.end, {"paid": {0: START_MS}}))
+    identities.rest(ends=True)
+
+    assert [path.relative_to(tmp_path).parts for path in sorted(tmp_path.rglob("*.parquet"))] == [("paid", "0", "5.parquet")]
+    assert folders == {"paid": tmp_path / "paid"}
+
+
 def test_what_is_read_back_once_is_not_read_back_again(tmp_path: Path) -> None:
     build = Build(tmp_path, beats(9))
     for end in range(1, 9):
