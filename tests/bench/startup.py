@@ -59,13 +59,22 @@ def main(home: Path, rounds: int) -> Report | None:
             if wrong is not None:
                 _say(f"no figure: the first slice's result is not the oracle's: {wrong}")
                 return None
-            parts.append(json.loads(subprocess.run([sys.executable, str(SCRIPT), str(folder / "parts")], check=True, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL).stdout))
+            parts.append(_parts(folder))
             if number:
                 slices.append(slice_)
                 machines.append(machine)
                 _say(f"round {number}: {slice_:.2f} s to the first slice, an empty JVM {machine:.2f} s, equal")
             shutil.rmtree(folder)
     return _report(slices, machines, {name: median(each[name] for each in parts[1:]) for name in parts[0]}, load)
+
+
+def _parts(folder: Path) -> Mapping[str, float]:
+    """What the steps take. What Spark says of being ended in mid-stream is nobody's trouble."""
+    with (folder / "parts.log").open("wb") as said:
+        done = subprocess.run([sys.executable, str(SCRIPT), str(folder / "parts")], check=False, stdout=subprocess.PIPE, stderr=said, stdin=subprocess.DEVNULL)
+    if done.returncode != 0:
+        raise KappaError(f"the steps ended with {done.returncode}", hint=f"see {folder / 'parts.log'}")
+    return {str(name): float(seconds) for name, seconds in json.loads(done.stdout).items()}
 
 
 def _empty_machine(java: str) -> float:

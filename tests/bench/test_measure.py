@@ -30,6 +30,27 @@ def test_the_cpu_of_a_child_that_outlives_its_parent_is_counted(tmp_path: Path) 
     assert found["cpu"] >= 0.3
 
 
+def test_the_cpu_of_children_that_nobody_waits_for_is_counted(tmp_path: Path) -> None:
+    """As PySpark's daemon has its workers: the kernel adds up what they took for nobody."""
+    # With nobody to be waited for, waitpid waits until all have ended.
+    ignoring = f"""
+import os, signal
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+if os.fork() == 0:
+    exec({BURN.format(seconds=1.0)!r})
+    os._exit(0)
+try:
+    os.waitpid(-1, 0)
+except ChildProcessError:
+    pass
+"""
+
+    found = measured(tmp_path, sys.executable, "-c", ignoring)
+
+    assert found["code"] == 0
+    assert found["cpu"] >= 0.7
+
+
 def test_memory_is_the_most_that_all_had_at_once(tmp_path: Path) -> None:
     found = measured(tmp_path, sys.executable, "-c", "import time; held = b'x' * 200_000_000; time.sleep(0.5)")
 
