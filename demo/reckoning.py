@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from demo.freshness import Freshness, measure
@@ -50,9 +51,18 @@ def judged(verdict: Verdict) -> Finding:
 def seen_fresh(records: Path, *, topic: str, since: float, until: float) -> Freshness | None:
     """How fresh answers were to events sent in a window of time, from the ledger and the reader's log."""
     ledger = pq.read_table(records / "ledger.parquet", columns=["topic", "partition", "offset", "sent_at"], filters=[("topic", "=", topic)])
+    return measure(sent_in(ledger), answers_in(records / "answers.jsonl"), topic=topic, since=since, until=until)
+
+
+def sent_in(ledger: pa.Table) -> dict[int, list[tuple[int, float]]]:
+    """When which offset of a topic was sent, per partition, by a producer's account (columns `partition`, `offset`, `sent_at`)."""
     sent: dict[int, list[tuple[int, float]]] = {}
     for partition, offset, at in zip(*(ledger[name].to_pylist() for name in ("partition", "offset", "sent_at")), strict=True):
         sent.setdefault(partition, []).append((offset, at))
-    with (records / "answers.jsonl").open(encoding="utf-8") as log:
-        answers = [(line["at"], Offsets.parse(line["offsets"])) for line in map(json.loads, log)]
-    return measure(sent, answers, topic=topic, since=since, until=until)
+    return sent
+
+
+def answers_in(log: Path) -> list[tuple[float, Offsets]]:
+    """When each answer came, and up to which offsets, by a reader's log: a line of JSON an answer."""
+    with log.open(encoding="utf-8") as lines:
+        return [(line["at"], Offsets.parse(line["offsets"])) for line in map(json.loads, lines)]

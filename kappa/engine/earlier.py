@@ -48,9 +48,10 @@ class Earlier:
             archive = None if path.parent.name == mark.fingerprint else open_archive(str(store.path(folder(mark.topic, path.parent.name))))
             other = None if archive is None else archive.mark()
             if archive is not None and other is not None and other.topic_id == mark.topic_id:
+                blocks = archive.blocks() if other.raw else ()
                 for partition, ranges in other.raw.items():
-                    blocks = [block for block in archive.blocks() if block.partition == partition]
-                    kept.setdefault(partition, []).extend(Kept(start, end, blocks) for start, end in ranges)
+                    own = [block for block in blocks if block.partition == partition]
+                    kept.setdefault(partition, []).extend(Kept(start, end, own) for start, end in ranges)
         return cls(kept)
 
     def beginning(self, partition: int, first: int, done: int | None) -> int:

@@ -27,9 +27,9 @@ from living import SCRIPTS, Platform
 from screen import Report
 
 from demo.freshness import Freshness, measure
+from demo.reckoning import answers_in, sent_in
 from kappa.errors import KappaError
 from kappa.journal import Journal
-from kappa.offsets import Offsets
 from replay.rollout import fold
 
 RATES = (1_000, 10_000)
@@ -103,11 +103,7 @@ def _stretch(platform: Platform, rate: int, beside: str, meanwhile: Callable[[],
         before, since = platform.taken(), time.monotonic()
         meanwhile()
         after, until = platform.taken(), time.monotonic()
-    sent: dict[int, list[tuple[int, float]]] = {}
-    for partition, offset, at in zip(*(column.to_pylist() for column in pq.read_table(ledger).columns), strict=True):
-        sent.setdefault(partition, []).append((offset, at))
-    with answers.open(encoding="utf-8") as lines:
-        seen = [(line["at"], Offsets.parse(line["offsets"])) for line in map(json.loads, lines)]
+    sent, seen = sent_in(pq.read_table(ledger)), answers_in(answers)
     fresh = measure(sent, seen, topic=platform.cell.topic, since=since, until=until)
     events, asked = sum(since <= at < until for each in sent.values() for _, at in each), sum(since <= at < until for at, _ in seen)
     if fresh is None or fresh.events != events:
