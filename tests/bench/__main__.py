@@ -22,7 +22,7 @@ import startup
 from bids import ensure_input, warm_page_cache
 from cells import CELLS, FEWEST_EVENTS, GROUPS, KAPPA, TASKS, Cell
 from figures import Round, comparable
-from ground import Ground, ground, last_line, machine, now, take
+from ground import Ground, ground, last_line, machine, now, say, take
 from oracle import Oracle
 from plot import plot
 from rich.console import Console
@@ -73,12 +73,12 @@ def _measure(cells: Sequence[Cell], home: Path, runs: Runs, code: str, *, only: 
         return
     with ground(home) as here:
         for cell, run in begun.items():
-            _say(title(run))
-            versions_now, missing = set_up(chosen[cell], home, _say)
+            say(title(run))
+            versions_now, missing = set_up(chosen[cell], home, say)
             run.versions |= versions_now
             run.missing = {name: why for name, why in run.missing.items() if name not in chosen[cell]} | missing
             for name, why in missing.items():
-                _say(f"{name} {why}")
+                say(f"{name} {why}")
             _run(cell, run, runs, {name: rival for name, rival in chosen[cell].items() if name not in missing}, here)
 
 
@@ -87,8 +87,8 @@ def _run(cell: Cell, run: Run, runs: Runs, rivals: Mapping[str, Rival], here: Gr
     runs.save()
     if not due:
         return
-    given = ensure_input(here.log, cell, here.home / "inputs", here.home, _say)
-    oracle = Oracle(here.log.bootstrap_servers, given, cell, here.home / "inputs", _say)
+    given = ensure_input(here.log, cell, here.home / "inputs", here.home, say)
+    oracle = Oracle(here.log.bootstrap_servers, given, cell, here.home / "inputs", say)
     warm_page_cache(here.home, cell.topic)
     for number, name in due:
         folder = here.home / "run" / name
@@ -97,7 +97,7 @@ def _run(cell: Cell, run: Run, runs: Runs, rivals: Mapping[str, Rival], here: Gr
         done = _round(number, name, rivals[name], Attempt(cell, given, here.log.bootstrap_servers, folder), oracle)
         run.put(done)
         runs.save()
-        _say(_line(done, cell))
+        say(_line(done, cell))
         _keep_log(folder / "output.log", here.home / "logs" / f"{cell.topic}.{cell.name}.{number}.{name}.log")
         if done.refused is None:
             shutil.rmtree(folder, ignore_errors=True)
@@ -198,10 +198,6 @@ def _code() -> Mapping[str, bytes]:
     """What decides the figures: Kappa, what it stands on, and the bench."""
     files = [*(TREE / "kappa").rglob("*"), *Path(__file__).parent.rglob("*"), TREE / "requirements.lock"]
     return {str(file.relative_to(TREE)): file.read_bytes() for file in files if file.is_file() and file.suffix != ".pyc" and not file.name.startswith("test_")}
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -18,7 +17,7 @@ from pathlib import Path
 from statistics import median
 
 from cells import Cell
-from ground import under
+from ground import say, under
 from living import Platform
 from screen import Report
 
@@ -67,9 +66,9 @@ def main(home: Path, minutes: int) -> Report | None:
             while time.monotonic() < ends and (not looks or looks[-1].slices < SLICES):
                 time.sleep(_LOOK_SECONDS)
                 looks.append(_look(platform, first))
-        wrong = platform.wrong(_say)
+        wrong = platform.wrong(say)
     if wrong is not None:
-        _say(f"no figure: what serves is not the oracle's: {wrong}")
+        say(f"no figure: what serves is not the oracle's: {wrong}")
         return None
     shutil.rmtree(platform.folder)
     return _report(looks, minutes, load)
@@ -129,7 +128,3 @@ def _report(looks: Sequence[Look], minutes: int, load: float) -> Report:
         json.dumps([asdict(look) for look in looks], indent=1),
         "\n".join(page),
     )
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 from cells import Cell
-from ground import under
+from ground import say, under
 from kappa_job import warm_in
 from living import SCRIPTS, Platform
 from screen import Report
@@ -68,18 +68,18 @@ def main(home: Path, events: int) -> Report | None:
     platform = Platform(home, Cell("freshness", "totals", events, KEYS, 1, ()))
     load = os.getloadavg()[0]
     empty = _empty_batch(platform)
-    _say(f"an empty micro-batch takes {empty * 1000:.0f} ms")
+    say(f"an empty micro-batch takes {empty * 1000:.0f} ms")
     rates: list[float] = []
     with platform.up():
-        _say(f"{events:,} events serve")
+        say(f"{events:,} events serve")
         stretches = [_stretch(platform, rate, "nothing", lambda: time.sleep(_SECONDS)) for rate in RATES]
         alone = _replay(platform, 1)
         stretches.append(_stretch(platform, RATES[0], "a replay", lambda: rates.append(_replay(platform, 2))))
         platform.archive_all()
         stretches.append(_stretch(platform, RATES[-1], "the archiver", lambda: time.sleep(_SECONDS)))
-        wrong = platform.wrong(_say)
+        wrong = platform.wrong(say)
     if wrong is not None:
-        _say(f"no figure: what serves is not the oracle's: {wrong}")
+        say(f"no figure: what serves is not the oracle's: {wrong}")
         return None
     shutil.rmtree(platform.folder)
     found = Found(events, empty, tuple(stretches), alone, rates[0], load)
@@ -110,7 +110,7 @@ def _stretch(platform: Platform, rate: int, beside: str, meanwhile: Callable[[],
         raise KappaError(f"{events} events were sent, and {0 if fresh is None else fresh.events} of them seen in an answer")
     own = {role: (after[role].cpu - before[role].cpu) / events for role in ("job", "archiver")}
     found = Stretch(rate, beside, fresh, own["job"], own["archiver"], asked / (until - since))
-    _say(f"{rate:,} a second beside {beside}: {fresh}, p99 {fresh.p99:.2f} s; CPU us an event: job {own['job'] * 1e6:.0f}, archiver {own['archiver'] * 1e6:.0f}")
+    say(f"{rate:,} a second beside {beside}: {fresh}, p99 {fresh.p99:.2f} s; CPU us an event: job {own['job'] * 1e6:.0f}, archiver {own['archiver'] * 1e6:.0f}")
     return found
 
 
@@ -124,7 +124,7 @@ def _replay(platform: Platform, number: int) -> float:
     warm = warm_in((platform.store.folder / "logs" / f"{rollout.build}.log").read_text(errors="replace"))
     if warm is None:
         raise KappaError(f"the replay of {rollout.build} had one slice", hint="give more events")
-    _say(f"a replay: {warm.rate:,.0f} events a second, warm")
+    say(f"a replay: {warm.rate:,.0f} events a second, warm")
     return warm.rate
 
 
@@ -161,7 +161,3 @@ def _page(found: Found) -> str:
         under(found.load),
     ]
     return "\n".join(lines)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -106,6 +106,11 @@ def machine() -> str:
     return f"{model}, {kilobytes / 2**20:.0f} GiB, {platform.system()} {platform.release()}, Python {platform.python_version()}"
 
 
+def say(text: str) -> None:
+    """Talks to who looks on: stdout is for the answer."""
+    print(text, file=sys.stderr, flush=True)
+
+
 def under(load: float) -> str:
     """Under what figures were taken: this machine, the load average before, and when."""
     return f"{machine()}; load average before it {load:.2f}; {now()}."

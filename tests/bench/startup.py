@@ -19,7 +19,7 @@ from statistics import median
 
 from bids import ensure_input, warm_page_cache
 from cells import Cell
-from ground import ground, under
+from ground import ground, say, under
 from kappa_job import BUILD, KappaJob
 from oracle import Oracle
 from rivals import Attempt
@@ -44,8 +44,8 @@ def main(home: Path, rounds: int) -> Report | None:
     load = os.getloadavg()[0]
     slices, machines, parts = [], [], []
     with ground(home) as here:
-        given = ensure_input(here.log, CELL, home / "inputs", home, _say)
-        oracle = Oracle(here.log.bootstrap_servers, given, CELL, home / "inputs", _say)
+        given = ensure_input(here.log, CELL, home / "inputs", home, say)
+        oracle = Oracle(here.log.bootstrap_servers, given, CELL, home / "inputs", say)
         warm_page_cache(home, CELL.topic)
         # The first fills the disk's cache.
         for number in range(rounds + 1):
@@ -57,13 +57,13 @@ def main(home: Path, rounds: int) -> Report | None:
             slice_ = _first_slice(kappa, attempt)
             wrong = oracle.differences(kappa.result(attempt))
             if wrong is not None:
-                _say(f"no figure: the first slice's result is not the oracle's: {wrong}")
+                say(f"no figure: the first slice's result is not the oracle's: {wrong}")
                 return None
             parts.append(_parts(folder))
             if number:
                 slices.append(slice_)
                 machines.append(machine)
-                _say(f"round {number}: {slice_:.2f} s to the first slice, an empty JVM {machine:.2f} s, equal")
+                say(f"round {number}: {slice_:.2f} s to the first slice, an empty JVM {machine:.2f} s, equal")
             shutil.rmtree(folder)
     return _report(slices, machines, {name: median(each[name] for each in parts[1:]) for name in parts[0]}, load)
 
@@ -118,7 +118,3 @@ def _report(slices: Sequence[float], machines: Sequence[float], parts: Mapping[s
         json.dumps({"slices": slices, "machines": machines, "parts": parts, "load": load}, indent=1),
         "\n".join(page),
     )
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
