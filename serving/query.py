@@ -53,6 +53,8 @@ _ATTEMPTS = 3
 # Schemas that DuckDB has already; a pipeline of such a name gets one with an underscore behind it.
 _RESERVED = frozenset({"main", "information_schema", "pg_catalog"})
 _SPELLINGS = {"string": "varchar", "binary": "blob", HEADERS: 'struct("key" varchar, "value" blob)[]', "timestamp": "timestamptz", "timestamp_ntz": "timestamp"}
+# A message that quotes a text cuts it anywhere: in a character, too, and then Python cannot make it an error of DuckDB's.
+DUCKDB_ERRORS = (duckdb.Error, UnicodeDecodeError)
 # What is not the query's fault; everything else that DuckDB says about a query is.
 _NOT_THE_USERS = (duckdb.IOException, duckdb.InternalException, duckdb.FatalException, duckdb.OutOfMemoryException, duckdb.ConnectionException)
 _ONE_SELECT = "give one query that reads, such as: select * from page_hits limit 10"
@@ -301,7 +303,7 @@ class Reader:
         try:
             self._ensure_in_time()
             return question()
-        except duckdb.Error as error:
+        except DUCKDB_ERRORS as error:
             self._failed = True
             self._ensure_in_time()
             raise explained(error, served=self._served) from error
@@ -539,9 +541,10 @@ def _numbered(names: Iterable[str]) -> Iterator[str]:
         yield told
 
 
-def explained(error: duckdb.Error, *, served: bool) -> KappaError:
+def explained(error: duckdb.Error | UnicodeDecodeError, *, served: bool) -> KappaError:
     """DuckDB's message as one sentence, its candidates as the hint."""
-    lines = [line.strip() for line in str(error).partition("\n\nLINE ")[0].splitlines() if line.strip()]
+    told = error.object.decode(errors="replace") if isinstance(error, UnicodeDecodeError) else str(error)
+    lines = [line.strip() for line in told.partition("\n\nLINE ")[0].splitlines() if line.strip()]
     message = lines[0] if lines else type(error).__name__
     if isinstance(error, _NOT_THE_USERS):
         return KappaError(f"the query could not be run: {message}", hint="kappa status shows whether all is well")

@@ -23,7 +23,7 @@ from kappa.errors import KappaError, UsageError
 from serving import confine
 from serving.allowed import ensure_allowed
 from serving.frames import ACCEPTED, ENDED, PIECE, REFUSED, put, take
-from serving.query import Reader, Relations, TableFiles, explained, literal, put_relations, schema_of, text, told_apart
+from serving.query import DUCKDB_ERRORS, Reader, Relations, TableFiles, explained, literal, put_relations, schema_of, text, told_apart
 from serving.render import csv_line, plain
 
 _CONFIGURED: dict[str, str | bool | int | float | list[str]] = {
@@ -96,7 +96,7 @@ def _answered(connection: duckdb.DuckDBPyConnection, request: Mapping[str, Any],
     try:
         result = connection.execute(statement)
         ended: Mapping[str, Any] = _FORMS[request["form"]](result, request, pieces)
-    except duckdb.Error as error:
+    except DUCKDB_ERRORS as error:
         raise explained(error, served=bool(found)) from error
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise UsageError(f"the result cannot be written as {request['form']}: {error}", hint="cast the column to another type in the query, or ask for JSON") from error

@@ -149,8 +149,8 @@ class PlainEvents:
 def _answer(query: str, records: pa.RecordBatch) -> pa.Table:
     try:
         return _asked(query, records)
-    except duckdb.InvalidInputException:
-        # A text that is no JSON stops it all, and to ask for that of each record costs a third more.
+    except (duckdb.InvalidInputException, UnicodeDecodeError):
+        # A text that is no JSON stops it all, and to ask for that of each record costs a third more. (DuckDB's message quotes the text, cut anywhere: in a character, too.)
         valid = _asked("select json_valid(v) as valid from records", records).column("valid").combine_chunks()
         none = pa.scalar(None, pa.string())
         return _asked(query, pa.RecordBatch.from_arrays([records.column("k"), pc.if_else(valid, records.column("v"), none)], names=["k", "v"]))

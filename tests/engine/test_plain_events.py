@@ -272,6 +272,10 @@ def test_a_batch_of_plain_events_is_read_whole_and_a_wrong_byte_costs_those_arou
     records = [(None, event(n=str(number), t=f'"text {number}"')) for number in range(5_000)]
     assert all(check(TOPIC, records))
 
+    for odd in range(2):
+        records[2_500] = (None, b"," + b"a" * odd + "é".encode() * 300)
+        assert sum(check(TOPIC, records)) == 4_999
+
     records[2_500] = (None, b"\xff")
     left = [place for place, sure in enumerate(check(TOPIC, records)) if not sure]
     assert 2_500 in left

@@ -246,6 +246,7 @@ def test_columns_of_one_name_are_told_apart(platform: Platform) -> None:
         ("drop view delays", "kind drop", "one query"),
         ("set threads = 1", "kind set", "one query"),
         ("select '\udcff'", "not text in UTF-8", "one query"),
+        *((f"select json_extract(t, '$') from (values (',{'a' * odd}{'é' * 300}')) as texts(t)", "Malformed JSON", "kappa tables") for odd in range(2)),
     ],
 )
 def test_a_slip_in_a_query_is_one_sentence_with_a_hint(platform: Platform, sql: str, message: str, hint: str) -> None:

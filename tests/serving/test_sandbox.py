@@ -330,6 +330,12 @@ def test_values_are_told_as_everywhere_and_in_each_form(sandbox: Sandbox, platfo
         assert (table["t"][0].as_py(), table["at"][0].as_py(), table["l"][0].as_py()) == ("ÅÄ", moment, [1])
 
 
+@pytest.mark.parametrize("odd", [0, 1])
+def test_a_message_that_is_cut_within_a_character_is_told(sandbox: Sandbox, platform: Platform, odd: int) -> None:
+    with pytest.raises(UsageError, match="Malformed JSON"):
+        asked(sandbox, platform, f"select json_extract(t, '$') from (values (',{'a' * odd}{'é' * 300}')) as texts(t)")
+
+
 @pytest.mark.parametrize("form", Form)
 def test_an_answer_that_has_too_many_rows_is_cut_and_says_so(sandbox: Sandbox, platform: Platform, form: Form) -> None:
     whole = asked(sandbox, platform, "from range(1000)", form)
