@@ -63,9 +63,9 @@ def log(broker: Broker) -> Log:
 @pytest.fixture(scope="session")
 def spark(jars: Jars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One session for the run, as a tail has it. Its JVM ends with this process."""
-    from kappa.engine.session import Profile, start_session
+    from kappa.engine.session import Profile, boot
 
-    running = start_session(profile=Profile.TAIL, name="tests", memory="1g", jars=jars, local_dir=tmp_path_factory.mktemp("spark"))
+    running = boot(profile=Profile.TAIL, name="tests", memory="1g", jars=jars, local_dir=tmp_path_factory.mktemp("spark")).session()
     try:
         yield running
     finally:

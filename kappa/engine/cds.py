@@ -14,22 +14,25 @@ import sys
 import tempfile
 from pathlib import Path
 
-import pyspark
-
 from kappa.errors import KappaError
 from kappa.java import locate_java
-from kappa.log.jars import Jars
+from kappa.log.jars import Jars, spark_home
 
 # A recording takes a minute and a half on two quiet cores.
 _LONGEST_RECORDING_SECONDS = 600
 
 
+def class_path(jars: Jars) -> str:
+    """The class path of a session's JVM. Not `spark.jars`: those come by a class loader that no class archive covers."""
+    return os.pathsep.join([*map(str, jars.spark), str(spark_home() / "jars" / "*")])
+
+
 def archive_path(jars: Jars, java_program: str) -> Path:
     """Where the archive for this Java, these jars and this Spark lies, or would lie."""
     home = Path(java_program).resolve().parent.parent
-    made_from = hashlib.sha256(f"{home} {pyspark.__version__}".encode())
+    made_from = hashlib.sha256(f"{home} {class_path(jars)}".encode())
     # The JVM compares names, sizes and times of the files on its class path; so do we.
-    for file in (home / "lib" / "modules", *jars.spark, *sorted((Path(pyspark.__file__).parent / "jars").iterdir())):
+    for file in (home / "lib" / "modules", *jars.spark, *sorted((spark_home() / "jars").iterdir())):
         found = file.stat() if file.exists() else None
         made_from.update(f"{file} {found and (found.st_size, found.st_mtime_ns)}\n".encode())
     return Path(sys.prefix) / "kappa" / f"spark-{made_from.hexdigest()[:16]}.jsa"

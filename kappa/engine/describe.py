@@ -24,7 +24,7 @@ from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from kappa.columns import parse_type
 from kappa.engine.fold import spark_ddl
 from kappa.engine.rowlocal import TELLING_CALLS, changing, not_row_local
-from kappa.engine.session import Profile, start_session
+from kappa.engine.session import Profile, boot
 from kappa.errors import DeclarationError
 from kappa.importer import open_sources
 from kappa.log.jars import Jars
@@ -53,7 +53,7 @@ def main(scratch: Path) -> None:
     open_sources(sources)
     # As in a job: what a file makes at its top is made before there is a session.
     pipelines = {name: next(each for _, each in pipelines_in(load_module(module, sources)) if each.name == name) for name, module in request["pipelines"].items()}
-    spark = start_session(profile=Profile.TAIL, name="describe", memory="512m", jars=jars, local_dir=scratch, cores=1)
+    spark = boot(profile=Profile.TAIL, name="describe", memory="512m", jars=jars, local_dir=scratch, cores=1).session()
     watch = Watch(sources.folder)
     answers: dict[str, Any] = {}
     for name, pipeline in pipelines.items():

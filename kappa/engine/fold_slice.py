@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 import shutil
+import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -85,6 +86,8 @@ class SliceFolder:
         self._asked_at = -math.inf
         self._ordered = OrderedFold.of_pipeline(pipeline, {table.name: table for table in birth.tables})
         self._prepared: Prepared | None = None
+        # Who has it may make the plan, or run it ahead.
+        self._planning = threading.RLock()
         self._scratch = store.path(f"{folder(birth.build)}/slice")
         self._contributed_folder = self._scratch / "contributed"
         self._topic_watch = ThreadPoolExecutor(1, thread_name_prefix="topics")
@@ -102,6 +105,10 @@ class SliceFolder:
     def rest(self, *, ends: bool = False) -> None:
         """Does what is due although no slice comes; or that it will be gone on with by another process."""
         self._identities.rest(ends=ends)
+
+    def prepare(self, spark: SparkSession) -> None:
+        """Does, in a thread of its own, what the first small slice would wait two seconds for: plans the function, and runs the plan once over no rows."""
+        threading.Thread(target=self._prepare, args=(spark,), name="prepare", daemon=True).start()
 
     def check_topics(self) -> None:
         """Raises Broken where a topic is not the one that the build was born with (a re-created one has another id)."""
@@ -315,11 +322,18 @@ class SliceFolder:
             return self._function.contributions({name: decoded.accepted(topic, self._pipeline.columns_of(topic)) for name, topic in self._pipeline.inputs.items()})
         return self._plan(spark).run({topic.name: decoded.accepted(topic, self._pipeline.columns_of(topic)) for topic in self._pipeline.inputs.values()})
 
+    def _prepare(self, spark: SparkSession) -> None:
+        # What is wrong with the function is told by the first slice that it gets.
+        with self._planning, suppress(Exception):
+            if self._prepared is None and self._pipeline.function_tables:
+                self._plan(spark).run({})
+
     def _plan(self, spark: SparkSession) -> Prepared:
-        if self._prepared is None:
-            births = {table.name: table for table in self._birth.tables}
-            self._prepared = Prepared(spark, self._pipeline, self._function, births, self._scratch)
-        return self._prepared
+        with self._planning:
+            if self._prepared is None:
+                births = {table.name: table for table in self._birth.tables}
+                self._prepared = Prepared(spark, self._pipeline, self._function, births, self._scratch)
+            return self._prepared
 
     def _culprits(self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession) -> Culprits:
         return Culprits(self._pipeline, lambda: self._plan(spark), decoded)

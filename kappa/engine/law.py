@@ -21,7 +21,7 @@ from typing import Any
 
 from kappa.build import TableBirth, range_columns
 from kappa.engine.rehearsal import LocalPipeline, MemoryLog, Rehearsal, local_pipeline
-from kappa.engine.session import Profile, start_session
+from kappa.engine.session import Profile, boot
 from kappa.errors import Broken, DeclarationError
 from kappa.importer import open_sources
 from kappa.log.jars import Jars
@@ -229,7 +229,7 @@ def main(scratch: Path) -> None:
     open_sources(sources)
     pipelines = {name: next(each for _, each in pipelines_in(load_module(module, sources)) if each.name == name) for name, module in request["pipelines"].items()}
     jars = Jars(broker=(), spark=tuple(map(Path, request["jars"])))
-    spark = start_session(profile=Profile.TAIL, name="law of slices", memory="512m", jars=jars, local_dir=scratch, cores=1)
+    spark = boot(profile=Profile.TAIL, name="law of slices", memory="512m", jars=jars, local_dir=scratch, cores=1).session()
     answers: dict[str, Any] = {}
     for name, pipeline in pipelines.items():
         log = MemoryLog()

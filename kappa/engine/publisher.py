@@ -27,14 +27,26 @@ _LOOK_SECONDS = 0.05
 
 
 class Stopping(Exception):
-    """The job was asked to stop while it waited."""
+    """The job was asked to stop while it waited, or before it began."""
 
 
 class Publisher:
     """The one voice of a build's job."""
 
-    def __init__(self, store: Store, birth: Birth, *, hold_seconds: float, keep_every_seconds: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
-        """`hold_seconds` is how long a hold is respected, counted from when this job saw it; `keep_every_seconds`: see Keeper."""
+    def __init__(
+        self,
+        store: Store,
+        birth: Birth,
+        *,
+        hold_seconds: float,
+        keep_every_seconds: float = 60.0,
+        stop: threading.Event | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`hold_seconds` is how long a hold is respected, counted from when this job saw it; `keep_every_seconds`: see Keeper.
+
+        `stop` makes whoever waits for the end of a hold give up.
+        """
         self._build = birth.build
         self._journal = Journal(store)
         self._frontiers = Frontiers(store, birth.build)
@@ -45,7 +57,7 @@ class Publisher:
         self._seen = 0
         self._hold: Record | None = None
         self._held_since = 0.0
-        self._stopping = threading.Event()
+        self._stop = stop or threading.Event()
         self._newest: Frontier | None = None
 
     @property
@@ -102,10 +114,6 @@ class Publisher:
         """True while a hold is open, as far as the journal was read."""
         return self._hold is not None
 
-    def stop(self) -> None:
-        """Makes whoever waits for the end of a hold give up."""
-        self._stopping.set()
-
     def _when_free(self, change: Callable[[Frontier], Frontier]) -> Frontier:
         while True:
             with self._turn:
@@ -114,7 +122,7 @@ class Publisher:
                     last = self.newest
                     self._put(replace(change(last), number=last.number + 1, hold=None, published_at=now()))
                     return self.newest
-            if self._stopping.wait(_LOOK_SECONDS):
+            if self._stop.wait(_LOOK_SECONDS):
                 raise Stopping
 
     def _begun(self, found: Frontier | None, first: Frontier) -> Frontier:

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from delta.tables import DeltaTable
-from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from kappa.engine.session import Profile, start_session
+from kappa.engine.session import Machine, Profile, boot
 from kappa.java import find_java
 from kappa.log.broker import Broker
 from kappa.log.client import Log, ProducedRecord
@@ -36,10 +35,12 @@ def main(folder: Path, archive: Path, jars: Jars) -> None:
         log = Log(broker.bootstrap_servers)
         log.create(_TOPIC)
         log.produce((ProducedRecord(f'{{"id": "{n}", "n": {n}, "at": "2024-01-01T00:00:00Z"}}'.encode(), key=str(n).encode()) for n in range(100)), _TOPIC.name)
-        spark = start_session(profile=Profile.TAIL, name="recording", memory="1g", jars=jars, local_dir=folder / "local", record_archive=archive)
+        machine = boot(profile=Profile.TAIL, name="recording", memory="1g", jars=jars, local_dir=folder / "local", record_archive=archive)
+        spark = machine.session()
         _bounded(spark, broker.bootstrap_servers, folder)
         _tail(spark, broker.bootstrap_servers, folder)
-        _end(spark)
+        spark.stop()
+        _end(machine)
     finally:
         broker.stop()
 
@@ -75,16 +76,12 @@ def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
-def _end(spark: SparkSession) -> None:
-    """Stops the session and waits for its JVM, which writes the archive as the last thing it does."""
-    spark.stop()
-    gateway = SparkContext._gateway  # noqa: SLF001  # no public way to the JVM's process
-    if gateway is None:
-        return
-    process = gateway.proc
-    gateway.shutdown()
-    process.stdin.close()
-    process.wait()
+def _end(machine: Machine) -> None:
+    """Waits for the end of a JVM, which writes the archive as the last thing it does."""
+    stdin = machine.process.stdin
+    assert stdin is not None, "it is tied to this process by it"
+    stdin.close()
+    machine.process.wait()
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ import argparse
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -24,7 +23,7 @@ from kappa.cuts import read_cuts
 from kappa.engine.archived import Archives
 from kappa.engine.fold_slice import SliceFolder
 from kappa.engine.publisher import Publisher
-from kappa.engine.session import Profile, end_process, start_project_session
+from kappa.engine.session import Profile, boot_for, end_process
 from kappa.engine.source import Kafka, Source
 from kappa.errors import ExitCode, KappaError
 from kappa.log.client import Log
@@ -80,7 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
             given.bootstrap,
             given.build,
             folder,
-            partial(start_project_session, settings, profile=Profile.CATCH_UP, name=f"proof of {given.build}", local_dir=folder.path("spark")),
+            lambda: boot_for(settings, profile=Profile.CATCH_UP, name=f"proof of {given.build}", local_dir=folder.path("spark")).session(),
         )
     except KappaError as error:
         put_stopped(folder, given.build, error)

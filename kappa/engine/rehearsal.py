@@ -26,7 +26,7 @@ from kappa.delta import files
 from kappa.engine.describe import Watch, describe
 from kappa.engine.fold_slice import SliceFolder
 from kappa.engine.publisher import Publisher
-from kappa.engine.session import Profile, start_session
+from kappa.engine.session import Profile, boot
 from kappa.engine.source import RawRange, RawRecord, raw_table
 from kappa.java import find_java
 from kappa.log.client import TopicFacts
@@ -148,7 +148,7 @@ def local_pipeline(pipeline: Pipeline) -> Iterator[LocalPipeline]:
         spark = SparkSession.getActiveSession()
         if spark is None:
             folder = Path(ending.enter_context(tempfile.TemporaryDirectory(prefix="kappa-spark-")))
-            spark = start_session(profile=Profile.TAIL, name=f"rehearsal of {pipeline.name}", memory="1g", jars=ensure_jars(find_java()), local_dir=folder)
+            spark = boot(profile=Profile.TAIL, name=f"rehearsal of {pipeline.name}", memory="1g", jars=ensure_jars(find_java()), local_dir=folder).session()
             ending.callback(spark.stop)
         # The pipeline's file lies in its project's `pipelines`, or beside a test.
         found = describe(spark, pipeline, Watch(Path(pipeline.source.file).parent))

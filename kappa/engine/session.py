@@ -1,26 +1,33 @@
 """The only door to SparkSession: one local session per process, with every setting that Kappa's jobs need.
 
-A job owns its process: this sets environment variables of it. Nothing is written outside `local_dir`. How the settings
+A job owns its process: this sets environment variables of it. Nothing is written outside `local_dir`. The session's JVM boots
+while the process does other things (`boot`): two seconds, in which a job imports and opens what it needs. How the settings
 were found, with timings: docs/design.md.
 """
 
 from __future__ import annotations
 
 import os
+import struct
+import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-import pyspark
-from pyspark.sql import SparkSession
-
-from kappa.engine.cds import archive_path
+from kappa.engine.cds import archive_path, class_path
+from kappa.errors import KappaError
 from kappa.java import find_java, locate_java
-from kappa.log.jars import Jars, ensure_jars
-from kappa.settings import Settings
+from kappa.log.jars import Jars, ensure_jars, spark_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kappa.settings import Settings
 
 # Anything of another Spark or Hadoop in the user's environment would get onto the class path or into the settings.
 _FOREIGN = (
@@ -47,34 +54,106 @@ class Profile(StrEnum):
 # too, by an eighth, from its first slice to its last: what C2 compiles is paid in the time in which it would have helped.
 _JVM_OPTIONS = {Profile.CATCH_UP: ("-XX:TieredStopAtLevel=1", "-XX:+UseParallelGC"), Profile.TAIL: ("-XX:TieredStopAtLevel=1",)}
 
+# What spark-submit gives each JVM (launcher/.../JavaModuleOptions.java of Spark 4.2), but for the vector module, which only MLlib's
+# fastest loops use: it costs a start, and a warning.
+_OPENED = (
+    *(f"java.base/java.{name}" for name in ("lang", "lang.invoke", "lang.reflect", "io", "net", "nio", "util", "util.concurrent", "util.concurrent.atomic")),
+    *(f"java.base/{name}" for name in ("jdk.internal.ref", "sun.nio.ch", "sun.nio.cs", "sun.security.action", "sun.util.calendar")),
+    "java.security.jgss/sun.security.krb5",
+)
+_SPARKS_OPTIONS = (
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    *(f"--add-opens={name}=ALL-UNNAMED" for name in _OPENED),
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Dio.netty.allocator.type=pooled",
+    "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
+    "--sun-misc-unsafe-memory-access=allow",
+    "--enable-native-access=ALL-UNNAMED",
+    "-Dderby.connection.requireAuthentication=false",
+)
+
+# Ctrl-C is for the process to answer, and its JVM to outlive.
+_WITHOUT_INTERRUPTS = ("/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh")
+_NAP_SECONDS = 0.01
+
 # What the system allows (104 on macOS, 108 on Linux) without `/.`, a UUID, `.sock` and an end.
 _SOCKET_FOLDER_BYTES = 104 - 44
 
 
-def start_session(*, profile: Profile, name: str, memory: str, jars: Jars, local_dir: Path, cores: int = 0, record_archive: Path | None = None) -> SparkSession:
-    """Starts this process's session. `memory` is the JVM's heap (`2g`); `cores` of 0 are all.
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A JVM that boots for this process's one session, and tells in the file `told` how it can be talked to. It ends when this process does, however it does."""
 
-    `local_dir` takes what Spark spills and leaves; it belongs to this process alone. The JVM ends with this process.
-    With `record_archive` the JVM writes the class archive there when it ends (only cds.py asks for it).
+    process: subprocess.Popen[bytes]
+    told: Path
+    name: str
+    settings: Mapping[str, str]
+
+    def session(self) -> SparkSession:
+        """Waits for the JVM, and begins the session in it. Raises KappaError where the JVM has ended instead."""
+        # While the JVM boots: this takes as long as all that a process needs to start one.
+        from pyspark.sql import SparkSession  # noqa: PLC0415
+
+        port, secret = self._gateway()
+        builder = SparkSession.builder.master(self.settings["spark.master"]).appName(self.name)
+        for key, value in self.settings.items():
+            builder = builder.config(key, value)
+        # How PySpark is told of a JVM that is there already.
+        os.environ.update({"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret})
+        try:
+            spark = builder.getOrCreate()
+        finally:
+            del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+        # PySpark keeps a JVM that it has started itself here, too: when nobody has it any more, its input ends.
+        spark.sparkContext._gateway.proc = self.process  # type: ignore[union-attr]  # noqa: SLF001
+        return spark
+
+    def end(self) -> None:
+        """Ends the JVM, whatever it is at."""
+        with self.process:
+            self.process.kill()
+
+    def _gateway(self) -> tuple[int, str]:
+        """Port and secret, as the JVM has put them down; the file comes whole."""
+        while not self.told.exists():
+            if self.process.poll() is not None:
+                self.end()
+                raise KappaError(
+                    f"Spark's JVM ended with {self.process.returncode} before it could be used",
+                    hint="what it said stands above; engine.memory in kappa.toml is what it asks the system for",
+                )
+            time.sleep(_NAP_SECONDS)
+        said = self.told.read_bytes()
+        self.told.unlink()
+        port, length = struct.unpack_from(">ii", said)
+        return port, said[8 : 8 + length].decode()
+
+
+def boot(*, profile: Profile, name: str, memory: str, jars: Jars, local_dir: Path, cores: int = 0, record_archive: Path | None = None) -> Machine:
+    """Starts the JVM of this process's session, and does not wait for it. `memory` is its heap (`2g`); `cores` of 0 are all.
+
+    `local_dir` takes what Spark spills and leaves; it belongs to this process alone. With `record_archive` the JVM writes the
+    class archive there when it ends (only cds.py asks for it).
     """
     cores = cores or _cores_here()
     for folder in (local_dir / "tmp", local_dir / "spark"):
         folder.mkdir(parents=True, exist_ok=True)
     for variable in _FOREIGN:
         os.environ.pop(variable, None)
-    os.environ.update({"SPARK_HOME": str(Path(pyspark.__file__).parent), "SPARK_LOCAL_DIRS": str(local_dir / "spark"), "SPARK_LOCAL_IP": "127.0.0.1"})
+    os.environ.update({"SPARK_HOME": str(spark_home()), "SPARK_LOCAL_DIRS": str(local_dir / "spark"), "SPARK_LOCAL_IP": "127.0.0.1"})
     # Workers must be this Python, with these packages.
     os.environ.update({"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable})
-    builder = SparkSession.builder.master(f"local[{cores}]").appName(name)
-    for key, value in _settings(profile, memory, jars, local_dir, cores, record_archive).items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    told = Path(tempfile.mkdtemp(dir=local_dir / "tmp")) / "gateway"
+    environment = {**os.environ, "PYTHONHASHSEED": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told)}
+    # It ends when its input does.
+    process = subprocess.Popen([*_WITHOUT_INTERRUPTS, *command(profile, memory, jars, local_dir, record_archive)], stdin=subprocess.PIPE, env=environment)
+    return Machine(process, told, name, _settings(local_dir, cores))
 
 
-def start_project_session(settings: Settings, *, profile: Profile, name: str, local_dir: Path) -> SparkSession:
-    """Starts this process's session as a project's settings have it, with its jars."""
+def boot_for(settings: Settings, *, profile: Profile, name: str, local_dir: Path) -> Machine:
+    """Starts the JVM of this process's session as a project's settings have it, with its jars."""
     jars = ensure_jars(find_java(), cache=settings.jars.cache, repository=settings.jars.repository)
-    return start_session(profile=profile, name=name, memory=settings.engine.memory, jars=jars, local_dir=local_dir, cores=settings.engine.cores)
+    return boot(profile=profile, name=name, memory=settings.engine.memory, jars=jars, local_dir=local_dir, cores=settings.engine.cores)
 
 
 def end_process(code: int) -> NoReturn:
@@ -89,12 +168,39 @@ def _cores_here() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _settings(profile: Profile, memory: str, jars: Jars, local_dir: Path, cores: int, record_archive: Path | None) -> Mapping[str, str]:
+def command(profile: Profile, memory: str, jars: Jars, local_dir: Path, record_archive: Path | None = None) -> list[str]:
+    """How a session's JVM is started: what PySpark has `spark-submit` do in half a second and a JVM more (pyspark/java_gateway.py)."""
+    options = [
+        # query.stop() can die of a StackOverflowError with the default.
+        "-Xss8m",
+        f"-Djava.io.tmpdir={local_dir / 'tmp'}",
+        "-Duser.timezone=UTC",
+        f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
+        *_JVM_OPTIONS[profile],
+    ]
+    java = locate_java()
+    archive = archive_path(jars, java)
+    if record_archive is not None:
+        options.append(f"-XX:ArchiveClassesAtExit={record_archive}")
+    elif archive.exists():
+        # A stale one is passed over by the JVM, which would say so on stdout.
+        options += [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
+    return [
+        java,
+        "-cp",
+        class_path(jars),
+        f"-Xmx{memory}",
+        *options,
+        "-Xlog:disable",
+        "-Xlog:all=error:stderr",
+        *_SPARKS_OPTIONS,
+        "org.apache.spark.api.python.PythonGatewayServer",
+    ]
+
+
+def _settings(local_dir: Path, cores: int) -> Mapping[str, str]:
     return {
-        "spark.driver.memory": memory,
-        "spark.driver.extraJavaOptions": _java_options(profile, jars, local_dir, record_archive),
-        # Not spark.jars: those come by a class loader that no class archive covers.
-        "spark.driver.extraClassPath": ":".join(str(jar) for jar in jars.spark),
+        "spark.master": f"local[{cores}]",
         # Local mode listens on the outer address otherwise.
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
@@ -138,22 +244,3 @@ def _socket_folder(local_dir: Path) -> Path:
         # The workers and the JVM find it there as long as this process lives.
         return Path(f"/proc/{os.getpid()}/fd/{os.open(folder, os.O_RDONLY | os.O_DIRECTORY)}")
     return Path(tempfile.mkdtemp(prefix="kappa-"))
-
-
-def _java_options(profile: Profile, jars: Jars, local_dir: Path, record_archive: Path | None) -> str:
-    options = [
-        # query.stop() can die of a StackOverflowError with the default.
-        "-Xss8m",
-        f"-Djava.io.tmpdir={local_dir / 'tmp'}",
-        "-Duser.timezone=UTC",
-        f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
-        *_JVM_OPTIONS[profile],
-    ]
-    archive = archive_path(jars, locate_java())
-    if record_archive is not None:
-        options.append(f"-XX:ArchiveClassesAtExit={record_archive}")
-    elif archive.exists():
-        # A stale one is passed over by the JVM, which would say so on stdout.
-        options += [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
-    options += ["-Xlog:disable", "-Xlog:all=error:stderr"]
-    return " ".join(f'"{option}"' if " " in option else option for option in options)

@@ -56,6 +56,7 @@ class Tail:
 
     def run(self, spark: SparkSession, kafka: Kafka, log: Log, stop: threading.Event, *, at_most: int, on_started: Callable[[], None]) -> None:
         """Folds micro-batches until asked to stop. Raises what made the stream end."""
+        self._folder.prepare(spark)
         topics = tuple(topic.name for topic in self._pipeline.topics)
         start = self._leg.start
         if not has_begun(self._checkpoint):

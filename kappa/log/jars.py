@@ -15,14 +15,12 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 from xml.sax.saxutils import quoteattr
-
-import pyspark
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from kappa.errors import Damaged, KappaError, Unreachable
 from kappa.java import Java
@@ -76,6 +74,15 @@ def ensure_jars(java: Java, *, cache: Path | None = None, repository: str | None
                 _fetch(missing, folder, java, repository)
     paths = {use: tuple(folder / jar.file_name for jar in locked if jar.use == use) for use in ("broker", "spark")}
     return Jars(broker=paths["broker"], spark=paths["spark"])
+
+
+@cache
+def spark_home() -> Path:
+    """The folder of the installed PySpark, in which Spark's own jars and programs lie; PySpark is not imported for it."""
+    found = find_spec("pyspark")
+    assert found is not None, "it is installed with Kappa"
+    assert found.origin is not None, "it is a package of files"
+    return Path(found.origin).parent
 
 
 def default_cache() -> Path:
@@ -169,7 +176,7 @@ def _run_ivy(missing: Sequence[Jar], ivy: Path, java: Java, repository: str | No
     """Has Ivy put the jars into its own cache below `ivy`; answers with the last complaint that it printed."""
     ivy.mkdir(exist_ok=True)
     (ivy / "ivy.xml").write_text(ivy_module(missing), encoding="utf-8")
-    program = next(Path(pyspark.__file__).parent.glob("jars/ivy-*.jar"))
+    program = next(spark_home().glob("jars/ivy-*.jar"))
     # Its user folder is moved too: nothing is read from or left in the user's home.
     command = [java.command, f"-Divy.default.ivy.user.dir={ivy / 'user'}", "-jar", str(program), "-ivy", str(ivy / "ivy.xml"), "-cache", str(ivy / "cache")]
     if repository is not None:
@@ -187,6 +194,10 @@ def _run_ivy(missing: Sequence[Jar], ivy: Path, java: Java, repository: str | No
 
 
 def _show_progress(process: subprocess.Popen[bytes], missing: Sequence[Jar], ivy_cache: Path) -> None:
+    # For who has nothing to fetch, they cost a job's start more than all else here.
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn  # noqa: PLC0415
+
     columns = (TextColumn("fetching {task.fields[count]} jars"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("jars", total=sum(jar.size for jar in missing), count=len(missing))

@@ -13,7 +13,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from kappa.engine.refold import refold
-from kappa.engine.session import Profile, end_process, start_project_session
+from kappa.engine.session import Profile, boot_for, end_process
 from kappa.engine.workers import tell_workers
 from kappa.settings import load_settings
 from kappa.store import Store
@@ -28,7 +28,7 @@ def main(project: str, root: str, bootstrap: str, scratch: str, *replays: str) -
         if running:
             tell_workers(running[0])
         else:
-            running.append(start_project_session(settings, profile=Profile.CATCH_UP, name="random replays", local_dir=Path(scratch)))
+            running.append(boot_for(settings, profile=Profile.CATCH_UP, name="random replays", local_dir=Path(scratch)).session())
         return running[0]
 
     for replay in replays:

@@ -38,8 +38,8 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path)
 
 
-def begun(store: Store, clock: Clock | None = None) -> Publisher:
-    publisher = Publisher(store, BIRTH, hold_seconds=10, clock=clock or Clock())
+def begun(store: Store, clock: Clock | None = None, stop: threading.Event | None = None) -> Publisher:
+    publisher = Publisher(store, BIRTH, hold_seconds=10, stop=stop, clock=clock or Clock())
     publisher.take_over(FIRST)
     return publisher
 
@@ -194,9 +194,10 @@ def test_a_process_that_begins_while_a_hold_is_open_acknowledges_it(store: Store
 
 
 def test_who_is_asked_to_stop_while_held_publishes_nothing(store: Store) -> None:
-    publisher = begun(store)
+    stop = threading.Event()
+    publisher = begun(store, stop=stop)
     held(store, 1)
-    publisher.stop()
+    stop.set()
 
     with pytest.raises(Stopping):
         publisher.publish(mark(5), {"t": 1})

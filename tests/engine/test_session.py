@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -57,7 +59,51 @@ def test_the_archive_can_be_recorded_and_is_used_where_there_was_one(spark, jars
     was_there = archive_path(jars, locate_java()).exists()
     # Set-up has made it, or has said why not and gone on: then this says it again, and fails.
     archive = ensure_archive(jars)
-    process = spark.sparkContext._gateway.proc.pid
+    process = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
 
     assert archive.exists()
     assert str(archive) in Path(f"/proc/{process}/maps").read_text() or not was_there
+
+
+def test_a_machine_that_cannot_boot_says_so(jars, tmp_path):
+    from kappa.engine.session import Profile, boot
+    from kappa.errors import KappaError
+
+    machine = boot(profile=Profile.TAIL, name="too large", memory="900000g", jars=jars, local_dir=tmp_path)
+
+    with pytest.raises(KappaError, match="ended with 1 before it could be used") as told:
+        machine.session()
+    assert "engine.memory" in told.value.hint
+
+
+def test_a_machine_that_nobody_wants_any_more_is_gone_when_it_is_ended(jars, tmp_path):
+    from kappa.engine.session import Profile, boot
+
+    machine = boot(profile=Profile.TAIL, name="unwanted", memory="512m", jars=jars, local_dir=tmp_path)
+    machine._gateway()
+    assert _mentioning(tmp_path)
+
+    machine.end()
+
+    assert not _mentioning(tmp_path)
+
+
+def test_a_machine_is_started_as_spark_submit_would_start_it(jars, tmp_path):
+    from kappa.engine.session import Profile, command
+    from kappa.log.jars import spark_home
+
+    environment = {**os.environ, "SPARK_PRINT_LAUNCH_COMMAND": "1"}
+    said = subprocess.run([spark_home() / "bin" / "spark-submit", "--version"], env=environment, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL).stderr
+    (theirs,) = (line.removeprefix("Spark Command: ").split() for line in said.splitlines() if line.startswith("Spark Command: "))
+    options = {word for word in theirs[1:] if word.startswith(("--", "-X", "-D")) and not word.startswith("-Xmx")} - {"--version"}
+
+    assert options - set(command(Profile.TAIL, "1g", jars, tmp_path)) == {"--add-modules=jdk.incubator.vector"}
+
+
+def _mentioning(folder: Path) -> list[str]:
+    """The programs that were started with this folder's name."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            found += [entry.name] if str(folder).encode() in (entry / "cmdline").read_bytes() else []
+    return found

@@ -11,14 +11,14 @@ import sys
 import threading
 from pathlib import Path
 
-from kappa.engine.session import Profile, end_process, start_session
+from kappa.engine.session import Profile, boot, end_process
 from kappa.java import find_java
 from kappa.log.jars import ensure_jars
 
 WARM, COUNTED = 30, 100
 
 folder = Path(sys.argv[1])
-spark = start_session(profile=Profile.TAIL, name="empty", memory="1g", jars=ensure_jars(find_java()), local_dir=folder / "spark")
+spark = boot(profile=Profile.TAIL, name="empty", memory="1g", jars=ensure_jars(find_java()), local_dir=folder / "spark").session()
 spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(2 * (WARM + COUNTED)))
 enough = threading.Event()
 stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load().writeStream

@@ -15,8 +15,8 @@ begun = time.monotonic()
 
 import deltalake  # noqa: E402, F401  # as a job does
 
-import kappa.engine.job  # noqa: E402, F401
-from kappa.engine.session import Profile, end_process, start_session  # noqa: E402
+import kappa.engine.legwork  # noqa: E402, F401
+from kappa.engine.session import Profile, boot, end_process  # noqa: E402
 from kappa.java import find_java  # noqa: E402
 from kappa.log.jars import ensure_jars  # noqa: E402
 
@@ -24,7 +24,7 @@ imported = time.monotonic()
 folder = Path(sys.argv[1])
 jars = ensure_jars(find_java())
 looked = time.monotonic()
-spark = start_session(profile=Profile.TAIL, name="parts", memory="1g", jars=jars, local_dir=folder / "spark")
+spark = boot(profile=Profile.TAIL, name="parts", memory="1g", jars=jars, local_dir=folder / "spark").session()
 session = time.monotonic()
 ends: list[float] = []
 stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load().writeStream
