@@ -32,8 +32,8 @@ DOORS = {
     "confluent_kafka": ("kappa/log/client.py", "kappa/log/reader.py"),
     "deltalake": ("kappa/delta.py",),
     "delta": ("kappa/engine/",),
-    # User's code is Spark's; kappa/log/jars.py looks for the Ivy that ships inside pyspark.
-    "pyspark": ("kappa/engine/", "kappa/log/jars.py", "pipelines/"),
+    # User's code is Spark's.
+    "pyspark": ("kappa/engine/", "pipelines/"),
     "py4j": ("kappa/engine/",),
     # The demo's oracle is an independent computation: it must not go through our door.
     # serving/sandboxed.py is a process of its own, for one query of a stranger.
