@@ -52,7 +52,7 @@ def read_snapshot(store: Store, birth: Birth) -> Mapping[str, bytes]:
 def load_snapshot(store: Store, birth: Birth) -> Pipeline:
     """The pipeline of a build, from the build's own code; from here on this process imports only that code.
 
-    Workers of Spark import it too, if the session is started after this. Raises Broken where a file of the snapshot is
+    Workers of Spark import it too, where they are told (engine/workers.py). Raises Broken where a file of the snapshot is
     missing, was changed or was added, or where the code does not run any more (a library may have changed).
     """
     return load_with_place(store, birth)[1]

@@ -3,7 +3,7 @@
 The live job and the promote both ask here, so they cannot disagree. A hold is opened by a Held record that names the live
 build and ended by what follows it: a Released that names the hold, or the end of its rollout, whatever that is. Rollouts
 that are promoted together are held together: what ends one's hold ends every one's.
-Read next: replay/promote.py (who opens it), kappa/engine/job.py (who answers it).
+Read next: replay/promote.py (who opens it), kappa/engine/publisher.py (who answers it).
 """
 
 from __future__ import annotations

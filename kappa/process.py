@@ -6,11 +6,13 @@ dies, and becomes COMMAND. It therefore imports nothing but the standard library
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -57,6 +59,14 @@ def started(pid: int) -> int | None:
 def boot() -> str:
     """The id of the machine's boot: process ids and times of birth mean something within one only."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+
+
+def set_by_sigterm() -> threading.Event:
+    """An event that SIGTERM sets from now on."""
+    told = threading.Event()
+    # In a thread of its own: the handler may find this one, which it interrupts, with the event's lock in its hands.
+    signal.signal(signal.SIGTERM, lambda _number, _frame: _thread.start_new_thread(told.set, ()))
+    return told
 
 
 def start_tied(command: Sequence[str], *, output: IO[bytes], nice: int = 0, environment: Mapping[str, str] | None = None, folder: Path | None = None) -> subprocess.Popen[bytes]:

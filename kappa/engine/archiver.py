@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
-import signal
 import sys
 import threading
 import time
@@ -34,6 +33,7 @@ from kappa.errors import Broken, ExitCode, KappaError, UsageError
 from kappa.frontier import Tally
 from kappa.lock import Lock
 from kappa.log.client import Log
+from kappa.process import set_by_sigterm
 from kappa.project import load_pipelines
 from kappa.settings import load_settings
 from kappa.store import Store
@@ -259,8 +259,7 @@ def main(arguments: list[str] | None = None) -> int:
     for name in ("project", "root", "bootstrap"):
         parser.add_argument(f"--{name}", required=True)
     given = parser.parse_args(arguments)
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
+    stop = set_by_sigterm()
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)

@@ -1,8 +1,8 @@
 """Types of UDFs, read without a Spark session: `@udf("int")` stands at the top of a user's file.
 
 PySpark asks the JVM what "int" means as soon as the decorator runs. A project is loaded where no JVM is (the command line,
-Spark's Python workers), and a job loads its snapshot before its session starts. So there the text is read here; where a
-session is, Spark reads it as always.
+Spark's Python workers), and by a job while its session begins. So the text is read here, and Spark is asked, where a session
+is, for what cannot be.
 """
 
 from __future__ import annotations
@@ -42,8 +42,6 @@ def read_types_without_session() -> None:
 
 def read_type(text: str) -> T.DataType:
     """The type that a DDL text stands for. Raises ValueError where it cannot be read without a session."""
-    if SparkContext._active_spark_context is not None:  # noqa: SLF001  # there is no public way to ask that doesn't start one
-        return _ask_spark(text)
     plain = text.strip().lower()
     if plain in _SCALARS:
         return _SCALARS[plain]
@@ -52,6 +50,8 @@ def read_type(text: str) -> T.DataType:
     except DeclarationError:
         columns = _columns(text)
     if not columns or any(column.default is not None for column in columns):
+        if SparkContext._active_spark_context is not None:  # noqa: SLF001  # there is no public way to ask that doesn't start one
+            return _ask_spark(text)
         raise ValueError(f'the type "{text}" cannot be read before Spark runs: give it as an object of pyspark.sql.types, such as IntegerType()')
     return _struct(columns)
 

@@ -50,10 +50,11 @@ def main(scratch: Path) -> None:
     request = json.loads((scratch / "request.json").read_text(encoding="utf-8"))
     jars = Jars(broker=(), spark=tuple(map(Path, request["jars"])))
     sources = Sources(Path(request["folder"]))
+    machine = boot(profile=Profile.TAIL, name="describe", memory="512m", jars=jars, local_dir=scratch, cores=1)
     open_sources(sources)
-    # As in a job: what a file makes at its top is made before there is a session.
+    # While the JVM boots; what a file makes at its top is made before there is a session.
     pipelines = {name: next(each for _, each in pipelines_in(load_module(module, sources)) if each.name == name) for name, module in request["pipelines"].items()}
-    spark = boot(profile=Profile.TAIL, name="describe", memory="512m", jars=jars, local_dir=scratch, cores=1).session()
+    spark = machine.session()
     watch = Watch(sources.folder)
     answers: dict[str, Any] = {}
     for name, pipeline in pipelines.items():

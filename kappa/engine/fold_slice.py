@@ -36,6 +36,7 @@ from kappa.engine.ordered import OrderedFold
 from kappa.engine.prepared import Prepared
 from kappa.engine.publisher import Publisher
 from kappa.engine.redriven import settle_redriven
+from kappa.engine.session import activate
 from kappa.engine.source import Source
 from kappa.engine.splits import Splits
 from kappa.engine.touched import stored_frame, touched_rows
@@ -319,13 +320,16 @@ class SliceFolder:
 
     def _contributed(self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession) -> Mapping[str, Rows]:
         if isinstance(decoded, DecodedAtSpark):
-            return self._function.contributions({name: decoded.accepted(topic, self._pipeline.columns_of(topic)) for name, topic in self._pipeline.inputs.items()})
+            # A user's function is called by one thread at a time.
+            with self._planning:
+                return self._function.contributions({name: decoded.accepted(topic, self._pipeline.columns_of(topic)) for name, topic in self._pipeline.inputs.items()})
         return self._plan(spark).run({topic.name: decoded.accepted(topic, self._pipeline.columns_of(topic)) for topic in self._pipeline.inputs.values()})
 
     def _prepare(self, spark: SparkSession) -> None:
         # What is wrong with the function is told by the first slice that it gets.
         with self._planning, suppress(Exception):
             if self._prepared is None and self._pipeline.function_tables:
+                activate(spark)
                 self._plan(spark).run({})
 
     def _plan(self, spark: SparkSession) -> Prepared:

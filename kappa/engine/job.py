@@ -13,65 +13,19 @@ boot. What is imported meanwhile is the work itself: engine/legwork.py.
 from __future__ import annotations
 
 import argparse
-import shutil
-import signal
 import sys
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
 
 from kappa.build import folder
 from kappa.engine.legs import LegKind
-from kappa.engine.session import Machine, Profile, boot_for, end_process
+from kappa.engine.session import Profile, Session, end_process
 from kappa.errors import Broken, ExitCode, KappaError, UsageError
 from kappa.lock import Lock
+from kappa.process import set_by_sigterm
 from kappa.settings import Settings, load_settings
 from kappa.stopped import put_stopped
 from kappa.store import Store
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from pyspark.sql import SparkSession
-
-
-class Session:
-    """Spark for one leg: its JVM boots and its session begins beside what else the job does, and both end with the leg."""
-
-    def __init__(self, settings: Settings, build: str, profile: Profile, local_dir: Path) -> None:
-        """`local_dir` is the job's own: what lies there is left over from one that was killed."""
-        self._settings = settings
-        self._build = build
-        self._profile = profile
-        self._folder = local_dir
-        self._machine: Machine | None = None
-        self._beginning: Future[SparkSession] | None = None
-        self._beside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="session")
-
-    def begin(self) -> Future[SparkSession]:
-        """Starts the JVM, and has the session begin in another thread, where that was not done yet."""
-        if self._beginning is None:
-            self._machine = boot_for(self._settings, profile=self._profile, name=self._build, local_dir=self._folder)
-            self._beginning = self._beside.submit(self._machine.session)
-        return self._beginning
-
-    def __call__(self) -> SparkSession:
-        """The session. Raises KappaError where its JVM has ended instead."""
-        return self.begin().result()
-
-    def __enter__(self) -> Self:
-        """Itself, with a clean folder."""
-        shutil.rmtree(self._folder, ignore_errors=True)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Ends it, in order where it was in use."""
-        if self._beginning is not None and self._beginning.done() and self._beginning.exception() is None:
-            self._beginning.result().stop()
-        elif self._machine is not None:
-            self._machine.end()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def run(settings: Settings, bootstrap_servers: str, build: str, kind: LegKind, stop: threading.Event) -> None:
@@ -79,11 +33,11 @@ def run(settings: Settings, bootstrap_servers: str, build: str, kind: LegKind, s
     store = Store(settings.root_url)
     profile = Profile.TAIL if kind in {LegKind.ALIGNMENT, LegKind.TAIL} else Profile.CATCH_UP
     with Lock(store.path(f"{folder(build)}/lock"), what=f"build {build}"), Session(settings, build, profile, store.path(f"{folder(build)}/spark")) as session:
-        if profile is Profile.TAIL:
-            session.begin()
-        from kappa.engine.legwork import Legwork  # noqa: PLC0415  # see above
-
         try:
+            if profile is Profile.TAIL:
+                session.begin()
+            from kappa.engine.legwork import Legwork  # noqa: PLC0415  # see above
+
             Legwork(store, settings, bootstrap_servers, build, session, stop).run(kind)
         except (Broken, UsageError) as error:
             put_stopped(store, build, error)
@@ -97,8 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--leg", required=True, type=LegKind, choices=list(LegKind))
     given = parser.parse_args(arguments)
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
+    stop = set_by_sigterm()
     try:
         run(load_settings(Path(given.project), root=given.root), given.bootstrap, given.build, given.leg, stop)
     except KappaError as error:

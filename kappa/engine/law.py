@@ -22,6 +22,7 @@ from typing import Any
 from kappa.build import TableBirth, range_columns
 from kappa.engine.rehearsal import LocalPipeline, MemoryLog, Rehearsal, local_pipeline
 from kappa.engine.session import Profile, boot
+from kappa.engine.workers import tell_workers
 from kappa.errors import Broken, DeclarationError
 from kappa.importer import open_sources
 from kappa.log.jars import Jars
@@ -226,10 +227,12 @@ def main(scratch: Path) -> None:
     os.nice(_NICE)
     request = json.loads((scratch / "request.json").read_text(encoding="utf-8"))
     sources = Sources(Path(request["folder"]))
+    jars = Jars(broker=(), spark=tuple(map(Path, request["jars"])))
+    machine = boot(profile=Profile.TAIL, name="law of slices", memory="512m", jars=jars, local_dir=scratch, cores=1)
     open_sources(sources)
     pipelines = {name: next(each for _, each in pipelines_in(load_module(module, sources)) if each.name == name) for name, module in request["pipelines"].items()}
-    jars = Jars(broker=(), spark=tuple(map(Path, request["jars"])))
-    spark = boot(profile=Profile.TAIL, name="law of slices", memory="512m", jars=jars, local_dir=scratch, cores=1).session()
+    spark = machine.session()
+    tell_workers(spark)
     answers: dict[str, Any] = {}
     for name, pipeline in pipelines.items():
         log = MemoryLog()

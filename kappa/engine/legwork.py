@@ -21,13 +21,13 @@ from kappa.engine.legs import LegKind, Legs
 from kappa.engine.maintenance import Maintenance
 from kappa.engine.publisher import Publisher, Stopping
 from kappa.engine.rejected import ensure_within
+from kappa.engine.session import activate
 from kappa.engine.source import Kafka, Source
 from kappa.engine.tail import Tail
 from kappa.engine.workers import tell_workers
 from kappa.errors import KappaError
 from kappa.frontier import Frontiers
 from kappa.log.client import Log
-from kappa.offsets import Offsets
 from kappa.pipeline import Pipeline
 from kappa.settings import Settings
 from kappa.stopped import ensure_not_stopped
@@ -36,7 +36,7 @@ from kappa.store import Store
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kappa.engine.job import Session
+    from kappa.engine.session import Session
 
 
 class Legwork:
@@ -63,7 +63,7 @@ class Legwork:
         # Tables of equal columns: in which order the code gives them, and what its steps see besides, is its own.
         birth = replace(own, tables=code.tables)
         log = Log(self._kafka.bootstrap_servers, self._settings.kafka.options)
-        if self._needs_spark(kind, log, tuple(topic.name for topic in birth.topics)):
+        if self._needs_spark(kind, birth, log):
             self._ahead.begin()
         pipeline = load_snapshot(self._store, code)
         source = Source(self._kafka, log)
@@ -117,20 +117,24 @@ class Legwork:
         runner.run(self._session(), self._kafka, log, self._stop, at_most=engine.tail_records, on_started=lambda: ensure_not_stopped(self._store, self._build))
 
     def _session(self) -> SparkSession:
+        spark = self._ahead()
         if self._stop.is_set():
             raise Stopping
-        spark = self._ahead()
-        # Its JVM was there before the build's own code was.
+        # Its JVM was there before the build's own code was, and another thread has begun it.
         tell_workers(spark)
+        activate(spark)
         return spark
 
-    def _needs_spark(self, kind: LegKind, log: Log, topics: tuple[str, ...]) -> bool:
-        """Whether there will be a slice that Spark folds, as far as can be told before anything is opened."""
+    def _needs_spark(self, kind: LegKind, birth: Birth, log: Log) -> bool:
+        """Whether there will be a slice that wants a session, as far as can be told before anything is opened."""
         if kind in {LegKind.ALIGNMENT, LegKind.TAIL}:
             return True
         newest = Frontiers(self._store, self._build).newest()
+        done = birth.origin_offsets if newest is None else newest.offsets
+        if kind is LegKind.BASE:
+            return birth.begins.distance(done) > 0
         try:
-            return log.end(topics).distance(Offsets() if newest is None else newest.offsets) > self._settings.engine.tail_records
+            return log.end([topic.name for topic in birth.topics]).distance(done) > self._settings.engine.tail_records
         except KappaError:
             # Those who look closer tell what is wrong.
             return False

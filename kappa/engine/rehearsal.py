@@ -148,8 +148,9 @@ def local_pipeline(pipeline: Pipeline) -> Iterator[LocalPipeline]:
         spark = SparkSession.getActiveSession()
         if spark is None:
             folder = Path(ending.enter_context(tempfile.TemporaryDirectory(prefix="kappa-spark-")))
-            spark = boot(profile=Profile.TAIL, name=f"rehearsal of {pipeline.name}", memory="1g", jars=ensure_jars(find_java()), local_dir=folder).session()
-            ending.callback(spark.stop)
+            machine = boot(profile=Profile.TAIL, name=f"rehearsal of {pipeline.name}", memory="1g", jars=ensure_jars(find_java()), local_dir=folder)
+            ending.callback(machine.end)
+            spark = machine.session()
         # The pipeline's file lies in its project's `pipelines`, or beside a test.
         found = describe(spark, pipeline, Watch(Path(pipeline.source.file).parent))
         yield LocalPipeline(pipeline, spark, {name: {column: parse_type(kind) for column, kind in columns} for name, columns in found.tables.items()})

@@ -8,16 +8,19 @@ were found, with timings: docs/design.md.
 from __future__ import annotations
 
 import os
+import shutil
 import struct
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, Self
 
 from kappa.engine.cds import archive_path, class_path
 from kappa.errors import KappaError
@@ -25,6 +28,8 @@ from kappa.java import find_java, locate_java
 from kappa.log.jars import Jars, ensure_jars, spark_home
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from pyspark.sql import SparkSession
 
     from kappa.settings import Settings
@@ -38,7 +43,6 @@ _FOREIGN = (
     "HADOOP_CONF_DIR",
     "YARN_CONF_DIR",
     "PYSPARK_SUBMIT_ARGS",
-    "PYSPARK_GATEWAY_PORT",
     "SPARK_REMOTE",
 )
 
@@ -72,6 +76,8 @@ _SPARKS_OPTIONS = (
     "-Dderby.connection.requireAuthentication=false",
 )
 
+_PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
+_SET_BY_PYSPARK = (_PORT, _SECRET, "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE")
 # Ctrl-C is for the process to answer, and its JVM to outlive.
 _WITHOUT_INTERRUPTS = ("/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh")
 _NAP_SECONDS = 0.01
@@ -87,6 +93,7 @@ class Machine:
     process: subprocess.Popen[bytes]
     told: Path
     name: str
+    memory: str
     settings: Mapping[str, str]
 
     def session(self) -> SparkSession:
@@ -94,33 +101,49 @@ class Machine:
         # While the JVM boots: this takes as long as all that a process needs to start one.
         from pyspark.sql import SparkSession  # noqa: PLC0415
 
-        port, secret = self._gateway()
-        builder = SparkSession.builder.master(self.settings["spark.master"]).appName(self.name)
-        for key, value in self.settings.items():
-            builder = builder.config(key, value)
-        # How PySpark is told of a JVM that is there already.
-        os.environ.update({"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret})
         try:
-            spark = builder.getOrCreate()
-        finally:
-            del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
-        # PySpark keeps a JVM that it has started itself here, too: when nobody has it any more, its input ends.
-        spark.sparkContext._gateway.proc = self.process  # type: ignore[union-attr]  # noqa: SLF001
-        return spark
+            return self._begun(SparkSession.builder, *self._gateway())
+        except BaseException:
+            self.kill()
+            raise
 
     def end(self) -> None:
+        """Ends the session in order, and then the JVM; this process may boot another."""
+        from pyspark import SparkContext as Context  # noqa: PLC0415  # it is imported by now
+
+        # PySpark gives up no JVM, and one that has died does not end in order.
+        with suppress(Exception):
+            Context._active_spark_context.stop()  # type: ignore[union-attr]  # noqa: SLF001
+        with suppress(Exception):
+            Context._gateway.shutdown()  # type: ignore[union-attr]  # noqa: SLF001
+        Context._active_spark_context = Context._gateway = Context._jvm = None  # noqa: SLF001
+        self.kill()
+
+    def kill(self) -> None:
         """Ends the JVM, whatever it is at."""
         with self.process:
             self.process.kill()
+
+    def _begun(self, builder: SparkSession.Builder, port: int, secret: str) -> SparkSession:
+        builder = builder.master(self.settings["spark.master"]).appName(self.name)
+        for key, value in self.settings.items():
+            builder = builder.config(key, value)
+        # How PySpark is told of a JVM that is there already.
+        os.environ.update({_PORT: str(port), _SECRET: secret})
+        try:
+            spark = builder.getOrCreate()
+        finally:
+            os.environ.update({_PORT: "", _SECRET: ""})
+        # Where PySpark keeps one that it has started itself: it must not be let go while it is in use.
+        spark.sparkContext._gateway.proc = self.process  # type: ignore[union-attr]  # noqa: SLF001
+        return spark
 
     def _gateway(self) -> tuple[int, str]:
         """Port and secret, as the JVM has put them down; the file comes whole."""
         while not self.told.exists():
             if self.process.poll() is not None:
-                self.end()
                 raise KappaError(
-                    f"Spark's JVM ended with {self.process.returncode} before it could be used",
-                    hint="what it said stands above; engine.memory in kappa.toml is what it asks the system for",
+                    f"Spark's JVM ended with {self.process.returncode} before it could be used", hint=f"what it said stands above; it asked for {self.memory} of memory"
                 )
             time.sleep(_NAP_SECONDS)
         said = self.told.read_bytes()
@@ -138,7 +161,7 @@ def boot(*, profile: Profile, name: str, memory: str, jars: Jars, local_dir: Pat
     cores = cores or _cores_here()
     for folder in (local_dir / "tmp", local_dir / "spark"):
         folder.mkdir(parents=True, exist_ok=True)
-    for variable in _FOREIGN:
+    for variable in (*_FOREIGN, *_SET_BY_PYSPARK):
         os.environ.pop(variable, None)
     os.environ.update({"SPARK_HOME": str(spark_home()), "SPARK_LOCAL_DIRS": str(local_dir / "spark"), "SPARK_LOCAL_IP": "127.0.0.1"})
     # Workers must be this Python, with these packages.
@@ -147,13 +170,59 @@ def boot(*, profile: Profile, name: str, memory: str, jars: Jars, local_dir: Pat
     environment = {**os.environ, "PYTHONHASHSEED": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told)}
     # It ends when its input does.
     process = subprocess.Popen([*_WITHOUT_INTERRUPTS, *command(profile, memory, jars, local_dir, record_archive)], stdin=subprocess.PIPE, env=environment)
-    return Machine(process, told, name, _settings(local_dir, cores))
+    # A value that another thread changes may be read meanwhile; one that it adds or takes away may not (getenv(3)).
+    os.environ.update(dict.fromkeys(_SET_BY_PYSPARK, ""))
+    return Machine(process, told, name, memory, _settings(local_dir, cores))
 
 
 def boot_for(settings: Settings, *, profile: Profile, name: str, local_dir: Path) -> Machine:
     """Starts the JVM of this process's session as a project's settings have it, with its jars."""
     jars = ensure_jars(find_java(), cache=settings.jars.cache, repository=settings.jars.repository)
     return boot(profile=profile, name=name, memory=settings.engine.memory, jars=jars, local_dir=local_dir, cores=settings.engine.cores)
+
+
+class Session:
+    """Spark for one leg: its JVM boots and its session begins beside what else the job does, and both end with the leg."""
+
+    def __init__(self, settings: Settings, build: str, profile: Profile, local_dir: Path) -> None:
+        """`local_dir` is the job's own: what lies there is left over from one that was killed."""
+        self._settings = settings
+        self._build = build
+        self._profile = profile
+        self._folder = local_dir
+        self._machine: Machine | None = None
+        self._beginning: Future[SparkSession] | None = None
+        self._beside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="session")
+
+    def begin(self) -> Future[SparkSession]:
+        """Starts the JVM, and has the session begin in another thread, where that was not done yet."""
+        if self._beginning is None:
+            self._machine = boot_for(self._settings, profile=self._profile, name=self._build, local_dir=self._folder)
+            self._beginning = self._beside.submit(self._machine.session)
+        return self._beginning
+
+    def __call__(self) -> SparkSession:
+        """The session, which is to be made active where it is used. Raises KappaError where its JVM has ended instead."""
+        return self.begin().result()
+
+    def __enter__(self) -> Self:
+        """Itself, with a clean folder."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Ends both, in order where they were in use."""
+        if self._machine is not None and self._beginning is not None:
+            if self._beginning.done() and self._beginning.exception() is None:
+                self._machine.end()
+            else:
+                self._machine.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def activate(spark: SparkSession) -> None:
+    """Makes a session that another thread has begun the active one of this thread, too: Spark goes by it, and a user's function may ask for it."""
+    getattr(spark._jvm, "org.apache.spark.sql.classic.SparkSession").setActiveSession(spark._jsparkSession)  # noqa: SLF001  # PySpark's own way; it has no public one
 
 
 def end_process(code: int) -> NoReturn:

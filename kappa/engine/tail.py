@@ -33,6 +33,10 @@ from kappa.stopwatch import Stopwatch
 
 # How often the journal is looked at: a hold is acknowledged within this time.
 _LOOK_SECONDS = 0.05
+# After a slice the job rests for so much of the time that it took, unless many records wait: fewer slices of more records cost
+# little freshness, and leave the machine to others.
+_REST = 0.5
+_LONGEST_REST_SECONDS = 0.25
 # A line in the log so often says how the tail is doing; one per slice would fill a disk.
 _REPORT_SECONDS = 10.0
 
@@ -63,7 +67,13 @@ class Tail:
             # Spark wants every partition named; those that came after the leg was written down begin at 0 (law 12).
             start = start.highest(Offsets({topic: dict.fromkeys(parts, 0) for topic, parts in log.end(topics).next.items()}))
         frame = read_tail(spark, kafka, start, topics, at_most=at_most)
-        query = frame.writeStream.foreachBatch(self._fold).option("checkpointLocation", str(self._checkpoint)).start()
+
+        def fold_and_rest(rows: DataFrame, batch: int) -> None:
+            piece, seconds = self._fold(rows, batch)
+            if 2 * piece.distance < at_most:
+                stop.wait(min(_REST * seconds, _LONGEST_REST_SECONDS))
+
+        query = frame.writeStream.foreachBatch(fold_and_rest).option("checkpointLocation", str(self._checkpoint)).start()
         on_started()
         try:
             while query.isActive and not stop.wait(_LOOK_SECONDS):
@@ -74,7 +84,8 @@ class Tail:
         if not stop.is_set():
             raise self._reason(query)
 
-    def _fold(self, frame: DataFrame, batch: int) -> None:
+    def _fold(self, frame: DataFrame, batch: int) -> tuple[Slice, float]:
+        """Folds a micro-batch; gives its slice, and the seconds that it took."""
         with self._turn:
             if self._ended:
                 # A batch that returned would count as folded.
@@ -91,6 +102,7 @@ class Tail:
             except BaseException as error:
                 self._failure = error
                 raise
+            return piece, watch.total
 
     def _upkeep(self) -> None:
         if self._turn.acquire(blocking=False):

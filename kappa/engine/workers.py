@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
 
 def tell_workers(spark: SparkSession) -> None:
-    """Lets workers of a session that runs already import what this process has opened since.
-
-    A session that is started after `open_sources` needs no telling: its JVM inherits the environment.
-    """
+    """Lets workers of a session import what this process has opened since its JVM was started, which is whose environment they have."""
     spark.sparkContext.environment[FOLDER_VARIABLE] = os.environ[FOLDER_VARIABLE]
 
 

@@ -24,6 +24,8 @@ OUTPUTS = {"totals": "kind string, n bigint, at timestamp, who int", "all": "kin
 
 def source(name: str) -> str:
     return f"""
+        from pyspark.sql import SparkSession
+
         from kappa import Table, Topic, count, max_, pipeline, sum_
 
         EVENTS = Topic(
@@ -37,6 +39,7 @@ def source(name: str) -> str:
             writes=[Table("totals", keys=("kind",), fold={{"rows": count(), "n": sum_("n"), "last": max_("at")}}), Table("all"), Table("people", latest=PEOPLE)],
         )
         def counted(events):
+            assert SparkSession.getActiveSession() is not None, "whoever folds has the session"
             return {{"totals": events.select("kind", "n", "at", "who"), "all": events.select("kind", "n")}}
     """
 

@@ -73,7 +73,7 @@ def test_a_machine_that_cannot_boot_says_so(jars, tmp_path):
 
     with pytest.raises(KappaError, match="ended with 1 before it could be used") as told:
         machine.session()
-    assert "engine.memory" in told.value.hint
+    assert "900000g" in told.value.hint
 
 
 def test_a_machine_that_nobody_wants_any_more_is_gone_when_it_is_ended(jars, tmp_path):
@@ -83,7 +83,35 @@ def test_a_machine_that_nobody_wants_any_more_is_gone_when_it_is_ended(jars, tmp
     machine._gateway()
     assert _mentioning(tmp_path)
 
+    machine.kill()
+
+    assert not _mentioning(tmp_path)
+
+
+def test_one_session_after_the_other_in_one_process_each_with_a_jvm_that_ends_with_it(tmp_path):
+    program = """
+import sys
+from pathlib import Path
+from threading import Thread
+from pyspark.sql import SparkSession
+from kappa.engine.session import Profile, activate, boot
+from kappa.java import find_java
+from kappa.log.jars import ensure_jars
+
+jars = ensure_jars(find_java())
+for number in range(2):
+    machine = boot(profile=Profile.TAIL, name="again", memory="512m", jars=jars, local_dir=Path(sys.argv[1]) / str(number))
+    begun = []
+    beside = Thread(target=lambda: begun.append(machine.session()))
+    beside.start()
+    beside.join()
+    assert SparkSession.getActiveSession() is None
+    activate(begun[0])
+    assert SparkSession.getActiveSession().range(3).count() == 3
     machine.end()
+    assert machine.process.poll() is not None
+"""
+    subprocess.run([sys.executable, "-W", "error::ResourceWarning", "-c", program, str(tmp_path)], check=True, stdin=subprocess.DEVNULL)
 
     assert not _mentioning(tmp_path)
 
