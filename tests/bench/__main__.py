@@ -22,7 +22,7 @@ import startup
 from bids import ensure_input, warm_page_cache
 from cells import CELLS, FEWEST_EVENTS, GROUPS, KAPPA, TASKS, Cell
 from figures import Round, comparable
-from ground import Ground, ground, last_line, machine, now, say, take
+from ground import Ground, ground, heed_signals, last_line, machine, now, say, take
 from oracle import Oracle
 from plot import plot
 from rich.console import Console
@@ -47,6 +47,7 @@ _OWN: Mapping[str, tuple[Callable[[Path, int], Report | None], str, int]] = {
 def main() -> int:
     """The command: 0 where Kappa has its figures, 1 where it has not."""
     given = _parsed()
+    heed_signals()
     home = Path(given.home).absolute()
     if given.cell in _OWN:
         measure, option, number = _OWN[given.cell]

@@ -53,12 +53,16 @@ class Took:
     rss: int
 
 
+def heed_signals() -> None:
+    """From now on who is told to end ends as by Ctrl-C: with nothing left running."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _interrupted)
+
+
 @contextmanager
 def ground(home: Path) -> Iterator[Ground]:
     """Has the folder, with its broker up, for the block."""
     home.mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, _interrupted)
     with (home / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
