@@ -21,7 +21,6 @@ from kappa.engine.legs import LegKind, Legs
 from kappa.engine.maintenance import Maintenance
 from kappa.engine.publisher import Publisher, Stopping
 from kappa.engine.rejected import ensure_within
-from kappa.engine.session import activate
 from kappa.engine.source import Kafka, Source
 from kappa.engine.tail import Tail
 from kappa.engine.workers import tell_workers
@@ -63,7 +62,7 @@ class Legwork:
         # Tables of equal columns: in which order the code gives them, and what its steps see besides, is its own.
         birth = replace(own, tables=code.tables)
         log = Log(self._kafka.bootstrap_servers, self._settings.kafka.options)
-        if self._needs_spark(kind, birth, log):
+        if kind in {LegKind.BASE, LegKind.CATCH_UP} and self._has_much_to_fold(kind, birth, log):
             self._ahead.begin()
         pipeline = load_snapshot(self._store, code)
         source = Source(self._kafka, log)
@@ -120,15 +119,12 @@ class Legwork:
         spark = self._ahead()
         if self._stop.is_set():
             raise Stopping
-        # Its JVM was there before the build's own code was, and another thread has begun it.
+        # Its JVM was there before the build's own code was.
         tell_workers(spark)
-        activate(spark)
         return spark
 
-    def _needs_spark(self, kind: LegKind, birth: Birth, log: Log) -> bool:
-        """Whether there will be a slice that wants a session, as far as can be told before anything is opened."""
-        if kind in {LegKind.ALIGNMENT, LegKind.TAIL}:
-            return True
+    def _has_much_to_fold(self, kind: LegKind, birth: Birth, log: Log) -> bool:
+        """Whether a bounded leg will have a slice that wants a session, as far as can be told before anything is opened; a tail's has begun (engine/job.py)."""
         newest = Frontiers(self._store, self._build).newest()
         done = birth.origin_offsets if newest is None else newest.offsets
         if kind is LegKind.BASE:

@@ -202,8 +202,10 @@ class Session:
         return self._beginning
 
     def __call__(self) -> SparkSession:
-        """The session, which is to be made active where it is used. Raises KappaError where its JVM has ended instead."""
-        return self.begin().result()
+        """The session, active in this thread. Raises KappaError where its JVM has ended instead."""
+        spark = self.begin().result()
+        activate(spark)
+        return spark
 
     def __enter__(self) -> Self:
         """Itself, with a clean folder."""
