@@ -1,10 +1,11 @@
-"""What has to be on the machine before the first run: Java, the jars, the class archive.
+"""What has to be on the machine before the first run: Java, the jars, the class archive, what Numba compiles.
 
-Run it with `python -m kappa.setup` in a project: `[jars]` of its settings says where jars come from. Done once it takes two or three minutes, done again less than a second.
+Run it with `python -m kappa.setup` in a project: `[jars]` of its settings says where jars come from. Done once it takes two or three minutes, done again some seconds.
 """
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 
@@ -27,6 +28,9 @@ def set_up(console: Console, settings: JarsSettings) -> Jars:
                 ensure_archive(jars)
             except KappaError as error:
                 console.print(f"no class archive: {error.message}. Jobs start more slowly without it.", soft_wrap=True)
+    # Each worker of a catch-up would wait for it otherwise (kappa/compiled.py).
+    for module in ("kappa.log.bulk", "kappa.engine.scan"):
+        importlib.import_module(module)
     console.print(f"ready: Java {java.version} ({java.home}), {len(jars.broker) + len(jars.spark)} jars in {jars.spark[0].parent}", soft_wrap=True)
     return jars
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum
-from functools import partial
+from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,8 +69,9 @@ _COUNTS = ("decoded", "tombstone", "rejected", "duplicate", "late", "log_time", 
 _SEEN_TYPES = (("partition", "int"), *((name, "bigint") for name in _COUNTS))
 _SEEN_COLUMNS = ", ".join(f"{name} {kind}" for name, kind in _SEEN_TYPES)
 
-# Below so many records it costs more than it saves to read them together.
+# Below so many records it costs more than it saves to read them together; so many more wait until that can be done.
 _MANY = 500
+_VERY_MANY = 10_000
 
 # Per partition, the log time before the first record that is decoded.
 Clock = Mapping[int, int]
@@ -301,9 +304,10 @@ class _Decoder:
         if len(batch) < _MANY or not self._may_read_together:
             return []
         if self._plain is None:
-            from kappa.engine.plain_events import PlainEvents  # noqa: PLC0415  # a job whose slices are small does without DuckDB
-
-            self._plain = PlainEvents.of(self._topic)
+            events = loading_plain_events()
+            if len(batch) < _VERY_MANY and not events.done():
+                return []
+            self._plain = events.result().PlainEvents.of(self._topic)
         self._may_read_together = self._plain is not None and self._plain.pays
         return self._plain.read(batch.column("key"), batch.column("value")) if self._plain is not None and self._may_read_together else []
 
@@ -344,6 +348,12 @@ class _Decoder:
 
     def _deleted(self, tombstone: Tombstone) -> tuple[Any, ...]:
         return tuple(tombstone.key if place == self._key_place else None for place in range(len(self._nothing)))
+
+
+@cache
+def loading_plain_events() -> Future[Any]:
+    """The module that reads many records at once, which comes with a compiler: a job whose slices are small does without, and only a large one waits the second that it takes."""
+    return ThreadPoolExecutor(1, thread_name_prefix="plain-events").submit(import_module, "kappa.engine.plain_events")
 
 
 def _together(parts: Sequence[tuple[Places, pa.RecordBatch]], schema: pa.Schema) -> list[pa.Array]:

@@ -1,18 +1,17 @@
-"""Decodes whole batches of plain events by DuckDB, many times as fast as record by record, and only what is proven valid.
+"""Decodes whole batches of plain events by compiled code, many times as fast as record by record, and only what is proven valid.
 
-What is valid is defined in kappa/record.py alone. Here a record is taken only where writing its values again gives its very
-bytes: that text is one flat JSON object, with each field once and each value of exactly its type, whatever a laxer reader of JSON
-would have let pass. The order of fields and the spaces between them, a layout, are learned from the records themselves; a topic has
-one or a few. Every other record, be it valid or not, is left to the reader of records. Read next: engine/decode.py, which asks both.
+What is valid is defined in kappa/record.py alone. Here a record is taken only where it is, byte for byte, the text between the values of a layout, and
+between them values of exactly their columns' types: that is one flat JSON object, with each field once. The order of fields and the spaces
+between them, a layout, are learned from the records themselves; a topic has one or a few. Values that are more than integers, truths
+and texts are made by DuckDB from their text. Every other record, be it valid or not, is left to the reader of records. Read next: engine/scan.py,
+which finds the values; engine/decode.py, which asks both.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum, auto
 from functools import cache
 from typing import Self
 
@@ -20,10 +19,10 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kappa.arrow import arrow_schema
 from kappa.columns import INTEGERS, Column, Decimal, Scalar
+from kappa.engine.scan import Expected, Found, Spelling, Texts, find, strings, texts_of
 from kappa.record import FIRST_MICROS, LAST_MICROS
 from kappa.topic import Topic
 
@@ -42,8 +41,8 @@ _SPACE = r"[ \t\n\r]*"
 _TEXT = r'"[^"\\\x00-\x1f]*"'
 # RFC 8259, section 6.
 _NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
-# The reader of records refuses numbers that are longer, or further from 1, than any that is meant, also in fields that nobody declares.
-_SHORT_NUMBER = r"-?(?:0|[1-9][0-9]{0,39})(?:\.[0-9]{1,40})?(?:[eE][+-]?[0-9]{1,3})?"
+# The reader of records refuses numbers that are longer, or further from 1, than any that is meant, also in fields that nobody declares: so many digits before the point, behind it and in the exponent.
+_NUMBER_DIGITS = (40, 40, 3)
 _FIELD = re.compile(rf'(?P<before>{_SPACE}"(?P<name>[^"\\\x00-\x1f]+)"{_SPACE}:{_SPACE})(?P<value>{_TEXT}|{_NUMBER}|true|false|null)(?P<after>{_SPACE}(?:,|\}}{_SPACE}$))')
 _OPENING = re.compile(rf"{_SPACE}\{{")
 
@@ -54,26 +53,13 @@ _FIRST_DAY = "0001-01-01"
 Places = npt.NDArray[np.int64]
 
 
-class _Kind(Enum):
-    """How a value is spelled in an event."""
-
-    TEXT = auto()
-    NUMBER = auto()
-    INTEGER = auto()
-    BOOLEAN = auto()
-
-
-# As which of DuckDB's types it is taken out; of a number that need not be an integer, all its digits are wanted.
-_TAKEN = {_Kind.TEXT: "VARCHAR", _Kind.NUMBER: "VARCHAR", _Kind.INTEGER: "BIGINT", _Kind.BOOLEAN: "BOOLEAN"}
-
-
 @dataclass(frozen=True, slots=True)
 class _Field:
     """One field of a layout: the text before its value, and how that is spelled; no column: it is not declared."""
 
     before: str
     name: str
-    kind: _Kind
+    spelling: Spelling
     column: Column | None
 
 
@@ -84,6 +70,11 @@ class _Layout:
     fields: tuple[_Field, ...]
     after: str
 
+    @property
+    def between(self) -> list[bytes]:
+        """The texts before, between and behind the values."""
+        return [*(field.before.encode() for field in self.fields), self.after.encode()]
+
 
 class PlainEvents:
     """Reads the plain ones among the events of a topic. It is not for several threads."""
@@ -92,7 +83,7 @@ class PlainEvents:
         """Of a topic of which `of` says that it can be."""
         self._topic = topic
         self._schema = arrow_schema([(column.name, str(column.type)) for column in topic.columns])
-        self._queries: dict[_Layout, str] = {}
+        self._layouts: list[_Layout] = []
         self._tries = self._sure = self._looks = 0
 
     @classmethod
@@ -112,52 +103,82 @@ class PlainEvents:
 
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
         """Which of these records (bytes, or null) are plain, by their places, and the rows of those; in parts, each in the order of its places."""
-        records = pa.RecordBatch.from_arrays([_texts(keys), _texts(values)], names=["k", "v"])
+        texts = _texts(values)
+        records, by_key = texts_of(texts), texts_of(keys)
         parts: list[tuple[Places, pa.RecordBatch]] = []
-        left = np.arange(len(records))
-        for query in self._queries.values():
-            left = self._read_by(query, records, left, parts)
-        while (layout := self._unknown(records, left)) is not None:
-            self._queries[layout] = _query(layout, self._topic)
-            left = self._read_by(self._queries[layout], records, left, parts)
-        self._tries += len(records)
-        self._sure += len(records) - len(left)
+        left = np.arange(len(texts))
+        for layout in self._layouts:
+            left = self._read_by(layout, records, by_key, left, parts)
+        while (unknown := self._unknown(texts, left)) is not None:
+            self._layouts.append(unknown)
+            left = self._read_by(unknown, records, by_key, left, parts)
+        self._tries += len(texts)
+        self._sure += len(texts) - len(left)
         return parts
 
-    def _read_by(self, query: str, records: pa.RecordBatch, left: Places, parts: list[tuple[Places, pa.RecordBatch]]) -> Places:
+    def _read_by(self, layout: _Layout, records: Texts, keys: Texts, left: Places, parts: list[tuple[Places, pa.RecordBatch]]) -> Places:
         """Adds a part with those of the records at these places that are of one layout; gives the places of the others."""
-        if not len(left):
+        key = next((number for number, field in enumerate(layout.fields) if field.name == self._topic.key), -1)
+        found = find(records, left, layout.between, [_expected(field) for field in layout.fields], keys, key)
+        sure = np.flatnonzero(found.sure)
+        if not len(sure):
             return left
-        found = _answer(query, records if len(left) == len(records) else records.take(pa.array(left)))
-        sure: npt.NDArray[np.bool_] = found.column("sure").to_numpy()
-        if sure.any():
-            rows = found if sure.all() else found.filter(pa.array(sure))
-            columns = [_cast(rows.column(place).combine_chunks(), field.type) for place, field in enumerate(self._schema)]
-            parts.append((left[sure], pa.RecordBatch.from_arrays(columns, schema=self._schema)))
-        return left[~sure]
+        rows, fit = self._rows(layout, records, found, sure)
+        parts.append((left[sure[fit]], rows if fit.all() else rows.filter(pa.array(fit))))
+        others = np.ones(len(left), np.bool_)
+        others[sure[fit]] = False
+        return left[others]
 
-    def _unknown(self, records: pa.RecordBatch, left: Places) -> _Layout | None:
+    def _rows(self, layout: _Layout, records: Texts, found: Found, sure: Places) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
+        """The rows of records of a layout, and which of them are valid: of some values their text does not say it all."""
+        place_of = {field.name: number for number, field in enumerate(layout.fields)}
+        columns: dict[str, pa.Array] = {}
+        texts: dict[str, tuple[_Field, pa.Array]] = {}
+        for column in self._topic.columns:
+            place = place_of.get(column.name)
+            if place is None:
+                continue
+            field, values, lengths = layout.fields[place], found.values[place, sure], found.lengths[place, sure]
+            if field.spelling in {Spelling.INTEGER, Spelling.BOOLEAN}:
+                columns[column.name] = _plain_column(column, values, lengths < 0)
+            else:
+                columns[column.name] = strings(records, values, lengths)
+                if column.type != Scalar("string"):
+                    texts[column.name] = field, columns[column.name]
+        made, fit = _made(texts, len(sure))
+        columns |= made
+        arrays = [_cast(columns[each.name], each.type) if each.name in columns else pa.nulls(len(sure), each.type) for each in self._schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema), fit
+
+    def _unknown(self, texts: pa.Array, left: Places) -> _Layout | None:
         """A layout that is not known yet, of one of the records at these places."""
-        if len(left) < _STRANGE or len(self._queries) == _LAYOUTS or self._looks == _LOOKS:
+        if len(left) < _STRANGE or len(self._layouts) == _LAYOUTS or self._looks == _LOOKS:
             return None
-        texts = [records.column("v")[int(place)].as_py() for place in (left[0], left[len(left) // 2], left[-1])]
-        found = next((layout for text in texts if text is not None and (layout := _layout_of(text, self._topic)) is not None and layout not in self._queries), None)
+        samples = [texts[int(place)].as_py() for place in (left[0], left[len(left) // 2], left[-1])]
+        found = next((layout for text in samples if text is not None and (layout := _layout_of(text, self._topic)) is not None and layout not in self._layouts), None)
         self._looks += found is None
         return found
 
 
-def _answer(query: str, records: pa.RecordBatch) -> pa.Table:
-    try:
-        return _asked(query, records)
-    except (duckdb.InvalidInputException, UnicodeDecodeError):
-        # A text that is no JSON stops it all, and to ask for that of each record costs a third more. (DuckDB's message quotes the text, cut anywhere: in a character, too.)
-        valid = _asked("select json_valid(v) as valid from records", records).column("valid").combine_chunks()
-        none = pa.scalar(None, pa.string())
-        return _asked(query, pa.RecordBatch.from_arrays([records.column("k"), pc.if_else(valid, records.column("v"), none)], names=["k", "v"]))
+def _plain_column(column: Column, values: npt.NDArray[np.int64], null: npt.NDArray[np.bool_]) -> pa.Array:
+    if column.type == Scalar("boolean"):
+        return pa.array(values == 1, mask=null)
+    return pa.array(values * 1000 if column.type == Scalar("timestamp") else values, mask=null)
 
 
-def _asked(query: str, records: pa.RecordBatch) -> pa.Table:
-    return _connection().from_arrow(pa.Table.from_batches([records])).query("records", query).to_arrow_table()
+def _made(texts: Mapping[str, tuple[_Field, pa.Array]], count: int) -> tuple[dict[str, pa.Array], npt.NDArray[np.bool_]]:
+    """Columns of values that DuckDB makes of their text, and of which rows all fit."""
+    if not texts:
+        return {}, np.ones(count, np.bool_)
+    fields = [field for field, _ in texts.values()]
+    conditions = [f"(c{number} is null or {condition})" for number, field in enumerate(fields) for condition in _fitting(field, f"c{number}")]
+    values = ", ".join(f"{_value(field, f'c{number}')} as c{number}" for number, field in enumerate(fields))
+    asked = pa.table([array for _, array in texts.values()], names=[f"c{number}" for number in range(len(fields))])
+    # A name that is asked for belongs to a cursor: others may ask beside.
+    with _connection().cursor() as cursor:
+        found = cursor.from_arrow(asked).query("texts", f"select {values}, {' and '.join(conditions) or 'true'} as fit from texts").to_arrow_table()
+    *arrays, fit = (column.combine_chunks() for column in found.columns)
+    return dict(zip(texts, arrays, strict=True)), fit.fill_null(fill_value=False).to_numpy(zero_copy_only=False)
 
 
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -198,118 +219,70 @@ def _layout_of(text: str, topic: Topic) -> _Layout | None:
         if found is None or len(fields) == _FIELDS:
             return None
         column = columns.get(found["name"])
-        fields.append(_Field(before + found["before"], found["name"], _kind(column, found["value"]), column))
+        fields.append(_Field(before + found["before"], found["name"], _spelling(column, found["value"]), column))
         before = last = found["after"]
         at = found.end()
-    # DuckDB tells names apart without regard to case.
-    names = {field.name.casefold() for field in fields}
+    names = {field.name for field in fields}
     # A record without the field that is its key is never valid.
     needed = {name for name, column in columns.items() if not column.nullable or name == topic.key}
-    if len(names) < len(fields) or not needed <= {field.name for field in fields}:
+    if len(names) < len(fields) or not needed <= names:
         return None
     return _Layout(tuple(fields), last)
 
 
-def _kind(column: Column | None, value: str) -> _Kind:
-    spelled = {'"': _Kind.TEXT, "t": _Kind.BOOLEAN, "f": _Kind.BOOLEAN, "n": _Kind.TEXT}.get(value[0], _Kind.NUMBER)
+def _spelling(column: Column | None, value: str) -> Spelling:
+    spelled = {'"': Spelling.TEXT, "t": Spelling.BOOLEAN, "f": Spelling.BOOLEAN, "n": Spelling.TEXT}.get(value[0], Spelling.NUMBER)
     match None if column is None else column.type:
         case Scalar("boolean"):
-            return _Kind.BOOLEAN
+            return Spelling.BOOLEAN
         case Scalar("timestamp"):
-            return _Kind.INTEGER if spelled is _Kind.NUMBER else _Kind.TEXT
+            return Spelling.INTEGER if spelled is Spelling.NUMBER else Spelling.TEXT
         case Scalar("string" | "date"):
-            return _Kind.TEXT
+            return Spelling.TEXT
         case Scalar("double" | "float") | Decimal():
-            return _Kind.NUMBER
+            return Spelling.NUMBER
         case Scalar():
-            return _Kind.INTEGER
+            return Spelling.INTEGER
         case _:
             return spelled
 
 
-def _query(layout: _Layout, topic: Topic) -> str:
-    """The question: a column for each of the topic's, and of each record whether it is of this layout and valid."""
-    structure = json.dumps({field.name: _TAKEN[field.kind] for field in layout.fields}, ensure_ascii=False)
-    written = ", ".join([*(part for field in layout.fields for part in (_quoted(field.before), _written(field))), _quoted(layout.after)])
-    conditions = [f"v = concat({written})", *(condition for field in layout.fields for condition in _conditions(field))]
-    if topic.key is not None:
-        conditions.append(f"k = {_found(topic.key)}::varchar")
-    there = {field.name: field for field in layout.fields}
-    columns = ", ".join(f"{_value(there[column.name], column) if column.name in there else 'null'} as c{place}" for place, column in enumerate(topic.columns))
-    return f"select {columns}, coalesce({' and '.join(conditions)}, false) as sure from (select k, v, json_transform(v, {_quoted(structure)}) as s from records)"
+def _expected(field: _Field) -> Expected:
+    column = field.column
+    nullable = column is None or column.nullable
+    match None if column is None else column.type:
+        case Scalar("timestamp") if field.spelling is Spelling.INTEGER:
+            return Expected(field.spelling, nullable, FIRST_MICROS // 1000, LAST_MICROS // 1000)
+        case Scalar(name) if name in INTEGERS:
+            limit = 1 << (INTEGERS[name] - 1)
+            return Expected(field.spelling, nullable, -limit, limit - 1)
+        case Decimal(precision, scale):
+            return Expected(field.spelling, nullable, precision - scale, scale)
+        case _:
+            return Expected(field.spelling, nullable, *_NUMBER_DIGITS)
 
 
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _found(name: str) -> str:
-    return f's."{name}"'  # a name of a layout has no quotes
-
-
-def _written(field: _Field) -> str:
-    """The value as an event of this layout has it."""
-    found = _found(field.name)
-    spelled = f"""'"' || {found} || '"'""" if field.kind is _Kind.TEXT else f"{found}::varchar"
-    return f"coalesce({spelled}, 'null')"
-
-
-def _conditions(field: _Field) -> Iterator[str]:
-    """What must hold besides, where the value is there."""
-    found, column = _found(field.name), field.column
-    fits = list(_fitting(field))
-    if column is not None and not column.nullable:
-        yield f"{found} is not null"
-        yield from fits
-    elif fits:
-        yield f"({found} is null or {' and '.join(fits)})"
-
-
-def _fitting(field: _Field) -> Iterator[str]:
-    found, column = _found(field.name), field.column
-    if field.kind is _Kind.NUMBER:
-        yield f"regexp_full_match({found}, {_quoted(_digits(column.type) if column is not None and isinstance(column.type, Decimal) else _SHORT_NUMBER)})"
-    if column is None or isinstance(column.type, Decimal):
-        return
-    value = _value(field, column)
-    match column.type:
+def _fitting(field: _Field, found: str) -> Iterator[str]:
+    """What must hold of a value besides how it is spelled."""
+    value = _value(field, found)
+    match field.column and field.column.type:
         case Scalar("double" | "float"):
             # 0 and -0 are told apart in one of their spellings only.
             yield f"isfinite({value}) and not ({value} = 0 and signbit({value}))"
         case Scalar("date"):
             yield f"regexp_full_match({found}, '{_DATE}') and {value} >= date '{_FIRST_DAY}'"
         case Scalar("timestamp"):
-            if field.kind is _Kind.TEXT:
-                yield f"regexp_full_match({found}, '{_TIMESTAMP}') and {value} between {FIRST_MICROS} and {LAST_MICROS}"
-            else:
-                yield f"{found} between {FIRST_MICROS // 1000} and {LAST_MICROS // 1000}"
-        case Scalar(name) if name in INTEGERS and INTEGERS[name] < INTEGERS["bigint"]:
-            limit = 1 << (INTEGERS[name] - 1)
-            yield f"{found} between {-limit} and {limit - 1}"
+            yield f"regexp_full_match({found}, '{_TIMESTAMP}') and {value} between {FIRST_MICROS} and {LAST_MICROS}"
         case _:
             pass
 
 
-def _digits(kind: Decimal) -> str:
-    whole = f"(?:0|[1-9][0-9]{{0,{kind.precision - kind.scale - 1}}})" if kind.precision > kind.scale else "0"
-    return rf"-?{whole}" + (rf"(?:\.[0-9]{{1,{kind.scale}}})?" if kind.scale else "")
-
-
-def _value(field: _Field, column: Column) -> str:
-    """The value as the column has it; null, and no error, where it does not fit."""
-    found = _found(field.name)
-    match column.type:
+def _value(field: _Field, found: str) -> str:
+    """The value as its column has it, of its text; null, and no error, where it does not fit."""
+    match field.column and field.column.type:
         case Scalar("float"):
             return f"try_cast(try_cast({found} as double) as float)"
-        case Scalar("double") | Decimal():
-            return f"try_cast({found} as {column.type})"
-        case Scalar("date"):
-            return f"try_cast({found} as date)"
         case Scalar("timestamp"):
-            return (
-                f"epoch_us(try_cast({found} as timestamp))"
-                if field.kind is _Kind.TEXT
-                else f"case when {found} between {FIRST_MICROS // 1000} and {LAST_MICROS // 1000} then {found} * 1000 end"
-            )
-        case _:
-            return found
+            return f"epoch_us(try_cast({found} as timestamp))"
+        case kind:
+            return f"try_cast({found} as {kind})"

@@ -23,7 +23,6 @@ from kappa.arrow import arrow_schema
 from kappa.columns import HEADERS
 from kappa.errors import Damaged
 from kappa.log.client import Log
-from kappa.log.reader import Columns
 from kappa.offsets import Offsets
 from kappa.slices import Slice
 
@@ -85,24 +84,11 @@ def raw_table(records: Iterable[RawRecord]) -> pa.Table:
 
 
 def _read_range(kafka: Kafka, topic: str, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
-    with Log(kafka.bootstrap_servers, kafka.options).reader() as reader:
-        for found in reader.read_columns(topic, partition, start, end):
-            yield _raw_batch(topic, partition, found)
-
-
-def _raw_batch(topic: str, partition: int, found: Columns) -> pa.RecordBatch:
-    count = len(found.offsets)
-    headers: list[Any] = [each and [{"key": name, "value": value} for name, value in each] for each in found.headers] if any(found.headers) else []
-    columns = [
-        pa.repeat(topic, count),
-        pa.repeat(pa.scalar(partition, pa.int32()), count),
-        pa.array(found.offsets, pa.int64()),
-        pc.multiply_checked(pa.array(found.timestamps_ms, pa.int64()), 1000).cast(RAW_SCHEMA.field("timestamp").type),
-        pa.array(found.keys, pa.binary()),
-        pa.array(found.values, pa.binary()),
-        pa.array(headers, RAW_SCHEMA.field("headers").type) if headers else pa.nulls(count, RAW_SCHEMA.field("headers").type),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=RAW_SCHEMA)
+    for found in Log(kafka.bootstrap_servers, kafka.options).read_columns(topic, partition, start, end):
+        count = len(found.offsets)
+        times = pc.multiply_checked(pa.array(found.timestamps_ms), 1000).cast(RAW_SCHEMA.field("timestamp").type)
+        columns = [pa.repeat(topic, count), pa.repeat(pa.scalar(partition, pa.int32()), count), pa.array(found.offsets), times, found.keys, found.values, found.headers]
+        yield pa.RecordBatch.from_arrays(columns, schema=RAW_SCHEMA)
 
 
 def read_tail(spark: SparkSession, kafka: Kafka, start: Offsets, topics: Iterable[str], *, at_most: int) -> DataFrame:

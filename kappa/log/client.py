@@ -23,6 +23,7 @@ from kappa.topic import BROKERS_TIME, SET_BROKERS_TIME, TIMESTAMP_TYPE
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from kappa.log.bulk import Columns
     from kappa.topic import Topic
 
 _Answer = TypeVar("_Answer")
@@ -209,7 +210,21 @@ class Log:
 
     def reader(self) -> LogReader:
         """A consumer of its own, for range after range; who takes it closes it."""
-        return LogReader(self._options, self._refuse)
+        try:
+            return LogReader(self._options, self._refuse)
+        except KafkaException as error:
+            raise _untranslatable(error, "a consumer") from error
+
+    def read_columns(self, topic: str, partition: int, start: int, end: int) -> Iterator[Columns]:
+        """The committed records of one partition's range, in large batches of columns, by a consumer that ends with them."""
+        from kappa.log.bulk import BulkReader  # noqa: PLC0415  # it comes with a compiler, which takes a second, and most never read that much
+
+        try:
+            reader = BulkReader(self._options, self._refuse, topic, partition, start)
+        except KafkaException as error:
+            raise _untranslatable(error, "a consumer") from error
+        with reader:
+            yield from reader.read(end)
 
     def records(self, topics: Iterable[str], start: Offsets, end: Offsets) -> Iterator[Record]:
         """Reads the committed records between two vectors, in the order of offsets within each partition."""

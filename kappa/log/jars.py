@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Literal
 from xml.sax.saxutils import quoteattr
 
+from kappa.cache import user_cache
 from kappa.errors import Damaged, KappaError, Unreachable
 from kappa.java import Java
 
@@ -87,8 +88,7 @@ def spark_home() -> Path:
 
 def default_cache() -> Path:
     """`kappa/jars` in the user's cache folder: shared by all projects and all clones."""
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "kappa" / "jars"
+    return user_cache("jars")
 
 
 def parse_lock(text: str) -> tuple[Jar, ...]:

@@ -6,13 +6,10 @@ end of the partition. What came too early is kept for the next range. Read next:
 
 from __future__ import annotations
 
-import gc
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -24,16 +21,12 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 # How long a broker that is there can take to answer, with room for a busy machine.
-_PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 20.0
 # A group's name is demanded; nothing is ever committed under it.
-_EXACT = {"group.id": "kappa-reads", "enable.auto.commit": "false", "isolation.level": "read_committed", "enable.partition.eof": "true", "auto.offset.reset": "error"}
+EXACT = {"group.id": "kappa-reads", "enable.auto.commit": "false", "isolation.level": "read_committed", "enable.partition.eof": "true", "auto.offset.reset": "error"}
 
 # A bounded range is over before long: what is fetched beyond it was in vain, and where enough waits, librdkafka would look again only after a second.
-_BOUNDED = {"queued.min.messages": 20_000, "fetch.queue.backoff.ms": 5}
-
-# What a batch of columns may hold.
-_BATCH_RECORDS = 50_000
-_BATCH_BYTES = 64 << 20
+BOUNDED = {"queued.min.messages": 20_000, "fetch.queue.backoff.ms": 5}
 
 Part = tuple[str, int]
 
@@ -51,47 +44,12 @@ class Record:
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-@dataclass(slots=True)
-class Columns:
-    """Records of one partition as they lie there, column by column; `headers` of a record without any are None."""
-
-    offsets: list[int] = field(default_factory=list)
-    timestamps_ms: list[int] = field(default_factory=list)
-    keys: list[bytes | None] = field(default_factory=list)
-    values: list[bytes | None] = field(default_factory=list)
-    headers: list[list[tuple[str, bytes | None]] | None] = field(default_factory=list)
-
-    def add(self, messages: Sequence[Any]) -> int:
-        """Appends librdkafka's messages, and gives how many bytes they hold."""
-        values = [message.value() for message in messages]
-        keys = [message.key() for message in messages]
-        headers = [message.headers() for message in messages]
-        self.values += values
-        self.keys += keys
-        self.headers += headers
-        self.offsets += [message.offset() for message in messages]
-        self.timestamps_ms += [message.timestamp()[1] for message in messages]
-        return sum(map(len, filter(None, chain(values, keys)))) + sum(len(value or b"") for each in filter(None, headers) for _, value in each)
-
-
-@contextmanager
-def _no_search_for_cycles() -> Iterator[None]:
-    """Messages by the thousand refer to nothing, and Python would look for cycles among them for a third of the time that they take."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
-
-
 class LogReader:
     """A consumer that is kept open from one range to the next."""
 
     def __init__(self, options: Mapping[str, str | int | float | bool], refuse: Callable[[KafkaException, str], NoReturn]) -> None:
         """`options` are librdkafka's; `refuse` raises what an error of the broker's means."""
-        self._consumer = Consumer({**_BOUNDED, **options, **_EXACT})
+        self._consumer = Consumer({**BOUNDED, **options, **EXACT})
         self._refuse = refuse
         # Where the last range ended; then up to where each partition was seen, and what was seen of it and not asked for yet.
         self._ended: dict[Part, int] | None = None
@@ -113,10 +71,10 @@ class LogReader:
             early = self._early[part]
             while early and early[0].offset < last:
                 yield early.popleft()
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while missing := [part for part, last in wanted.items() if self._seen[part] < last]:
             for message in self._arrived():
-                deadline = time.monotonic() + _PATIENCE_SECONDS
+                deadline = time.monotonic() + PATIENCE_SECONDS
                 record = self._taken(message)
                 if record is None:
                     continue
@@ -126,19 +84,8 @@ class LogReader:
                 else:
                     self._early[part].append(record)
             if time.monotonic() > deadline:
-                raise self._unreachable(missing, end)
+                raise unreachable(missing, end)
         self._ended = wanted
-
-    def read_columns(self, topic: str, partition: int, start: int, end: int) -> Iterator[Columns]:
-        """The same of one partition, in batches that are large, and bounded in records and in bytes."""
-        part = topic, partition
-        self._ended = None
-        self._go_to({part: start})
-        while self._seen[part] < end:
-            with _no_search_for_cycles():
-                batch = self._batch(part, end)
-            if batch.offsets:
-                yield batch
 
     def close(self) -> None:
         """Closes the consumer."""
@@ -150,37 +97,14 @@ class LogReader:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _batch(self, part: Part, end: int) -> Columns:
-        """What comes next of a partition, until it is many records or the range's end."""
-        batch, size = Columns(), 0
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while self._seen[part] < end and len(batch.offsets) < _BATCH_RECORDS and size < _BATCH_BYTES:
-            messages = self._arrived(at_most=_BATCH_RECORDS // 10)
-            if messages:
-                deadline = time.monotonic() + _PATIENCE_SECONDS
-            elif time.monotonic() > deadline:
-                raise self._unreachable([part], end)
-            records = [message for message in messages if message.error() is None]
-            if len(records) < len(messages):
-                for message in messages:
-                    self._reached(message)
-            if records:
-                self._seen[part] = max(self._seen[part], records[-1].offset() + 1)
-                size += batch.add(records if records[-1].offset() < end else [record for record in records if record.offset() < end])
-        return batch
-
     def _go_to(self, places: dict[Part, int]) -> None:
         self._early.clear()
         self._seen = dict(places)
         self._consumer.assign([TopicPartition(topic, partition, place) for (topic, partition), place in sorted(places.items())])
 
-    def _unreachable(self, parts: Iterable[Part], end: Offsets | int) -> Unreachable:
-        where = ", ".join(f"{topic} partition {partition}" for topic, partition in sorted(parts))
-        return Unreachable(f"nothing came from {where} for {_PATIENCE_SECONDS:.0f} seconds before offset {end}", hint="see the broker's log: kappa logs broker")
-
-    def _arrived(self, at_most: int = 1_000) -> list[Any]:
+    def _arrived(self) -> list[Any]:
         # Asked for many, librdkafka waits until there are so many: what is there is taken, and only the first is waited for.
-        found: list[Any] = self._consumer.consume(num_messages=at_most, timeout=0) or [self._consumer.poll(0.2)]
+        found: list[Any] = self._consumer.consume(num_messages=1_000, timeout=0) or [self._consumer.poll(0.2)]
         return [message for message in found if message is not None]
 
     def _taken(self, message: Any) -> Record | None:
@@ -195,12 +119,23 @@ class LogReader:
         if error is None:
             self._seen[part] = offset + 1
             return True
-        if error.code() == KafkaError._AUTO_OFFSET_RESET:
-            raise Broken(
-                f"the log no longer has what was to be read of {part[0]} partition {part[1]}: {error.str()}", hint="see kappa topics list; kappa replay begins at what is there"
-            )
-        if error.code() != KafkaError._PARTITION_EOF:
-            self._refuse(KafkaException(error), f"{part[0]} partition {part[1]} could not be read")
+        check(error, part, self._refuse)
         # Where the end lies in a hole, only this says that it was reached.
         self._seen[part] = max(self._seen[part], offset)
         return False
+
+
+def check(error: KafkaError, part: Part, refuse: Callable[[KafkaException, str], NoReturn]) -> None:
+    """Raises what an error that comes in place of a record means; an end that was reached is none."""
+    if error.code() == KafkaError._AUTO_OFFSET_RESET:
+        raise Broken(
+            f"the log no longer has what was to be read of {part[0]} partition {part[1]}: {error.str()}", hint="see kappa topics list; kappa replay begins at what is there"
+        )
+    if error.code() != KafkaError._PARTITION_EOF:
+        refuse(KafkaException(error), f"{part[0]} partition {part[1]} could not be read")
+
+
+def unreachable(parts: Iterable[Part], end: Offsets | int) -> Unreachable:
+    """Nothing comes."""
+    where = ", ".join(f"{topic} partition {partition}" for topic, partition in sorted(parts))
+    return Unreachable(f"nothing came from {where} for {PATIENCE_SECONDS:.0f} seconds before offset {end}", hint="see the broker's log: kappa logs broker")

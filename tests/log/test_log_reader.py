@@ -6,8 +6,8 @@ import pytest
 from confluent_kafka import Producer as KafkaProducer
 from confluent_kafka import TopicPartition
 
-from kappa.errors import Broken
-from kappa.log.client import ProducedRecord
+from kappa.errors import Broken, KappaError, UsageError
+from kappa.log.client import Log, ProducedRecord
 from kappa.offsets import Offsets
 from kappa.slices import Slice
 from kappa.topic import Topic
@@ -92,3 +92,46 @@ def test_what_the_log_has_lost_is_said_and_not_passed_over(log, reader, topic_na
 
     with pytest.raises(Broken, match=f"the log no longer has what was to be read of {topic_name} partition 0"):
         read(reader, topic_name, {0: 2}, {0: 6})
+
+
+ODD = (
+    ProducedRecord(None, key=b"deleted"),
+    ProducedRecord(b"", key=b""),
+    ProducedRecord(b"without a key", timestamp_ms=0),
+    ProducedRecord(b"\xff" * 5_000, key=b"\x00", headers=(("n\u00e4me", b"value"), ("n\u00e4me", b""), ("null", None))),
+    ProducedRecord(b"last", key=b"last"),
+)
+
+
+@pytest.mark.parametrize("most", [1, 6_000, 64 << 20])
+def test_large_slices_hold_byte_for_byte_what_small_ones_do(log, topic_name, monkeypatch, most):
+    from kappa.engine.source import Kafka, Source
+    from kappa.log import bulk
+
+    monkeypatch.setattr(bulk, "_BATCH_BYTES", most)
+    log.create(Topic(topic_name, event="id string", partitions=1))
+    log.produce(ODD * 3, topic_name)
+
+    source = Source(Kafka(log.bootstrap_servers, {}), log)
+    here = source.here(Slice(1, 1, Offsets({topic_name: {0: 0}}), Offsets({topic_name: {0: 14}}))).to_pylist()
+    batches = list(source.batches(topic_name, 0, 0, 14))
+    source.close()
+
+    assert [record for batch in batches for record in batch.to_pylist()] == here
+    assert [record["value"] for record in here[:3]] == [None, b"", b"without a key"]
+    assert here[3]["headers"] == [{"key": "n\u00e4me", "value": b"value"}, {"key": "n\u00e4me", "value": b""}, {"key": "null", "value": None}]
+    assert len(batches) > 1 or most > 6_000
+    for batch in batches:
+        batch.validate(full=True)
+
+
+def test_what_no_consumer_can_be_made_of_or_placed_at_is_said_clearly(log, topic_name):
+    produced(log, topic_name, 1, partitions=1)
+
+    # The broker's own questions bear it, and a consumer does not.
+    with pytest.raises(UsageError, match=r"kafka\.options: .*fetch\.max\.bytes"):
+        list(Log(log.bootstrap_servers, {"fetch.max.bytes": "1"}).read_columns(topic_name, 0, 0, 1))
+    with pytest.raises(KappaError, match=f"{topic_name} partition 0 could not be read from offset -77"):
+        list(log.read_columns(topic_name, 0, -77, 1))
+    with pytest.raises(Broken, match=f"the log no longer has what was to be read of {topic_name} partition 0"):
+        list(log.read_columns(topic_name, 0, 7, 9))

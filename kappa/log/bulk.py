@@ -1,0 +1,328 @@
+"""Reads a long range of one partition into Arrow, by librdkafka's own interface: no message becomes an object of Python's.
+
+Those objects, and the calls for what is in them, cost three times what librdkafka itself does (docs/performance.md). librdkafka is the
+one that comes with confluent_kafka; what loops over its messages is compiled (kappa/compiled.py).
+Sources: https://docs.confluent.io/platform/current/clients/librdkafka/html/rdkafka_8h.html
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException, cimpl
+from llvmlite import binding
+from numba import carray, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from kappa.arrow import arrow_schema
+from kappa.columns import HEADERS
+from kappa.compiled import compiled
+from kappa.log.reader import BOUNDED, EXACT, PATIENCE_SECONDS, check, unreachable
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+# What a batch may hold, and how much of it is asked for at once.
+_BATCH_RECORDS = 50_000
+_BATCH_BYTES = 64 << 20
+_AT_ONCE = 5_000
+_WAIT_MS = 200
+
+_CONSUMER, _CONF_OK = 1, 0
+_SAID_BYTES = 512
+_FIRST = {"debug", "plugin.library.paths"}
+
+_HEADERS = arrow_schema([("headers", HEADERS)]).field(0).type
+
+Numbers = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+
+def _librdkafka() -> ctypes.CDLL:
+    library = ctypes.CDLL(cimpl.__file__)
+    pointer, text, size, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int
+    for name, answer, arguments in (
+        ("conf_new", pointer, ()),
+        ("conf_set", number, (pointer, text, text, text, size)),
+        ("conf_destroy", None, (pointer,)),
+        ("new", pointer, (number, pointer, text, size)),
+        ("last_error", number, ()),
+        ("poll_set_consumer", number, (pointer,)),
+        ("queue_get_consumer", pointer, (pointer,)),
+        ("queue_destroy", None, (pointer,)),
+        ("topic_partition_list_new", pointer, (number,)),
+        ("topic_partition_list_add", pointer, (pointer, text, ctypes.c_int32)),
+        ("topic_partition_list_set_offset", number, (pointer, text, ctypes.c_int32, ctypes.c_int64)),
+        ("topic_partition_list_destroy", None, (pointer,)),
+        ("assign", number, (pointer, pointer)),
+        ("consume_batch_queue", ctypes.c_ssize_t, (pointer, number, pointer, size)),
+        ("message_headers", number, (pointer, pointer)),
+        ("header_get_all", number, (pointer, size, pointer, pointer, pointer)),
+        ("message_errstr", text, (pointer,)),
+        ("consumer_close", number, (pointer,)),
+        ("destroy", None, (pointer,)),
+    ):
+        function = getattr(library, f"rd_kafka_{name}")
+        function.restype, function.argtypes = answer, arguments
+    # By these names compiled code finds them, also where it was compiled by another process.
+    for name in ("message_timestamp", "message_headers", "message_destroy"):
+        binding.add_symbol(f"kappa_{name}", ctypes.cast(getattr(library, f"rd_kafka_{name}"), ctypes.c_void_p).value)
+    return library
+
+
+_RD = _librdkafka()
+_timestamp = types.ExternalFunction("kappa_message_timestamp", types.int64(types.intp, types.intp))
+_headers = types.ExternalFunction("kappa_message_headers", types.int32(types.intp, types.intp))
+_destroy = types.ExternalFunction("kappa_message_destroy", types.void(types.intp))
+
+# `rd_kafka_message_t`, which is part of the interface, in words of eight bytes; the first one's lower half is the error.
+_VALUE, _VALUE_BYTES, _KEY, _KEY_BYTES, _OFFSET, _WORDS = 3, 4, 5, 6, 7, 8
+
+
+@intrinsic
+def _pointer(_context: Any, _address: Any) -> Any:
+    return types.voidptr(types.intp), lambda _c, builder, _s, arguments: builder.inttoptr(arguments[0], cgutils.voidptr_t)
+
+
+@compiled("UniTuple(int64, 3)(int64[::1], int64, int64, int64)")
+def _weigh(messages: Numbers, first: int, count: int, most: int) -> tuple[int, int, int]:
+    """Up to where messages have so many bytes at most, one of them at least; and how many their keys and their values have, errors' texts among the values."""
+    keys = values = 0
+    for place in range(first, count):
+        message = carray(_pointer(messages[place]), (_WORDS,), np.int64)
+        if place > first and keys + values + message[_KEY_BYTES] + message[_VALUE_BYTES] > most:
+            return place, keys, values
+        keys += message[_KEY_BYTES]
+        values += message[_VALUE_BYTES]
+    return count, keys, values
+
+
+@compiled("UniTuple(int64, 5)(int64[::1], int64, int64, int64, int64[:, ::1], uint8[::1], uint8[::1], int64[::1])")
+def _take(messages: Numbers, first: int, last: int, end: int, numbers: Numbers, keys: Bytes, values: Bytes, scratch: Numbers) -> tuple[int, int, int, int, int]:
+    """Copies what the records before `end` hold: of each its offset, time, bytes of key and of value (-1: null), and its place where it has headers (-1: none), and all their bytes.
+
+    Gives how many they are, the bytes of their keys and values, how many messages are no records, and behind which offset the last record lies.
+    """
+    taken = key_bytes = value_bytes = others = 0
+    seen = -1
+    for place in range(first, last):
+        message = carray(_pointer(messages[place]), (_WORDS,), np.int64)
+        if carray(_pointer(messages[place]), (1,), np.int32)[0] != 0:
+            others += 1
+            continue
+        seen = message[_OFFSET] + 1
+        if seen > end:
+            continue
+        numbers[0, taken] = message[_OFFSET]
+        numbers[1, taken] = _timestamp(messages[place], 0)
+        numbers[2, taken] = message[_KEY_BYTES] if message[_KEY] != 0 else -1
+        numbers[3, taken] = message[_VALUE_BYTES] if message[_VALUE] != 0 else -1
+        numbers[4, taken] = place if _headers(messages[place], scratch.ctypes.data) == 0 else -1
+        if numbers[2, taken] > 0:
+            keys[key_bytes : key_bytes + message[_KEY_BYTES]] = carray(_pointer(message[_KEY]), (message[_KEY_BYTES],), np.uint8)
+            key_bytes += message[_KEY_BYTES]
+        if numbers[3, taken] > 0:
+            values[value_bytes : value_bytes + message[_VALUE_BYTES]] = carray(_pointer(message[_VALUE]), (message[_VALUE_BYTES],), np.uint8)
+            value_bytes += message[_VALUE_BYTES]
+        taken += 1
+    return taken, key_bytes, value_bytes, others, seen
+
+
+@compiled("void(int64[::1], int64)")
+def _let_go(messages: Numbers, count: int) -> None:
+    for place in range(count):
+        _destroy(messages[place])
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Records of one partition as they lie there, column by column; `headers` of a record without any are null."""
+
+    offsets: Numbers
+    timestamps_ms: Numbers
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
+    headers: pa.ListArray
+
+
+class BulkReader:
+    """A consumer that reads one range."""
+
+    def __init__(self, options: Mapping[str, str | int | float | bool], refuse: Callable[[KafkaException, str], NoReturn], topic: str, partition: int, start: int) -> None:
+        """`options` are librdkafka's; `refuse` raises what an error of the broker's means. Raises KafkaException where there is no such consumer."""
+        self._refuse = refuse
+        self._topic = topic
+        self._partition = partition
+        self._seen = start
+        self._messages = np.zeros(_AT_ONCE, np.int64)
+        # What has arrived and is in no batch yet.
+        self._pieces: deque[_Piece] = deque()
+        self._queue: int | None = None
+        self._handle: int | None = _consumer({**BOUNDED, **options, **EXACT})
+        try:
+            _RD.rd_kafka_poll_set_consumer(self._handle)
+            self._queue = _RD.rd_kafka_queue_get_consumer(self._handle)
+            self._assign(start)
+        except BaseException:
+            self.close()
+            raise
+
+    def read(self, end: int) -> Iterator[Columns]:
+        """The committed records up to an offset, in batches that are large, and bounded in records and in bytes (one record may have more).
+
+        Raises Broken where the log has lost the range's beginning, Unreachable where nothing comes.
+        """
+        while self._seen < end:
+            pieces: list[_Piece] = []
+            records = size = 0
+            deadline = time.monotonic() + PATIENCE_SECONDS
+            while self._seen < end and records < _BATCH_RECORDS and size < _BATCH_BYTES:
+                if not self._pieces and not self._receive(end):
+                    if time.monotonic() > deadline:
+                        raise unreachable([(self._topic, self._partition)], end)
+                    continue
+                piece = self._pieces.popleft()
+                pieces.append(piece)
+                records += piece.count
+                size += piece.bytes
+                self._seen = max(self._seen, piece.seen)
+                deadline = time.monotonic() + PATIENCE_SECONDS
+            if records:
+                yield _columns(pieces)
+
+    def close(self) -> None:
+        """Closes the consumer."""
+        handle, queue = self._handle, self._queue
+        self._handle = self._queue = None
+        if handle is not None:
+            _RD.rd_kafka_consumer_close(handle)
+            if queue is not None:
+                _RD.rd_kafka_queue_destroy(queue)
+            _RD.rd_kafka_destroy(handle)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _assign(self, start: int) -> None:
+        topic = self._topic.encode()
+        parts = _RD.rd_kafka_topic_partition_list_new(1)
+        try:
+            _RD.rd_kafka_topic_partition_list_add(parts, topic, self._partition)
+            code = _RD.rd_kafka_topic_partition_list_set_offset(parts, topic, self._partition, start) or _RD.rd_kafka_assign(self._handle, parts)
+        finally:
+            _RD.rd_kafka_topic_partition_list_destroy(parts)
+        if code:
+            self._refuse(KafkaException(KafkaError(code)), f"{self._topic} partition {self._partition} could not be read from offset {start}")
+
+    def _receive(self, end: int) -> bool:
+        """Takes what has arrived, or waits a little for it; False where nothing has. Only the first message is waited for: asked for many, librdkafka waits until there are so many."""
+        messages, count = self._messages, 0
+        try:
+            count = self._consume(0, _AT_ONCE) or self._consume(_WAIT_MS, 1)
+            first = 0
+            while first < count:
+                last, keys, values = _weigh(messages, first, count, _BATCH_BYTES)
+                self._pieces.append(self._piece(first, last, end, np.empty(keys, np.uint8), np.empty(values, np.uint8)))
+                first = last
+            return count > 0
+        finally:
+            _let_go(messages, count)
+
+    def _consume(self, wait_ms: int, at_most: int) -> int:
+        return max(0, int(_RD.rd_kafka_consume_batch_queue(self._queue, wait_ms, self._messages.ctypes.data, at_most)))
+
+    def _piece(self, first: int, last: int, end: int, keys: Bytes, values: Bytes) -> _Piece:
+        messages, numbers = self._messages, np.empty((5, last - first), np.int64)
+        taken, key_bytes, value_bytes, others, seen = _take(messages, first, last, end, numbers, keys, values, np.empty(1, np.int64))
+        for message in messages[first:last].tolist() if others else ():
+            seen = max(seen, self._heeded(message))
+        with_headers = np.flatnonzero(numbers[4, :taken] >= 0).tolist()
+        headers = {place: _headers_of(int(messages[numbers[4, place]])) for place in with_headers}
+        return _Piece(numbers[:4, :taken], keys[:key_bytes], values[:value_bytes], headers, seen)
+
+    def _heeded(self, message: int) -> int:
+        """Up to where a message says that its partition is seen. Raises what its error means."""
+        code = ctypes.c_int32.from_address(message).value
+        if code:
+            check(KafkaError(code, _RD.rd_kafka_message_errstr(message).decode(errors="replace")), (self._topic, self._partition), self._refuse)
+        # Where the end lies in a hole, only the error says that it was reached.
+        return ctypes.c_int64.from_address(message + 8 * _OFFSET).value if code else -1
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """What of some messages was copied (`_take`), the headers of those that have any, by their places; and up to which offset they show the partition."""
+
+    numbers: Numbers
+    keys: Bytes
+    values: Bytes
+    headers: Mapping[int, list[dict[str, Any]]]
+    seen: int
+
+    @property
+    def count(self) -> int:
+        return int(self.numbers.shape[1])
+
+    @property
+    def bytes(self) -> int:
+        return len(self.keys) + len(self.values) + sum(len(header["key"]) + len(header["value"] or b"") for each in self.headers.values() for header in each)
+
+
+def _columns(pieces: list[_Piece]) -> Columns:
+    numbers = np.concatenate([piece.numbers for piece in pieces], axis=1)
+    headers: list[Any] = [piece.headers.get(place) for piece in pieces for place in range(piece.count)] if any(piece.headers for piece in pieces) else []
+    return Columns(
+        offsets=numbers[0],
+        timestamps_ms=numbers[1],
+        keys=_binary(numbers[2], [piece.keys for piece in pieces]),
+        values=_binary(numbers[3], [piece.values for piece in pieces]),
+        headers=pa.array(headers, _HEADERS) if headers else pa.nulls(numbers.shape[1], _HEADERS),
+    )
+
+
+def _binary(lengths: Numbers, pieces: list[Bytes]) -> pa.BinaryArray:
+    null = lengths < 0
+    ends = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(np.where(null, 0, lengths), out=ends[1:])
+    return pa.Array.from_buffers(
+        pa.binary(),
+        len(lengths),
+        [pa.array(~null).buffers()[1] if null.any() else None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(np.concatenate(pieces))],
+    )
+
+
+def _headers_of(message: int) -> list[dict[str, Any]]:
+    headers, name, value, size = ctypes.c_void_p(), ctypes.c_char_p(), ctypes.c_void_p(), ctypes.c_size_t()
+    _RD.rd_kafka_message_headers(message, ctypes.byref(headers))
+    found: list[dict[str, Any]] = []
+    while _RD.rd_kafka_header_get_all(headers, len(found), ctypes.byref(name), ctypes.byref(value), ctypes.byref(size)) == 0:
+        found.append({"key": (name.value or b"").decode(), "value": None if value.value is None else ctypes.string_at(value.value, size.value)})
+    return found
+
+
+def _consumer(options: Mapping[str, str | int | float | bool]) -> int:
+    said = ctypes.create_string_buffer(_SAID_BYTES)
+    conf = _RD.rd_kafka_conf_new()
+    # A plugin may know the options that follow.
+    for name, value in sorted(options.items(), key=lambda option: option[0] not in _FIRST):
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        if _RD.rd_kafka_conf_set(conf, name.encode(), text.encode(), said, _SAID_BYTES) != _CONF_OK:
+            _RD.rd_kafka_conf_destroy(conf)
+            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, said.value.decode(errors="replace")))
+    handle: int | None = _RD.rd_kafka_new(_CONSUMER, conf, said, _SAID_BYTES)
+    if handle is None:
+        _RD.rd_kafka_conf_destroy(conf)
+        raise KafkaException(KafkaError(_RD.rd_kafka_last_error(), said.value.decode(errors="replace")))
+    return handle
