@@ -77,7 +77,8 @@ _SPARKS_OPTIONS = (
 )
 
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
-_SET_BY_PYSPARK = (_PORT, _SECRET, "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE")
+# What PySpark sets when a session begins, and until then its own defaults: a session that is there goes by them while the next JVM boots.
+_SET_BY_PYSPARK = {_PORT: "", _SECRET: "", "SPARK_AUTH_SOCKET_TIMEOUT": "15", "SPARK_BUFFER_SIZE": "65536"}
 # Ctrl-C is for the process to answer, and its JVM to outlive.
 _WITHOUT_INTERRUPTS = ("/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh")
 _NAP_SECONDS = 0.01
@@ -171,7 +172,7 @@ def boot(*, profile: Profile, name: str, memory: str, jars: Jars, local_dir: Pat
     # It ends when its input does.
     process = subprocess.Popen([*_WITHOUT_INTERRUPTS, *command(profile, memory, jars, local_dir, record_archive)], stdin=subprocess.PIPE, env=environment)
     # A value that another thread changes may be read meanwhile; one that it adds or takes away may not (getenv(3)).
-    os.environ.update(dict.fromkeys(_SET_BY_PYSPARK, ""))
+    os.environ.update(_SET_BY_PYSPARK)
     return Machine(process, told, name, memory, _settings(local_dir, cores))
 
 

@@ -76,6 +76,16 @@ def test_a_machine_that_cannot_boot_says_so(jars, tmp_path):
     assert "900000g" in told.value.hint
 
 
+def test_a_session_answers_while_another_jvm_boots(spark, jars, tmp_path):
+    from kappa.engine.session import Profile, boot
+
+    machine = boot(profile=Profile.TAIL, name="next", memory="256m", jars=jars, local_dir=tmp_path)
+    try:
+        assert [row.n for row in spark.createDataFrame([(1,), (2,)], "n int").collect()] == [1, 2]
+    finally:
+        machine.kill()
+
+
 def test_a_machine_that_nobody_wants_any_more_is_gone_when_it_is_ended(jars, tmp_path):
     from kappa.engine.session import Profile, boot
 
