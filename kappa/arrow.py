@@ -23,8 +23,9 @@ _SCALARS = {
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
 
+HEADERS_TYPE = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
 # No event has these, but the rejects do.
-_RAW = {"binary": pa.binary(), HEADERS: pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))}
+_RAW = {"binary": pa.binary(), HEADERS: HEADERS_TYPE}
 
 
 def arrow_type(kind: Type) -> pa.DataType:

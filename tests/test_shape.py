@@ -41,7 +41,7 @@ DOORS = {
     # The demo's oracle is an independent computation: it must not go through our door.
     # serving/sandboxed.py is a process of its own, for one query of a stranger.
     "duckdb": ("serving/query.py", "serving/sandboxed.py", "kappa/engine/plain_events.py", "demo/oracle.py"),
-    "pyarrow": ("kappa/arrow.py", "kappa/delta.py", "kappa/engine/", "kappa/log/bulk.py", "serving/sandboxed.py", "demo/"),
+    "pyarrow": ("kappa/arrow.py", "kappa/lengths.py", "kappa/delta.py", "kappa/engine/", "kappa/log/bulk.py", "serving/sandboxed.py", "demo/"),
     "fastapi": ("serving/http.py", "serving/events.py", "serving/page/", "replay/api.py", "replay/page/routes.py"),
     "starlette": ("serving/http.py",),
     "jinja2": ("serving/page/render.py",),
@@ -53,7 +53,7 @@ DOORS = {
     "rich": ("cli.py", "serving/render.py", "replay/progress.py", "kappa/log/jars.py", "kappa/setup.py", "demo/"),
     "pandas": ("kappa/engine/ordered.py", "demo/events.py"),
     # Whole columns at a time.
-    "numpy": ("kappa/engine/", "kappa/log/bulk.py"),
+    "numpy": ("kappa/lengths.py", "kappa/engine/", "kappa/log/bulk.py"),
     # Records are read and upgraded by it; it is no system and may be used wherever a record is.
     "pydantic": ("kappa/", "serving/http.py", "replay/api.py"),
 }

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kappa.arrow import arrow_schema
+from kappa.arrow import HEADERS_TYPE, arrow_schema
 from kappa.columns import HEADERS
 from kappa.engine.remembered import get_memory, memory_offsets, put_memory
 from kappa.identity import Memory, identity_of
@@ -62,7 +62,6 @@ HIDDEN_COLUMNS = (
     ("_redrives", "bigint"),
 )
 
-_HEADERS_TYPE = arrow_schema([("headers", HEADERS)]).field(0).type
 # Columns with few different values.
 _REPEATED = ["_topic", "_partition", *(name for name, _ in HIDDEN_COLUMNS if name not in {"_log_time", "_raw_headers"})]
 _COUNTS = ("decoded", "tombstone", "rejected", "duplicate", "late", "log_time", "redriven")
@@ -378,9 +377,9 @@ def _why(batch: pa.RecordBatch, rejected: Mapping[int, Rejected]) -> list[pa.Arr
     """Reason, detail, key, value and headers of the records that are rejected, nulls for the others."""
     count = len(batch)
     if not rejected:
-        return [pa.nulls(count, kind) for kind in (pa.string(), pa.string(), pa.binary(), pa.binary(), _HEADERS_TYPE)]
+        return [pa.nulls(count, kind) for kind in (pa.string(), pa.string(), pa.binary(), pa.binary(), HEADERS_TYPE)]
     raw = batch.take(pa.array(list(rejected)))
-    headers = pa.array([each or None for each in raw.column("headers").to_pylist()], _HEADERS_TYPE)
+    headers = pa.array([each or None for each in raw.column("headers").to_pylist()], HEADERS_TYPE)
     found = [
         *(pa.array([str(getattr(verdict, name)) for verdict in rejected.values()], pa.string()) for name in ("reason", "detail")),
         raw.column("key"),

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kappa.arrow import arrow_schema
-from kappa.columns import INTEGERS, Column, Decimal, Scalar
+from kappa.columns import INTEGERS, Column, Decimal, Scalar, Type
 from kappa.engine.scan import Expected, Found, Spelling, Texts, find, strings, texts_of
 from kappa.record import FIRST_MICROS, LAST_MICROS
 from kappa.topic import Topic
@@ -133,21 +133,21 @@ class PlainEvents:
         """The rows of records of a layout, and which of them are valid: of some values their text does not say it all."""
         place_of = {field.name: number for number, field in enumerate(layout.fields)}
         columns: dict[str, pa.Array] = {}
-        texts: dict[str, tuple[_Field, pa.Array]] = {}
+        texts: dict[str, tuple[Type, pa.Array]] = {}
         for column in self._topic.columns:
             place = place_of.get(column.name)
             if place is None:
                 continue
-            field, values, lengths = layout.fields[place], found.values[place, sure], found.lengths[place, sure]
-            if field.spelling in {Spelling.INTEGER, Spelling.BOOLEAN}:
+            values, lengths = found.values[place, sure], found.lengths[place, sure]
+            if layout.fields[place].spelling in {Spelling.INTEGER, Spelling.BOOLEAN}:
                 columns[column.name] = _plain_column(column, values, lengths < 0)
             else:
                 columns[column.name] = strings(records, values, lengths)
                 if column.type != Scalar("string"):
-                    texts[column.name] = field, columns[column.name]
+                    texts[column.name] = column.type, columns[column.name]
         made, fit = _made(texts, len(sure))
         columns |= made
-        arrays = [_cast(columns[each.name], each.type) if each.name in columns else pa.nulls(len(sure), each.type) for each in self._schema]
+        arrays = [columns[each.name].cast(each.type) if each.name in columns else pa.nulls(len(sure), each.type) for each in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema), fit
 
     def _unknown(self, texts: pa.Array, left: Places) -> _Layout | None:
@@ -166,26 +166,19 @@ def _plain_column(column: Column, values: npt.NDArray[np.int64], null: npt.NDArr
     return pa.array(values * 1000 if column.type == Scalar("timestamp") else values, mask=null)
 
 
-def _made(texts: Mapping[str, tuple[_Field, pa.Array]], count: int) -> tuple[dict[str, pa.Array], npt.NDArray[np.bool_]]:
+def _made(texts: Mapping[str, tuple[Type, pa.Array]], count: int) -> tuple[dict[str, pa.Array], npt.NDArray[np.bool_]]:
     """Columns of values that DuckDB makes of their text, and of which rows all fit."""
     if not texts:
         return {}, np.ones(count, np.bool_)
-    fields = [field for field, _ in texts.values()]
-    conditions = [f"(c{number} is null or {condition})" for number, field in enumerate(fields) for condition in _fitting(field, f"c{number}")]
-    values = ", ".join(f"{_value(field, f'c{number}')} as c{number}" for number, field in enumerate(fields))
-    asked = pa.table([array for _, array in texts.values()], names=[f"c{number}" for number in range(len(fields))])
+    kinds = {f"c{number}": kind for number, (kind, _) in enumerate(texts.values())}
+    conditions = [f"({name} is null or {condition})" for name, kind in kinds.items() for condition in _fitting(kind, name)]
+    values = ", ".join(f"{_value(kind, name)} as {name}" for name, kind in kinds.items())
+    asked = pa.table([array for _, array in texts.values()], names=list(kinds))
     # A name that is asked for belongs to a cursor: others may ask beside.
     with _connection().cursor() as cursor:
         found = cursor.from_arrow(asked).query("texts", f"select {values}, {' and '.join(conditions) or 'true'} as fit from texts").to_arrow_table()
     *arrays, fit = (column.combine_chunks() for column in found.columns)
     return dict(zip(texts, arrays, strict=True)), fit.fill_null(fill_value=False).to_numpy(zero_copy_only=False)
-
-
-def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    if column.null_count == len(column):
-        # A column that a layout has not is of no type.
-        return pa.nulls(len(column), kind)
-    return column if column.type == kind else column.cast(kind)
 
 
 @cache
@@ -262,10 +255,10 @@ def _expected(field: _Field) -> Expected:
             return Expected(field.spelling, nullable, *_NUMBER_DIGITS)
 
 
-def _fitting(field: _Field, found: str) -> Iterator[str]:
+def _fitting(kind: Type, found: str) -> Iterator[str]:
     """What must hold of a value besides how it is spelled."""
-    value = _value(field, found)
-    match field.column and field.column.type:
+    value = _value(kind, found)
+    match kind:
         case Scalar("double" | "float"):
             # 0 and -0 are told apart in one of their spellings only.
             yield f"isfinite({value}) and not ({value} = 0 and signbit({value}))"
@@ -277,12 +270,12 @@ def _fitting(field: _Field, found: str) -> Iterator[str]:
             pass
 
 
-def _value(field: _Field, found: str) -> str:
+def _value(kind: Type, found: str) -> str:
     """The value as its column has it, of its text; null, and no error, where it does not fit."""
-    match field.column and field.column.type:
+    match kind:
         case Scalar("float"):
             return f"try_cast(try_cast({found} as double) as float)"
         case Scalar("timestamp"):
             return f"epoch_us(try_cast({found} as timestamp))"
-        case kind:
+        case _:
             return f"try_cast({found} as {kind})"

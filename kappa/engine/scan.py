@@ -15,9 +15,7 @@ import pyarrow as pa
 from numba import types
 
 from kappa.compiled import compiled
-
-Numbers = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
+from kappa.lengths import Bytes, Ends, Numbers, array_of, ends_of
 
 
 class Spelling(IntEnum):
@@ -44,7 +42,7 @@ class Expected(NamedTuple):
 class Texts(NamedTuple):
     """A binary or string array, as compiled code reads it."""
 
-    ends: npt.NDArray[np.int32]
+    ends: Ends
     data: Bytes
     valid: npt.NDArray[np.bool_]
 
@@ -82,12 +80,10 @@ def find(records: Texts, places: Numbers, between: Sequence[bytes], values: Sequ
 
 def strings(records: Texts, starts: Numbers, lengths: Numbers) -> pa.StringArray:
     """Pieces of records, as an array; null where a length is -1. They must be UTF-8."""
-    null = lengths < 0
-    ends = np.zeros(len(lengths) + 1, np.int32)
-    np.cumsum(np.where(null, 0, lengths), out=ends[1:])
+    ends = ends_of(lengths)
     data = np.empty(ends[-1], np.uint8)
     _gather(records.data, starts, ends, data)
-    return pa.Array.from_buffers(pa.string(), len(lengths), [pa.array(~null).buffers()[1] if null.any() else None, pa.py_buffer(ends), pa.py_buffer(data)])
+    return array_of(pa.string(), lengths, ends, data)
 
 
 # Arrow's own memory is not written to.
@@ -101,7 +97,7 @@ _TENTH = -((1 << 63) // 10)
 
 
 @compiled(types.void(_TEXTS[1], types.int64[::1], types.int32[::1], types.uint8[::1]))
-def _gather(data: Bytes, starts: Numbers, ends: npt.NDArray[np.int32], into: Bytes) -> None:
+def _gather(data: Bytes, starts: Numbers, ends: Ends, into: Bytes) -> None:
     for place in range(len(starts)):
         into[ends[place] : ends[place + 1]] = data[starts[place] : starts[place] + ends[place + 1] - ends[place]]
 
@@ -193,14 +189,14 @@ def _integer(data: Bytes, at: int, end: int, low: int, high: int) -> tuple[np.in
     types.void(*_TEXTS, types.int64[::1], _TEXTS[1], types.int64[::1], types.int64[:, ::1], *_TEXTS, types.int64, types.boolean[::1], types.int64[:, ::1], types.int64[:, ::1]),
 )
 def _find(
-    record_ends: npt.NDArray[np.int32],
+    record_ends: Ends,
     data: Bytes,
     valid: npt.NDArray[np.bool_],
     places: Numbers,
     literals: Bytes,
     literal_ends: Numbers,
     spec: Numbers,
-    key_ends: npt.NDArray[np.int32],
+    key_ends: Ends,
     key_data: Bytes,
     key_valid: npt.NDArray[np.bool_],
     key: int,

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, cimpl
 from llvmlite import binding
@@ -23,10 +22,10 @@ from numba import carray, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from kappa.arrow import arrow_schema
-from kappa.columns import HEADERS
+from kappa.arrow import HEADERS_TYPE
 from kappa.compiled import compiled
-from kappa.log.reader import BOUNDED, EXACT, PATIENCE_SECONDS, check, unreachable
+from kappa.lengths import Bytes, Numbers, array_of, ends_of
+from kappa.log.reader import BOUNDED, EXACT, PATIENCE_SECONDS, check_error, unreachable
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -40,11 +39,6 @@ _WAIT_MS = 200
 _CONSUMER, _CONF_OK = 1, 0
 _SAID_BYTES = 512
 _FIRST = {"debug", "plugin.library.paths"}
-
-_HEADERS = arrow_schema([("headers", HEADERS)]).field(0).type
-
-Numbers = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
 
 
 def _librdkafka() -> ctypes.CDLL:
@@ -256,7 +250,7 @@ class BulkReader:
         """Up to where a message says that its partition is seen. Raises what its error means."""
         code = ctypes.c_int32.from_address(message).value
         if code:
-            check(KafkaError(code, _RD.rd_kafka_message_errstr(message).decode(errors="replace")), (self._topic, self._partition), self._refuse)
+            check_error(KafkaError(code, _RD.rd_kafka_message_errstr(message).decode(errors="replace")), (self._topic, self._partition), self._refuse)
         # Where the end lies in a hole, only the error says that it was reached.
         return ctypes.c_int64.from_address(message + 8 * _OFFSET).value if code else -1
 
@@ -286,20 +280,9 @@ def _columns(pieces: list[_Piece]) -> Columns:
     return Columns(
         offsets=numbers[0],
         timestamps_ms=numbers[1],
-        keys=_binary(numbers[2], [piece.keys for piece in pieces]),
-        values=_binary(numbers[3], [piece.values for piece in pieces]),
-        headers=pa.array(headers, _HEADERS) if headers else pa.nulls(numbers.shape[1], _HEADERS),
-    )
-
-
-def _binary(lengths: Numbers, pieces: list[Bytes]) -> pa.BinaryArray:
-    null = lengths < 0
-    ends = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(np.where(null, 0, lengths), out=ends[1:])
-    return pa.Array.from_buffers(
-        pa.binary(),
-        len(lengths),
-        [pa.array(~null).buffers()[1] if null.any() else None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(np.concatenate(pieces))],
+        keys=array_of(pa.binary(), numbers[2], ends_of(numbers[2]), np.concatenate([piece.keys for piece in pieces])),
+        values=array_of(pa.binary(), numbers[3], ends_of(numbers[3]), np.concatenate([piece.values for piece in pieces])),
+        headers=pa.array(headers, HEADERS_TYPE) if headers else pa.nulls(numbers.shape[1], HEADERS_TYPE),
     )
 
 

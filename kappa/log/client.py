@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
@@ -101,10 +102,8 @@ class Log:
         """Connects to nothing yet: the first question does. `options` are librdkafka's."""
         self.bootstrap_servers = bootstrap_servers
         self._options: dict[str, str | int | float | bool] = {**_QUIET, **(options or {}), "bootstrap.servers": bootstrap_servers}
-        try:
+        with _making("the client"):
             self._admin = AdminClient(self._options)
-        except KafkaException as error:
-            raise _untranslatable(error, "the client") from error
 
     def topics(self) -> Mapping[str, TopicFacts]:
         """All topics by name, Kafka's own (`__...`) left out."""
@@ -210,19 +209,15 @@ class Log:
 
     def reader(self) -> LogReader:
         """A consumer of its own, for range after range; who takes it closes it."""
-        try:
+        with _making("a consumer"):
             return LogReader(self._options, self._refuse)
-        except KafkaException as error:
-            raise _untranslatable(error, "a consumer") from error
 
     def read_columns(self, topic: str, partition: int, start: int, end: int) -> Iterator[Columns]:
         """The committed records of one partition's range, in large batches of columns, by a consumer that ends with them."""
         from kappa.log.bulk import BulkReader  # noqa: PLC0415  # it comes with a compiler, which takes a second, and most never read that much
 
-        try:
+        with _making("a consumer"):
             reader = BulkReader(self._options, self._refuse, topic, partition, start)
-        except KafkaException as error:
-            raise _untranslatable(error, "a consumer") from error
         with reader:
             yield from reader.read(end)
 
@@ -358,10 +353,8 @@ class Producer:
     def __init__(self, log: Log, options: Mapping[str, str | int | float | bool]) -> None:
         """Made by `Log.producer`."""
         self._log = log
-        try:
+        with _making("the producer"):
             self._kafka = KafkaProducer({**_FAST, **options, **_EXACT, "on_delivery": self._delivered})
-        except KafkaException as error:
-            raise _untranslatable(error, "the producer") from error
         self._sent = 0
         self._count = 0
         self._next: dict[str, dict[int, int]] = {}
@@ -444,5 +437,10 @@ def _code(error: KafkaException) -> int:
     return int(error.args[0].code())
 
 
-def _untranslatable(error: KafkaException, what: str) -> UsageError:
-    return UsageError(f"{what} of Kafka cannot be made from kafka.options: {error.args[0].str()}", hint="see [kafka.options] in kappa.toml; names are librdkafka's")
+@contextmanager
+def _making(what: str) -> Iterator[None]:
+    """Makes what librdkafka says of its options a UsageError."""
+    try:
+        yield
+    except KafkaException as error:
+        raise UsageError(f"{what} of Kafka cannot be made from kafka.options: {error.args[0].str()}", hint="see [kafka.options] in kappa.toml; names are librdkafka's") from error

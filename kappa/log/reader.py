@@ -119,13 +119,13 @@ class LogReader:
         if error is None:
             self._seen[part] = offset + 1
             return True
-        check(error, part, self._refuse)
+        check_error(error, part, self._refuse)
         # Where the end lies in a hole, only this says that it was reached.
         self._seen[part] = max(self._seen[part], offset)
         return False
 
 
-def check(error: KafkaError, part: Part, refuse: Callable[[KafkaException, str], NoReturn]) -> None:
+def check_error(error: KafkaError, part: Part, refuse: Callable[[KafkaException, str], NoReturn]) -> None:
     """Raises what an error that comes in place of a record means; an end that was reached is none."""
     if error.code() == KafkaError._AUTO_OFFSET_RESET:
         raise Broken(
