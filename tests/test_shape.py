@@ -31,7 +31,7 @@ DOORS = {
     "pydantic_settings": ("kappa/settings.py",),
     "confluent_kafka": ("kappa/log/client.py", "kappa/log/reader.py", "kappa/log/bulk.py"),
     # Loops over each record of a replay.
-    "numba": ("kappa/compiled.py", "kappa/engine/scan.py", "kappa/log/bulk.py"),
+    "numba": ("kappa/compiled.py", "kappa/engine/find_values.py", "kappa/log/bulk.py"),
     "llvmlite": ("kappa/compiled.py", "kappa/log/bulk.py"),
     "deltalake": ("kappa/delta.py",),
     "delta": ("kappa/engine/",),

@@ -3,7 +3,7 @@
 What is valid is defined in kappa/record.py alone. Here a record is taken only where it is, byte for byte, the text between the values of a layout, and
 between them values of exactly their columns' types: that is one flat JSON object, with each field once. The order of fields and the spaces
 between them, a layout, are learned from the records themselves; a topic has one or a few. Values that are more than integers, truths
-and texts are made by DuckDB from their text. Every other record, be it valid or not, is left to the reader of records. Read next: engine/scan.py,
+and texts are made by DuckDB from their text. Every other record, be it valid or not, is left to the reader of records. Read next: engine/find_values.py,
 which finds the values; engine/decode.py, which asks both.
 """
 
@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from kappa.arrow import arrow_schema
 from kappa.columns import INTEGERS, Column, Decimal, Scalar, Type
-from kappa.engine.scan import Expected, Found, Spelling, Texts, find, strings, texts_of
+from kappa.engine.find_values import Expected, Found, Spelling, Texts, find, strings, texts_of
 from kappa.record import FIRST_MICROS, LAST_MICROS
 from kappa.topic import Topic
 
