@@ -7,6 +7,7 @@ engine/culprits.py for the record that a function fails on.
 
 from __future__ import annotations
 
+import json
 import re
 import traceback
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ from kappa.build import TableBirth
 from kappa.columns import Type, parse_type
 from kappa.engine.decode import Fate
 from kappa.engine.fold import aggregates, latest_aggregate, spark_quote
+from kappa.engine.used import used_columns
 from kappa.errors import Broken, KappaError
 from kappa.pipeline import Pipeline
 from kappa.shape import table_births
@@ -106,6 +108,13 @@ def latest_frame(decoded: DataFrame, table: TableBirth) -> DataFrame:
     """The newest record per key of decoded records, a tombstone among them leaving a hidden row (law 4)."""
     kept = decoded.where(f"_fate in ({int(Fate.DECODED)}, {int(Fate.TOMBSTONE)})").withColumn("_deleted", F.expr(f"_fate = {int(Fate.TOMBSTONE)}"))
     return kept.groupBy(F.col(spark_quote(table.keys[0]))).agg(F.expr(latest_aggregate(table)).alias("_newest")).selectExpr("_newest.*")
+
+
+def columns_used(rows: DataFrame) -> list[tuple[tuple[str, ...], frozenset[str]]] | None:
+    """Of all files that a frame reads: the names of their columns, and of those that it uses; None where that cannot be told."""
+    # Of another frame than the one that runs: a plan that was made before `persist` would never read what is kept.
+    plan = rows.alias("looked_at")._jdf.queryExecution().optimizedPlan()  # noqa: SLF001  # as in describe.py
+    return used_columns(json.loads(plan.toJSON()), str(plan.output().toString()))
 
 
 def user_line(error: BaseException, pipeline: Pipeline) -> str:

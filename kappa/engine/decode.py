@@ -145,12 +145,16 @@ def _with_raw(decoded: pa.RecordBatch, batch: pa.RecordBatch, ranges: Sequence[t
     return decoded
 
 
-def decode_to_files(spark: SparkSession, ranges: Sequence[RawRange], topic: Topic, clock: Clock, remembering: Remembering, folder: Path, *, first: int = 0) -> dict[int, Seen]:
+def decode_to_files(
+    spark: SparkSession, ranges: Sequence[RawRange], topic: Topic, clock: Clock, remembering: Remembering, folder: Path, *, first: int = 0, left_out: frozenset[str] = frozenset()
+) -> dict[int, Seen]:
     """Decodes one topic's raw records in Spark's workers, a task for each range, into Parquet files of `folder` named by their numbers, from `first`.
+
+    Columns of the event that are `left_out` decide what is valid as all do, and are not in the files.
 
     Rows that went back to Spark to be kept by it would cost more than their decoding. Gives what was seen of each partition.
     """
-    decode = partial(_decode_ranges, ranges=ranges, topic=topic, clock=clock, remembering=remembering, folder=folder, first=first)
+    decode = partial(_decode_ranges, ranges=ranges, topic=topic, clock=clock, remembering=remembering, folder=folder, first=first, left_out=left_out)
     found = spark.range(0, len(ranges), 1, len(ranges)).mapInArrow(decode, _SEEN_COLUMNS).collect() if ranges else []
     return {row.partition: Seen(*(row[name] for name in _COUNTS)) for row in found}
 
@@ -182,25 +186,27 @@ def of_topic(raw: pa.Table, name: str) -> pa.Table:
 
 
 def _decode_ranges(
-    numbers: Iterable[pa.RecordBatch], ranges: Sequence[RawRange], topic: Topic, clock: Clock, remembering: Remembering, folder: Path, first: int
+    numbers: Iterable[pa.RecordBatch], ranges: Sequence[RawRange], topic: Topic, clock: Clock, remembering: Remembering, folder: Path, first: int, left_out: frozenset[str]
 ) -> Iterator[pa.RecordBatch]:
     for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
         # A task that is tried again writes its files again.
-        seen = decode_to_file(ranges[number](), topic, clock, remembering, folder / f"{first + number}.parquet")
+        seen = decode_to_file(ranges[number](), topic, clock, remembering, folder / f"{first + number}.parquet", left_out=left_out)
         yield pa.RecordBatch.from_pylist([{"partition": partition, **asdict(one)} for partition, one in seen.items()], schema=arrow_schema(_SEEN_TYPES))
 
 
-def decode_to_file(batches: Iterable[pa.RecordBatch], topic: Topic, clock: Clock, remembering: Remembering, path: Path) -> dict[int, Seen]:
+def decode_to_file(
+    batches: Iterable[pa.RecordBatch], topic: Topic, clock: Clock, remembering: Remembering, path: Path, *, left_out: frozenset[str] = frozenset()
+) -> dict[int, Seen]:
     """Decodes raw records into a Parquet file, as one of Spark's tasks does, and gives what was seen of each."""
     seen: dict[int, Seen] = {}
-    schema = arrow_schema(decoded_columns(topic))
+    schema = arrow_schema([column for column in decoded_columns(topic) if column[0] not in left_out])
     memories: Memories = {}
-    decoder = _Decoder(topic, clock, memories, partial(_remembered, remembering, topic.identity_horizon_ms))
+    decoder = _Decoder(topic, clock, memories, partial(_remembered, remembering, topic.identity_horizon_ms), left_out=left_out)
     with decoded_file(path, schema) as file:
         for raw in batches:
             if raw.num_rows == 0:
                 continue
-            batch = decoder.decode(raw)
+            batch = decoder.decode(raw).select(schema.names)
             file.write_batch(batch)
             for partition, more in seen_in(batch).items():
                 before = seen.get(partition)
@@ -225,14 +231,15 @@ def _remembered(remembering: Remembering, horizon_ms: int, partition: int) -> Me
 
 
 class _Decoder:
-    def __init__(self, topic: Topic, clock: Clock, memories: Memories, memory_of: Callable[[int], Memory]) -> None:
-        """`memory_of` gives the memory of a partition that is not among the `memories`."""
+    def __init__(self, topic: Topic, clock: Clock, memories: Memories, memory_of: Callable[[int], Memory], *, left_out: frozenset[str] = frozenset()) -> None:
+        """`memory_of` gives the memory of a partition that is not among the `memories`; columns that are `left_out` may be null."""
         self._topic = topic
         self._read = RecordReader(topic).read
         self._refuse_late = lateness_of(topic)
         self._identity = identity_of(topic)
         self._memories = memories
         self._memory_of = memory_of
+        self._left_out = left_out
         self._clock = dict(clock)
         self._schema = arrow_schema(decoded_columns(topic))
         self._event = pa.schema(list(self._schema)[: len(topic.columns)])
@@ -306,7 +313,7 @@ class _Decoder:
             events = loading_plain_events()
             if len(batch) < _VERY_MANY and not events.done():
                 return []
-            self._plain = events.result().PlainEvents.of(self._topic)
+            self._plain = events.result().PlainEvents.of(self._topic, self._left_out)
         self._may_read_together = self._plain is not None and self._plain.pays
         return self._plain.read(batch.column("key"), batch.column("value")) if self._plain is not None and self._may_read_together else []
 

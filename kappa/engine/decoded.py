@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kappa.arrow import arrow_schema
@@ -31,6 +31,8 @@ from kappa.engine.contribution import latest_frame
 from kappa.engine.decode import Clock, Fate, Memories, Remembering, Seen, decode_table, decode_to_files, decoded_columns, decoded_file, of_topic, seen_in
 from kappa.engine.fold import latest_table, spark_ddl, spark_quote
 from kappa.engine.source import RawRange
+from kappa.engine.trouble import raised_at_spark
+from kappa.errors import KappaError
 from kappa.offsets import Offsets
 from kappa.record import Reason
 from kappa.redrive import Attempt, Position, Settled
@@ -137,8 +139,12 @@ class DecodedAtSpark:
         remembering: Mapping[str, Remembering],
         folder: Path,
         archived: Archived,
+        left_out: Mapping[str, frozenset[str]],
     ) -> None:
-        """`raw` gives the ranges of one topic in a slice, by its name; `folder` is made for the files; `archived` gives what need not be decoded."""
+        """`raw` gives the ranges of one topic in a slice, by its name; `folder` is made for the files; `archived` gives what need not be decoded.
+
+        `left_out` names, per topic, columns of its events that nobody will ask for: whoever does so at Spark gets an error, and here null.
+        """
         self._spark = spark
         self._folder = folder
         self._frames: dict[str, DataFrame] = {}
@@ -148,6 +154,7 @@ class DecodedAtSpark:
         self._seen: SeenOf = {}
         self._folded: Mapping[Position, int] = {}
         self._duplicates: frozenset[Position] = frozenset()
+        self._left_out = left_out
         seen_of: dict[str, Mapping[int, Seen]] = {}
         # A crash has left some.
         self.close()
@@ -164,7 +171,8 @@ class DecodedAtSpark:
             rest = replace(piece, start=piece.start.highest(Offsets({topic.name: {partition: one.end for partition, one in taken.items()}})))
             clock = {**clock, **{partition: one.log_time for partition, one in seen.items()}}
             files = sum(1 for _ in path.glob("*.parquet"))
-            more = decode_to_files(spark, raw(rest, topic.name), topic, clock, remembering.get(topic.name, Remembering()), path, first=files)
+            unused = left_out.get(topic.name, frozenset())
+            more = decode_to_files(spark, raw(rest, topic.name), topic, clock, remembering.get(topic.name, Remembering()), path, first=files, left_out=unused)
             seen_of[topic.name] = {**seen, **{partition: seen[partition].then(one) if partition in seen else one for partition, one in more.items()}}
             self._files[topic.name] = path
             self._frames[topic.name] = self._frame(topic.name, decoded_columns(topic))
@@ -209,7 +217,7 @@ class DecodedAtSpark:
         for path in self._parts(topic.name):
             with pq.ParquetFile(path) as file:
                 for batch in file.iter_batches(at_most, columns=list(dict.fromkeys(("_fate", "_partition", "_offset", *(name for name, _ in columns))))):
-                    found = _with_fate(pa.Table.from_batches([batch]), Fate.DECODED)
+                    found = _with_fate(_whole(pa.Table.from_batches([batch]), columns), Fate.DECODED)
                     found = found if within is None else found.filter(_rows_within(within))
                     rows = _without(found, topic.name, self._duplicates).select([name for name, _ in columns])
                     if rows.num_rows:
@@ -230,7 +238,10 @@ class DecodedAtSpark:
         return sorted(self._files[topic].glob("*.parquet"), key=lambda path: int(path.stem)) if topic in self._files else []
 
     def _frame(self, topic: str, columns: Columns) -> DataFrame:
-        frame = self._spark.read.schema(spark_ddl(columns)).parquet(str(self._files[topic]))
+        left_out = self._left_out.get(topic, frozenset())
+        frame = self._spark.read.schema(spark_ddl([column for column in columns if column[0] not in left_out])).parquet(str(self._files[topic]))
+        if left_out:
+            frame = frame.select(*(_refused(topic, *column) if column[0] in left_out else F.col(spark_quote(column[0])) for column in columns))
         return frame.where(_sql_within(self._within[topic])) if topic in self._within else frame
 
     def latest(self, topic: Topic, table: TableBirth) -> Rows:
@@ -312,6 +323,20 @@ def _rows_within(ranges: Ranges) -> ds.Expression:
 
 def _sql_within(ranges: Ranges) -> str:
     return " or ".join(f"(_partition = {partition} and _offset >= {start} and _offset < {end})" for partition, (start, end) in ranges.items())
+
+
+def _refused(topic: str, name: str, kind: str) -> Column:
+    """A column that is in no file: no null may be taken for its value."""
+    error = KappaError(f"column {name} of topic {topic} is used in this slice, and was not in one before", hint="the job begins again with all columns")
+    return F.raise_error(F.lit(raised_at_spark(error))).cast(kind).alias(name)
+
+
+def _whole(table: pa.Table, columns: Columns) -> pa.Table:
+    """With the columns that were left out of its file."""
+    for field in arrow_schema(columns):
+        if field.name not in table.column_names:
+            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+    return table
 
 
 def _with_fate(table: pa.Table, fate: Fate) -> pa.Table:

@@ -27,9 +27,9 @@ from kappa.build import Birth, folder
 from kappa.delta import files
 from kappa.engine.archived import Archives
 from kappa.engine.commit import Rows, TableWriter, folded_of
-from kappa.engine.contribution import Function, raised_here
+from kappa.engine.contribution import Function, columns_used, raised_here
 from kappa.engine.culprits import Culprits, only, reject_detail
-from kappa.engine.decode import Remembering
+from kappa.engine.decode import Remembering, decoded_columns
 from kappa.engine.decoded import DecodedAtSpark, DecodedHere, SeenOf
 from kappa.engine.identities import Identities
 from kappa.engine.ordered import OrderedFold
@@ -87,6 +87,8 @@ class SliceFolder:
         self._asked_at = -math.inf
         self._ordered = OrderedFold.of_pipeline(pipeline, {table.name: table for table in birth.tables})
         self._prepared: Prepared | None = None
+        # By topic the columns of its events that the function was seen not to use in a large slice; no topic before there was one.
+        self._unused: dict[str, frozenset[str]] = {}
         # Who has it may make the plan, or run it ahead.
         self._planning = threading.RLock()
         self._scratch = store.path(f"{folder(birth.build)}/slice")
@@ -261,7 +263,7 @@ class SliceFolder:
                     raise
         folders = self._identities.folders(piece.start, source)
         remembering = {name: Remembering(path, piece.start.next.get(name, {}), piece.end.next.get(name, {})) for name, path in folders.items()}
-        return DecodedAtSpark(spark, topics, piece, source.ranges, last.log_time, remembering, self._scratch / "decoded", self.archives.take)
+        return DecodedAtSpark(spark, topics, piece, source.ranges, last.log_time, remembering, self._scratch / "decoded", self.archives.take, self._unused)
 
     def _settle_redriven(self, decoded: DecodedHere | DecodedAtSpark, piece: Slice) -> None:
         rejects = next((writer for writer in self.writers if writer.birth.name == REJECTS), None)
@@ -322,8 +324,24 @@ class SliceFolder:
         if isinstance(decoded, DecodedAtSpark):
             # A user's function is called by one thread at a time.
             with self._planning:
-                return self._function.contributions({name: decoded.accepted(topic, self._pipeline.columns_of(topic)) for name, topic in self._pipeline.inputs.items()})
+                rows = self._function.contributions({name: decoded.accepted(topic, self._pipeline.columns_of(topic)) for name, topic in self._pipeline.inputs.items()})
+            self._heed_unused(rows.values())
+            return rows
         return self._plan(spark).run({topic.name: decoded.accepted(topic, self._pipeline.columns_of(topic)) for topic in self._pipeline.inputs.values()})
+
+    def _heed_unused(self, rows: Iterable[DataFrame]) -> None:
+        """Takes note, once per topic, of what later large slices can do without. Newest rows have all columns."""
+        wanted = {table.latest.name for table in self._pipeline.latest_tables if table.latest is not None}
+        topics = [topic for topic in self._pipeline.inputs.values() if topic.name not in self._unused and topic.name not in wanted]
+        if not topics:
+            return
+        plans = [columns_used(each) for each in rows]
+        for topic in topics:
+            columns = tuple(name for name, _ in decoded_columns(topic))
+            # Topics of equal columns are told apart by nothing, and each is given what any of them wants.
+            found = [names for plan in plans for read, names in plan or () if read == columns]
+            if found:
+                self._unused[topic.name] = frozenset(column.name for column in topic.columns).difference(*found) if None not in plans else frozenset()
 
     def _prepare(self, spark: SparkSession) -> None:
         # What is wrong with the function is told by the first slice that it gets.

@@ -6,8 +6,8 @@ Exit code 0: asked to stop (SIGTERM), or the catch-up is at its end, or the base
 restart would not help (a law, a user's mistake) is also left in the build's `stopped.json`; whoever starts jobs starts this
 one again after any other.
 
-Here is what comes first, with little to import: arguments, settings, the build's lock and Spark's JVM, which takes two seconds to
-boot. What is imported meanwhile is the work itself: engine/legwork.py.
+Here is what comes first, with little to import: arguments, settings, the build's lock, whether there is much to fold, and Spark's JVM,
+which takes two seconds to boot. What is imported meanwhile is the work itself: engine/legwork.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 import threading
 from pathlib import Path
 
-from kappa.build import folder
+from kappa.build import folder, read_birth
 from kappa.engine.legs import LegKind
 from kappa.engine.session import Profile, Session, end_process
 from kappa.errors import Broken, ExitCode, KappaError, UsageError
@@ -34,7 +34,7 @@ def run(settings: Settings, bootstrap_servers: str, build: str, kind: LegKind, s
     profile = Profile.TAIL if kind in {LegKind.ALIGNMENT, LegKind.TAIL} else Profile.CATCH_UP
     with Lock(store.path(f"{folder(build)}/lock"), what=f"build {build}"), Session(settings, build, profile, store.path(f"{folder(build)}/spark")) as session:
         try:
-            if profile is Profile.TAIL:
+            if profile is Profile.TAIL or _has_much_to_fold(store, settings, bootstrap_servers, build, kind):
                 session.begin()
             from kappa.engine.legwork import Legwork  # noqa: PLC0415  # see above
 
@@ -42,6 +42,23 @@ def run(settings: Settings, bootstrap_servers: str, build: str, kind: LegKind, s
         except (Broken, UsageError) as error:
             put_stopped(store, build, error)
             raise
+
+
+def _has_much_to_fold(store: Store, settings: Settings, bootstrap_servers: str, build: str, kind: LegKind) -> bool:
+    """Whether a bounded leg will have a slice that wants a session, as far as can be told before anything is opened."""
+    # A tail, whose session has begun by then, is not held up by them.
+    from kappa.frontier import Frontiers  # noqa: PLC0415
+    from kappa.log.client import Log  # noqa: PLC0415
+
+    birth, newest = read_birth(store, build), Frontiers(store, build).newest()
+    done = birth.origin_offsets if newest is None else newest.offsets
+    if kind is LegKind.BASE:
+        return birth.begins.distance(done) > 0
+    try:
+        return Log(bootstrap_servers, settings.kafka.options).end([topic.name for topic in birth.topics]).distance(done) > settings.engine.tail_records
+    except KappaError:
+        # Those who look closer tell what is wrong.
+        return False
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -24,7 +24,6 @@ from kappa.engine.rejected import ensure_within
 from kappa.engine.source import Kafka, Source
 from kappa.engine.tail import Tail
 from kappa.engine.workers import tell_workers
-from kappa.errors import KappaError
 from kappa.frontier import Frontiers
 from kappa.log.client import Log
 from kappa.pipeline import Pipeline
@@ -62,8 +61,6 @@ class Legwork:
         # Tables of equal columns: in which order the code gives them, and what its steps see besides, is its own.
         birth = replace(own, tables=code.tables)
         log = Log(self._kafka.bootstrap_servers, self._settings.kafka.options)
-        if kind in {LegKind.BASE, LegKind.CATCH_UP} and self._has_much_to_fold(kind, birth, log):
-            self._ahead.begin()
         pipeline = load_snapshot(self._store, code)
         source = Source(self._kafka, log)
         slices = SliceFolder(self._store, birth, pipeline, log, driver_rows=self._settings.engine.driver_rows)
@@ -122,15 +119,3 @@ class Legwork:
         # Its JVM was there before the build's own code was.
         tell_workers(spark)
         return spark
-
-    def _has_much_to_fold(self, kind: LegKind, birth: Birth, log: Log) -> bool:
-        """Whether a bounded leg will have a slice that wants a session, as far as can be told before anything is opened; a tail's has begun (engine/job.py)."""
-        newest = Frontiers(self._store, self._build).newest()
-        done = birth.origin_offsets if newest is None else newest.offsets
-        if kind is LegKind.BASE:
-            return birth.begins.distance(done) > 0
-        try:
-            return log.end([topic.name for topic in birth.topics]).distance(done) > self._settings.engine.tail_records
-        except KappaError:
-            # Those who look closer tell what is wrong.
-            return False

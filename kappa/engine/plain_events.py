@@ -79,22 +79,23 @@ class _Layout:
 class PlainEvents:
     """Reads the plain ones among the events of a topic. It is not for several threads."""
 
-    def __init__(self, topic: Topic) -> None:
+    def __init__(self, topic: Topic, left_out: frozenset[str]) -> None:
         """Of a topic of which `of` says that it can be."""
         self._topic = topic
+        self._left_out = left_out
         self._schema = arrow_schema([(column.name, str(column.type)) for column in topic.columns])
         self._layouts: list[_Layout] = []
         self._tries = self._sure = self._looks = 0
 
     @classmethod
-    def of(cls, topic: Topic) -> Self | None:
-        """A reader of its events; None where what is declared asks for more than is known here."""
+    def of(cls, topic: Topic, left_out: frozenset[str] = frozenset()) -> Self | None:
+        """A reader of its events; None where what is declared asks for more than is known here. Columns that are `left_out` may be null."""
         simple = all(isinstance(column.type, Scalar | Decimal) and column.default is None and not column.was for column in topic.columns)
         key = topic.key_column
         keyed = key is None or str(key.type) in {"string", *INTEGERS}
         # The reader of records goes by the order of records there, and asks of each what is remembered.
         alone = topic.schema is None and topic.lateness_ms is None and not topic.identity
-        return cls(topic) if simple and keyed and alone else None
+        return cls(topic, left_out) if simple and keyed and alone else None
 
     @property
     def pays(self) -> bool:
@@ -136,7 +137,9 @@ class PlainEvents:
         texts: dict[str, tuple[Type, pa.Array]] = {}
         for column in self._topic.columns:
             place = place_of.get(column.name)
-            if place is None:
+            whole = layout.fields[place].spelling in {Spelling.INTEGER, Spelling.BOOLEAN} or column.type == Scalar("string") if place is not None else True
+            # What is left out is made only where that tells whether it is valid.
+            if place is None or (whole and column.name in self._left_out):
                 continue
             values, lengths = found.values[place, sure], found.lengths[place, sure]
             if layout.fields[place].spelling in {Spelling.INTEGER, Spelling.BOOLEAN}:

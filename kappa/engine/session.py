@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NoReturn, Self
 from kappa.engine.cds import archive_path, class_path
 from kappa.errors import KappaError
 from kappa.java import find_java, locate_java
-from kappa.log.jars import Jars, ensure_jars, spark_home
+from kappa.log.jars import Jars, ensure_jars
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 # Anything of another Spark or Hadoop in the user's environment would get onto the class path or into the settings.
 _FOREIGN = (
+    # With it, workers would import PySpark from an archive in that folder, and compile all of it each time.
+    "SPARK_HOME",
     "SPARK_CONF_DIR",
     "SPARK_DIST_CLASSPATH",
     "SPARK_JARS_DIR",
@@ -164,7 +166,7 @@ def boot(*, profile: Profile, name: str, memory: str, jars: Jars, local_dir: Pat
         folder.mkdir(parents=True, exist_ok=True)
     for variable in (*_FOREIGN, *_SET_BY_PYSPARK):
         os.environ.pop(variable, None)
-    os.environ.update({"SPARK_HOME": str(spark_home()), "SPARK_LOCAL_DIRS": str(local_dir / "spark"), "SPARK_LOCAL_IP": "127.0.0.1"})
+    os.environ.update({"SPARK_LOCAL_DIRS": str(local_dir / "spark"), "SPARK_LOCAL_IP": "127.0.0.1"})
     # Workers must be this Python, with these packages.
     os.environ.update({"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable})
     told = Path(tempfile.mkdtemp(dir=local_dir / "tmp")) / "gateway"

@@ -21,7 +21,7 @@ SPARK_ERRORS = (PySparkException, Py4JError)
 _LOST = ("data may have been missed", "data may have been lost", "KAFKA_DATA_LOSS", "failOnDataLoss", "OffsetOutOfRange", "some partitions have been deleted", "out of range")
 _AWAY = ("TimeoutException", "DisconnectException", "BrokerNotAvailable", "Failed to construct kafka", "bootstrap", "Connection refused")
 
-# One of our own errors as a worker tells it: its class, its sentence, its hint.
+# One of our own errors as a worker or `raise_error` tells it: its class, its sentence, its hint.
 _OURS = re.compile(rf"^{re.escape(KappaError.__module__)}\.(\w+): (.+) \(([^()]+)\)$", re.MULTILINE)
 
 
@@ -39,6 +39,11 @@ def translated(error: PySparkException | Py4JError, pipeline: Pipeline) -> Kappa
     if "kafka" in text.lower() and any(word in text for word in _AWAY):
         return Unreachable(f"Spark lost the Kafka broker: {first}", hint="the job is started again by itself; see kappa logs broker")
     return KappaError(f"Spark failed: {first}", hint="the job is started again by itself; kappa logs has all of it")
+
+
+def raised_at_spark(error: KappaError) -> str:
+    """What SQL's `raise_error` is given, so that `translated` gives this error."""
+    return f"\n{KappaError.__module__}.{type(error).__name__}: {error}\n"
 
 
 def _raised_by_worker(text: str) -> KappaError | None:

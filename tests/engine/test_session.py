@@ -28,14 +28,18 @@ def test_it_reads_kafka_writes_delta_and_leaves_nothing_in_the_working_folder(sp
     assert sorted(Path.cwd().iterdir()) == here
 
 
-def test_workers_are_this_python(spark):
+def test_workers_are_this_python_with_its_own_pyspark(spark):
     import pyarrow as pa
+    import pyspark
 
     def who(batches):
-        for _ in batches:
-            yield pa.RecordBatch.from_pydict({"who": [sys.executable]})
+        import pyspark
 
-    assert {row.who for row in spark.range(1).mapInArrow(who, "who string").collect()} == {sys.executable}
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"python": [sys.executable], "pyspark": [pyspark.__file__]})
+
+    # Spark would have them import it from an archive, and so compile it each time.
+    assert {tuple(row) for row in spark.range(1).mapInArrow(who, "python string, pyspark string").collect()} == {(sys.executable, pyspark.__file__)}
 
 
 @pytest.mark.parametrize(
