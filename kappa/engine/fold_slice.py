@@ -263,7 +263,9 @@ class SliceFolder:
                     raise
         folders = self._identities.folders(piece.start, source)
         remembering = {name: Remembering(path, piece.start.next.get(name, {}), piece.end.next.get(name, {})) for name, path in folders.items()}
-        return DecodedAtSpark(spark, topics, piece, source.ranges, last.log_time, remembering, self._scratch / "decoded", self.archives.take, self._unused)
+        # What is found with this slice is for later ones.
+        unused = dict(self._unused)
+        return DecodedAtSpark(spark, topics, piece, source.ranges, last.log_time, remembering, self._scratch / "decoded", self.archives.take, unused)
 
     def _settle_redriven(self, decoded: DecodedHere | DecodedAtSpark, piece: Slice) -> None:
         rejects = next((writer for writer in self.writers if writer.birth.name == REJECTS), None)

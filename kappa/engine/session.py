@@ -19,6 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Self
 
@@ -201,6 +202,8 @@ class Session:
         """Starts the JVM, and has the session begin in another thread, where that was not done yet."""
         if self._beginning is None:
             self._machine = boot_for(self._settings, profile=self._profile, name=self._build, local_dir=self._folder)
+            # Its modules import each other in circles: of two threads that import them at once, one may find half of a module.
+            import_module("pyspark.sql")
             self._beginning = self._beside.submit(self._machine.session)
         return self._beginning
 
