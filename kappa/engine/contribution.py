@@ -110,8 +110,8 @@ def latest_frame(decoded: DataFrame, table: TableBirth) -> DataFrame:
     return kept.groupBy(F.col(spark_quote(table.keys[0]))).agg(F.expr(latest_aggregate(table)).alias("_newest")).selectExpr("_newest.*")
 
 
-def columns_used(rows: DataFrame) -> list[tuple[tuple[str, ...], frozenset[str]]] | None:
-    """Of all files that a frame reads: the names of their columns, and of those that it uses; None where that cannot be told."""
+def columns_used(rows: DataFrame) -> list[tuple[frozenset[str], frozenset[str]]]:
+    """Of all files that a frame reads: the names of their columns, and of those that it uses (engine/used.py)."""
     # Of another frame than the one that runs: a plan that was made before `persist` would never read what is kept.
     plan = rows.alias("looked_at")._jdf.queryExecution().optimizedPlan()  # noqa: SLF001  # as in describe.py
     return used_columns(json.loads(plan.toJSON()), str(plan.output().toString()))

@@ -143,7 +143,7 @@ class DecodedAtSpark:
     ) -> None:
         """`raw` gives the ranges of one topic in a slice, by its name; `folder` is made for the files; `archived` gives what need not be decoded.
 
-        `left_out` names, per topic, columns of its events that nobody will ask for: whoever does so at Spark gets an error, and here null.
+        `left_out` names, per topic, columns of its events that the function does not use: a frame that is asked for them fails, and in `chunks` they are null.
         """
         self._spark = spark
         self._folder = folder
@@ -327,7 +327,9 @@ def _sql_within(ranges: Ranges) -> str:
 
 def _refused(topic: str, name: str, kind: str) -> Column:
     """A column that is in no file: no null may be taken for its value."""
-    error = KappaError(f"column {name} of topic {topic} is used in this slice, and was not in one before", hint="the job begins again with all columns")
+    error = KappaError(
+        f"column {name} of topic {topic} is used in this slice, and was not in one before", hint="the function may give one plan only; a job begins again with all columns"
+    )
     return F.raise_error(F.lit(raised_at_spark(error))).cast(kind).alias(name)
 
 

@@ -18,6 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import chain
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -87,7 +88,7 @@ class SliceFolder:
         self._asked_at = -math.inf
         self._ordered = OrderedFold.of_pipeline(pipeline, {table.name: table for table in birth.tables})
         self._prepared: Prepared | None = None
-        # By topic the columns of its events that the function was seen not to use in a large slice; no topic before there was one.
+        # By topic, from its first large slice on, the columns of its events that the function does not use.
         self._unused: dict[str, frozenset[str]] = {}
         # Who has it may make the plan, or run it ahead.
         self._planning = threading.RLock()
@@ -327,23 +328,27 @@ class SliceFolder:
             # A user's function is called by one thread at a time.
             with self._planning:
                 rows = self._function.contributions({name: decoded.accepted(topic, self._pipeline.columns_of(topic)) for name, topic in self._pipeline.inputs.items()})
-            self._heed_unused(rows.values())
+            self._heed_unused(decoded, rows.values())
             return rows
         return self._plan(spark).run({topic.name: decoded.accepted(topic, self._pipeline.columns_of(topic)) for topic in self._pipeline.inputs.values()})
 
-    def _heed_unused(self, rows: Iterable[DataFrame]) -> None:
-        """Takes note, once per topic, of what later large slices can do without. Newest rows have all columns."""
-        wanted = {table.latest.name for table in self._pipeline.latest_tables if table.latest is not None}
-        topics = [topic for topic in self._pipeline.inputs.values() if topic.name not in self._unused and topic.name not in wanted]
+    def _heed_unused(self, decoded: DecodedAtSpark, rows: Iterable[DataFrame]) -> None:
+        """Takes note, once for each topic, of what later large slices can do without."""
+        topics = [topic for topic in self._pipeline.inputs.values() if topic.name in decoded.seen() and topic.name not in self._unused]
         if not topics:
             return
-        plans = [columns_used(each) for each in rows]
+        try:
+            read = list(chain.from_iterable(map(columns_used, rows)))
+        except SPARK_ERRORS:
+            # Whoever runs the frames says what is wrong with them; here it could only have saved time.
+            read = []
+        # Newest rows are those of the event, with all of its columns.
+        whole = {table.latest.name for table in self._pipeline.latest_tables if table.latest is not None}
         for topic in topics:
-            columns = tuple(name for name, _ in decoded_columns(topic))
-            # Topics of equal columns are told apart by nothing, and each is given what any of them wants.
-            found = [names for plan in plans for read, names in plan or () if read == columns]
-            if found:
-                self._unused[topic.name] = frozenset(column.name for column in topic.columns).difference(*found) if None not in plans else frozenset()
+            columns = {name for name, _ in decoded_columns(topic)}
+            # A plan does not say which topic's files it reads: what may be this one's counts as its own.
+            used = [names for there, names in read if there <= columns]
+            self._unused[topic.name] = frozenset(column.name for column in topic.columns).difference(*used) if used and topic.name not in whole else frozenset()
 
     def _prepare(self, spark: SparkSession) -> None:
         # What is wrong with the function is told by the first slice that it gets.

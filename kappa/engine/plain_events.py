@@ -137,12 +137,14 @@ class PlainEvents:
         texts: dict[str, tuple[Type, pa.Array]] = {}
         for column in self._topic.columns:
             place = place_of.get(column.name)
-            whole = layout.fields[place].spelling in {Spelling.INTEGER, Spelling.BOOLEAN} or column.type == Scalar("string") if place is not None else True
+            if place is None:
+                continue
+            read_already = layout.fields[place].spelling in {Spelling.INTEGER, Spelling.BOOLEAN}
             # What is left out is made only where that tells whether it is valid.
-            if place is None or (whole and column.name in self._left_out):
+            if column.name in self._left_out and (read_already or column.type == Scalar("string")):
                 continue
             values, lengths = found.values[place, sure], found.lengths[place, sure]
-            if layout.fields[place].spelling in {Spelling.INTEGER, Spelling.BOOLEAN}:
+            if read_already:
                 columns[column.name] = _plain_column(column, values, lengths < 0)
             else:
                 columns[column.name] = strings(records, values, lengths)

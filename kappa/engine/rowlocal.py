@@ -72,10 +72,10 @@ def not_row_local(plan: list[Any], given: Sequence[bool]) -> NotRowLocal | None:
     """
     leaves = iter(given)
     for node in plan:
-        operator = _class(node)
+        operator = class_of(node)
         if operator in _OPERATORS:
             return _OPERATORS[operator]
-        inside = next(filter(None, map(_in_expression, _nested(node))), None)
+        inside = next(filter(None, map(_in_expression, nested(node))), None)
         if inside is not None:
             return inside
         if node["num-children"] == 0 and not next(leaves):
@@ -87,11 +87,11 @@ def not_row_local(plan: list[Any], given: Sequence[bool]) -> NotRowLocal | None:
 
 def changing(plan: list[Any]) -> tuple[str, ...]:
     """The expressions in an analysed plan that give another value each time they are computed, by Spark's names for them."""
-    return tuple(sorted({_class(node) for top in plan for node in (top, *_nested(top)) if _class(node) in _CHANGING or node.get("udfDeterministic") is False}))
+    return tuple(sorted({class_of(node) for top in plan for node in (top, *nested(top)) if class_of(node) in _CHANGING or node.get("udfDeterministic") is False}))
 
 
 def _in_expression(node: Any) -> NotRowLocal | None:
-    kind = _class(node)
+    kind = class_of(node)
     if kind.endswith("Subquery") or kind in {"Exists", "ListQuery"}:
         return _ASKED
     if kind == "WindowExpression":
@@ -99,14 +99,15 @@ def _in_expression(node: Any) -> NotRowLocal | None:
     return None
 
 
-def _nested(value: Any) -> Iterator[Any]:
+def nested(value: Any) -> Iterator[Any]:
     """The expressions and plans inside a node's fields."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     for each in inner:
         if isinstance(each, dict) and "class" in each:
             yield each
-        yield from _nested(each)
+        yield from nested(each)
 
 
-def _class(node: Any) -> str:
+def class_of(node: Any) -> str:
+    """What an expression or operator is, by Spark's name for it."""
     return str(node.get("class", "")).rpartition(".")[2].removesuffix("$")

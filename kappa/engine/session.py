@@ -220,8 +220,8 @@ class Session:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Ends both, in order where they were in use."""
-        if self._machine is not None and self._beginning is not None:
-            if self._beginning.done() and self._beginning.exception() is None:
+        if self._machine is not None:
+            if self._beginning is not None and self._beginning.done() and self._beginning.exception() is None:
                 self._machine.end()
             else:
                 self._machine.kill()

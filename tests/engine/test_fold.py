@@ -496,6 +496,33 @@ def test_a_function_that_uses_more_than_it_did_before_begins_again_with_all_colu
     assert left_out == [("wide", set()), ("wide", ALL_OF_WIDE - {"k"}), ("wide", set())]
 
 
+PLACES = Topic("places", event="k string not null, n bigint, place struct<name: string, size: bigint>, t string", partitions=1)
+SAME = Topic("same", event="k string not null, n bigint, place struct<name: string, size: bigint>, t string", partitions=1)
+
+
+def test_parts_of_structs_are_used_and_each_topic_has_what_it_is_asked_for_though_another_has_the_same_columns(
+    spark: SparkSession, tmp_path: Path, left_out: list[tuple[str, set[str]]]
+) -> None:
+    from kappa.engine.rehearsal import MemoryLog, Rehearsal, local_pipeline
+
+    @pipeline(reads={"places": PLACES, "same": SAME}, writes=[Table("names"), Table("texts")])
+    def parts(places: DataFrame, same: DataFrame) -> dict[str, DataFrame]:
+        return {"names": places.selectExpr("place.name as name"), "texts": places.selectExpr("k as text").union(same.where("n = 1").select("t"))}
+
+    log = MemoryLog()
+    for number in range(6):
+        for topic in ("places", "same"):
+            log.add(topic, 0, event(k=f"{topic}{number}", n=1, place={"name": f"at {number}", "size": number}, t=f"t{number}"))
+    with local_pipeline(parts) as made:
+        built = Rehearsal(tmp_path, made, log, driver_rows=0)
+        for end in (Offsets({"places": {0: 2}}), Offsets({"places": {0: 4}}), Offsets({"places": {0: 5}, "same": {0: 3}}), log.end):
+            built.fold(built.publisher.newest.offsets.highest(end))
+
+        assert sorted(row["name"] for row in rows_of(built, "names")) == [f"at {number}" for number in range(6)]
+        assert sorted(row["text"] for row in rows_of(built, "texts")) == sorted(f"{each}{number}" for number in range(6) for each in ("places", "t"))
+    assert left_out == [("places", set()), ("places", {"n", "t"}), ("places", {"n", "t"}), ("same", set()), ("places", {"n", "t"}), ("same", set())]
+
+
 def test_writers_may_take_turns_on_one_table(build: Build) -> None:
     log = random_log(7, 250)
     built = build(log)
