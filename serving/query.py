@@ -41,8 +41,11 @@ _Found = TypeVar("_Found")
 # What a version consists of never changes, so a reader that asks again and again reads a table's log once per version.
 _files = functools.lru_cache(maxsize=256)(FileLists().at)
 
-# Making a DuckDB costs some 20 ms, emptying one 2: a reader that asks again and again gets the one before.
-_idle: list[duckdb.DuckDBPyConnection] = []
+# Making a DuckDB costs some 20 ms, emptying one 2, its views 6: a reader that asks again and again gets the one before, as it
+# was left where it is to show the same. The one that was used last is the last.
+_idle: list[tuple[duckdb.DuckDBPyConnection, Sequence[Relations] | None]] = []
+_idle_changes = threading.Lock()
+_MOST_IDLE = 16
 _MADE = """
 select 'schema', schema_name from duckdb_schemas() where not internal and database_name = 'memory'
 union all select 'view', view_name from duckdb_views() where not internal and schema_name = 'main'
@@ -178,9 +181,12 @@ def connect(snapshot: Snapshot, store: Store, *, limits: Limits | None = None) -
 
     Raises UsageError where a pipeline's view cannot be bound to its tables, naming it.
     """
-    reader = open_reader(limits, served=bool(snapshot.serving))
+    relations = relations_of(snapshot, store)
+    reader = open_reader(limits, served=bool(snapshot.serving), showing=relations)
     try:
-        put_relations(reader, relations_of(snapshot, store))
+        if reader.shows != relations:
+            put_relations(reader, relations)
+            reader.shows = relations
     except BaseException:
         reader.close()
         raise
@@ -202,14 +208,20 @@ def put_relations(reader: Reader, found: Sequence[Relations]) -> None:
     _ensure_public_names(reader, found)
 
 
-def open_reader(limits: Limits | None, *, served: bool) -> Reader:
-    """A reader of nothing yet; its queries take no more than the limits. `served`: something is there to be read."""
+def open_reader(limits: Limits | None, *, served: bool, showing: Sequence[Relations] | None = None) -> Reader:
+    """A reader of nothing yet; its queries take no more than the limits. `served`: something is there to be read.
+
+    Where one without limits is to show some relations, it may be that it `shows` them already.
+    """
     folder = None if limits is None else make_spill_folder(limits.folder)
-    reader = Reader(_connection(anew=limits is not None), served=served, folder=folder, seconds=None if limits is None else limits.seconds)
+    connection, shows = _one_idle(showing) if limits is None else (None, None)
+    reader = Reader(connection or duckdb.connect(":memory:"), served=served, folder=folder, seconds=None if limits is None else limits.seconds)
+    reader.shows = shows
     try:
-        reader.command("set TimeZone = 'UTC'")
-        # Where Python was given its program by `-c`, DuckDB takes that for a person at work and draws on stdout.
-        reader.command("set enable_progress_bar = false")
+        if connection is None:
+            reader.command("set TimeZone = 'UTC'")
+            # Where Python was given its program by `-c`, DuckDB takes that for a person at work and draws on stdout.
+            reader.command("set enable_progress_bar = false")
         if limits is not None and folder is not None:
             reader.command(f"set memory_limit = {text(limits.memory)}")
             reader.command(f"set temp_directory = {text(str(folder))}")
@@ -229,6 +241,8 @@ class Reader:
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, *, served: bool, folder: Path | None = None, seconds: float | None = None) -> None:
         """Made by `open_reader`; `folder` is its own, for what it spills. After `seconds` what it is at is broken off, and nothing more is begun."""
+        # What it was made to show, and nothing was done to it since; None: nothing, or something else.
+        self.shows: Sequence[Relations] | None = None
         self._connection = connection
         self._served = served
         self._folder = folder
@@ -247,6 +261,7 @@ class Reader:
 
     def command(self, sql: str, values: Sequence[object] = ()) -> None:
         """Runs what it takes to make the views; `values` are those of its question marks."""
+        self.shows = None
         self._asked(lambda: self._connection.execute(sql, list(values)))
 
     def only_select(self, sql: str) -> str:
@@ -273,14 +288,14 @@ class Reader:
         return frozenset(_tables_in(json.loads(tree)))
 
     def close(self) -> None:
-        """Gives memory and files back; a connection without limits is kept for the process's next reader, empty."""
+        """Gives memory and files back; a connection without limits is kept for one of the process's next readers."""
         self._closed.set()
         if self._clock is not None:
             self._clock.cancel()
             # One that has just begun to break off needs the connection still.
             self._clock.join()
         if self._folder is None and not self._failed:
-            _keep(self._connection)
+            _keep(self._connection, self.shows)
             return
         self._connection.close()
         if self._folder is not None:
@@ -327,24 +342,31 @@ class Reader:
             raise TooMuch(f"it took longer than {self._seconds:g} s, and was broken off", hint="ask for less, or let it take longer")
 
 
-def _connection(*, anew: bool) -> duckdb.DuckDBPyConnection:
-    try:
-        if not anew:
-            return _idle.pop()
-    except IndexError:
-        pass
-    return duckdb.connect(":memory:")
-
-
-def _keep(connection: duckdb.DuckDBPyConnection) -> None:
-    """Keeps a connection for the next reader, without the views that were made in it."""
+def _one_idle(showing: Sequence[Relations] | None) -> tuple[duckdb.DuckDBPyConnection | None, Sequence[Relations] | None]:
+    """A connection that an earlier reader has left, with what it shows: that is what is asked for, or nothing."""
+    with _idle_changes:
+        if not _idle:
+            return None, None
+        place = next((place for place, (_, shows) in enumerate(_idle) if showing is not None and shows == showing), 0)
+        connection, shows = _idle.pop(place)
+    if showing is not None and shows == showing:
+        return connection, shows
     try:
         made = connection.execute(_MADE).fetchall()
         connection.execute("; ".join(f"drop {kind} {quoted(name)} cascade" for kind, name in made) or "select 1")
     except duckdb.Error:
         connection.close()
-    else:
-        _idle.append(connection)
+        return None, None
+    return connection, None
+
+
+def _keep(connection: duckdb.DuckDBPyConnection, shows: Sequence[Relations] | None) -> None:
+    """Keeps a connection for the next reader."""
+    with _idle_changes:
+        if len(_idle) < _MOST_IDLE:
+            _idle.append((connection, shows))
+            return
+    connection.close()
 
 
 def put_tables(reader: Reader, schema: str, birth: Birth, versions: Mapping[str, int], store: Store, *, compared: bool = False) -> None:

@@ -1,7 +1,7 @@
 """Commits a slice to one table, by one of two writers with equal results.
 
 Rows that are here in Arrow are committed from the driver by delta-rs, in some ten milliseconds; rows that are Spark's, by
-delta-spark, unless they turn out to be few. One process; a table's commits come one after the other. Law 2 is decided here: what a table
+delta-spark, unless they turn out to be few or, of contributions by key, small. One process; a table's commits come one after the other. Law 2 is decided here: what a table
 has folded is compared with the slice by bounds, and a slice that does not follow stops the job.
 """
 
@@ -59,12 +59,17 @@ def folded_of(mark: Mark, pieces: tuple[Slice, ...]) -> int:
 class TableWriter:
     """Writes one table of a build."""
 
-    def __init__(self, store: Store, build: str, birth: TableBirth, *, origin: Mark, driver_rows: int) -> None:
-        """Opens the table, or makes it with the mark of the build's origin. `driver_rows`: the most that delta-rs commits."""
+    def __init__(self, store: Store, build: str, birth: TableBirth, *, origin: Mark, driver_rows: int, merge_bytes: int = 0) -> None:
+        """Opens the table, or makes it with the mark of the build's origin.
+
+        Of Spark's rows delta-rs commits those that are at most `driver_rows`, and merges more where they have at most `merge_bytes`.
+        """
         self.birth = birth
         self.path = table_path(store, build, birth.name)
         self._build = build
         self._driver_rows = driver_rows
+        # Rows that are combined have been read beside those of their keys, by Spark: they stay there.
+        self._merge_bytes = merge_bytes if birth.keys and not birth.is_combined else 0
         self._contributed = arrow_schema(contribution_columns(birth))
         self._schema = arrow_schema(committed_columns(birth))
         self._combiner = Combiner(birth, self.path, store.path(f"{folder(build)}/slice/combined/{birth.name}")) if birth.is_combined else None
@@ -114,7 +119,7 @@ class TableWriter:
         kept = rows.persist() if self.birth.keys else rows
         try:
             count = kept.count()
-            if count <= self._driver_rows:
+            if count <= self._driver_rows or (self._merge_bytes and _bytes_kept(kept) <= self._merge_bytes):
                 return self.commit(kept.toArrow() if count else None, mark)
             before = self.version
             failpoint("table.before_spark_commit")
@@ -171,3 +176,9 @@ class TableWriter:
             if unfit is None:
                 raise
             raise Broken(f"contributions could not be folded into table {self.birth.name}: {unfit}", hint=OVERFLOW_HINT) from error
+
+
+def _bytes_kept(rows: DataFrame) -> int:
+    """What rows take that were persisted and counted, as Spark keeps them: by columns, and as long as they are uncompressed."""
+    size: int = rows._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()  # noqa: SLF001  # as in describe.py
+    return size

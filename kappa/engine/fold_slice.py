@@ -67,17 +67,17 @@ _HEARD_SECONDS = 60.0
 class SliceFolder:
     """Folds slices into the tables of one build, one after the other."""
 
-    def __init__(self, store: Store, birth: Birth, pipeline: Pipeline, log: Log, *, driver_rows: int, archives: Archives | None = None) -> None:
+    def __init__(self, store: Store, birth: Birth, pipeline: Pipeline, log: Log, *, driver_rows: int, merge_bytes: int = 0, archives: Archives | None = None) -> None:
         """Opens all tables, or makes those that are not there. A slice of at most `driver_rows` offsets is decoded in this process.
 
-        Archives are those of the store, unless others are given.
+        What of larger ones is committed here, by `driver_rows` and `merge_bytes`, `TableWriter` says. Archives are those of the store, unless others are given.
         """
         origin = origin_mark(birth.build, birth.origin_offsets)
         self._birth = birth
         self._pipeline = pipeline
         self._log = log
         self._driver_rows = driver_rows
-        self.writers = tuple(TableWriter(store, birth.build, table, origin=origin, driver_rows=driver_rows) for table in birth.tables)
+        self.writers = tuple(TableWriter(store, birth.build, table, origin=origin, driver_rows=driver_rows, merge_bytes=merge_bytes) for table in birth.tables)
         self.splits = Splits(store, birth.build)
         self._identities = Identities(store.path(f"{folder(birth.build)}/identities"), pipeline.topics, birth.origin_offsets)
         self.archives = Archives(store, pipeline.topics, birth.topic_ids) if archives is None else archives

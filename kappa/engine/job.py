@@ -31,34 +31,38 @@ from kappa.store import Store
 def run(settings: Settings, bootstrap_servers: str, build: str, kind: LegKind, stop: threading.Event) -> None:
     """Runs one leg of a build while holding its lock; `stop` asks to end after the slice that it is in. Raises Conflict where another process holds the lock."""
     store = Store(settings.root_url)
-    profile = Profile.TAIL if kind in {LegKind.ALIGNMENT, LegKind.TAIL} else Profile.CATCH_UP
-    with Lock(store.path(f"{folder(build)}/lock"), what=f"build {build}"), Session(settings, build, profile, store.path(f"{folder(build)}/spark")) as session:
+    with Lock(store.path(f"{folder(build)}/lock"), what=f"build {build}"):
         try:
-            if profile is Profile.TAIL or _has_much_to_fold(store, settings, bootstrap_servers, build, kind):
-                session.begin()
-            from kappa.engine.legwork import Legwork  # noqa: PLC0415  # see above
+            profile, at_once = Profile.TAIL, True
+            if kind in {LegKind.BASE, LegKind.CATCH_UP}:
+                offsets = _left_to_fold(store, settings, bootstrap_servers, build, kind)
+                profile, at_once = Profile.of_catch_up(offsets), offsets > (0 if kind is LegKind.BASE else settings.engine.tail_records)
+            with Session(settings, build, profile, store.path(f"{folder(build)}/spark")) as session:
+                if at_once:
+                    session.begin()
+                from kappa.engine.legwork import Legwork  # noqa: PLC0415  # see above
 
-            Legwork(store, settings, bootstrap_servers, build, session, stop).run(kind)
+                Legwork(store, settings, bootstrap_servers, build, session, stop).run(kind)
         except (Broken, UsageError) as error:
             put_stopped(store, build, error)
             raise
 
 
-def _has_much_to_fold(store: Store, settings: Settings, bootstrap_servers: str, build: str, kind: LegKind) -> bool:
-    """Whether a bounded leg will have a slice that wants a session, as far as can be told before anything is opened."""
-    # A tail, whose session has begun by then, is not held up by them.
+def _left_to_fold(store: Store, settings: Settings, bootstrap_servers: str, build: str, kind: LegKind) -> int:
+    """How many offsets a bounded leg will fold, as far as can be told before anything is opened."""
+    # A tail, whose session begins at once, is not held up by them.
     from kappa.frontier import Frontiers  # noqa: PLC0415
     from kappa.log.client import Log  # noqa: PLC0415
 
     birth, newest = read_birth(store, build), Frontiers(store, build).newest()
     done = birth.origin_offsets if newest is None else newest.offsets
     if kind is LegKind.BASE:
-        return birth.begins.distance(done) > 0
+        return birth.begins.distance(done)
     try:
-        return Log(bootstrap_servers, settings.kafka.options).end([topic.name for topic in birth.topics]).distance(done) > settings.engine.tail_records
+        return Log(bootstrap_servers, settings.kafka.options).end([topic.name for topic in birth.topics]).distance(done)
     except KappaError:
         # Those who look closer tell what is wrong.
-        return False
+        return 0
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -63,7 +63,8 @@ class Legwork:
         log = Log(self._kafka.bootstrap_servers, self._settings.kafka.options)
         pipeline = load_snapshot(self._store, code)
         source = Source(self._kafka, log)
-        slices = SliceFolder(self._store, birth, pipeline, log, driver_rows=self._settings.engine.driver_rows)
+        engine = self._settings.engine
+        slices = SliceFolder(self._store, birth, pipeline, log, driver_rows=engine.driver_rows, merge_bytes=engine.merge_bytes)
         try:
             slices.check_topics()
             history = self._settings.history

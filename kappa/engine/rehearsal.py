@@ -111,9 +111,9 @@ class Rehearsal:
         self._leg = leg
         self.begin(driver_rows=driver_rows)
 
-    def begin(self, *, driver_rows: int) -> None:
-        """Begins the folding job (anew, as after a restart)."""
-        self.slices = SliceFolder(self.store, self.birth, self._pipeline, self._log, driver_rows=driver_rows)  # type: ignore[arg-type]  # the one question it is asked
+    def begin(self, *, driver_rows: int, merge_bytes: int = 0) -> None:
+        """Begins the folding job (anew, as after a restart); Spark commits what it has computed, but for contributions by key of at most `merge_bytes`."""
+        self.slices = SliceFolder(self.store, self.birth, self._pipeline, self._log, driver_rows=driver_rows, merge_bytes=merge_bytes)  # type: ignore[arg-type]  # the one question it is asked
         self.publisher = Publisher(self.store, self.birth, hold_seconds=1)
         self.publisher.take_over(self.slices.first_frontier())
 

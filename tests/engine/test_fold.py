@@ -527,11 +527,20 @@ def test_writers_may_take_turns_on_one_table(build: Build) -> None:
     log = random_log(7, 250)
     built = build(log)
 
-    for end, driver_rows in zip(cuts(log, random.Random(7), 3), itertools.cycle([10_000, 0]), strict=False):
-        built.begin(driver_rows=driver_rows)
+    for end, (driver_rows, merge_bytes) in zip(cuts(log, random.Random(7), 3), [(10_000, 0), (0, 1), (0, 1_000_000)], strict=True):
+        built.begin(driver_rows=driver_rows, merge_bytes=merge_bytes)
         built.fold(end)
 
     assert found(built) == expected(log)
+    # What Spark has computed it commits itself, but for contributions by key that are small.
+    assert [_committed_by(built, table) for table in ("totals", "all")] == [["delta-rs", "spark", "delta-rs"], ["delta-rs", "spark", "spark"]]
+
+
+def _committed_by(built: Rehearsal, table: str) -> list[str]:
+    path = next(writer.path for writer in built.slices.writers if writer.birth.name == table)
+    commits = [file.read_text().splitlines() for file in sorted(Path(path, "_delta_log").glob("*.json"))]
+    engines = [json.loads(line)["commitInfo"].get("engineInfo", "delta-rs") for lines in commits for line in lines if "commitInfo" in line]
+    return ["spark" if "Spark" in engine else "delta-rs" for engine in engines[1:]]
 
 
 def test_a_slice_that_some_tables_have_already_is_folded_into_the_others(build: Build) -> None:

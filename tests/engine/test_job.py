@@ -65,7 +65,7 @@ def test_killed_between_any_two_steps_it_folds_each_record_once(project: Project
 @pytest.mark.sweep
 def test_killed_around_a_commit_that_spark_makes_it_folds_each_record_once(project: Project, log: Log, topic_name: str, jobs: list[JobProcess]) -> None:
     project.bear("b-1", source(topic_name), OUTPUTS)
-    (project.folder / "kappa.toml").write_text("[engine]\ndriver_rows = 1\n")
+    (project.folder / "kappa.toml").write_text("[engine]\ndriver_rows = 1\nmerge_bytes = 0\n")
     story = Story(log, topic_name, seed=8)
     for point in FAILPOINTS["large"]:
         story.produce(60)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -29,7 +30,7 @@ from kappa.shape import REJECTS_BIRTH
 from kappa.store import Store
 from serving.catalog import Snapshot, pin_build
 from serving.past import AtGeneration, AtTime
-from serving.query import Reader, Rows, answer, ask, connect, open_reader, read, tables_named
+from serving.query import Reader, Relations, Rows, answer, ask, connect, open_reader, put_relations, read, tables_named
 
 
 @pytest.fixture
@@ -188,6 +189,32 @@ def test_a_reader_finds_nothing_of_those_before_it_or_beside_it(platform: Platfo
     for _ in range(3):
         with open_reader(None, served=False) as after:
             assert after.rows(everything).rows == ()
+
+
+def test_who_asks_the_same_snapshot_again_is_given_the_views_that_are_there_unless_something_was_put_beside_them(
+    platform: Platform, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
+    made: list[int] = []
+
+    def told(reader: Reader, found: Sequence[Relations]) -> None:
+        made.append(len(found))
+        put_relations(reader, found)
+
+    monkeypatch.setattr("serving.query.put_relations", told)
+
+    def flights(reader: Reader, _: object) -> Rows:
+        return reader.rows("select sum(flights) from delays")
+
+    assert [ask(store, flights).rows for _ in range(3)] == [ask(store, flights).rows] * 3
+    assert made == [1]
+    ask(store, lambda reader, _: reader.command("create view main.mine as select 1"))
+    with pytest.raises(UsageError, match="mine"):
+        ask(store, lambda reader, _: reader.rows("from mine"))
+    assert made == [1, 1]
+    platform.serve("planes", {PLANES: ROWS_OF_PLANES})
+    assert platform.ask("select count(*) from planes").rows == ((1,),)
+    assert made == [1, 1, 2]
 
 
 def test_two_pipelines_have_a_schema_each_and_share_the_public_names(platform: Platform) -> None:
