@@ -53,9 +53,9 @@ class EngineSettings(_Section):
         description="slices of at most so many offsets are decoded, and contributions of so many rows committed, in the job's own process; larger ones by Spark",
     )
     merge_bytes: int = Field(
-        default=64 * 2**20,
+        default=32 * 2**20,
         ge=0,
-        description="contributions by key are merged in the job's own process, however many, while they have at most so many bytes; more by Spark. It takes some ten times as much memory",
+        description="contributions by key are merged in the job's own process, however many, while they have at most so many bytes; more by Spark. A merge takes ten to forty times as much memory",
     )
     maintenance_seconds: float = Field(default=30.0, gt=0, description="how often a job compacts its tables and drops what nobody needs")
 

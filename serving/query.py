@@ -315,20 +315,22 @@ class Reader:
         return Rows(told_apart(str(column[0]) for column in described), tuple(str(column[1]) for column in described), tuple(result.fetchall()))
 
     def _asked(self, question: Callable[[], _Found]) -> _Found:
+        failed, self._failed = self._failed, True
         try:
             self._ensure_in_time()
-            return question()
+            found = question()
         except DUCKDB_ERRORS as error:
-            self._failed = True
             self._ensure_in_time()
             raise explained(error, served=self._served) from error
         except RuntimeError as error:
-            self._failed = True
             # How DuckDB tells of a Ctrl-C that came while it was at work; its threads go on until they are told to end.
             if str(error) != "Query interrupted":
                 raise
             self._connection.interrupt()
             raise KeyboardInterrupt from error
+        # Whatever else was raised, a value that Python has no room for or a Ctrl-C: what is half read stays open.
+        self._failed = failed
+        return found
 
     def _break_off(self) -> None:
         self._late = True

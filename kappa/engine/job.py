@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import sys
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 from kappa.build import folder, read_birth
@@ -31,19 +32,20 @@ from kappa.store import Store
 def run(settings: Settings, bootstrap_servers: str, build: str, kind: LegKind, stop: threading.Event) -> None:
     """Runs one leg of a build while holding its lock; `stop` asks to end after the slice that it is in. Raises Conflict where another process holds the lock."""
     store = Store(settings.root_url)
-    with Lock(store.path(f"{folder(build)}/lock"), what=f"build {build}"):
+    with Lock(store.path(f"{folder(build)}/lock"), what=f"build {build}"), ExitStack() as ending:
         try:
             profile, at_once = Profile.TAIL, True
             if kind in {LegKind.BASE, LegKind.CATCH_UP}:
                 offsets = _left_to_fold(store, settings, bootstrap_servers, build, kind)
                 profile, at_once = Profile.of_catch_up(offsets), offsets > (0 if kind is LegKind.BASE else settings.engine.tail_records)
-            with Session(settings, build, profile, store.path(f"{folder(build)}/spark")) as session:
-                if at_once:
-                    session.begin()
-                from kappa.engine.legwork import Legwork  # noqa: PLC0415  # see above
+            session = ending.enter_context(Session(settings, build, profile, store.path(f"{folder(build)}/spark")))
+            if at_once:
+                session.begin()
+            from kappa.engine.legwork import Legwork  # noqa: PLC0415  # see above
 
-                Legwork(store, settings, bootstrap_servers, build, session, stop).run(kind)
+            Legwork(store, settings, bootstrap_servers, build, session, stop).run(kind)
         except (Broken, UsageError) as error:
+            # Before the session ends, which may take its time.
             put_stopped(store, build, error)
             raise
 

@@ -65,15 +65,16 @@ def test_killed_between_any_two_steps_it_folds_each_record_once(project: Project
 @pytest.mark.sweep
 def test_killed_around_a_commit_that_spark_makes_it_folds_each_record_once(project: Project, log: Log, topic_name: str, jobs: list[JobProcess]) -> None:
     project.bear("b-1", source(topic_name), OUTPUTS)
-    (project.folder / "kappa.toml").write_text("[engine]\ndriver_rows = 1\nmerge_bytes = 0\n")
     story = Story(log, topic_name, seed=8)
-    for point in FAILPOINTS["large"]:
+    # By Spark, and what Spark has computed by delta-rs.
+    for merge_bytes, point in [*((0, point) for point in FAILPOINTS["large"]), (1_000_000, "table.before_commit"), (1_000_000, "table.after_commit")]:
+        (project.folder / "kappa.toml").write_text(f"[engine]\ndriver_rows = 1\nmerge_bytes = {merge_bytes}\n")
         story.produce(60)
         killed = project.start("b-1", KAPPA_FAIL=f"{point}:kill")
         jobs.append(killed)
         assert killed.ended() == -signal.SIGKILL, killed.said()
     story.produce(60)
-    # Two have died in its first slice: the third folds that in pieces, the tables that have it whole passing them over, and by the other writer.
+    # Once two have died in its first slice, that is folded in pieces, the tables that have it whole passing them over; the last ones in the job alone.
     (project.folder / "kappa.toml").write_text("")
 
     job = project.start("b-1")

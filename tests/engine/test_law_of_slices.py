@@ -86,7 +86,7 @@ def test_late_records_and_duplicates_are_the_same_whoever_decodes_them_and_where
         build = Rehearsal(tmp_path, local, log, driver_rows=1_000)
         for part, driver_rows in enumerate([1_000, 0, 1_000], 1):
             build.close()
-            build.begin(driver_rows=driver_rows)
+            build.begin(driver_rows=driver_rows, merge_bytes=1_000_000)
             build.fold(Offsets({"paid": {p: end * part // 3 for p, end in log.end.next["paid"].items()}}))
         build.close()
 

@@ -145,7 +145,7 @@ def test_a_machine_is_started_as_spark_submit_would_start_it(jars, tmp_path):
 def test_a_long_catch_up_is_compiled_for_its_length_and_a_shorter_one_for_its_start(jars, tmp_path):
     from kappa.engine.session import Profile, command
 
-    c1_alone = ["-XX:TieredStopAtLevel=1" in command(Profile.of_catch_up(offsets), "1g", jars, tmp_path) for offsets in (0, 19_999_999, 20_000_000)]
+    c1_alone = ["-XX:TieredStopAtLevel=1" in command(Profile.of_catch_up(offsets), "1g", jars, tmp_path) for offsets in (0, 9_999_999, 10_000_000)]
 
     assert c1_alone == [True, True, False]
 
