@@ -43,7 +43,7 @@ _files = functools.lru_cache(maxsize=256)(FileLists().at)
 
 # Making a DuckDB costs some 20 ms, emptying one 2, its views 6: a reader that asks again and again gets the one before, as it
 # was left where it is to show the same. The one that was used last is the last.
-_idle: list[tuple[duckdb.DuckDBPyConnection, Sequence[Relations] | None]] = []
+_idle: list[tuple[duckdb.DuckDBPyConnection, tuple[Relations, ...] | None]] = []
 _idle_changes = threading.Lock()
 _MOST_IDLE = 16
 _MADE = """
@@ -208,10 +208,10 @@ def put_relations(reader: Reader, found: Sequence[Relations]) -> None:
     _ensure_public_names(reader, found)
 
 
-def open_reader(limits: Limits | None, *, served: bool, showing: Sequence[Relations] | None = None) -> Reader:
-    """A reader of nothing yet; its queries take no more than the limits. `served`: something is there to be read.
+def open_reader(limits: Limits | None, *, served: bool, showing: tuple[Relations, ...] = ()) -> Reader:
+    """A reader of nothing yet, or where it has no limits of what it is to show: it `shows` them then. `served`: something is there to be read.
 
-    Where one without limits is to show some relations, it may be that it `shows` them already.
+    Its queries take no more than the limits.
     """
     folder = None if limits is None else make_spill_folder(limits.folder)
     connection, shows = _one_idle(showing) if limits is None else (None, None)
@@ -241,8 +241,8 @@ class Reader:
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, *, served: bool, folder: Path | None = None, seconds: float | None = None) -> None:
         """Made by `open_reader`; `folder` is its own, for what it spills. After `seconds` what it is at is broken off, and nothing more is begun."""
-        # What it was made to show, and nothing was done to it since; None: nothing, or something else.
-        self.shows: Sequence[Relations] | None = None
+        # What it was made to show, and nothing was done to it since; None: that is not known.
+        self.shows: tuple[Relations, ...] | None = None
         self._connection = connection
         self._served = served
         self._folder = folder
@@ -344,14 +344,14 @@ class Reader:
             raise TooMuch(f"it took longer than {self._seconds:g} s, and was broken off", hint="ask for less, or let it take longer")
 
 
-def _one_idle(showing: Sequence[Relations] | None) -> tuple[duckdb.DuckDBPyConnection | None, Sequence[Relations] | None]:
-    """A connection that an earlier reader has left, with what it shows: that is what is asked for, or nothing."""
+def _one_idle(showing: tuple[Relations, ...]) -> tuple[duckdb.DuckDBPyConnection | None, tuple[Relations, ...] | None]:
+    """A connection that an earlier reader has left, with what it shows: what is asked for, or nothing."""
     with _idle_changes:
         if not _idle:
             return None, None
-        place = next((place for place, (_, shows) in enumerate(_idle) if showing is not None and shows == showing), 0)
+        place = next((place for place, (_, shows) in enumerate(_idle) if shows == showing), 0)
         connection, shows = _idle.pop(place)
-    if showing is not None and shows == showing:
+    if shows == showing:
         return connection, shows
     try:
         made = connection.execute(_MADE).fetchall()
@@ -359,10 +359,10 @@ def _one_idle(showing: Sequence[Relations] | None) -> tuple[duckdb.DuckDBPyConne
     except duckdb.Error:
         connection.close()
         return None, None
-    return connection, None
+    return connection, ()
 
 
-def _keep(connection: duckdb.DuckDBPyConnection, shows: Sequence[Relations] | None) -> None:
+def _keep(connection: duckdb.DuckDBPyConnection, shows: tuple[Relations, ...] | None) -> None:
     """Keeps a connection for the next reader."""
     with _idle_changes:
         if len(_idle) < _MOST_IDLE:
