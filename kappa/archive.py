@@ -15,8 +15,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from kappa.errors import Damaged
-from kappa.frontier import Tally
 from kappa.offsets import Offsets
+from kappa.tally import Tally
 
 FOLDER = "archive"
 _HINT = "move its folder away, and the archive is made again from what the topic has"

@@ -9,13 +9,11 @@ as soon as that is certain, and is not verified; a build that serves goes on, si
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from kappa.errors import DeclarationError
+from kappa.tally import Tally
 from kappa.topic import Source
-
-if TYPE_CHECKING:
-    from kappa.frontier import Tally
 
 MaxRejects: TypeAlias = int | float | None
 

@@ -18,30 +18,9 @@ from kappa.errors import Broken, Damaged
 from kappa.failpoint import failpoint
 from kappa.offsets import Offsets
 from kappa.store import NumberedRecords, Store
+from kappa.tally import Tally
 
 OffsetsField = Annotated[Offsets, BeforeValidator(Offsets.parse), PlainSerializer(Offsets.plain)]
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """What became of the offsets of one partition since the build's origin; the first five add up to the distance (I6), and `late` are those of the rejected that were too late."""
-
-    decoded: int = 0
-    duplicate: int = 0
-    rejected: int = 0
-    tombstone: int = 0
-    absent: int = 0
-    late: int = 0
-
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(
-            self.decoded + other.decoded,
-            self.duplicate + other.duplicate,
-            self.rejected + other.rejected,
-            self.tombstone + other.tombstone,
-            self.absent + other.absent,
-            self.late + other.late,
-        )
 
 
 @dataclass(frozen=True, slots=True)

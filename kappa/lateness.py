@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kappa.duration import told_ms
-from kappa.record import Reason, Rejected, Row
+from kappa.reason import Reason, Rejected
+from kappa.record import Row
 from kappa.topic import Topic
 
 

@@ -14,8 +14,9 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter, ValidationError
 
 from kappa.errors import Damaged
-from kappa.frontier import OffsetsField, Tally
+from kappa.frontier import OffsetsField
 from kappa.offsets import Offsets
+from kappa.tally import Tally
 
 
 @dataclass(frozen=True, slots=True)

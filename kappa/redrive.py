@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kappa.errors import UsageError
-from kappa.record import Reason, Rejected
+from kappa.reason import Reason, Rejected
 
 HEADER = "kappa-redrive"
 # Topics have no colon in their names (kappa/topic.py); offsets and times are 64 bit numbers.

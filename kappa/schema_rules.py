@@ -13,20 +13,19 @@ from typing import Any
 
 from kappa.columns import Scalar
 from kappa.json_schema import Field, Place, expression
+from kappa.reason import Reason, Rejected, kind_of
 
-# A field's name, what was found there, and what the schema demands: the error that says so.
-Refuse = Callable[[str, Any, str], Exception]
-# What was found where nothing is.
-MISSING = object()
-# Raises what `Refuse` made, or does nothing. What is of another type than the column's is not its business.
+# Raises Rejected, or does nothing. What is of another type than the column's is not its business.
 Rule = Callable[[Any, str], None]
 
+# What was found where nothing is.
+_MISSING = object()
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
-def rule_of(place: Place, refuse: Refuse) -> Rule | None:
-    """The rule of one place and all below it; None where the types of its columns say everything."""
-    rules = tuple(_rules(place, refuse))
+def rule_of(place: Place) -> Rule | None:
+    """The rule of one place and all below it; None where the types of its columns say everything. Raises Rejected where a default is against it."""
+    rules = tuple(_rules(place))
     if not rules:
         return None
 
@@ -37,26 +36,26 @@ def rule_of(place: Place, refuse: Refuse) -> Rule | None:
     return rule
 
 
-def _rules(place: Place, refuse: Refuse) -> Iterator[Rule]:
+def _rules(place: Place) -> Iterator[Rule]:
     if place.json_type == "string" and place.column == Scalar("timestamp"):
         # The column reads epoch milliseconds too.
-        yield _demanding(refuse, lambda found: type(found) is str, "the schema wants a text")
+        yield _demanding(lambda found: type(found) is str, "the schema wants a text")
     if place.json_type == "integer" and place.column != Scalar("bigint"):
-        yield _demanding(refuse, lambda found: type(found) is int, "the schema wants a whole number")
+        yield _demanding(lambda found: type(found) is int, "the schema wants a whole number")
     for keyword, text in place.limits:
-        yield _demanding(refuse, _limit(keyword, json.loads(text)), f"the schema says {keyword} {text}")
+        yield _demanding(_limit(keyword, json.loads(text)), f"the schema says {keyword} {text}")
     if place.element is not None:
-        of_element = rule_of(place.element, refuse)
+        of_element = rule_of(place.element)
         if of_element is not None or not place.element.nullable:
-            yield _elements(of_element, place.element.nullable, refuse)
+            yield _elements(of_element, place.element.nullable)
     if place.fields:
-        yield from _fields(place, refuse)
+        yield from _fields(place)
 
 
-def _demanding(refuse: Refuse, holds: Callable[[Any], bool], demand: str) -> Rule:
+def _demanding(holds: Callable[[Any], bool], demand: str) -> Rule:
     def rule(found: Any, name: str) -> None:
         if not holds(found):
-            raise refuse(name, found, demand)
+            raise _against(name, found, demand)
 
     return rule
 
@@ -103,32 +102,32 @@ def _known(found: Any) -> tuple[str, Any]:
     return ("is", found) if found is None or type(found) in {bool, str} else ("amount", _amount(found))
 
 
-def _elements(of_element: Rule | None, nullable: bool, refuse: Refuse) -> Rule:
+def _elements(of_element: Rule | None, nullable: bool) -> Rule:
     def rule(found: Any, name: str) -> None:
         for each in found:
             if each is not None:
                 if of_element is not None:
                     of_element(each, f"an element of {name}")
             elif not nullable:
-                raise refuse(f"an element of {name}", None, "the schema allows no null")
+                raise _against(f"an element of {name}", None, "the schema allows no null")
 
     return rule
 
 
-def _fields(place: Place, refuse: Refuse) -> Iterator[Rule]:
-    rules = tuple((field, rule_of(field.place, refuse)) for field in place.fields)
+def _fields(place: Place) -> Iterator[Rule]:
+    rules = tuple((field, rule_of(field.place)) for field in place.fields)
     for field, of_field in rules:
         if of_field is not None and field.default is not None:
             of_field(json.loads(field.default), f"the default of {field.name}")
     # Its column sees to what must be there and not be null.
     looked_at = tuple((field, of_field) for field, of_field in rules if of_field is not None or (field.required is field.place.nullable and field.default is None))
     if looked_at:
-        yield _each_field(looked_at, refuse)
+        yield _each_field(looked_at)
     if place.closed:
-        yield _no_others(frozenset(field.name for field in place.fields), refuse)
+        yield _no_others(frozenset(field.name for field in place.fields))
 
 
-def _each_field(fields: tuple[tuple[Field, Rule | None], ...], refuse: Refuse) -> Rule:
+def _each_field(fields: tuple[tuple[Field, Rule | None], ...]) -> Rule:
     def rule(found: Any, name: str) -> None:
         for field, of_field in fields:
             value = found.get(field.name)
@@ -137,21 +136,25 @@ def _each_field(fields: tuple[tuple[Field, Rule | None], ...], refuse: Refuse) -
                     of_field(value, _inside(name, field.name))
             elif field.name not in found:
                 if field.required:
-                    raise refuse(_inside(name, field.name), MISSING, "the schema requires it")
+                    raise _against(_inside(name, field.name), _MISSING, "the schema requires it")
             elif not field.place.nullable:
-                raise refuse(_inside(name, field.name), None, "the schema allows no null")
+                raise _against(_inside(name, field.name), None, "the schema allows no null")
 
     return rule
 
 
-def _no_others(names: frozenset[str], refuse: Refuse) -> Rule:
+def _no_others(names: frozenset[str]) -> Rule:
     def rule(found: Any, name: str) -> None:
         others = found.keys() - names
         if others:
-            raise refuse(_inside(name, min(others)), found[min(others)], "the schema allows no other fields")
+            raise _against(_inside(name, min(others)), found[min(others)], "the schema allows no other fields")
 
     return rule
 
 
 def _inside(name: str, field: str) -> str:
     return f"{name}.{field}" if name else field
+
+
+def _against(name: str, found: Any, demand: str) -> Rejected:
+    return Rejected(Reason.AGAINST_SCHEMA, f"{name} is {'missing' if found is _MISSING else kind_of(found)}, and {demand}")

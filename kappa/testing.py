@@ -25,6 +25,7 @@ from kappa.engine.rehearsal import MemoryLog, local_pipeline
 from kappa.errors import UsageError
 from kappa.json_schema import Place
 from kappa.pipeline import Pipeline
+from kappa.reason import Rejected
 from kappa.schema_rules import rule_of
 from kappa.topic import Topic
 
@@ -201,10 +202,10 @@ def _candidates(place: Place, limits: Mapping[str, Any], draw: random.Random) ->
 
 
 def _is_allowed(value: Any, place: Place) -> bool:
-    rule = rule_of(place, lambda name, _, demand: ValueError(f"{name}: {demand}"))
+    rule = rule_of(place)
     try:
         if rule is not None:
             rule(value, "it")
-    except ValueError:
+    except Rejected:
         return False
     return True

@@ -14,7 +14,10 @@ from kappa.columns import INTEGERS, Array, Column, Scalar, Struct, parse_columns
 from kappa.duration import parse_duration
 from kappa.errors import DeclarationError
 from kappa.json_schema import Place, read_schema
+from kappa.reason import Rejected
 from kappa.schema_files import read_schema_file
+from kappa.schema_rules import rule_of
+from kappa.value import check_of, default_of
 
 # https://kafka.apache.org: 249 characters of this alphabet, and neither "." nor "..".
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -123,6 +126,7 @@ class Topic:
             columns = _renamed(parse_columns(str(event)) if schema is None else schema.columns, was or {})
         except DeclarationError as error:
             raise DeclarationError(f"{source}: topic {name}: {error.message}", hint=error.hint) from None
+        _check_defaults(source, name, columns, schema)
         if key is None and kind == TopicKind.COMPACTED:
             raise DeclarationError(f"{source}: topic {name} is compacted and has no key", hint="name the column that the Kafka key repeats: key=...")
         if key is not None:
@@ -150,8 +154,6 @@ class Topic:
         set_field(self, "identity_horizon_ms", horizon_ms)
         set_field(self, "archive", kept)
         set_field(self, "source", source)
-        if schema is not None or any(column.default is not None for column in columns):
-            _check_defaults(self)
 
     def column(self, name: str) -> Column:
         """The column of that name; KeyError where there is none."""
@@ -209,13 +211,14 @@ def _renamed(columns: tuple[Column, ...], was: Mapping[str, str | Sequence[str]]
     return tuple(replace(column, was=old_names.get(column.name, ())) for column in columns)
 
 
-def _check_defaults(topic: Topic) -> None:
-    from kappa.record import RecordReader, Rejected  # noqa: PLC0415  # it is made of a topic, and alone knows what a valid value is
-
+def _check_defaults(source: Source, topic: str, columns: tuple[Column, ...], schema: Place | None) -> None:
     try:
-        RecordReader(topic)
+        for column in columns:
+            default_of(column, check_of(column.type))
+        if schema is not None:
+            rule_of(schema)
     except Rejected as rejected:
-        raise DeclarationError(f"{topic.source}: topic {topic.name}: {rejected.detail}", hint="a default is a value that the column may have") from None
+        raise DeclarationError(f"{source}: topic {topic}: {rejected.detail}", hint="a default is a value that the column may have") from None
 
 
 def _check_key(source: Source, topic: str, key: str, columns: tuple[Column, ...]) -> None:

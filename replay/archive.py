@@ -18,12 +18,12 @@ from kappa.engine.archived import archive_fingerprint
 from kappa.engine.archiver import LOCK
 from kappa.engine.source import Kafka, Source
 from kappa.errors import UsageError
-from kappa.frontier import Tally
 from kappa.lock import is_held
 from kappa.log.sizes import partition_bytes
 from kappa.offsets import Offsets
 from kappa.settings import Settings
 from kappa.store import Store
+from kappa.tally import Tally
 from kappa.topic import Archive, Topic
 from serving.render import Listing
 from serving.spill import ARCHIVE, make_folder

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from kappa.errors import KappaError
 from kappa.log.reader import Record
 from kappa.offsets import Offsets
-from kappa.record import RecordReader, Rejected
+from kappa.reason import Rejected
+from kappa.record import RecordReader
 from kappa.topic import Topic
 from replay.finding import Finding
 from replay.sample import Sampled, Where, sample

@@ -10,11 +10,12 @@ from typing import Protocol
 from kappa.breaker import beyond_text, is_beyond, rejected_of
 from kappa.build import Birth, read_birth
 from kappa.errors import KappaError
-from kappa.frontier import Frontier, Frontiers, Tally
+from kappa.frontier import Frontier, Frontiers
 from kappa.journal import Journal
 from kappa.offsets import Offsets
 from kappa.stopped import Stopped, read_stopped
 from kappa.store import Store
+from kappa.tally import Tally
 from replay.libraries import changed_libraries, installed_libraries
 from replay.rollout import Rollout, State, fold, soak_end
 from replay.underway import Underway, Waiting

@@ -15,7 +15,7 @@ from deltalake import write_deltalake
 
 from kappa.arrow import arrow_schema
 from kappa.build import Birth, TableBirth, TopicBirth, put_birth, table_path
-from kappa.frontier import Frontier, Frontiers, Tally
+from kappa.frontier import Frontier, Frontiers
 from kappa.journal import Abandoned, CaughtUp, Check, Count, Difference, Event, Failed, Held, Journal, Receipt, Served, Staged, Verified
 from kappa.kept import Kept, put_kept
 from kappa.log.client import Record, TopicFacts
@@ -23,6 +23,7 @@ from kappa.offsets import Offsets
 from kappa.process import process_id
 from kappa.shape import REJECTS_BIRTH
 from kappa.store import Store
+from kappa.tally import Tally
 from replay.desk import Desk
 from replay.here import Here
 

@@ -19,12 +19,13 @@ from kappa.engine.fold_slice import next_mark
 from kappa.engine.legs import LegKind, catch_up
 from kappa.engine.refold import REFOLDED
 from kappa.errors import Broken, Damaged, KappaError
-from kappa.frontier import Frontier, Frontiers, Tally
+from kappa.frontier import Frontier, Frontiers
 from kappa.kept import ensure_past_gone, kept_of
 from kappa.mark import Mark, origin_mark
 from kappa.offsets import Offsets
 from kappa.slices import Slice
 from kappa.store import Store
+from kappa.tally import Tally
 
 TABLES = (TableBirth("log", (("n", "bigint"),)), TableBirth("other", (("n", "bigint"),)))
 

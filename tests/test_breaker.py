@@ -15,11 +15,12 @@ from kappa.breaker import beyond_text, is_beyond, rejected_of
 from kappa.build import Birth, put_birth, read_birth, table_path
 from kappa.engine.rejected import ensure_within
 from kappa.errors import Broken, DeclarationError
-from kappa.frontier import Frontier, Tally
+from kappa.frontier import Frontier
 from kappa.offsets import Offsets
 from kappa.pipeline import Pipeline
 from kappa.shape import REJECTS_BIRTH
 from kappa.store import Store
+from kappa.tally import Tally
 
 HITS = Topic("hits", event="id string")
 

@@ -20,12 +20,13 @@ import pytest
 import cli
 from kappa.build import Birth, TableBirth, put_birth, read_birth
 from kappa.errors import Conflict, KappaError, VerificationFailed
-from kappa.frontier import Frontier, Frontiers, Tally
+from kappa.frontier import Frontier, Frontiers
 from kappa.journal import Abandoned, CaughtUp, Check, Event, Failed, Held, Journal, PromoteAsked, Receipt, Served, Staged, SwitchAsked, Switched, Verified, now
 from kappa.log.client import Acknowledged, ProducedRecord, TopicFacts
 from kappa.offsets import Offsets
 from kappa.process import process_id
 from kappa.store import Store
+from kappa.tally import Tally
 from replay.here import Here
 from replay.progress import ensure_not_waiting, ensure_served, news
 from replay.rollout import Rollout, fold

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from kappa.errors import Broken, Damaged, SettingsError
-from kappa.frontier import Frontier, Frontiers, Tally
+from kappa.frontier import Frontier, Frontiers
 from kappa.journal import Abandoned, Failed, Held, Journal, PromoteAsked, Receipt, Served, Staged, SwitchAsked, Switched
 from kappa.offsets import Offsets
 from kappa.store import Store
+from kappa.tally import Tally
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ from kappa.declaration import declarations
 from kappa.errors import DeclarationError
 from kappa.fingerprint import fingerprint
 from kappa.json_schema import read_schema
-from kappa.record import Reason, RecordReader, Rejected
+from kappa.reason import Reason, Rejected
+from kappa.record import RecordReader
 from kappa.testing import some_events
 
 # As Pydantic writes one: references, a choice between something and null, annotations.

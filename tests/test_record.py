@@ -13,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa import Topic
-from kappa.record import DEEPEST, Reason, RecordReader, Rejected, Tombstone
+from kappa.json_text import DEEPEST
+from kappa.reason import Reason, Rejected
+from kappa.record import RecordReader, Tombstone
 
 EVENT = """
     id string not null, t string, n bigint, small smallint, tiny tinyint, i int, flag boolean, x double, f float, price decimal(10,2),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa.errors import UsageError
-from kappa.record import Rejected
+from kappa.reason import Rejected
 from kappa.redrive import HEADER, Attempt, Original, Position, named_original, original_of, parse_position, settle
 
 AT = Position("visits", 0, 20)

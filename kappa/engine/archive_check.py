@@ -21,7 +21,7 @@ from kappa.engine.archived import log_time_before, rows_of
 from kappa.engine.archiver import Read
 from kappa.engine.decode import decoded_batches, decoded_columns
 from kappa.errors import Damaged
-from kappa.frontier import Tally
+from kappa.tally import Tally
 from kappa.topic import Topic
 
 # Offsets `[from, to)`.

@@ -30,13 +30,13 @@ from kappa.engine.decode import Seen, decoded_batches, decoded_columns, seen_in
 from kappa.engine.earlier import Earlier
 from kappa.engine.source import Kafka, Source
 from kappa.errors import Broken, ExitCode, KappaError, UsageError
-from kappa.frontier import Tally
 from kappa.lock import Lock
 from kappa.log.client import Log
 from kappa.process import set_by_sigterm
 from kappa.project import load_pipelines
 from kappa.settings import load_settings
 from kappa.store import Store
+from kappa.tally import Tally
 from kappa.topic import Archive, Topic
 
 LOCK = f"{FOLDER}/lock"

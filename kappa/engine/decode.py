@@ -30,7 +30,8 @@ from kappa.engine.remembered import get_memory, memory_offsets, put_memory
 from kappa.identity import Memory, identity_of
 from kappa.lateness import lateness_of
 from kappa.pipeline import ORIGIN_COLUMNS
-from kappa.record import Reason, RecordReader, Rejected, Tombstone
+from kappa.reason import Reason, Rejected
+from kappa.record import RecordReader, Tombstone
 from kappa.redrive import HEADER, Original, Position, original_of
 from kappa.topic import Topic, TopicKind
 

@@ -34,7 +34,7 @@ from kappa.engine.source import RawRange
 from kappa.engine.trouble import raised_at_spark
 from kappa.errors import KappaError
 from kappa.offsets import Offsets
-from kappa.record import Reason
+from kappa.reason import Reason
 from kappa.redrive import Attempt, Position, Settled
 from kappa.slices import Slice
 from kappa.topic import Topic

@@ -44,7 +44,7 @@ from kappa.engine.touched import stored_frame, touched_rows
 from kappa.engine.trouble import SPARK_ERRORS, translated
 from kappa.errors import Broken, KappaError
 from kappa.failpoint import failpoint
-from kappa.frontier import Frontier, Tally
+from kappa.frontier import Frontier
 from kappa.journal import now
 from kappa.kept import moment
 from kappa.log.client import Log
@@ -55,6 +55,7 @@ from kappa.slices import Slice
 from kappa.stopwatch import Stopwatch
 from kappa.store import Store
 from kappa.table import REJECTS
+from kappa.tally import Tally
 from kappa.tombstones import may_be_missed
 from kappa.topic import Topic, TopicKind
 

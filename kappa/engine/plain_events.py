@@ -23,8 +23,8 @@ import pyarrow as pa
 from kappa.arrow import arrow_schema
 from kappa.columns import INTEGERS, Column, Decimal, Scalar, Type
 from kappa.engine.find_values import Expected, Found, Spelling, Texts, find, strings, texts_of
-from kappa.record import FIRST_MICROS, LAST_MICROS
 from kappa.topic import Topic
+from kappa.value import FIRST_MICROS, LAST_MICROS
 
 # It is judged by so many records whether it pays.
 _TRIES = 2_000

@@ -56,6 +56,10 @@ maintenance_seconds = 10
 law_records = 0
 [serve]
 listen = ""
+# What is kept to look back on goes again within the run, and is not taken for what grows.
+[history]
+every_seconds = 10
+keep_seconds = 120
 # So often that a minute has its share of it.
 [archive]
 every_seconds = 5

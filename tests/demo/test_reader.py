@@ -19,12 +19,13 @@ from kappa.arrow import arrow_schema
 from kappa.build import Birth, TableBirth, put_birth, table_path
 from kappa.columns import parse_type
 from kappa.errors import UsageError
-from kappa.frontier import Frontier, Frontiers, Tally
+from kappa.frontier import Frontier, Frontiers
 from kappa.journal import Journal, Receipt, Served
 from kappa.offsets import Offsets
 from kappa.pipeline import Pipeline
 from kappa.shape import table_births
 from kappa.store import Store
+from kappa.tally import Tally
 
 BUILD = "flights-1"
 HOUR = datetime(2013, 2, 9, 13, tzinfo=UTC)

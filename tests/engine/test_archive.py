@@ -33,12 +33,12 @@ from kappa.engine.rehearsal import MemoryLog
 from kappa.errors import Broken, DeclarationError, ExitCode, KappaError
 from kappa.failpoint import acting
 from kappa.fingerprint import _topic
-from kappa.frontier import Tally
 from kappa.log.client import Log, ProducedRecord, TopicFacts
 from kappa.offsets import Offsets
 from kappa.pipeline import Pipeline
 from kappa.slices import Slice
 from kappa.store import Store
+from kappa.tally import Tally
 
 VISITS = Topic("visits", event="visitor string not null, n int, tags array<string>, at timestamp", partitions=2, key="visitor", archive=True)
 ID = "topic-1"

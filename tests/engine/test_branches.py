@@ -19,11 +19,11 @@ from kappa import Table, Topic, count, ordered, pipeline, sum_
 from kappa.branch import base_frontier, begin_from, keep_base, stands_before_base
 from kappa.build import Base, put_birth
 from kappa.failpoint import acting
-from kappa.frontier import Tally
 from kappa.offsets import Offsets
 from kappa.redrive import Original, Position
 from kappa.shape import table_births
 from kappa.store import Store
+from kappa.tally import Tally
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,9 +11,9 @@ import pytest
 
 from kappa import Pipeline, Table, Topic, count, latest, pipeline
 from kappa.errors import Broken, KappaError
-from kappa.frontier import Tally
 from kappa.offsets import Offsets
 from kappa.slices import Slice
+from kappa.tally import Tally
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -20,12 +20,12 @@ from kappa import Table, Topic, and_, count, first, hll, kll, latest, max_, min_
 from kappa.delta import FileLists, files
 from kappa.errors import Broken, KappaError
 from kappa.failpoint import acting
-from kappa.frontier import Tally
 from kappa.log.client import TopicFacts
 from kappa.mark import Mark
 from kappa.offsets import Offsets
 from kappa.slices import Slice
 from kappa.table import REJECTS
+from kappa.tally import Tally
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -195,7 +195,8 @@ def random_event(draw: random.Random) -> dict[str, Any]:
 
 def expected(log: MemoryLog) -> dict[str, list[dict[str, Any]]]:
     """The tables, computed from the log by plain Python, one record after the other."""
-    from kappa.record import RecordReader, Rejected, Tombstone
+    from kappa.reason import Rejected
+    from kappa.record import RecordReader, Tombstone
 
     readers = {topic.name: RecordReader(topic) for topic in (EVENTS, LATEST)}
     names = {topic.name: [column.name for column in topic.columns] for topic in (EVENTS, LATEST)}

@@ -17,10 +17,11 @@ from counted import OUTPUTS, Story, served, source
 
 from kappa.build import table_path
 from kappa.delta import mark_of
-from kappa.frontier import Frontier, Tally
+from kappa.frontier import Frontier
 from kappa.journal import Held, Journal, Released
 from kappa.log.client import Log, ProducedRecord
 from kappa.stopped import Stopped, read_stopped
+from kappa.tally import Tally
 
 pytestmark = [pytest.mark.jvm, pytest.mark.fault]
 

@@ -8,8 +8,8 @@ import pytest
 
 from kappa import Pipeline, Table, Topic, count, hll, kll, max_, pipeline, set_, sum_, top_k
 from kappa.errors import DeclarationError, UsageError
-from kappa.frontier import Tally
 from kappa.offsets import Offsets
+from kappa.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,9 +68,9 @@ PAID = Topic("paid", event="id string not null, n int, at timestamp", partitions
 def test_late_records_and_duplicates_are_the_same_whoever_decodes_them_and_wherever_a_job_begins(tmp_path: Path) -> None:
     from kappa.engine.decode import Fate, decode_table
     from kappa.engine.rehearsal import MemoryLog, Rehearsal, local_pipeline
-    from kappa.frontier import Tally
     from kappa.offsets import Offsets
     from kappa.slices import Slice
+    from kappa.tally import Tally
     from kappa.testing import _bytes, some_events
 
     @pipeline(reads={"paid": PAID}, writes=[Table("t"), Table("newest", latest=PAID)])
@@ -157,7 +157,8 @@ def test_what_is_no_pipeline_and_what_it_does_not_read_are_refused() -> None:
 
 
 def test_random_events_are_mostly_valid_and_the_same_each_time() -> None:
-    from kappa.record import RecordReader, Rejected
+    from kappa.reason import Rejected
+    from kappa.record import RecordReader
     from kappa.testing import _bytes, some_events
 
     flights = of_the_repository()["flights"]

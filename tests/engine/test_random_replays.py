@@ -24,13 +24,14 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from kappa.build import Birth
 from kappa.cuts import Cuts, put_cuts
-from kappa.frontier import Frontier, Frontiers, Tally
+from kappa.frontier import Frontier, Frontiers
 from kappa.log.broker import Broker
 from kappa.log.client import Log, ProducedRecord
 from kappa.offsets import Offsets
 from kappa.process import ensure_session_gone, start_tied
 from kappa.slices import random_ends
 from kappa.store import Store
+from kappa.tally import Tally
 from replay.equality import Compared, compare_tables, hash_before
 from serving.pair import connect_pair
 

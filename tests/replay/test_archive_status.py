@@ -15,12 +15,12 @@ from kappa.delta import Guard, ensure_archive
 from kappa.engine.archived import archive_fingerprint
 from kappa.engine.archiver import LOCK
 from kappa.engine.decode import decoded_columns
-from kappa.frontier import Tally
 from kappa.lock import Lock
 from kappa.log.client import TopicFacts
 from kappa.offsets import Offsets
 from kappa.settings import Settings, load_settings
 from kappa.store import Store
+from kappa.tally import Tally
 from replay.archive import ArchiveState, ArchiveStatus, archive_listing, archive_status
 from replay.archiver_process import ArchiverProcess
 

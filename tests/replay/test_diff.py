@@ -20,9 +20,9 @@ from twins import PLANES, appended, compared, folded, latest, make_build
 
 from kappa.build import TableBirth, TopicBirth, table_path
 from kappa.errors import Broken, KappaError, UsageError
-from kappa.frontier import Tally
 from kappa.journal import Count, Difference
 from kappa.store import Store
+from kappa.tally import Tally
 from replay.diff import Sample
 from serving.query import Limits
 

@@ -17,11 +17,12 @@ from journals import frontier, held, served, staged, verified
 from twins import align, appended, folded, latest, make_build
 
 import cli
-from kappa.frontier import Frontiers, Tally
+from kappa.frontier import Frontiers
 from kappa.journal import CaughtUp, Count, Difference, Event, Journal, Served, Verified, now
 from kappa.offsets import Offsets
 from kappa.settings import RolloutSettings
 from kappa.store import Store
+from kappa.tally import Tally
 from replay.diff_listing import difference_line
 from replay.history import chapters
 from replay.listings import history_listing, status_heading, status_listing

@@ -14,12 +14,13 @@ from twins import FLIGHTS, PLANES, align, appended, folded, latest, make_build
 
 from kappa.build import TableBirth
 from kappa.errors import Conflict, Unreachable, UsageError
-from kappa.frontier import Frontiers, Tally
+from kappa.frontier import Frontiers
 from kappa.journal import CaughtUp, Count, Difference, Journal, Verified
 from kappa.lease import ensure_lease, ensure_released, live_leases, put_floor
 from kappa.offsets import Offsets
 from kappa.store import Store
 from kappa.table import Thresholds
+from kappa.tally import Tally
 from replay.pairs import builds_to_compare, pin_equal
 from replay.rollout import Rollout, fold
 from replay.thresholds import exceeded, unmeasured

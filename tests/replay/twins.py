@@ -12,12 +12,13 @@ from kappa.alignment import Alignment, Alignments
 from kappa.arrow import arrow_schema
 from kappa.breaker import MaxRejects
 from kappa.build import Birth, TableBirth, TopicBirth, put_birth, table_path
-from kappa.frontier import Frontier, Frontiers, Tally
+from kappa.frontier import Frontier, Frontiers
 from kappa.lease import Lease, Pin, ensure_lease
 from kappa.offsets import Offsets
 from kappa.shape import LATEST_COLUMNS, REJECTS_BIRTH
 from kappa.store import Store
 from kappa.table import Thresholds
+from kappa.tally import Tally
 from replay.diff import Comparison, Side, compare
 from serving.pair import connect_pair
 from serving.query import Limits

@@ -1,0 +1,27 @@
+"""The tally: what became of the offsets that were read (I6). A value that frontiers, marks and archives keep. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What became of the offsets of one partition since the build's origin; the first five add up to the distance (I6), and `late` are those of the rejected that were too late."""
+
+    decoded: int = 0
+    duplicate: int = 0
+    rejected: int = 0
+    tombstone: int = 0
+    absent: int = 0
+    late: int = 0
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(
+            self.decoded + other.decoded,
+            self.duplicate + other.duplicate,
+            self.rejected + other.rejected,
+            self.tombstone + other.tombstone,
+            self.absent + other.absent,
+            self.late + other.late,
+        )
