@@ -126,7 +126,6 @@ class Topic:
             columns = _renamed(parse_columns(str(event)) if schema is None else schema.columns, was or {})
         except DeclarationError as error:
             raise DeclarationError(f"{source}: topic {name}: {error.message}", hint=error.hint) from None
-        _check_defaults(source, name, columns, schema)
         if key is None and kind == TopicKind.COMPACTED:
             raise DeclarationError(f"{source}: topic {name} is compacted and has no key", hint="name the column that the Kafka key repeats: key=...")
         if key is not None:
@@ -140,6 +139,7 @@ class Topic:
         kept = _archive(source, name, archive)
         if kept is not Archive.NONE:
             _check_archive(source, name, kind, identities)
+        _check_defaults(source, name, columns, schema)
         set_field = object.__setattr__
         set_field(self, "name", name)
         set_field(self, "kind", TopicKind(kind))
