@@ -47,7 +47,7 @@ faults: setup  ## the tests that kill processes, and the long sweeps
 	$(BIN)/python -m pytest -s -m "fault or sweep"
 
 CELL ?= standard
-bench: setup  ## who is how fast at the same task: CELL=standard, keys, warm, large, huge, projection, windows, latest, ordered, archive, queries, startup, freshness or day; ROUNDS= EVENTS= RIVALS=a,b AGAIN=1 INTO=docs/performance.md
+bench: setup  ## who is how fast at the same task: CELL=standard, keys, warm, large, huge, projection, windows, latest, ordered, archive, queries, tables, startup, freshness or day; ROUNDS= EVENTS= RIVALS=a,b AGAIN=1 INTO=docs/performance.md
 	$(BIN)/python tests/bench --cell $(CELL) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(EVENTS),--events $(EVENTS)) $(if $(RIVALS),--rivals $(RIVALS)) $(if $(AGAIN),--again) $(if $(INTO),--into $(INTO)) $(if $(BENCH_HOME),--home $(BENCH_HOME))
 
 bench-quick: setup  ## ratios only, in three minutes, as a line to hold beside that of another day

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kappa.build import Birth, read_birth, table_path
+from kappa.build import Birth, read_birth, recent_names, table_path
 from kappa.delta import adopt
 from kappa.errors import Broken, Damaged
 from kappa.frontier import Frontier, Frontiers
@@ -28,8 +28,10 @@ def begin_from(into: Store, birth: Birth, source: Store, frontier: Frontier) -> 
     """
     mark = replace(origin_mark(birth.build, frontier.offsets), log_time=frontier.log_time, tally=frontier.tally)
     versions = {
-        table.name: adopt(table_path(into, birth.build, table.name), table_path(source, frontier.build, table.name), frontier.versions[table.name], mark.of_table(table.name))
+        name: adopt(table_path(into, birth.build, name), table_path(source, frontier.build, name), frontier.versions[name], mark.of_table(table.name))
         for table in birth.tables
+        for name in (table.name, *recent_names(table.name))
+        if name in frontier.versions
     }
     first = Frontier(1, birth.build, 1, frontier.offsets, versions, now(), log_time=frontier.log_time, tally=frontier.tally, heard_at=frontier.heard)
     Frontiers(into, birth.build).publish(first)

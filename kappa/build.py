@@ -188,6 +188,11 @@ def table_path(store: Store, build: str, table: str) -> str:
     return str(store.path(f"{folder(build)}/tables/{table}"))
 
 
+def recent_names(table: str) -> tuple[str, str]:
+    """The names, in frontiers and folders, of the two tables that hold a table's recent rows (engine/recent.py): none that a user's table could have."""
+    return f"{table}.recent-1", f"{table}.recent-2"
+
+
 def put_birth(store: Store, birth: Birth) -> bool:
     """Puts a birth certificate; False where the build has one already."""
     failpoint("birth.before_put")

@@ -11,10 +11,11 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal as Number
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import unquote
 
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction, WriterProperties, write_deltalake
@@ -47,6 +48,8 @@ _LOG = "_delta_log"
 OVERFLOW_HINT = "no single record is at fault: fold into a wider type, by a cast of the column in the function"
 # Between two checkpoints of a table lie seconds at least, so a second look nearly always finds the log at rest.
 _LOOKS = 5
+# A number that adds up with whole ones and decimals.
+_UNKNOWN = Number("Infinity")
 # So many commits are read sooner one by one than a table is opened.
 _FEW = 50
 _VERSION = re.compile(r"(\d{20})\.")
@@ -95,9 +98,13 @@ class StoredTable:
             f"rows could not be appended to {self.path}",
         )
 
-    def merge(self, rows: pa.Table, how: Merge, mark: Mark, guard: Guard) -> None:
-        """Folds contributions into the rows of their keys. Raises Broken where a result does not fit its column."""
-        self._refuse_again(guard)
+    def merge(self, rows: pa.Table, how: Merge, mark: Mark, guard: Guard | None, *, drained: str | None = None) -> None:
+        """Folds contributions into the rows of their keys. Raises Broken where a result does not fit its column.
+
+        No guard: they are of slices that are committed already, and were in what `drained` names (engine/recent.py).
+        """
+        if guard is not None:
+            self._refuse_again(guard)
         before = self.version
         merger = self._table.merge(
             rows,
@@ -106,7 +113,7 @@ class StoredTable:
             target_alias="t",
             streamed_exec=False,
             writer_properties=_PACKED,
-            commit_properties=_properties(mark, guard),
+            commit_properties=_properties(mark, guard, drained),
             post_commithook_properties=_OURS,
         )
         _told(
@@ -115,23 +122,39 @@ class StoredTable:
         )
         # Where no row changes (all are older than what is there) delta-rs commits nothing; but the slice is folded.
         if self.version == before:
-            self.commit_nothing(mark, guard)
+            self.commit_nothing(mark, guard, drained=drained)
 
-    def commit_nothing(self, mark: Mark, guard: Guard | None) -> None:
+    def commit_nothing(self, mark: Mark, guard: Guard | None, *, drained: str | None = None) -> None:
         """Commits a slice that contributes no rows: the table has folded it all the same. No guard: it is no slice."""
         if guard is not None:
             self._refuse_again(guard)
-        _told(
-            lambda: self._table.create_write_transaction([], "append", self._table.schema(), commit_properties=_properties(mark, guard), post_commithook_properties=_OURS),
-            f"a slice could not be marked in {self.path}",
-        )
-        self.refresh()
+        self._commit_no_rows("append", _properties(mark, guard, drained), f"a slice could not be marked in {self.path}")
+
+    def empty(self, mark: Mark) -> None:
+        """Lets go of all rows."""
+        self._commit_no_rows("overwrite", _properties(mark, None), f"{self.path} could not be emptied")
 
     def file_sizes(self) -> tuple[int, ...]:
         """The sizes of the files of this version, in bytes."""
-        import pyarrow as pa  # noqa: PLC0415  # takes 0.13 s to import, and who only reads needs none of it
+        return tuple(int(size) for size in self._files_told().column("size_bytes").to_pylist())
 
-        return tuple(int(size) for size in pa.table(self._table.get_add_actions(flatten=True)).column("size_bytes").to_pylist())
+    def rows(self) -> int:
+        """How many rows there are."""
+        return sum(self._files_told().column("num_records").to_pylist())
+
+    def greatest(self, column: str) -> Any:
+        """No amount in a column of numbers is greater, whatever its sign; infinite where not all files tell."""
+        told = self._files_told()
+
+        def of_files(what: str) -> list[Any]:
+            return told.column(f"{what}.{column}").to_pylist() if f"{what}.{column}" in told.column_names else [None] * told.num_rows
+
+        every = zip(told.column("num_records").to_pylist(), of_files("null_count"), of_files("min"), of_files("max"), strict=True)
+        return max((0 if rows == nulls else _UNKNOWN if least is None or most is None else max(-least, most) for rows, nulls, least, most in every), default=0)
+
+    def drained(self) -> str | None:
+        """What the newest commit drained into the table; None where it is no drain."""
+        return _commit_info(self.path, self.version).get("drained")
 
     def compact(self, mark: Mark, *, target_bytes: int) -> None:
         """Joins files below the target size; the rows and the mark stay what they are."""
@@ -150,6 +173,15 @@ class StoredTable:
 
     def _refuse_again(self, guard: Guard) -> None:
         _refuse_again(self.path, self._table, guard)
+
+    def _files_told(self) -> pa.Table:
+        import pyarrow as pa  # noqa: PLC0415  # takes 0.13 s to import, and who only reads needs none of it
+
+        return pa.table(self._table.get_add_actions(flatten=True))
+
+    def _commit_no_rows(self, mode: Literal["append", "overwrite"], properties: CommitProperties, otherwise: str) -> None:
+        _told(lambda: self._table.create_write_transaction([], mode, self._table.schema(), commit_properties=properties, post_commithook_properties=_OURS), otherwise)
+        self.refresh()
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +294,14 @@ def ensure_archive(path: str, columns: Iterable[tuple[str, str]], mark: ArchiveM
     return StoredArchive(path, made)
 
 
+def open_table(path: str) -> StoredTable | None:
+    """Opens a build's table, or None where it is not there."""
+    try:
+        return StoredTable(path, _open(path))
+    except TableNotFoundError:
+        return None
+
+
 def _added(block: Block) -> AddAction:
     stats = {"numRecords": block.rows, "minValues": {"_offset": block.least}, "maxValues": {"_offset": block.greatest}, "nullCount": {"_offset": 0}}
     name, changed = Path(block.path).name, int(Path(block.path).stat().st_mtime * 1000)
@@ -277,12 +317,12 @@ def _refuse_again(path: str, table: DeltaTable, guard: Guard) -> None:
 
 def ensure_table(path: str, columns: Iterable[tuple[str, str]], mark: Mark) -> StoredTable:
     """Opens a build's table, and makes it, empty and with this mark as version 0, where it is not there."""
-    try:
-        return StoredTable(path, _open(path))
-    except TableNotFoundError:
-        from kappa.arrow import arrow_schema  # noqa: PLC0415  # likewise
+    found = open_table(path)
+    if found is not None:
+        return found
+    from kappa.arrow import arrow_schema  # noqa: PLC0415  # likewise
 
-        schema = arrow_schema(columns)
+    schema = arrow_schema(columns)
     failpoint("table.before_create")
     made = _told(
         lambda: DeltaTable.create(_url(path), schema, configuration=dict(_PROPERTIES), commit_properties=_properties(mark, None), post_commithook_properties=_OURS),
@@ -412,12 +452,16 @@ def mark_of(path: str, version: int) -> Mark:
 
 
 def _metadata(path: str, version: int) -> str | None:
+    return _commit_info(path, version).get("userMetadata")
+
+
+def _commit_info(path: str, version: int) -> Mapping[str, Any]:
     try:
         lines = _commit(path, version).read_text(encoding="utf-8").splitlines()
         infos = [json.loads(line).get("commitInfo") for line in lines if '"commitInfo"' in line]
     except (OSError, ValueError) as error:
         raise Damaged(f"version {version} of {path} cannot be read: {error}", hint="kappa replay makes a new build of it") from error
-    return next((info.get("userMetadata") for info in infos if info), None)
+    return next((info for info in infos if info), {})
 
 
 def delete_unneeded(path: str, newest: int, pinned: Iterable[int], *, listed: dict[int, tuple[str, ...]] | None = None) -> int:
@@ -491,10 +535,10 @@ def _unneeded_log(log: Path, versions: Collection[int]) -> list[Path]:
     return [log / name for number, name in numbered if number < newest and number not in needed]
 
 
-def _properties(mark: Mark | ArchiveMark, guard: Guard | None) -> CommitProperties:
+def _properties(mark: Mark | ArchiveMark, guard: Guard | None, drained: str | None = None) -> CommitProperties:
     # `userMetadata` is where Spark's Delta keeps it too, so both writers' commits read the same. One writer: no retries.
     return CommitProperties(
-        custom_metadata={"userMetadata": mark.to_json()},
+        custom_metadata={"userMetadata": mark.to_json()} | ({} if drained is None else {"drained": drained}),
         max_commit_retries=0,
         app_transactions=None if guard is None else [Transaction(guard.application, guard.number)],
     )

@@ -31,6 +31,7 @@ _EFFECTS = {
     "slice": ("begin", "split"),
     "table": ("create", "adopt", "commit", "spark_commit", "compact", "checkpoint", "kept_checkpoint", "delete"),
     "archive": ("create", "append"),
+    "recent": ("drain", "empty"),
     "frontier": ("put", "delete"),
     "publisher": ("acknowledge",),
     "promote": ("acknowledge",),

@@ -27,7 +27,7 @@ OffsetsField = Annotated[Offsets, BeforeValidator(Offsets.parse), PlainSerialize
 class Frontier:
     """One published frontier of a build.
 
-    `versions` maps table name (the rejects table too) to Delta version; `log_time` is the running maximum of the broker's
+    `versions` maps table name (the rejects table too, and a large table's recent ones: `recent_names`) to Delta version; `log_time` is the running maximum of the broker's
     timestamp per topic and partition, in milliseconds (law 4); `hold` is the number of the journal's hold record that this
     frontier acknowledges; `leg` and `slice` say what was folded last (-1: nothing yet). `heard_at` is when all that compacted
     topics held was read last, and for a build that never came so far, when it began to read (law 5).

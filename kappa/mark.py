@@ -41,6 +41,11 @@ class Mark:
         """As the commit carries it."""
         return _MARK.dump_json(self, by_alias=True).decode()
 
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Where it stands among the marks of its build: what folded more is greater."""
+        return self.leg, self.slice, self.end.distance(Offsets())
+
     def of_table(self, table: str) -> Mark:
         """The same slice, for another table of the build."""
         return replace(self, table=table)

@@ -57,6 +57,11 @@ class EngineSettings(_Section):
         ge=0,
         description="contributions by key are merged in the job's own process, however many, while they have at most so many bytes; more by Spark. A merge takes ten to forty times as much memory",
     )
+    large_rows: int = Field(
+        default=500_000,
+        ge=0,
+        description="beside a table of so many rows what slices contribute by key waits until there is some part of that, so that no slice costs what the table weighs; readers fold it in",
+    )
     maintenance_seconds: float = Field(default=30.0, gt=0, description="how often a job compacts its tables and drops what nobody needs")
 
 

@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from kappa.build import Birth, folder, read_birth, table_path
+from kappa.build import Birth, folder, read_birth, recent_names, table_path
 from kappa.delta import newest_version, unneeded
 from kappa.errors import Conflict
 from kappa.failpoint import failpoint
@@ -189,11 +189,11 @@ def _of_build(store: Store, hands: _Hands, build: str, *, keep_seconds: float, n
 def _unneeded(store: Store, birth: Birth, frontiers: Iterable[Frontier], leases: Iterable[Lease]) -> Iterator[Path]:
     """The files of a build's tables that neither a frontier nor a lease needs, nor the job where it goes on: at the newest version."""
     versions = [frontier.versions for frontier in frontiers] + [lease.pins[birth.build].versions for lease in leases if birth.build in lease.pins]
-    for table in birth.tables:
-        path = table_path(store, birth.build, table.name)
+    for name in (name for table in birth.tables for name in (table.name, *recent_names(table.name))):
+        path = table_path(store, birth.build, name)
         newest = newest_version(path)
         if newest is not None:
-            yield from unneeded(path, newest, {each[table.name] for each in versions if table.name in each})
+            yield from unneeded(path, newest, {each[name] for each in versions if name in each})
 
 
 def _described(store: Store, state: State, now: float) -> Iterator[Path]:

@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import duckdb
 
-from kappa.build import Birth, TableBirth, table_path
+from kappa.build import Birth, TableBirth, recent_names, table_path
 from kappa.columns import HEADERS, Array, Scalar, Struct, Type, parse_type
 from kappa.delta import FileLists
 from kappa.errors import DeclarationError, KappaError, UsageError
+from kappa.merge import contributions_of, merged_sql
 from kappa.offsets import Offsets
 from kappa.store import Store
 from kappa.table import REJECTS
@@ -196,7 +197,7 @@ def connect(snapshot: Snapshot, store: Store, *, limits: Limits | None = None) -
 def relations_of(snapshot: Snapshot, store: Store) -> tuple[Relations, ...]:
     """What is read in a snapshot, by pipeline."""
     return tuple(
-        Relations(pipeline, _tables_of(snapshot.births[build], snapshot.frontiers[build].versions, store), snapshot.births[build].views)
+        Relations(pipeline, tables_of(snapshot.births[build], snapshot.frontiers[build].versions, store), snapshot.births[build].views)
         for pipeline, build in sorted(snapshot.serving.items())
     )
 
@@ -373,7 +374,7 @@ def _keep(connection: duckdb.DuckDBPyConnection, shows: tuple[Relations, ...] | 
 
 def put_tables(reader: Reader, schema: str, birth: Birth, versions: Mapping[str, int], store: Store, *, compared: bool = False) -> None:
     """Makes a schema with the served rows of a build's tables at their versions; `compared`: with what is needed to compare them, too."""
-    _put_tables(reader, schema, _tables_of(birth, versions, store, compared=compared))
+    _put_tables(reader, schema, tables_of(birth, versions, store, compared=compared))
 
 
 def _put_tables(reader: Reader, schema: str, tables: Mapping[str, TableFiles]) -> None:
@@ -382,9 +383,19 @@ def _put_tables(reader: Reader, schema: str, tables: Mapping[str, TableFiles]) -
         reader.command(f"create view {quoted(schema)}.{quoted(name)} as {table.sql}")
 
 
-def _tables_of(birth: Birth, versions: Mapping[str, int], store: Store, *, compared: bool = False) -> Mapping[str, TableFiles]:
-    found = ((table, tuple(_files(table_path(store, birth.build, table.name), versions[table.name]))) for table in birth.tables)
-    return {table.name: TableFiles(read_sql(table, paths, table.compared if compared else None), paths) for table, paths in found}
+def tables_of(
+    birth: Birth, versions: Mapping[str, int], store: Store, *, compared: bool = False, listed: Callable[[str, int], tuple[str, ...]] = _files
+) -> Mapping[str, TableFiles]:
+    """A build's tables at their versions, with what waits beside them folded in; `compared`: see `put_tables`.
+
+    `listed` gives a table's files at a version, in place of what this process remembers of them: for who has made a table anew at its path.
+    """
+    found: dict[str, TableFiles] = {}
+    for table in birth.tables:
+        paths = listed(table_path(store, birth.build, table.name), versions[table.name])
+        recent = tuple(listed(table_path(store, birth.build, name), versions[name]) for name in recent_names(table.name) if name in versions)
+        found[table.name] = TableFiles(read_sql(table, paths, table.compared if compared else None, recent=recent), (*paths, *(path for each in recent for path in each)))
+    return found
 
 
 def _ensure_schema(reader: Reader, relations: Relations) -> None:
@@ -461,12 +472,23 @@ def _ensure_public_names(reader: Reader, found: Sequence[Relations]) -> None:
         reader.command(f"create view main.{REJECTS} as {' union all by name '.join(of_each)}")
 
 
-def read_sql(table: TableBirth, paths: Iterable[str], wanted: Iterable[tuple[str, str]] | None = None) -> str:
+def read_sql(table: TableBirth, paths: Iterable[str], wanted: Iterable[tuple[str, str]] | None = None, *, recent: Iterable[Sequence[str]] = ()) -> str:
     """DuckDB's query for the served rows of a table that lies in these files; `wanted`: these columns instead of the served ones.
+
+    `recent`: the files of tables that hold contributions to it (kappa/engine/recent.py), which are folded in.
 
     Every column is cast to its declared type: Delta's writers spell times in two ways, and the first file would decide.
     """
-    return _read_sql(table.served if wanted is None else tuple(wanted), paths, " where _deleted is not true" if table.hides_rows else "")
+    columns = table.served if wanted is None else tuple(wanted)
+    where = " where _deleted is not true" if table.hides_rows else ""
+    contributed = contributions_of(table)
+    waiting = [_read_sql(contributed.columns, files, "") for files in recent if files]
+    if not waiting:
+        return _read_sql(columns, paths, where)
+    # What waits in two tables is folded into one: so it would be, had one taken all of it. Sums of doubles may differ in their last
+    # digits from those of another order (decision 8).
+    contributions = functools.reduce(lambda one, other: merged_sql(contributed, one, other, quoted), waiting)
+    return f"select {', '.join(quoted(name) for name, _ in columns)} from ({merged_sql(table, _read_sql(table.columns, paths, ''), contributions, quoted)}){where}"
 
 
 def stored_sql(table: TableBirth, paths: Iterable[str]) -> str:

@@ -1,7 +1,8 @@
 """The tables and views that are served, or were: whose they are, what is in them, and where other tools find the same rows.
 
 A version of a Delta table does not change, so path and version (in Spark: `spark.read.format("delta")` with the option
-`versionAsOf`) name what `kappa query` sees, with hidden columns and deleted rows on top. Read next: query.py.
+`versionAsOf`) name what `kappa query` sees, with hidden columns and deleted rows on top, and without what waits beside a large
+table in `recent` ones, to be folded into it (kappa/engine/recent.py). Read next: query.py.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from kappa.build import table_path
+from kappa.build import recent_names, table_path
 from kappa.store import Store
 from serving.at_log import Past
 from serving.catalog import Snapshot
@@ -28,6 +29,7 @@ class ServedTable:
     columns: tuple[tuple[str, str], ...]
     version: int | None = None
     path: str | None = None
+    recent: tuple[tuple[int, str], ...] = ()
 
 
 def served_tables(store: Store, *, when: Past | None = None, lease_seconds: float = 60.0) -> tuple[ServedTable, ...]:
@@ -39,7 +41,8 @@ def _found(reader: Reader, snapshot: Snapshot, store: Store) -> Iterator[ServedT
     for pipeline, build in sorted(snapshot.serving.items()):
         birth, versions = snapshot.births[build], snapshot.frontiers[build].versions
         for table in birth.tables:
-            yield ServedTable(table.name, pipeline, build, *_counted(reader, pipeline, table.name), versions[table.name], table_path(store, build, table.name))
+            recent = tuple((versions[name], table_path(store, build, name)) for name in recent_names(table.name) if name in versions)
+            yield ServedTable(table.name, pipeline, build, *_counted(reader, pipeline, table.name), versions[table.name], table_path(store, build, table.name), recent)
         for view in birth.views:
             yield ServedTable(view, pipeline, build, *_counted(reader, pipeline, view))
 
@@ -61,7 +64,8 @@ def tables_listing(found: Iterable[ServedTable], *, columns_as_text: bool = Fals
             ", ".join(f"{name} {kind.lower()}" for name, kind in table.columns) if columns_as_text else [{"name": name, "type": kind} for name, kind in table.columns],
             table.version,
             table.path,
+            [{"version": version, "path": path} for version, path in table.recent],
         )
         for table in found
     )
-    return Listing(("table", "pipeline", "build", "rows", "columns", "version", "path"), tuple(rows), wide=frozenset({"version", "path"}))
+    return Listing(("table", "pipeline", "build", "rows", "columns", "version", "path", "recent"), tuple(rows), wide=frozenset({"version", "path", "recent"}))

@@ -7,6 +7,7 @@ what is played here; the story of the demo met the real one.
 from __future__ import annotations
 
 import random
+from decimal import Decimal
 from itertools import count
 from pathlib import Path
 
@@ -14,9 +15,10 @@ import pyarrow as pa
 import pytest
 
 from kappa import delta
+from kappa.arrow import arrow_schema
 from kappa.delta import FileLists, Guard, StoredTable, _looked, ensure_table, files
 from kappa.errors import Damaged
-from kappa.mark import Mark
+from kappa.mark import Mark, origin_mark
 from kappa.merge import Merge
 from kappa.offsets import Offsets
 
@@ -100,3 +102,14 @@ def test_a_version_that_is_really_gone_is_said() -> None:
 
     with pytest.raises(Damaged, match="version 3"):
         _looked(look)
+
+
+def test_the_greatest_amount_of_a_column_is_a_bound_and_unknown_where_a_file_does_not_tell(tmp_path: Path) -> None:
+    columns = (("k", "string"), ("n", "bigint"), ("d", "decimal(20,2)"))
+    table = ensure_table(str(tmp_path / "t"), columns, origin_mark("b", Offsets()).of_table("t"))
+    assert (table.rows(), table.greatest("n")) == (0, 0)
+    for number, (n, d) in enumerate([(-7, Decimal("1.50")), (None, None), (5, Decimal("-2.25"))], 1):
+        table.append(pa.table({"k": ["a"], "n": [n], "d": [d]}, schema=arrow_schema(columns)), origin_mark("b", Offsets()), Guard("t", number))
+    assert (table.rows(), table.greatest("n"), table.greatest("d")) == (3, 7, Decimal("2.25"))
+    # A value that no file tells of: whatever is added to it passes any limit.
+    assert table.greatest("nowhere") + Decimal(1) > 10**30

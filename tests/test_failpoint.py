@@ -22,7 +22,7 @@ HOUSE = Path(__file__).resolve().parent.parent
 # Each declares in FAILPOINTS at which ones it kills.
 KILLING = (
     *("tests/replay/test_crashes.py", "tests/replay/test_splits.py", "tests/replay/test_processes.py", "tests/replay/test_prove.py"),
-    *("tests/test_lock.py", "tests/engine/test_job.py", "tests/engine/test_archive.py", "tests/e2e/test_rollouts.py"),
+    *("tests/test_lock.py", "tests/engine/test_job.py", "tests/engine/test_archive.py", "tests/engine/test_recent.py", "tests/e2e/test_rollouts.py"),
 )
 # Journal.append names its failpoints by the kind of the record.
 KINDS = [each.default for event in get_args(get_args(Event)[0]) for each in fields(event) if each.name == "kind"]

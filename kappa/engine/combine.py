@@ -17,9 +17,10 @@ from pyspark.sql import functions as F
 
 from kappa.arrow import arrow_schema
 from kappa.build import TableBirth, range_columns
-from kappa.engine.fold import contribution_columns, least_by_hash, spark_quote
+from kappa.engine.fold import least_by_hash, spark_quote
 from kappa.engine.leaf import Leaf, session_of_leaves
 from kappa.engine.touched import touched_frame, touched_rows
+from kappa.merge import contribution_columns
 from kappa.shape import order_column, sketch_column, top_column
 from kappa.table import FOLD_ORDER_COLUMNS, FoldKind, Option, overflow_column
 

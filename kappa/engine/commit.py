@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -16,18 +17,33 @@ from delta.tables import DeltaTable as SparkTable
 from pyspark.sql import DataFrame, SparkSession
 
 from kappa.arrow import arrow_schema
-from kappa.build import TableBirth, folder, table_path
+from kappa.build import TableBirth, folder, recent_names, table_path
 from kappa.delta import OVERFLOW_HINT, Guard, StoredTable, ensure_table
 from kappa.engine.combine import Combiner
 from kappa.engine.contribution import unfit_in
-from kappa.engine.fold import arrow_quote, committed_columns, contribution_columns, merge_for, spark_quote
+from kappa.engine.fold import spark_quote
+from kappa.engine.recent import RecentRows
 from kappa.engine.trouble import SPARK_ERRORS
 from kappa.errors import Broken
 from kappa.failpoint import failpoint
 from kappa.mark import Mark
+from kappa.merge import arrow_quote, committed_columns, contribution_columns, is_mergeable, merge_for
 from kappa.offsets import Offsets
 from kappa.slices import Slice
 from kappa.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Merging:
+    """How contributions by key meet their table: of Spark's those of at most `at_most_bytes` are merged here; few of them wait beside a table of `large_rows` or more (None: beside none)."""
+
+    at_most_bytes: int = 0
+    large_rows: int | None = None
+
+
+# What Spark has computed is merged by Spark, and no contribution waits.
+AT_ONCE = Merging()
+
 
 # What a slice contributes to a table: rows to append, or one row per key; here, at Spark, or none.
 Rows: TypeAlias = pa.Table | DataFrame | None
@@ -59,30 +75,50 @@ def folded_of(mark: Mark, pieces: tuple[Slice, ...]) -> int:
 class TableWriter:
     """Writes one table of a build."""
 
-    def __init__(self, store: Store, build: str, birth: TableBirth, *, origin: Mark, driver_rows: int, merge_bytes: int = 0) -> None:
+    def __init__(self, store: Store, build: str, birth: TableBirth, *, origin: Mark, driver_rows: int, merging: Merging = AT_ONCE) -> None:
         """Opens the table, or makes it with the mark of the build's origin.
 
-        Of Spark's rows delta-rs commits those that are at most `driver_rows`, and merges more where they have at most `merge_bytes`.
+        Of Spark's rows delta-rs commits those that are at most `driver_rows`, and merges more as `merging` says.
         """
         self.birth = birth
         self.path = table_path(store, build, birth.name)
         self._build = build
         self._driver_rows = driver_rows
         # Rows that are combined have been read beside those of their keys, by Spark: they stay there.
-        self._merge_bytes = merge_bytes if birth.keys and not birth.is_combined else 0
+        self._merge_bytes = merging.at_most_bytes if birth.keys and not birth.is_combined else 0
         self._contributed = arrow_schema(contribution_columns(birth))
         self._schema = arrow_schema(committed_columns(birth))
         self._combiner = Combiner(birth, self.path, store.path(f"{folder(build)}/slice/combined/{birth.name}")) if birth.is_combined else None
         self.stored: StoredTable = ensure_table(self.path, birth.columns, origin.of_table(birth.name))
+        recent = {name: table_path(store, build, name) for name in recent_names(birth.name)}
+        self.recent = RecentRows(birth, self.stored, recent, large_rows=merging.large_rows) if is_mergeable(birth) else None
 
     @property
     def version(self) -> int:
         """The newest version of the table."""
         return self.stored.version
 
+    def versions(self) -> dict[str, int]:
+        """The newest versions of all that holds its rows, by name."""
+        return {name: stored.version for name, stored in self._all_stored()}
+
     def mark(self) -> Mark:
-        """What the table has folded, by its newest commit."""
-        return self.stored.mark()
+        """What the table has folded, by the newest commit."""
+        return max((stored.mark() for _, stored in self._all_stored()), key=lambda mark: mark.place)
+
+    def at_rest(self) -> Iterator[tuple[str, StoredTable]]:
+        """What of it nobody is committing to between slices, by name."""
+        return self._all_stored() if self.recent is None else self.recent.at_rest()
+
+    def close(self) -> None:
+        """Lets nothing of it go on."""
+        if self.recent is not None:
+            self.recent.close()
+
+    def _all_stored(self) -> Iterator[tuple[str, StoredTable]]:
+        yield self.birth.name, self.stored
+        if self.recent is not None:
+            yield from self.recent.stored()
 
     def commit(self, rows: Rows, mark: Mark) -> str:
         """Commits a slice's rows with its mark, and answers who did: `delta-rs`, `spark` or `mark` (no rows)."""
@@ -93,13 +129,19 @@ class TableWriter:
             return self._commit_frame(rows, mark, guard)
         failpoint("table.before_commit")
         if rows is None or rows.num_rows == 0:
-            self.stored.commit_nothing(mark, guard)
+            self._commit_nothing(mark, guard)
             who = "mark"
         else:
             self._commit_arrow(rows, mark, guard)
             who = "delta-rs"
         failpoint("table.after_commit")
         return who
+
+    def _commit_nothing(self, mark: Mark, guard: Guard) -> None:
+        if self.recent is not None and self.recent.holds:
+            self.recent.merge(None, mark, guard)
+        else:
+            self.stored.commit_nothing(mark, guard)
 
     def _commit_arrow(self, rows: pa.Table, mark: Mark, guard: Guard) -> None:
         rows = rows.cast(self._contributed)
@@ -108,6 +150,10 @@ class TableWriter:
             with self._folding():
                 rows = self._combiner.here(rows, self.version)
         rows = rows.cast(self._schema)
+        if self.recent is not None and self.recent.takes(rows):
+            self.recent.merge(rows, mark, guard)
+            return
+        self._drain()
         if self.birth.keys:
             self.stored.merge(rows, merge_for(self.birth, arrow_quote), mark, guard)
         else:
@@ -121,6 +167,7 @@ class TableWriter:
             count = kept.count()
             if count <= self._driver_rows or (self._merge_bytes and _bytes_kept(kept) <= self._merge_bytes):
                 return self.commit(kept.toArrow() if count else None, mark)
+            self._drain()
             before = self.version
             failpoint("table.before_spark_commit")
             self._spark_merge(kept, mark, guard) if self.birth.keys else self._spark_append(kept, mark, guard)
@@ -133,6 +180,10 @@ class TableWriter:
         if self.version == before or self.stored.mark() != mark:
             raise Broken(f"Spark did not commit slice {mark.leg}/{mark.slice} to table {self.birth.name} of build {self._build}", hint=_REPLAY)
         return "spark"
+
+    def _drain(self) -> None:
+        if self.recent is not None:
+            self.recent.drain()
 
     def _spark_append(self, rows: DataFrame, mark: Mark, guard: Guard) -> None:
         options = {"txnAppId": guard.application, "txnVersion": str(guard.number), "userMetadata": mark.to_json()}

@@ -1,33 +1,26 @@
-"""How rows become contributions, and contributions fold into a table (laws 4 and 9).
+"""How rows become contributions to a table (laws 4 and 9).
 
-A slice's contribution to a table is one row per key. It is folded by a merge whose expressions are written once here and
-run by both writers: SQL that means the same to Spark and to DataFusion (delta-rs), names quoted in the way of each. Sums
-of whole numbers and decimals are added with 37 digits and cast back, which both refuse to do where the result does not
-fit; delta-rs would wrap a plain sum silently. Pure. Read next: engine/combine.py for the folds that no merge can say,
-engine/contribution.py, engine/commit.py.
+A slice's contribution to a table is one row per key: here is the SQL that aggregates it. It is folded by a merge (kappa/merge.py).
+Pure. Read next: engine/combine.py for the folds that no merge can say, engine/contribution.py, engine/commit.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
 
-from kappa.build import TableBirth, range_columns
-from kappa.columns import Decimal, Scalar, Type, parse_type
+from kappa.build import TableBirth
+from kappa.columns import Scalar, Type, parse_type
 from kappa.engine.decode import Fate
-from kappa.merge import Merge
+from kappa.merge import WIDE, carried
 from kappa.shape import order_column, sketch_column, top_column
 from kappa.table import FOLD_ORDER_COLUMNS, ORDER_COLUMNS, FoldKind, Option, overflow_column
 
-Quote = Callable[[str], str]
 _ORDER = tuple(name for name, _ in ORDER_COLUMNS)
 _FOLD_ORDER = tuple(name for name, _ in FOLD_ORDER_COLUMNS)
 # What becomes a latest row.
 _KEPT = frozenset({Fate.DECODED, Fate.TOMBSTONE})
-# One digit less than both engines have: Spark takes digits behind the point away from a sum that might need 39.
-_WIDE_DIGITS = 37
-_WIDE = f"decimal({_WIDE_DIGITS},0)"
 
 
 def spark_quote(name: str) -> str:
@@ -38,53 +31,6 @@ def spark_quote(name: str) -> str:
 def spark_ddl(columns: Iterable[tuple[str, str]]) -> str:
     """Columns, by name and Spark's type, as Spark reads a schema."""
     return ", ".join(f"{spark_quote(name)} {kind}" for name, kind in columns)
-
-
-def arrow_quote(name: str) -> str:
-    """A column's name as DataFusion's SQL has it; without quotes it would be put in lower case."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def contribution_columns(table: TableBirth) -> tuple[tuple[str, str], ...]:
-    """The columns of a contribution: the table's own but for those that follow from others, with exact sums at 37 digits."""
-    follow = {name for column, (how, _) in table.fold.items() for name in _following(FoldKind(how), column)}
-    return tuple((name, _carried(kind) if table.fold.get(name, ("", None))[0] == FoldKind.SUM else kind) for name, kind in table.columns if name not in follow)
-
-
-def _following(how: FoldKind, column: str) -> tuple[str, ...]:
-    """What is computed from a fold's hidden columns, whenever they have changed."""
-    match how:
-        case FoldKind.TOP_K | FoldKind.HLL | FoldKind.THETA:
-            return (column,)
-        case FoldKind.KLL:
-            return column, *range_columns(column)
-        case _:
-            return ()
-
-
-def committed_columns(table: TableBirth) -> tuple[tuple[str, str], ...]:
-    """The columns of what is merged into a table: contributions, or where folds are combined the new rows themselves."""
-    return table.columns if table.is_combined else contribution_columns(table)
-
-
-def merge_for(table: TableBirth, quote: Quote) -> Merge:
-    """How contributions fold into a table that has keys: `t` is the table, `s` the contributions."""
-    # Brackets matter: DataFusion reads `a is not distinct from b and c` as `a is not distinct from (b and c)`.
-    match = " and ".join(f"(t.{quote(key)} is not distinct from s.{quote(key)})" for key in table.keys)
-    whole = {quote(name): f"s.{quote(name)}" for name, _ in table.columns}
-    if table.is_combined or table.steps_over:
-        return Merge(match, update=whole, insert=whole)
-    if table.latest is not None:
-        return Merge(match, update=whole, insert=whole, update_when=_later([f"s.{quote(name)}" for name in _ORDER], [f"t.{quote(name)}" for name in _ORDER]))
-    types = dict(table.columns)
-    inserted = {quote(name): _first(table, name, kind, f"s.{quote(name)}") for name, kind in table.columns}
-    updated: dict[str, str] = {}
-    for name, (how, _) in table.fold.items():
-        if FoldKind(how).by_order:
-            updated |= _picked(FoldKind(how), name, quote)
-        else:
-            updated[quote(name)] = _folded(FoldKind(how), types[name], f"t.{quote(name)}", f"s.{quote(name)}")
-    return Merge(match, update=updated, insert=inserted)
 
 
 def aggregates(table: TableBirth, given: Mapping[str, str]) -> tuple[str, ...]:
@@ -115,59 +61,6 @@ def latest_table(decoded: pa.Table, table: TableBirth) -> pa.Table:
     kept = decoded.take(pa.array([place for _, place in newest.values()], pa.int64()))
     deleted = pa.array([fate == Fate.TOMBSTONE for fate in kept.column("_fate").to_pylist()], pa.bool_())
     return kept.append_column("_deleted", deleted).select([name for name, _ in table.columns])
-
-
-def _carried(kind: str) -> str:
-    match parse_type(kind):
-        case Scalar("bigint"):
-            return _WIDE
-        case Decimal(scale=scale):
-            return f"decimal({_WIDE_DIGITS},{scale})"
-        case _:
-            return kind
-
-
-def _first(table: TableBirth, name: str, kind: str, contributed: str) -> str:
-    how = table.fold.get(name)
-    return _narrow(contributed, kind) if how is not None and how[0] == FoldKind.SUM else contributed
-
-
-def _folded(how: FoldKind, kind: str, held: str, contributed: str) -> str:
-    alone = contributed
-    match how:
-        case FoldKind.COUNT:
-            return f"{held} + {contributed}"
-        case FoldKind.SUM:
-            alone = _narrow(contributed, kind)
-            both = _narrow(f"cast({held} as {_carried(kind)}) + {contributed}", kind)
-        case FoldKind.MIN:
-            both = f"case when {contributed} < {held} then {contributed} else {held} end"
-        case FoldKind.MAX:
-            both = f"case when {contributed} > {held} then {contributed} else {held} end"
-        case FoldKind.AND | FoldKind.OR:
-            both = f"({held} {how} {contributed})"
-    # Nulls are ignored: one side alone stays what it is.
-    return f"case when {contributed} is null then {held} when {held} is null then {alone} else {both} end"
-
-
-def _narrow(sum_: str, kind: str) -> str:
-    # Only sums are cast: bigint, decimal and double mean the same to both engines. DataFusion's `timestamp` would be one of
-    # nanoseconds, which ends in the year 2262.
-    return f"cast({sum_} as {kind})"
-
-
-def _later(one: Sequence[str], other: Sequence[str]) -> str:
-    """That one record's log time, and what tells records of one millisecond apart, come after another's."""
-    after = f"{one[0]} > {other[0]}"
-    return after if len(one) == 1 else f"{after} or ({one[0]} = {other[0]} and ({_later(one[1:], other[1:])}))"
-
-
-def _picked(how: FoldKind, name: str, quote: Quote) -> dict[str, str]:
-    """A value that the order decides about, and its own order with it. Of a null none is kept, and it never wins."""
-    columns = [quote(name), *(quote(order_column(name, of)) for of in _FOLD_ORDER)]
-    held, contributed = ([f"{side}.{column}" for column in columns[1:]] for side in "ts")
-    wins = _later(contributed, held) if how is FoldKind.LATEST else _later(held, contributed)
-    return {column: f"case when {contributed[0]} is not null and ({held[0]} is null or {wins}) then s.{column} else t.{column} end" for column in columns}
 
 
 def _aggregates(name: str, stored: str, how: FoldKind, column: str | None, given: Mapping[str, str]) -> Iterator[str]:
@@ -231,13 +124,13 @@ def _sum(value: str, kind: Type, stored: str) -> str:
             # In two halves of 32 bits: exact for two billion rows, where a plain sum would overflow on the way to a
             # total that fits, or not, by the order of the rows.
             high, low = f"cast(sum(shiftright({value}, 32)) as decimal(20,0))", f"cast(sum({value} & 4294967295L) as decimal(20,0))"
-            return f"cast({high} * 4294967296 + {low} as {_WIDE})"
+            return f"cast({high} * 4294967296 + {low} as {WIDE})"
         case Scalar("float" | "double"):
             return f"sum(cast({value} as double))"
         case Scalar():
-            return f"cast(sum(cast({value} as bigint)) as {_WIDE})"
+            return f"cast(sum(cast({value} as bigint)) as {WIDE})"
         case _:
-            return f"cast(sum({value}) as {_carried(stored)})"
+            return f"cast(sum({value}) as {carried(stored)})"
 
 
 def _one_spelling(value: str, kind: Type) -> str:

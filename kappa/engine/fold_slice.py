@@ -27,7 +27,7 @@ from kappa.archive import one_log
 from kappa.build import Birth, folder
 from kappa.delta import files
 from kappa.engine.archived import Archives
-from kappa.engine.commit import Rows, TableWriter, folded_of
+from kappa.engine.commit import AT_ONCE, Merging, Rows, TableWriter, folded_of
 from kappa.engine.contribution import Function, columns_used, raised_here
 from kappa.engine.culprits import Culprits, only, reject_detail
 from kappa.engine.decode import Remembering, decoded_columns
@@ -68,17 +68,17 @@ _HEARD_SECONDS = 60.0
 class SliceFolder:
     """Folds slices into the tables of one build, one after the other."""
 
-    def __init__(self, store: Store, birth: Birth, pipeline: Pipeline, log: Log, *, driver_rows: int, merge_bytes: int = 0, archives: Archives | None = None) -> None:
+    def __init__(self, store: Store, birth: Birth, pipeline: Pipeline, log: Log, *, driver_rows: int, merging: Merging = AT_ONCE, archives: Archives | None = None) -> None:
         """Opens all tables, or makes those that are not there. A slice of at most `driver_rows` offsets is decoded in this process.
 
-        What of larger ones is committed here, by `driver_rows` and `merge_bytes`, `TableWriter` says. Archives are those of the store, unless others are given.
+        What of larger ones is committed here, and how, `TableWriter` says. Archives are those of the store, unless others are given.
         """
         origin = origin_mark(birth.build, birth.origin_offsets)
         self._birth = birth
         self._pipeline = pipeline
         self._log = log
         self._driver_rows = driver_rows
-        self.writers = tuple(TableWriter(store, birth.build, table, origin=origin, driver_rows=driver_rows, merge_bytes=merge_bytes) for table in birth.tables)
+        self.writers = tuple(TableWriter(store, birth.build, table, origin=origin, driver_rows=driver_rows, merging=merging) for table in birth.tables)
         self.splits = Splits(store, birth.build)
         self._identities = Identities(store.path(f"{folder(birth.build)}/identities"), pipeline.topics, birth.origin_offsets)
         self.archives = Archives(store, pipeline.topics, birth.topic_ids) if archives is None else archives
@@ -99,8 +99,8 @@ class SliceFolder:
         self._commits = ThreadPoolExecutor(len(self.writers), thread_name_prefix="commits")
 
     def versions(self) -> dict[str, int]:
-        """The newest version of each table."""
-        return {writer.birth.name: writer.version for writer in self.writers}
+        """The newest version of each table, and of its recent ones."""
+        return {name: version for writer in self.writers for name, version in writer.versions().items()}
 
     def first_frontier(self) -> Frontier:
         """What a build that has published nothing publishes first: its origin, with tables that are empty."""
@@ -196,9 +196,11 @@ class SliceFolder:
         self._identities.committed(piece.end)
 
     def close(self) -> None:
-        """Ends the threads that watch topics and commit."""
+        """Ends the threads that watch topics and commit, and waits for those that drain."""
         for threads in (self._topic_watch, self._commits):
             threads.shutdown(wait=False, cancel_futures=True)
+        for writer in self.writers:
+            writer.close()
 
     def _pieces(self, piece: Slice, marks: Iterable[Mark]) -> tuple[Slice, ...]:
         pieces = self.splits.pieces(piece)

@@ -16,6 +16,7 @@ from kappa.branch import keep_base
 from kappa.build import Birth, folder, read_birth
 from kappa.engine.align import Aligner
 from kappa.engine.catch_up import CatchUp
+from kappa.engine.commit import Merging
 from kappa.engine.fold_slice import SliceFolder
 from kappa.engine.legs import LegKind, Legs
 from kappa.engine.maintenance import Maintenance
@@ -64,7 +65,7 @@ class Legwork:
         pipeline = load_snapshot(self._store, code)
         source = Source(self._kafka, log)
         engine = self._settings.engine
-        slices = SliceFolder(self._store, birth, pipeline, log, driver_rows=engine.driver_rows, merge_bytes=engine.merge_bytes)
+        slices = SliceFolder(self._store, birth, pipeline, log, driver_rows=engine.driver_rows, merging=Merging(engine.merge_bytes, engine.large_rows))
         try:
             slices.check_topics()
             history = self._settings.history

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from kappa.delta import delete_unneeded, ensure_checkpointed
+from kappa.delta import StoredTable, delete_unneeded, ensure_checkpointed
 from kappa.engine.commit import TableWriter
 from kappa.engine.publisher import Publisher
 from kappa.frontier import Frontiers
@@ -51,8 +51,9 @@ class Maintenance:
         self._keep_seconds = keep_seconds
         self._clock = clock
         self._last = clock()
-        self._checkpoints = {writer.birth.name: 0 for writer in writers}
-        self._listed: dict[str, dict[int, tuple[str, ...]]] = {writer.birth.name: {} for writer in writers}
+        # By the names of tables and their recent ones: the newest version that has a checkpoint, and what pinned versions consist of.
+        self._checkpoints: dict[str, int] = {}
+        self._listed: dict[str, dict[int, tuple[str, ...]]] = {}
         # What was there after the last run: nothing new and no lease then means nothing to do now.
         self._settled = (0, 0)
 
@@ -62,10 +63,12 @@ class Maintenance:
         It waits while a hold keeps the frontier still, and while tables have folded a slice that is not published: a job that
         was killed in between has left them so.
         """
-        if self._clock() - self._last < self._seconds or self._publisher.is_held():
+        recent = [writer.recent for writer in self._writers if writer.recent is not None]
+        if self._publisher.is_held() or (self._clock() - self._last < self._seconds and not any(each.wants_upkeep for each in recent)):
             return False
         leases = len(self._store.names("leases"))
-        if self._settled == (self._publisher.newest.number, 0) and leases == 0 and not self._has_past():
+        waits = any(each.holds for each in recent)
+        if self._settled == (self._publisher.newest.number, 0) and leases == 0 and not waits and not self._has_past():
             return False
         # Their slice is folded again first: at those versions the frontier would show rows behind its offsets, or half a slice.
         if self._are_ahead():
@@ -75,25 +78,27 @@ class Maintenance:
         return True
 
     def run(self) -> None:
-        """Brings all tables of the build into shape. Nothing may be committing meanwhile."""
-        for writer in self._writers:
-            self._ensure_compact(writer)
-        versions = {writer.birth.name: writer.version for writer in self._writers}
+        """Brings all tables of the build into shape. No slice may be committed meanwhile; what is being drained waits for the next time."""
         newest = self._publisher.newest
+        for writer in self._writers:
+            if writer.recent is not None:
+                writer.recent.begin_upkeep()
+            for name, stored in writer.at_rest():
+                self._ensure_compact(name, stored)
+        versions = {name: version for writer in self._writers for name, version in writer.versions().items()}
         if dict(newest.versions) != versions:
             newest = self._publisher.republish(versions)
         put_floor(self._store, self._build, newest.number)
         kept = ensure_past_gone(self._store, self._build, self._clock(), self._keep_seconds)
         leases = live_leases(self._store, self._clock())
-        for writer in self._writers:
-            name = writer.birth.name
-            in_history, listed = kept_versions(kept, name), self._listed[name]
-            delete_unneeded(writer.path, writer.version, pinned_versions(leases, self._build, name) | in_history, listed=listed)
+        for name, stored in (each for writer in self._writers for each in writer.at_rest()):
+            in_history, listed = kept_versions(kept, name), self._listed.setdefault(name, {})
+            delete_unneeded(stored.path, stored.version, pinned_versions(leases, self._build, name) | in_history, listed=listed)
             # What it was listed from goes with the next run.
             for version in sorted(in_history & listed.keys()):
-                ensure_checkpointed(writer.path, version)
+                ensure_checkpointed(stored.path, version)
             # What the handle has read of the log may be gone now.
-            writer.stored.reopen()
+            stored.reopen()
         Frontiers(self._store, self._build).delete_below(newest.number)
         self._last = self._clock()
 
@@ -105,12 +110,12 @@ class Maintenance:
         going, told = past(kept_of(self._store, self._build), self._clock(), self._keep_seconds)
         return bool(going or told)
 
-    def _ensure_compact(self, writer: TableWriter) -> None:
-        if wants_joining(writer.stored.file_sizes()):
-            writer.stored.compact(writer.mark(), target_bytes=_TARGET_BYTES)
-        if writer.version - self._checkpoints[writer.birth.name] >= _LONG_LOG:
-            writer.stored.checkpoint()
-            self._checkpoints[writer.birth.name] = writer.version
+    def _ensure_compact(self, name: str, stored: StoredTable) -> None:
+        if wants_joining(stored.file_sizes()):
+            stored.compact(stored.mark(), target_bytes=_TARGET_BYTES)
+        if stored.version - self._checkpoints.get(name, 0) >= _LONG_LOG:
+            stored.checkpoint()
+            self._checkpoints[name] = stored.version
 
 
 def wants_joining(sizes: Iterable[int]) -> bool:

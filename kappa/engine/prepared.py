@@ -19,10 +19,11 @@ from pyspark.sql import DataFrame, SparkSession
 from kappa.arrow import arrow_schema
 from kappa.build import TableBirth
 from kappa.engine.contribution import Function
-from kappa.engine.fold import contribution_columns, spark_quote
+from kappa.engine.fold import spark_quote
 from kappa.engine.leaf import Leaf, session_of_leaves
 from kappa.engine.rowlocal import changing
 from kappa.errors import Broken
+from kappa.merge import contribution_columns
 from kappa.pipeline import Pipeline
 
 # Parts of a physical plan that keep what they have computed.

@@ -23,6 +23,7 @@ from kappa.arrow import arrow_schema
 from kappa.build import Birth, TopicBirth
 from kappa.columns import Type, parse_type
 from kappa.delta import files
+from kappa.engine.commit import Merging
 from kappa.engine.describe import Watch, describe
 from kappa.engine.fold_slice import SliceFolder
 from kappa.engine.publisher import Publisher
@@ -112,8 +113,8 @@ class Rehearsal:
         self.begin(driver_rows=driver_rows)
 
     def begin(self, *, driver_rows: int, merge_bytes: int = 0) -> None:
-        """Begins the folding job (anew, as after a restart); Spark commits what it has computed, but for contributions by key of at most `merge_bytes`."""
-        self.slices = SliceFolder(self.store, self.birth, self._pipeline, self._log, driver_rows=driver_rows, merge_bytes=merge_bytes)  # type: ignore[arg-type]  # the one question it is asked
+        """Begins the folding job (anew, as after a restart); Spark commits what it has computed, but for contributions by key of at most `merge_bytes`. None waits."""
+        self.slices = SliceFolder(self.store, self.birth, self._pipeline, self._log, driver_rows=driver_rows, merging=Merging(merge_bytes))  # type: ignore[arg-type]  # the one question it is asked
         self.publisher = Publisher(self.store, self.birth, hold_seconds=1)
         self.publisher.take_over(self.slices.first_frontier())
 

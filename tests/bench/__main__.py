@@ -19,6 +19,7 @@ import day
 import freshness
 import queries
 import startup
+import tables
 from bids import ensure_input, warm_page_cache
 from cells import CELLS, FEWEST_EVENTS, GROUPS, KAPPA, TASKS, Cell
 from figures import Round, comparable
@@ -41,6 +42,7 @@ _OWN: Mapping[str, tuple[Callable[[Path, int], Report | None], str, int]] = {
     "startup": (startup.main, "rounds", startup.CELL.rounds),
     "freshness": (freshness.main, "events", 5_000_000),
     "day": (day.main, "rounds", 20),
+    "tables": (tables.main, "rounds", 60),
 }
 
 

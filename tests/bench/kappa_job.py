@@ -15,11 +15,11 @@ from pathlib import Path
 from cells import TASKS
 from figures import Warm
 from oracle import Rows
-from rivals import Attempt, Command, NotThereError, read_parquet
+from rivals import Attempt, Command, NotThereError
 
 from kappa.archive import FOLDER
 from kappa.artifact import digests, ensure_snapshot
-from kappa.build import Birth, TopicBirth, put_birth, table_path
+from kappa.build import Birth, TopicBirth, put_birth, read_birth
 from kappa.columns import parse_type
 from kappa.delta import files
 from kappa.engine.archived import Archives, archive_fingerprint
@@ -37,6 +37,7 @@ from kappa.shape import table_births
 from kappa.sources import Sources
 from kappa.store import Store
 from kappa.topic import Topic
+from serving.query import tables_of
 
 BUILD = "bench"
 _FILE = "pipelines/bench.py"
@@ -106,7 +107,9 @@ class KappaJob:
         frontier = Frontiers(store, BUILD).newest()
         if frontier is None or not frontier.offsets.equals(attempt.given.offsets):
             raise NotThereError(f"it has folded up to {None if frontier is None else frontier.offsets}, and the log ends at {attempt.given.offsets}")
-        return {table: read_parquet(files(table_path(store, BUILD, table), frontier.versions[table])) for table in TASKS[attempt.cell.task].wanted}
+        # Each round makes its tables at the same paths.
+        served = tables_of(read_birth(store, BUILD), frontier.versions, store, listed=files)
+        return {table: f"({served[table].sql})" for table in TASKS[attempt.cell.task].wanted}
 
     def warm(self, attempt: Attempt) -> Warm | None:
         return warm_in(_output(attempt))

@@ -22,11 +22,9 @@ from pathlib import Path
 from bids import Input, bids
 from cells import PARTITIONS, TASKS, Cell
 from oracle import Oracle
-from rivals import read_parquet
 
 from demo.family import MARK, ensure_gone, members
-from kappa.build import table_path
-from kappa.delta import files
+from kappa.build import read_birth
 from kappa.errors import KappaError
 from kappa.frontier import Frontier, Frontiers
 from kappa.journal import Journal
@@ -37,6 +35,7 @@ from kappa.settings import load_settings
 from kappa.store import Store
 from replay.rollout import fold
 from replay.supervisor import running
+from serving.query import tables_of
 
 TREE = Path(__file__).resolve().parents[2]
 SCRIPTS = Path(__file__).with_name("scripts")
@@ -164,7 +163,7 @@ class Platform:
         assert facts is not None
         size = sum(partition_bytes(self.store.folder, [topic])[topic].values())
         given = Input(topic, facts.id, newest.offsets, sum(last for _, _, last in newest.offsets.items()), size)
-        served = read_parquet(files(table_path(self.store, self.live, "totals"), newest.versions["totals"]))
+        served = f"({tables_of(read_birth(self.store, self.live), newest.versions, self.store)['totals'].sql})"
         return Oracle(log.bootstrap_servers, given, self.cell, self.folder / "oracle", say).differences({"totals": served})
 
     @contextmanager

@@ -52,6 +52,6 @@ def test_a_start_is_told_in_seconds_and_in_empty_machines() -> None:
     assert "| imports | 0.25 |" in told.page
 
 
-@pytest.mark.parametrize("cell", ["archive", "startup", "freshness", "day", "queries", "standard", "keys", "warm", "large", "huge", "projection", "windows", "latest"])
+@pytest.mark.parametrize("cell", ["archive", "startup", "freshness", "day", "queries", "tables", "standard", "keys", "warm", "large", "huge", "projection", "windows", "latest"])
 def test_the_document_has_a_place_for_each_cell(cell: str) -> None:
     assert "told" in placed(DOCUMENT, cell, "told")

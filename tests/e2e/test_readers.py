@@ -150,7 +150,7 @@ def the_same_all_the_while(bed: Testbed) -> Iterator[None]:
     [pytest.param(10, 6, 1.6, marks=pytest.mark.timeout(1200)), pytest.param(200, 16, 1.6, marks=[pytest.mark.sweep, pytest.mark.timeout(7200)])],
 )
 def test_readers_see_no_error_no_mix_and_nothing_backward_through_switches_under_load(tmp_path: Path, switches: int, count: int, rest_seconds: float) -> None:
-    with platform(tmp_path / "laden é", shop=V1) as bed:
+    with platform(tmp_path / "laden é", "[engine]\nlarge_rows = 0\nmaintenance_seconds = 5\n", shop=V1) as bed:
         log = bed.log
         log.produce((order(number) for number in range(3_000)), "orders")
         log.produce((item(number % 9, f"title {number}") for number in range(40)), "items")

@@ -11,13 +11,12 @@ from dataclasses import replace
 from itertools import cycle
 from typing import Any
 
-import duckdb
 from builds import Project
 
-from kappa.build import table_path
-from kappa.delta import files
+from kappa.build import read_birth
 from kappa.frontier import Frontier
 from kappa.log.client import Log, ProducedRecord
+from serving.query import open_reader, put_tables
 
 OUTPUTS = {"totals": "kind string, n bigint, at timestamp, who int", "all": "kind string, n bigint"}
 
@@ -109,14 +108,11 @@ class Story:
 
 def served(project: Project, build: str, frontier: Frontier) -> dict[str, Any]:
     """The build's tables at a frontier, as readers see them."""
-
-    def rows(table: str, sql: str) -> list[tuple[Any, ...]]:
-        paths = files(table_path(project.store, build, table), frontier.versions[table])
-        return duckdb.sql(f"{sql} from read_parquet({list(paths)})").fetchall() if paths else []
-
-    return {
-        "totals": {kind: (count, n or 0) for kind, count, n in rows("totals", "select kind, rows, n")},
-        "all": Counter((kind, n) for kind, n in rows("all", "select kind, n")),
-        "people": {who: name for who, name, deleted in rows("people", "select id, name, _deleted") if not deleted},
-        "rejects": len(rows("rejects", 'select "offset"')),
-    }
+    with open_reader(None, served=True) as reader:
+        put_tables(reader, "it", read_birth(project.store, build), frontier.versions, project.store)
+        return {
+            "totals": {kind: (count, n or 0) for kind, count, n in reader.rows("select kind, rows, n from it.totals").rows},
+            "all": Counter((kind, n) for kind, n in reader.rows('select kind, n from it."all"').rows),
+            "people": dict(reader.rows("select id, name from it.people").rows),
+            "rejects": len(reader.rows("select 1 from it.rejects").rows),
+        }

@@ -1,0 +1,177 @@
+"""What a slice costs by how large its table is and how much it touches, and what reading costs meanwhile: `python tests/bench --cell tables`.
+
+Contributions of keys at random are committed as a job commits them, where they may wait beside their table and where each is merged
+at once; no log and no Spark. Reads are timed while some wait, and again when all of it is drained into the table. No figure without
+its result: both tables must hold what DuckDB makes of all contributions, before and after.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+import duckdb
+import pyarrow as pa
+from ground import under
+from screen import Report
+
+from kappa.arrow import arrow_schema
+from kappa.build import Birth, TableBirth
+from kappa.engine.commit import AT_ONCE, Merging, TableWriter
+from kappa.mark import Mark, origin_mark
+from kappa.merge import contribution_columns
+from kappa.offsets import Offsets
+from kappa.settings import EngineSettings
+from kappa.store import Store
+from serving.query import Reader, open_reader, put_tables
+
+ROWS, TOUCHED = (50_000, 1_000_000, 10_000_000), (300, 2_000, 20_000)
+_BUILD = "bench-1"
+_TABLE = TableBirth(
+    "totals",
+    (("bidder", "bigint"), ("bids", "bigint"), ("total", "bigint"), ("least", "bigint"), ("most", "bigint")),
+    ("bidder",),
+    {"bids": ("count", None), "total": ("sum", "price"), "least": ("min", "price"), "most": ("max", "price")},
+)
+_READS = {
+    "all": "select sum(bids)::bigint, sum(total)::bigint, max(most) from {}",
+    "group by": "select bidder % 100 as part, sum(total)::bigint from {} group by part order by part",
+    "one key": "select * from {} where bidder = 77",
+}
+_ORACLE = "select bidder, count(*) as bids, sum(price)::bigint as total, min(price) as least, max(price) as most from contributions group by bidder"
+# The longest of them takes seconds a slice.
+_MERGED_AT_ONCE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of one size: seconds a slice, where contributions wait (median and most) and where they are merged at once (median); and how often a read takes what it takes of the drained table."""
+
+    rows: int
+    touched: int
+    slices: int
+    waiting: float
+    waiting_most: float
+    at_once: float
+    reads: Mapping[str, float]
+
+
+def main(home: Path, rounds: int) -> Report | None:
+    """Measures every size, so many slices each; None where a table did not hold what it must."""
+    load, costs = os.getloadavg()[0], list[Cost]()
+    for rows in ROWS:
+        for touched in TOUCHED:
+            cost = _measured(home / "tables", rows, touched, rounds)
+            if cost is None:
+                return None
+            costs.append(cost)
+    head = ("rows", "keys a slice", "a slice, ms", "at most", "merged at once, ms", "so many times", *(f"reading {name}" for name in _READS))
+    page = [
+        f"| {' | '.join(head)} |",
+        f"|{'---:|' * len(head)}",
+        *(f"| {' | '.join(_row(cost))} |" for cost in costs),
+        "",
+        f"Medians of {rounds} slices where contributions may wait, of {_MERGED_AT_ONCE} where each is merged at once; reading: how many times as long it takes as when all is drained.",
+        "",
+        under(load),
+    ]
+    worst = max(value for cost in costs for value in cost.reads.values())
+    line = f"bench tables, {rounds} slices: {', '.join(f'{cost.rows:,} rows by {cost.touched:,} keys {cost.at_once / cost.waiting:.1f}x' for cost in costs)}; reading at most {worst:.1f}x; load {load:.1f}"
+    return Report(line, json.dumps([asdict(cost) for cost in costs], indent=1), "\n".join(page))
+
+
+def _row(cost: Cost) -> Sequence[str]:
+    slices = (f"{cost.waiting * 1000:,.0f}", f"{cost.waiting_most * 1000:,.0f}", f"{cost.at_once * 1000:,.0f}", f"{cost.at_once / cost.waiting:.1f}")
+    return (f"{cost.rows:,}", f"{cost.touched:,}", *slices, *(f"{value:.1f}" for value in cost.reads.values()))
+
+
+def _measured(folder: Path, rows: int, touched: int, slices: int) -> Cost | None:
+    seconds: dict[str, list[float]] = {}
+    reads: dict[str, float] = {}
+    for how, merging, count in (("waiting", Merging(large_rows=EngineSettings().large_rows), slices), ("at once", AT_ONCE, _MERGED_AT_ONCE)):
+        with _table(folder, merging) as (store, writer), duckdb.connect() as oracle:
+            draw = random.Random(rows + touched)
+            oracle.execute("create table contributions (bidder bigint, price bigint)")
+            commit = _Commits(writer, oracle)
+            commit(range(rows), draw)
+            seconds[how] = [commit(draw.sample(range(rows), touched), draw) for _ in range(count)]
+            # What is being drained takes from who reads as any work beside it does: here it is told what waiting itself costs.
+            writer.close()
+            wanted = {name: oracle.sql(sql.format(f"({_ORACLE})")).fetchall() for name, sql in _READS.items()}
+            meanwhile = _read(store, writer, wanted)
+            if meanwhile is None:
+                return None
+            drainer = _writer(store, merging)
+            if drainer.recent is not None:
+                drainer.recent.drain()
+            drained = _read(store, drainer, wanted)
+            if drained is None:
+                return None
+            if how == "waiting":
+                reads = {name: meanwhile[name] / drained[name] for name in _READS}
+    return Cost(rows, touched, slices, median(seconds["waiting"]), max(seconds["waiting"]), median(seconds["at once"]), reads)
+
+
+@contextmanager
+def _table(folder: Path, merging: Merging) -> Iterator[tuple[Store, TableWriter]]:
+    """A table of its own, which is gone afterwards."""
+    shutil.rmtree(folder, ignore_errors=True)
+    # What a path's version consists of is remembered by readers, so no two may be alike.
+    store = Store(folder / secrets.token_hex(4))
+    yield store, _writer(store, merging)
+    shutil.rmtree(folder)
+
+
+def _writer(store: Store, merging: Merging) -> TableWriter:
+    return TableWriter(store, _BUILD, _TABLE, origin=origin_mark(_BUILD, Offsets()), driver_rows=0, merging=merging)
+
+
+class _Commits:
+    """Slices of a table, one after the other; each call commits one and gives the seconds that it took."""
+
+    def __init__(self, writer: TableWriter, oracle: duckdb.DuckDBPyConnection) -> None:
+        self._writer = writer
+        self._oracle = oracle
+        self._number = 0
+
+    def __call__(self, keys: Sequence[int], draw: random.Random) -> float:
+        prices = pa.array(draw.choices(range(10_000), k=len(keys)), pa.int64())
+        bidders = pa.array(keys, pa.int64())
+        self._oracle.register("more", pa.table({"bidder": bidders, "price": prices}))
+        self._oracle.execute("insert into contributions from more")
+        bids = pa.array([1] * len(keys), pa.int64())
+        rows = pa.table({"bidder": bidders, "bids": bids, "total": prices, "least": prices, "most": prices}).cast(arrow_schema(contribution_columns(_TABLE)))
+        mark = Mark(_BUILD, _TABLE.name, 1, self._number, Offsets({"x": {0: self._number}}), Offsets({"x": {0: self._number + 1}}))
+        self._number += 1
+        begun = time.monotonic()
+        self._writer.commit(rows, mark)
+        return time.monotonic() - begun
+
+
+def _read(store: Store, writer: TableWriter, wanted: Mapping[str, Sequence[tuple[object, ...]]]) -> dict[str, float] | None:
+    """The seconds of each read; None where one gives something else than is wanted."""
+    with open_reader(None, served=True) as reader:
+        put_tables(reader, "now", Birth(_BUILD, "bench", "v", {}, 1, {}, "", (), (_TABLE,), {}, {}, {}, "", ""), writer.versions(), store)
+        taken = {}
+        for name, sql in _READS.items():
+            if list(reader.rows(sql.format("now.totals")).rows) != list(wanted[name]):
+                print(f"no figure: {name} of {writer.versions()} is not what DuckDB makes of all contributions", file=sys.stderr)
+                return None
+            taken[name] = median(_timed(reader, sql.format("now.totals")) for _ in range(5))
+    return taken
+
+
+def _timed(reader: Reader, sql: str) -> float:
+    begun = time.monotonic()
+    reader.rows(sql)
+    return time.monotonic() - begun

@@ -1,0 +1,178 @@
+"""A build whose contributions wait beside their table, and one whose contributions are merged as they come. As a program: a job that folds into the first.
+
+`python waiting.py FOLDER COUNT` folds from where the tables stand up to COUNT slices and drains what waits.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from kappa.arrow import arrow_schema
+from kappa.build import Birth, TableBirth
+from kappa.engine import recent
+from kappa.engine.commit import AT_ONCE, Merging, TableWriter
+from kappa.mark import Mark, origin_mark
+from kappa.merge import contribution_columns
+from kappa.offsets import Offsets
+from kappa.shape import order_column
+from kappa.store import Store
+from kappa.table import FOLD_ORDER_COLUMNS
+from serving.query import open_reader, put_tables
+
+# So many rows fill a recent table here.
+FULL = 8
+WAITING = Merging(large_rows=0)
+
+
+def _order_of(column: str) -> tuple[tuple[str, str], ...]:
+    return tuple((order_column(column, name), kind) for name, kind in FOLD_ORDER_COLUMNS)
+
+
+FOLDED = TableBirth(
+    "totals",
+    (
+        ("k", "string"),
+        ("at", "timestamp"),
+        ("bids", "bigint"),
+        ("total", "bigint"),
+        ("price", "decimal(20,2)"),
+        ("weight", "double"),
+        ("least", "string"),
+        ("most", "timestamp"),
+        ("all", "boolean"),
+        ("any", "boolean"),
+        ("last", "string"),
+        *_order_of("last"),
+        ("first", "bigint"),
+        *_order_of("first"),
+    ),
+    keys=("k", "at"),
+    fold={
+        "bids": ("count", None),
+        "total": ("sum", "n"),
+        "price": ("sum", "p"),
+        "weight": ("sum", "w"),
+        "least": ("min", "s"),
+        "most": ("max", "t"),
+        "all": ("and", "b"),
+        "any": ("or", "b"),
+        "last": ("latest", "s"),
+        "first": ("first", "n"),
+    },
+)
+LATEST = TableBirth(
+    "people", (("k", "string"), ("name", "string"), ("_log_time", "bigint"), ("_partition", "int"), ("_offset", "bigint"), ("_deleted", "boolean")), ("k",), latest="people"
+)
+
+
+class Twins:
+    """One build whose contributions wait, and one whose contributions are merged as they come."""
+
+    def __init__(self, folder: Path, table: TableBirth) -> None:
+        self.table = table
+        self.births = {build: Birth(build, "p", "v", {}, 1, {}, "m", (), (table,), {}, {}, {}, "", "") for build in ("waits", "plain")}
+        self.store = Store(folder)
+        self.number = 0
+        self.writers: dict[str, TableWriter] = {}
+        self.begin()
+
+    def begin(self) -> None:
+        """Opens both, as a job does that begins, where the one before has ended."""
+        for writer in self.writers.values():
+            writer.close()
+        self.writers = {
+            build: TableWriter(self.store, build, self.table, origin=origin_mark(build, Offsets()), driver_rows=1_000_000, merging=WAITING if build == "waits" else AT_ONCE)
+            for build in self.births
+        }
+
+    @property
+    def waits(self) -> TableWriter:
+        return self.writers["waits"]
+
+    def fold(self, rows: pa.Table | None) -> None:
+        """Folds the next slice into both."""
+        for build, writer in self.writers.items():
+            commit(writer, build, self.number, rows)
+        self.number += 1
+
+    def fold_plain(self, place: int) -> None:
+        """Folds what `main` folds into the other one."""
+        commit(self.writers["plain"], "plain", place, slice_of(place))
+
+    def rows(self, build: str, versions: Mapping[str, int] | None = None) -> list[dict[str, Any]]:
+        """What readers see, hidden columns too where they are compared."""
+        with open_reader(None, served=True) as reader:
+            put_tables(reader, "it", self.births[build], versions or self.writers[build].versions(), self.store)
+            found = reader.rows(f"select * from it.{self.table.name} order by all nulls first")
+        return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
+
+    def assert_equal(self) -> None:
+        assert self.rows("waits") == self.rows("plain")
+
+
+def contributions(table: TableBirth, draw: random.Random, place: int) -> pa.Table:
+    """Some keys' contributions, nulls among keys and values."""
+
+    def some(kind: str, *, null: float = 0.2) -> Any:
+        if draw.random() < null:
+            return None
+        match kind:
+            case "string":
+                return draw.choice(["", "a", "ä", "b'", "zz", '"'])
+            case "timestamp":
+                return datetime(2024, 1, 1, tzinfo=UTC) + timedelta(microseconds=draw.randrange(5))
+            case "boolean":
+                return draw.random() < 0.5
+            case "double":
+                return draw.choice([0.0, 0.25, -2.5, 1e12])
+            case "bigint" | "int":
+                return draw.randrange(-100, 100)
+            case _:
+                return Decimal(draw.randrange(-(10**8), 10**8)).scaleb(0 if kind.endswith(",0)") else -2)
+
+    columns, found = contribution_columns(table), {}
+    for number in range(draw.randrange(6)):
+        row = {name: some(kind) for name, kind in columns}
+        for name, (how, _) in table.fold.items():
+            if how == "count":
+                row[name] = draw.randrange(1, 5)
+            if how in {"first", "latest"}:
+                # A value that is there has a place in the log, and no two have the same.
+                order = [place, "x", 0, number] if row[name] is not None else [None] * 4
+                row |= dict(zip((name for name, _ in _order_of(name)), order, strict=True))
+        if table.latest is not None:
+            row |= {"_log_time": draw.randrange(3), "_partition": 0, "_offset": place * 10 + number, "_deleted": draw.random() < 0.3}
+        found[tuple(row[key] for key in table.keys)] = row
+    types = arrow_schema(columns)
+    return pa.Table.from_pylist(list(found.values()), types)
+
+
+def commit(writer: TableWriter, build: str, place: int, rows: pa.Table | None) -> None:
+    mark = Mark(build, writer.birth.name, 1, place, Offsets({"x": {0: place}}), Offsets({"x": {0: place + 1}}))
+    writer.commit(rows, mark)
+    assert writer.mark() == mark
+
+
+def slice_of(place: int) -> pa.Table:
+    return contributions(FOLDED, random.Random(place), place)
+
+
+def main(folder: str, count: str) -> None:
+    recent._LEAST = FULL
+    writer = Twins(Path(folder), FOLDED).waits
+    assert writer.recent is not None
+    for place in range(writer.mark().slice + 1, int(count)):
+        commit(writer, "waits", place, slice_of(place))
+    writer.recent.drain()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
