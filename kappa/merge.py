@@ -7,11 +7,12 @@ Read next: engine/fold.py for how rows become contributions, engine/commit.py, w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from kappa.build import TableBirth, range_columns
-from kappa.columns import Decimal, Scalar, parse_type
+from kappa.columns import Decimal, Scalar, parse_type, quoted
 from kappa.shape import order_column
 from kappa.table import FOLD_ORDER_COLUMNS, ORDER_COLUMNS, FoldKind
 
@@ -31,11 +32,6 @@ class Merge:
     update: Mapping[str, str]
     insert: Mapping[str, str]
     update_when: str | None = None
-
-
-def arrow_quote(name: str) -> str:
-    """A column's name as DataFusion's SQL has it; without quotes it would be put in lower case."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def contribution_columns(table: TableBirth) -> tuple[tuple[str, str], ...]:
@@ -144,21 +140,29 @@ def contributions_of(table: TableBirth) -> TableBirth:
     return replace(table, columns=contribution_columns(table))
 
 
-def merged_sql(table: TableBirth, rows: str, contributions: str, quote: Quote) -> str:
-    """The query for a table's rows with contributions folded in, both given as queries for all of their columns with its types: what a merge would leave.
+def merged_sql(table: TableBirth, rows: str, contributions: Iterable[str]) -> str:
+    """The query for a table's rows with contributions folded in, all given as queries for all of their columns with its types: what a merge would leave.
 
-    Rows whose keys are null are joined apart: of the others DuckDB takes what a query wants of keys to the files, since keys are compared as equal.
+    DuckDB takes what a query wants of keys to the files only where keys are compared as equal, which nulls never are. So contributions
+    whose keys have a null are folded apart; where there are none, as nearly always, neither join of that reads the table.
     """
-    how = merge_for(table, quote)
-    keys = [quote(name) for name in table.keys]
-    # Of keys whichever side has them, of all else what was folded.
-    columns = [f"coalesce(t.{key}, s.{key}) as {key}" for key in keys]
-    for name in (quote(name) for name, _ in table.columns if name not in table.keys):
+    among, into = merge_for(contributions_of(table), quoted), merge_for(table, quoted)
+    waiting = reduce(lambda one, other: _joined_sql(contributions_of(table), among, one, "full", other, among.match), contributions)
+    keys = [quoted(name) for name in table.keys]
+    known, equal = (" and ".join(each) for each in ([f"{key} is not null" for key in keys], [f"t.{key} = s.{key}" for key in keys]))
+    with_null = f"select * from ({waiting}) where not ({known})"
+    without_theirs = f"select * from ({rows}) as t anti join ({with_null}) as s on {into.match}"
+    return (
+        f"{_joined_sql(table, into, without_theirs, 'full', f'select * from ({waiting}) where {known}', equal)} "
+        f"union all {_joined_sql(table, into, rows, 'right', with_null, into.match)}"
+    )
+
+
+def _joined_sql(table: TableBirth, how: Merge, rows: str, kind: str, contributions: str, match: str) -> str:
+    """What `how` makes of rows and contributions that are joined in this way: of keys whichever side has them, of all else what is folded."""
+    columns = [f"coalesce(t.{key}, s.{key}) as {key}" for key in map(quoted, table.keys)]
+    for name in (quoted(name) for name, _ in table.columns if name not in table.keys):
         folded = how.update.get(name, f"t.{name}") if how.update_when is None else f"case when {how.update_when} then s.{name} else t.{name} end"
         columns.append(f"case when s._is_there is null then t.{name} when t._is_there is null then {how.insert[name]} else {folded} end as {name}")
-    known, equal = (" and ".join(each) for each in ([f"{key} is not null" for key in keys], [f"t.{key} = s.{key}" for key in keys]))
-    return " union all ".join(
-        f"select {', '.join(columns)} from (select *, true as _is_there from ({rows}) where {where}) as t "
-        f"full join (select *, true as _is_there from ({contributions}) where {where}) as s on {match}"
-        for where, match in ((known, equal), (f"not ({known})", how.match))
-    )
+    there = "select *, true as _is_there from"
+    return f"select {', '.join(columns)} from ({there} ({rows})) as t {kind} join ({there} ({contributions})) as s on {match}"

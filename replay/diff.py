@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from kappa.build import Birth, TableBirth, range_columns
-from kappa.columns import INTEGERS, Decimal, Scalar, parse_type
+from kappa.columns import INTEGERS, Decimal, Scalar, parse_type, quoted
 from kappa.errors import Broken, UsageError
 from kappa.frontier import Frontier
 from kappa.journal import Count, Difference
 from kappa.table import CLOSE, REJECTS, Exactness
 from serving.pair import AFTER, BEFORE, put_keys
-from serving.query import Reader, quoted, text
+from serving.query import Reader, text
 
 _UNSETTLED = "unsettled"
 _DOUBLES = frozenset({Scalar("float"), Scalar("double")})

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kappa.build import Birth, TableBirth
+from kappa.columns import quoted
 from kappa.journal import Difference
 from kappa.table import REJECTS
 from kappa.topic import TopicKind
@@ -17,7 +18,7 @@ from replay.diff import Sample, Sources, Unsettled, compare_appended, compare_ke
 from replay.left_out import left_out_of
 from replay.row_hash import hash_of_all, hash_sql, table_hash
 from serving.pair import AFTER, BEFORE
-from serving.query import Reader, quoted, text
+from serving.query import Reader, text
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
-from kappa.columns import Array, Decimal, Scalar, Struct, Type, parse_type
+from kappa.columns import Array, Decimal, Scalar, Struct, Type, parse_type, quoted
 from kappa.errors import DeclarationError
-from serving.query import quoted
 
 _WORDS = 4
 _MODULUS = 1 << 64

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 
 from kappa.build import Birth
+from kappa.columns import quoted
 from kappa.frontier import Frontier
 from kappa.store import Store
-from serving.query import Limits, Reader, open_reader, put_tables, quoted
+from serving.query import Limits, Reader, open_reader, put_tables
 
 BEFORE = "before"
 AFTER = "after"

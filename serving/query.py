@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import duckdb
 
 from kappa.build import Birth, TableBirth, recent_names, table_path
-from kappa.columns import HEADERS, Array, Scalar, Struct, Type, parse_type
+from kappa.columns import HEADERS, Array, Scalar, Struct, Type, parse_type, quoted
 from kappa.delta import FileLists
 from kappa.errors import DeclarationError, KappaError, UsageError
-from kappa.merge import contributions_of, merged_sql
+from kappa.merge import contribution_columns, merged_sql
 from kappa.offsets import Offsets
 from kappa.store import Store
 from kappa.table import REJECTS
@@ -481,14 +481,12 @@ def read_sql(table: TableBirth, paths: Iterable[str], wanted: Iterable[tuple[str
     """
     columns = table.served if wanted is None else tuple(wanted)
     where = " where _deleted is not true" if table.hides_rows else ""
-    contributed = contributions_of(table)
-    waiting = [_read_sql(contributed.columns, files, "") for files in recent if files]
+    waiting = [_read_sql(contribution_columns(table), files, "") for files in recent if files]
     if not waiting:
         return _read_sql(columns, paths, where)
     # What waits in two tables is folded into one: so it would be, had one taken all of it. Sums of doubles may differ in their last
     # digits from those of another order (decision 8).
-    contributions = functools.reduce(lambda one, other: merged_sql(contributed, one, other, quoted), waiting)
-    return f"select {', '.join(quoted(name) for name, _ in columns)} from ({merged_sql(table, _read_sql(table.columns, paths, ''), contributions, quoted)}){where}"
+    return f"select {', '.join(quoted(name) for name, _ in columns)} from ({merged_sql(table, _read_sql(table.columns, paths, ''), waiting)}){where}"
 
 
 def stored_sql(table: TableBirth, paths: Iterable[str]) -> str:
@@ -558,11 +556,6 @@ def literal(path: str) -> str:
     """A path as DuckDB takes it for nothing but that path."""
     # DuckDB takes a path for a pattern (https://duckdb.org/docs/data/multiple_files/overview#list-parameter); a root may have any name.
     return re.sub(r"([\[*?])", r"[\1]", path)
-
-
-def quoted(name: str) -> str:
-    """A name as SQL has it."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def text(value: str) -> str:

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from kappa.build import recent_names, table_path
+from kappa.columns import quoted
 from kappa.store import Store
 from serving.at_log import Past
 from serving.catalog import Snapshot
-from serving.query import Reader, ask, quoted, schema_of
+from serving.query import Reader, ask, schema_of
 from serving.render import Listing
 
 

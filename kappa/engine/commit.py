@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kappa.arrow import arrow_schema
 from kappa.build import TableBirth, folder, recent_names, table_path
+from kappa.columns import quoted
 from kappa.delta import OVERFLOW_HINT, Guard, StoredTable, ensure_table
 from kappa.engine.combine import Combiner
 from kappa.engine.contribution import unfit_in
@@ -27,7 +28,7 @@ from kappa.engine.trouble import SPARK_ERRORS
 from kappa.errors import Broken
 from kappa.failpoint import failpoint
 from kappa.mark import Mark
-from kappa.merge import arrow_quote, committed_columns, contribution_columns, is_mergeable, merge_for
+from kappa.merge import committed_columns, contribution_columns, is_mergeable, merge_for
 from kappa.offsets import Offsets
 from kappa.slices import Slice
 from kappa.store import Store
@@ -155,7 +156,7 @@ class TableWriter:
             return
         self._drain()
         if self.birth.keys:
-            self.stored.merge(rows, merge_for(self.birth, arrow_quote), mark, guard)
+            self.stored.merge(rows, merge_for(self.birth, quoted), mark, guard)
         else:
             self.stored.append(rows, mark, guard)
 

@@ -22,12 +22,12 @@ import pyarrow.parquet as pq
 
 from kappa.arrow import arrow_schema
 from kappa.build import TableBirth
-from kappa.columns import Decimal, Scalar, parse_type
+from kappa.columns import Decimal, Scalar, parse_type, quoted
 from kappa.delta import Guard, StoredTable, ensure_table, files, open_table
 from kappa.errors import Damaged
 from kappa.failpoint import failpoint
 from kappa.mark import Mark
-from kappa.merge import arrow_quote, contributions_of, merge_for
+from kappa.merge import contributions_of, merge_for
 from kappa.table import FoldKind
 
 # A recent table is full at this part of its table's rows, within these bounds: reading is then nearly always at most five times as
@@ -45,7 +45,7 @@ class RecentRows:
         self._birth = birth
         self._table = table
         self._large_rows = large_rows
-        self._into = merge_for(birth, arrow_quote)
+        self._into = merge_for(birth, quoted)
         self._parts = tuple(_Part(name, path, contributions_of(birth)) for name, path in paths.items())
         self._draining: tuple[_Part, Future[None]] | None = None
         self._thread: ThreadPoolExecutor | None = None
@@ -170,7 +170,7 @@ class _Part:
         self.name = name
         self._path = path
         self._birth = birth
-        self._into = merge_for(birth, arrow_quote)
+        self._into = merge_for(birth, quoted)
         self._schema = arrow_schema(birth.columns)
         self.stored = open_table(path)
         self.rows = 0

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request, Response
 
 from kappa.build import read_birth
+from kappa.columns import quoted
 from kappa.errors import KappaError
 from kappa.lease import sorted_leases
 from replay.api import desk_of
@@ -32,7 +33,7 @@ from serving.page import login, static
 from serving.page.render import HEADERS, page_html
 from serving.past import AtGeneration
 from serving.problem import HttpError
-from serving.query import quoted, schema_of, tables_named
+from serving.query import schema_of, tables_named
 from serving.rejects import Reject, Wanted, newest_rejects
 from serving.sandbox import Question
 from serving.tables import ServedTable, served_tables

@@ -1,8 +1,8 @@
 """What a slice costs by how large its table is and how much it touches, and what reading costs meanwhile: `python tests/bench --cell tables`.
 
 Contributions of keys at random are committed as a job commits them, where they may wait beside their table and where each is merged
-at once; no log and no Spark. Reads are timed while some wait, and again when all of it is drained into the table. No figure without
-its result: both tables must hold what DuckDB makes of all contributions, before and after.
+at once; no log and no Spark. Reads are timed in turns, of the versions where some wait and of those where all of it is drained into the table.
+No figure without its result: both must hold what DuckDB makes of all contributions.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ _READS = {
     "one key": "select * from {} where bidder = 77",
 }
 _ORACLE = "select bidder, count(*) as bids, sum(price)::bigint as total, min(price) as least, max(price) as most from contributions group by bidder"
+# Some reads take milliseconds.
+_READ_ROUNDS = 21
 # The longest of them takes seconds a slice.
 _MERGED_AT_ONCE = 3
 
@@ -81,7 +83,7 @@ def main(home: Path, rounds: int) -> Report | None:
         f"|{'---:|' * len(head)}",
         *(f"| {' | '.join(_row(cost))} |" for cost in costs),
         "",
-        f"Medians of {rounds} slices where contributions may wait, of {_MERGED_AT_ONCE} where each is merged at once; reading: how many times as long it takes as when all is drained.",
+        f"Medians of {rounds} slices where contributions may wait, of {_MERGED_AT_ONCE} where each is merged at once; reading: how many times as long it takes as when all is drained, of {_READ_ROUNDS} rounds.",
         "",
         under(load),
     ]
@@ -108,17 +110,15 @@ def _measured(folder: Path, rows: int, touched: int, slices: int) -> Cost | None
             # What is being drained takes from who reads as any work beside it does: here it is told what waiting itself costs.
             writer.close()
             wanted = {name: oracle.sql(sql.format(f"({_ORACLE})")).fetchall() for name, sql in _READS.items()}
-            meanwhile = _read(store, writer, wanted)
-            if meanwhile is None:
-                return None
+            some_wait = writer.versions()
             drainer = _writer(store, merging)
             if drainer.recent is not None:
                 drainer.recent.drain()
-            drained = _read(store, drainer, wanted)
-            if drained is None:
+            found = _read(store, some_wait, drainer.versions(), wanted)
+            if found is None:
                 return None
             if how == "waiting":
-                reads = {name: meanwhile[name] / drained[name] for name in _READS}
+                reads = found
     return Cost(rows, touched, slices, median(seconds["waiting"]), max(seconds["waiting"]), median(seconds["at once"]), reads)
 
 
@@ -158,17 +158,18 @@ class _Commits:
         return time.monotonic() - begun
 
 
-def _read(store: Store, writer: TableWriter, wanted: Mapping[str, Sequence[tuple[object, ...]]]) -> dict[str, float] | None:
-    """The seconds of each read; None where one gives something else than is wanted."""
+def _read(store: Store, some_wait: Mapping[str, int], drained: Mapping[str, int], wanted: Mapping[str, Sequence[tuple[object, ...]]]) -> dict[str, float] | None:
+    """How many times as long each read takes while some wait: the median of rounds in which both are read; None where one gives something else than is wanted."""
     with open_reader(None, served=True) as reader:
-        put_tables(reader, "now", Birth(_BUILD, "bench", "v", {}, 1, {}, "", (), (_TABLE,), {}, {}, {}, "", ""), writer.versions(), store)
-        taken = {}
-        for name, sql in _READS.items():
-            if list(reader.rows(sql.format("now.totals")).rows) != list(wanted[name]):
-                print(f"no figure: {name} of {writer.versions()} is not what DuckDB makes of all contributions", file=sys.stderr)
-                return None
-            taken[name] = median(_timed(reader, sql.format("now.totals")) for _ in range(5))
-    return taken
+        for schema, versions in (("waits", some_wait), ("drained", drained)):
+            put_tables(reader, schema, Birth(_BUILD, "bench", "v", {}, 1, {}, "", (), (_TABLE,), {}, {}, {}, "", ""), versions, store)
+            for name, sql in _READS.items():
+                if list(reader.rows(sql.format(f"{schema}.totals")).rows) != list(wanted[name]):
+                    print(f"no figure: {name} of {versions} is not what DuckDB makes of all contributions", file=sys.stderr)
+                    return None
+        return {
+            name: median(_timed(reader, sql.format("waits.totals")) / _timed(reader, sql.format("drained.totals")) for _ in range(_READ_ROUNDS)) for name, sql in _READS.items()
+        }
 
 
 def _timed(reader: Reader, sql: str) -> float:
