@@ -15,7 +15,7 @@ from builds import JobProcess, Project
 from counted import OUTPUTS, Story, served, source
 
 from kappa.alignment import Alignment, Alignments
-from kappa.engine.legs import has_tail
+from kappa.engine.legs import LegKind, Legs, has_tail
 from kappa.journal import Journal, Receipt, Served
 from kappa.lease import ensure_released, ensure_renewed
 from kappa.log.client import Log
@@ -59,10 +59,8 @@ def aligned(project: Project, build: str) -> Alignment:
 
 def folds_its_tail(project: Project, build: str) -> bool:
     """True where a batch of the tail is published."""
-    from kappa.engine.legs import Legs
-
-    last, frontier = Legs(project.store, build).last(), project.frontier(build)
-    return has_tail(project.store, build) and last is not None and frontier is not None and frontier.leg == last.number
+    leg, frontier = Legs(project.store, build).last(), project.frontier(build)
+    return leg is not None and leg.kind is LegKind.TAIL and frontier is not None and frontier.leg == leg.number
 
 
 def assert_equal_there(project: Project, alignment: Alignment) -> None:
@@ -125,8 +123,6 @@ def test_while_events_arrive_and_both_jobs_are_killed_the_candidate_comes_to_a_f
 def test_where_the_lease_has_ended_a_newer_frontier_is_aimed_at_and_who_tails_is_aligned_again_even_where_a_crash_has_cut_a_batch_in_two(
     project: Project, log: Log, topic_name: str, start: Callable[..., JobProcess]
 ) -> None:
-    from kappa.engine.legs import LegKind, Legs
-
     for build in ("old", "new"):
         project.bear(build, source(topic_name), OUTPUTS)
     (project.folder / "kappa.toml").write_text(SETTINGS)
