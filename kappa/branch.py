@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kappa.build import Birth, read_birth, recent_names, table_path
+from kappa.clock import now
 from kappa.delta import adopt
 from kappa.errors import Broken, Damaged
 from kappa.frontier import Frontier, Frontiers
-from kappa.journal import now
 from kappa.kept import Kept, kept_of, put_kept, with_newest
 from kappa.mark import origin_mark
 from kappa.store import Store

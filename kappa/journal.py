@@ -15,12 +15,12 @@ import secrets
 import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from kappa.build import Base
+from kappa.clock import now
 from kappa.errors import Damaged
 from kappa.failpoint import failpoint
 from kappa.frontier import OffsetsField
@@ -379,11 +379,6 @@ def as_document(record: Record) -> dict[str, Any]:
     """A record as the journal holds it."""
     document: dict[str, Any] = _RECORD.dump_python(record, mode="json")
     return document
-
-
-def now() -> str:
-    """The time as records carry it: UTC, ISO-8601, milliseconds. Told for people; nothing is decided by it."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def whoami() -> str:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pydantic import TypeAdapter, ValidationError
 
 from kappa.build import folder
+from kappa.clock import now
 from kappa.errors import Damaged, KappaError
 from kappa.failpoint import failpoint
-from kappa.journal import now
 from kappa.store import Store
 
 

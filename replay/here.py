@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kappa.store import Store
     from kappa.topic import Topic
     from replay.rollout import State
-    from replay.supervisor import Running
+    from replay.running import Running
 
 
 class Here:
@@ -64,7 +64,7 @@ class Here:
     @property
     def running(self) -> Running | None:
         """The supervisor, where one is up."""
-        from replay.supervisor import running
+        from replay.running import running
 
         return running(self.settings)
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from kappa.log.client import Log
     from kappa.topic import Topic
     from replay.gc import Find
+    from replay.running import Running
     from replay.status import BuildStatus, Status
-    from replay.supervisor import Running
     from serving.rejects import Reject
 
 _SHOWN_LIBRARIES = 3

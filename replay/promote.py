@@ -19,10 +19,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kappa.build import folder
+from kappa.clock import now
 from kappa.errors import Broken, Damaged
 from kappa.failpoint import failpoint
 from kappa.frontier import Frontier, Frontiers
-from kappa.journal import Failed, Held, Receipt, Served, Switched, now
+from kappa.journal import Failed, Held, Receipt, Served, Switched
 from kappa.lock import Lock
 from kappa.offsets import Offsets
 from kappa.settings import RolloutSettings

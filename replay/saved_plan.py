@@ -14,9 +14,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from kappa.clock import now
 from kappa.errors import Conflict, Damaged, UsageError
 from kappa.fingerprint import differences
-from kappa.journal import now, whoami
+from kappa.journal import whoami
 from kappa.offsets import Offsets
 from replay.finding import Accepting
 from replay.observed import Observed

@@ -13,10 +13,11 @@ from dataclasses import replace
 from kappa.artifact import digests, ensure_snapshot
 from kappa.branch import begin_from, shown_of
 from kappa.build import Base, Birth, folder, new_build_id, put_birth, read_birth
+from kappa.clock import now
 from kappa.declaration import declarations
 from kappa.errors import Conflict
 from kappa.failpoint import failpoint
-from kappa.journal import Event, Journal, Record, Staged, SwitchAsked, now, whoami
+from kappa.journal import Event, Journal, Record, Staged, SwitchAsked, whoami
 from kappa.offsets import Offsets
 from kappa.semantics import SEMANTICS
 from kappa.store import Store

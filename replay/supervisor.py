@@ -15,14 +15,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
+from kappa.clock import now
 from kappa.errors import Broken, Conflict, ExitCode, KappaError, TimedOut
 from kappa.failpoint import failpoint
-from kappa.journal import now
 from kappa.lock import Lock, holder
-from kappa.process import ProcessId, process_id
+from kappa.process import process_id
 from kappa.settings import Settings, load_settings
 from kappa.store import Store
 from replay.archiver_process import ArchiverProcess
@@ -31,10 +31,10 @@ from replay.http_process import HttpProcess
 from replay.kafka import Kafka
 from replay.processes import Processes, open_log
 from replay.rollout import State
+from replay.running import RUNNING, Running, running_at
 from replay.told import Told, ToldToEnd
 from replay.underway import Reporter, ensure_nothing_said
 
-_RUNNING = "run/supervisor.json"
 _LOCK = "run/supervisor.lock"
 _LOG = "logs/supervisor.log"
 _TICK_SECONDS = 0.2
@@ -43,32 +43,6 @@ _NAP_SECONDS = 0.05
 _DOWN_SECONDS = 90.0
 # Jars may have to be fetched, and a broker that was killed reads its log back.
 _UP_SECONDS = 600.0
-
-
-@dataclass(frozen=True, slots=True)
-class Running:
-    """The supervisor that runs now and is ready: who it is, and where its jobs find Kafka."""
-
-    pid: int
-    born: str
-    bootstrap_servers: str
-    started: str
-    format: int = 1
-
-
-def running(settings: Settings) -> Running | None:
-    """The supervisor of this root, or None where none is up and ready."""
-    return running_at(Store(settings.root_url))
-
-
-def running_at(store: Store) -> Running | None:
-    """The supervisor of a root, or None where none is up and ready."""
-    document = store.get_json(_RUNNING)
-    if document is None:
-        return None
-    found = Running(**document)
-    # What is written outlives a supervisor that was killed.
-    return found if ProcessId(found.pid, found.born).alive() else None
 
 
 def up(settings: Settings, *, detach: bool) -> Running | None:
@@ -148,7 +122,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> None:
     except Conflict as error:
         other = holder(store.path(_LOCK))
         raise Conflict(f"kappa is up already (process {other.pid if other else '?'})", hint="kappa status shows it; kappa down ends it") from error
-    store.delete(_RUNNING)
+    store.delete(RUNNING)
     ensure_nothing_said(store)
     told = Told()
     kafka = Kafka(settings, store, say, told)
@@ -166,7 +140,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> None:
         pass
     finally:
         failpoint("supervisor.before_down")
-        store.delete(_RUNNING)
+        store.delete(RUNNING)
         failpoint("supervisor.after_down")
         http.end()
         archiver.end()
@@ -213,7 +187,7 @@ def _loop(
             me = process_id(os.getpid())
             assert me is not None, "this process is there"
             failpoint("supervisor.before_ready")
-            store.put_json(_RUNNING, asdict(Running(me.pid, me.born, ready_at, now())))
+            store.put_json(RUNNING, asdict(Running(me.pid, me.born, ready_at, now())))
             failpoint("supervisor.after_ready")
             say(f"up: Kafka at {ready_at}, everything below {store.folder}")
         time.sleep(_TICK_SECONDS)

@@ -292,5 +292,5 @@ async def _told(request: Request, error: Exception) -> Response:
         case _:
             problem = Problem(500, {"title": "failed", "status": 500})
     if "text/html" in request.headers.get("accept", "") and not request.url.path.startswith(API):
-        return Response(problem_html(problem), problem.status, {**HEADERS, **problem.headers}, media_type="text/html")
+        return Response(problem_html(problem.document), problem.status, {**HEADERS, **problem.headers}, media_type="text/html")
     return JSONResponse(dict(problem.document), problem.status, dict(problem.headers), media_type=MEDIA_TYPE)

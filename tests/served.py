@@ -7,8 +7,9 @@ from deltalake import write_deltalake
 
 from kappa.arrow import arrow_schema
 from kappa.build import Birth, TableBirth, put_birth, table_path
+from kappa.clock import now
 from kappa.frontier import Frontier, Frontiers
-from kappa.journal import Journal, Receipt, Served, now
+from kappa.journal import Journal, Receipt, Served
 from kappa.offsets import Offsets
 from kappa.shape import LATEST_COLUMNS, REJECTS_BIRTH
 from kappa.store import Store

@@ -19,9 +19,10 @@ import pytest
 
 import cli
 from kappa.build import Birth, TableBirth, put_birth, read_birth
+from kappa.clock import now
 from kappa.errors import Conflict, KappaError, VerificationFailed
 from kappa.frontier import Frontier, Frontiers
-from kappa.journal import Abandoned, CaughtUp, Check, Event, Failed, Held, Journal, PromoteAsked, Receipt, Served, Staged, SwitchAsked, Switched, Verified, now
+from kappa.journal import Abandoned, CaughtUp, Check, Event, Failed, Held, Journal, PromoteAsked, Receipt, Served, Staged, SwitchAsked, Switched, Verified
 from kappa.log.client import Acknowledged, ProducedRecord, TopicFacts
 from kappa.offsets import Offsets
 from kappa.process import process_id
@@ -115,7 +116,7 @@ def two_builds(store: Store) -> Store:
 
 def pretend_up(store: Store) -> None:
     """A supervisor that lives and does nothing: this process."""
-    from replay.supervisor import Running
+    from replay.running import Running
 
     me = process_id(os.getpid())
     assert me is not None

@@ -14,8 +14,9 @@ import pytest
 
 import cli
 from kappa.build import read_birth
+from kappa.clock import now
 from kappa.fingerprint import fingerprint
-from kappa.journal import CaughtUp, Check, Event, Held, Journal, Receipt, Served, Verified, now
+from kappa.journal import CaughtUp, Check, Event, Held, Journal, Receipt, Served, Verified
 from kappa.log.client import TopicFacts
 from kappa.log.reader import Record
 from kappa.offsets import Offsets

@@ -11,10 +11,10 @@ import pytest
 
 from kappa import Table, Topic, pipeline
 from kappa.build import Birth, TopicBirth
+from kappa.clock import now
 from kappa.engine.fold_slice import SliceFolder
 from kappa.errors import Broken
 from kappa.frontier import Frontier
-from kappa.journal import now
 from kappa.offsets import Offsets
 from kappa.shape import table_births
 from kappa.store import Store

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import pyarrow as pa
 from delta.tables import DeltaTable as SparkTable
@@ -24,6 +23,7 @@ from kappa.engine.combine import Combiner
 from kappa.engine.contribution import unfit_in
 from kappa.engine.fold import spark_quote
 from kappa.engine.recent import RecentRows
+from kappa.engine.rows import Rows
 from kappa.engine.trouble import SPARK_ERRORS
 from kappa.errors import Broken
 from kappa.failpoint import failpoint
@@ -45,9 +45,6 @@ class Merging:
 # What Spark has computed is merged by Spark, and no contribution waits.
 AT_ONCE = Merging()
 
-
-# What a slice contributes to a table: rows to append, or one row per key; here, at Spark, or none.
-Rows: TypeAlias = pa.Table | DataFrame | None
 
 _APPLICATION = "spark.databricks.delta.write.txnAppId"
 _NUMBER = "spark.databricks.delta.write.txnVersion"

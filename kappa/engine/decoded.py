@@ -26,10 +26,10 @@ from pyspark.sql import functions as F
 from kappa.arrow import arrow_schema
 from kappa.build import TableBirth
 from kappa.engine.archived import Ranges, Taken
-from kappa.engine.commit import Rows
 from kappa.engine.contribution import latest_frame
 from kappa.engine.decode import Clock, Fate, Memories, Remembering, Seen, decode_table, decode_to_files, decoded_columns, decoded_file, of_topic, seen_in
 from kappa.engine.fold import latest_table, spark_ddl, spark_quote
+from kappa.engine.rows import Rows
 from kappa.engine.source import RawRange
 from kappa.engine.trouble import raised_at_spark
 from kappa.errors import KappaError

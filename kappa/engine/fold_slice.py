@@ -25,9 +25,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kappa.archive import one_log
 from kappa.build import Birth, folder
+from kappa.clock import now
 from kappa.delta import files
 from kappa.engine.archived import Archives
-from kappa.engine.commit import AT_ONCE, Merging, Rows, TableWriter, folded_of
+from kappa.engine.commit import AT_ONCE, Merging, TableWriter, folded_of
 from kappa.engine.contribution import Function, columns_used, raised_here
 from kappa.engine.culprits import Culprits, only, reject_detail
 from kappa.engine.decode import Remembering, decoded_columns
@@ -37,6 +38,7 @@ from kappa.engine.ordered import OrderedFold
 from kappa.engine.prepared import Prepared
 from kappa.engine.publisher import Publisher
 from kappa.engine.redriven import settle_redriven
+from kappa.engine.rows import Rows
 from kappa.engine.session import activate
 from kappa.engine.source import Source
 from kappa.engine.splits import Splits
@@ -45,7 +47,6 @@ from kappa.engine.trouble import SPARK_ERRORS, translated
 from kappa.errors import Broken, KappaError
 from kappa.failpoint import failpoint
 from kappa.frontier import Frontier
-from kappa.journal import now
 from kappa.kept import moment
 from kappa.log.client import Log
 from kappa.mark import Mark, origin_mark

@@ -14,12 +14,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from kappa.build import Birth
+from kappa.clock import now
 from kappa.engine.keeper import Keeper
 from kappa.errors import Broken
 from kappa.failpoint import failpoint
 from kappa.frontier import Frontier, Frontiers
 from kappa.hold import hold_after
-from kappa.journal import Held, Journal, Record, Released, now
+from kappa.journal import Held, Journal, Record, Released
 from kappa.mark import Mark
 from kappa.store import Store
 

@@ -15,7 +15,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from serving.page import marks
-from serving.problem import Problem
 
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": (
@@ -34,10 +33,9 @@ def page_html(name: str, *, now: datetime | None = None, **told: object) -> str:
     return _pages.get_template(f"{name}.html").render(now=now or datetime.now(UTC), **told)
 
 
-def problem_html(problem: Problem) -> str:
-    """A page that says what is wrong, and what to do now."""
-    document: Mapping[str, Any] = problem.document
-    return page_html("problem", title=str(document["title"]).capitalize(), status=problem.status, detail=document.get("detail", ""), hint=document.get("hint", ""))
+def problem_html(document: Mapping[str, Any]) -> str:
+    """The page of an RFC 9457 problem document: what is wrong, and what to do now."""
+    return page_html("problem", title=str(document["title"]).capitalize(), status=document["status"], detail=document.get("detail", ""), hint=document.get("hint", ""))
 
 
 def _when(now: datetime, at: str | datetime | None) -> str:

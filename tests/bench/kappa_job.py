@@ -20,6 +20,7 @@ from rivals import Attempt, Command, NotThereError
 from kappa.archive import FOLDER
 from kappa.artifact import digests, ensure_snapshot
 from kappa.build import Birth, TopicBirth, put_birth, read_birth
+from kappa.clock import now
 from kappa.columns import parse_type
 from kappa.delta import files
 from kappa.engine.archived import Archives, archive_fingerprint
@@ -28,7 +29,6 @@ from kappa.engine.source import Kafka, Source
 from kappa.frontier import Frontiers
 from kappa.importer import open_sources
 from kappa.java import find_java
-from kappa.journal import now
 from kappa.log.client import Log
 from kappa.offsets import Offsets
 from kappa.project import load_module, pipelines_in

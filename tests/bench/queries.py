@@ -23,9 +23,10 @@ from screen import Report, spread_of
 
 from kappa.arrow import arrow_schema
 from kappa.build import Birth, TableBirth, put_birth, table_path
+from kappa.clock import now
 from kappa.delta import Guard, ensure_table, files
 from kappa.frontier import Frontier, Frontiers
-from kappa.journal import Journal, Receipt, Served, now
+from kappa.journal import Journal, Receipt, Served
 from kappa.mark import origin_mark
 from kappa.offsets import Offsets
 from kappa.shape import REJECTS_BIRTH

@@ -13,8 +13,9 @@ from browsing import Seen, ensure_accessible, ensure_good, opened, picture
 from page_world import EVIL, World
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
+from kappa.clock import now
 from kappa.frontier import Frontiers
-from kappa.journal import Abandoned, CaughtUp, PromoteAsked, Staged, VerifyAsked, now
+from kappa.journal import Abandoned, CaughtUp, PromoteAsked, Staged, VerifyAsked
 from kappa.offsets import Offsets
 from replay import api
 from replay.page import routes

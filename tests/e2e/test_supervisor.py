@@ -17,7 +17,7 @@ from kappa.process import ProcessId, process_id
 from kappa.settings import load_settings
 from kappa.store import Store
 from replay.http_process import served_at
-from replay.supervisor import running
+from replay.running import running
 
 pytestmark = pytest.mark.jvm
 

@@ -25,7 +25,7 @@ from kappa.offsets import Offsets
 from kappa.settings import load_settings
 from kappa.store import Store
 from replay.rollout import State, fold
-from replay.supervisor import running
+from replay.running import running
 from serving.query import answer
 
 TREE = Path(__file__).resolve().parents[2]

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from kappa.artifact import digests, ensure_snapshot, load_snapshot
 from kappa.build import Birth, TopicBirth, put_birth, read_birth
+from kappa.clock import now
 from kappa.columns import Type, parse_columns
 from kappa.frontier import Frontier, Frontiers
 from kappa.importer import open_sources
-from kappa.journal import now
 from kappa.log.client import Log
 from kappa.offsets import Offsets
 from kappa.pipeline import Pipeline

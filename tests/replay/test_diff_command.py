@@ -17,8 +17,9 @@ from journals import frontier, held, served, staged, verified
 from twins import align, appended, folded, latest, make_build
 
 import cli
+from kappa.clock import now
 from kappa.frontier import Frontiers
-from kappa.journal import CaughtUp, Count, Difference, Event, Journal, Served, Verified, now
+from kappa.journal import CaughtUp, Count, Difference, Event, Journal, Served, Verified
 from kappa.offsets import Offsets
 from kappa.settings import RolloutSettings
 from kappa.store import Store

@@ -38,7 +38,7 @@ from serving import events, gate
 from serving.gate import COOKIE, COOKIE_SECONDS, Bounds, cookie_of, is_cookie_of, joined
 from serving.page import marks
 from serving.page.render import _pages, page_html, problem_html
-from serving.problem import HttpError, Problem
+from serving.problem import HttpError
 from serving.sandbox import Allowance
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -567,7 +567,7 @@ def test_a_value_is_told_in_one_way(found: object, told: str) -> None:
 
 
 def test_a_problem_is_a_page_too_and_what_it_says_is_escaped() -> None:
-    html = problem_html(Problem(404, {"title": "request", "status": 404, "detail": EVIL, "hint": EVIL}))
+    html = problem_html({"title": "request", "status": 404, "detail": EVIL, "hint": EVIL})
     assert "<script>" not in html
     assert "&lt;script&gt;" in html
     assert "{{ 7*7 }}" in html

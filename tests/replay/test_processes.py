@@ -19,7 +19,8 @@ from plans import birth, declared
 from twins import align, folded, make_build
 
 from kappa.build import Base, Birth, put_birth
-from kappa.journal import CaughtUp, Journal, Verified, now
+from kappa.clock import now
+from kappa.journal import CaughtUp, Journal, Verified
 from kappa.offsets import Offsets
 from kappa.process import ensure_session_gone, process_id, start_tied
 from kappa.settings import load_settings

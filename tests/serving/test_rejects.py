@@ -15,9 +15,10 @@ from deltalake import write_deltalake
 
 from kappa.arrow import arrow_schema
 from kappa.build import Birth, TableBirth, TopicBirth, put_birth, read_birth, table_path
+from kappa.clock import now
 from kappa.errors import Conflict, KappaError, UsageError
 from kappa.frontier import Frontier, Frontiers
-from kappa.journal import Journal, Receipt, Served, now
+from kappa.journal import Journal, Receipt, Served
 from kappa.log.client import ProducedRecord, TopicFacts
 from kappa.log.envelope import envelope_line, envelope_record
 from kappa.offsets import Offsets
