@@ -1,8 +1,8 @@
 """The command line: each command parses, calls one function, and renders what it gives. stdout is the answer, stderr the talk.
 
 Nothing is decided here. What a command needs is imported in it, so that none pays for another: `kappa query` starts no JVM
-and imports no Spark, `kappa --help` neither that nor DuckDB. Exit codes: kappa/errors.py. Read next: serving/query.py for
-what is read, replay/plan.py and replay/stage.py for what is changed.
+and imports no Spark, `kappa --help` neither that nor DuckDB. Exit codes: kappa/base/errors.py. Read next: serving/query/query.py for
+what is read, replay/plan/plan.py and replay/plan/stage.py for what is changed.
 """
 
 # ruff: noqa: PLC0415  # imports inside commands are the point of this file: none pays for another
@@ -24,18 +24,18 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import Abort, Exit, TyperException
 
-from kappa.errors import ConsentNeeded, ExitCode, KappaError, UsageError
-from replay.here import Here
-from serving.render import Form, Listing, rendered
+from kappa.base.errors import ConsentNeeded, ExitCode, KappaError, UsageError
+from replay.look.here import Here
+from serving.query.render import Form, Listing, rendered
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from replay.finding import Accepting
-    from replay.observed import Observed
-    from replay.plan import Plan
-    from replay.rollout import Rollout
-    from serving.at_log import Past
+    from replay.plan.plan import Plan
+    from replay.preflight.finding import Accepting
+    from replay.preflight.observed import Observed
+    from replay.rollout.rollout import Rollout
+    from serving.pin.at_log import Past
 
 _Known = TypeVar("_Known")
 _WATCH_SECONDS = 1.0
@@ -101,8 +101,8 @@ def everywhere(
 @app.command()
 def up(context: typer.Context, detach: Annotated[bool, typer.Option("-d", "--detach", help="in the background; returns when it is ready")] = False) -> None:
     """Start the platform: the broker (unless one is configured), a job for each build, the controller, HTTP."""
-    from replay import supervisor
-    from replay.http_process import served_at
+    from replay.run import supervisor
+    from replay.run.http_process import served_at
 
     here = _here(context)
     with _talk().status("starting") if detach else contextlib.nullcontext():
@@ -115,7 +115,7 @@ def up(context: typer.Context, detach: Annotated[bool, typer.Option("-d", "--det
 @app.command()
 def down(context: typer.Context) -> None:
     """Stop the platform; everything is kept."""
-    from replay import supervisor
+    from replay.run import supervisor
 
     with _talk().status("ending"):
         was_up = supervisor.down(_here(context).settings)
@@ -129,7 +129,7 @@ def serve(
     token: Annotated[str | None, typer.Option("--token", show_default=False, help="who asks has to bring it; KAPPA__SERVE__TOKEN is not seen by other users")] = None,
 ) -> None:
     """Serve HTTP alone, without the rest of the platform: queries of strangers, and looks at what runs. `kappa up` does it too."""
-    from replay.serve import serve as serve_http
+    from replay.run.serve import serve as serve_http
 
     serve_http(_here(context), listen=listen, token=token, say=_say)
 
@@ -151,7 +151,7 @@ def topics_create(
 @topics_app.command("list")
 def topics_list(context: typer.Context, output: As = Form.TABLE) -> None:
     """List the topics on the broker, and those that are only declared."""
-    from replay.listings import topics_listing
+    from replay.look.listings import topics_listing
 
     here = _here(context)
     _print(output, topics_listing(here.log(), here.topics))
@@ -160,8 +160,8 @@ def topics_list(context: typer.Context, output: As = Form.TABLE) -> None:
 @archive_app.command("status")
 def archive_status(context: typer.Context, output: As = Form.TABLE) -> None:
     """Show each archive: from where to where it goes, how far it is behind its topic, and what hinders it."""
-    from replay.archive import archive_listing
-    from replay.archive import archive_status as look
+    from replay.look.archive import archive_listing
+    from replay.look.archive import archive_status as look
 
     here = _here(context)
     _print(output, archive_listing(look(here.settings, here.store, here.topics, here.log() if here.bootstrap_servers else None)))
@@ -172,9 +172,9 @@ def archive_verify(
     context: typer.Context, topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", show_default=False, help="that of one topic")] = None, output: As = Form.TABLE
 ) -> None:
     """Check that archives have no gap and nothing twice, and decode again what topics still have, to compare it (exit code 4 where it differs)."""
-    from kappa.archive import folder
-    from kappa.errors import VerificationFailed
-    from replay.archive import checked_listing, verify_archives
+    from kappa.base.errors import VerificationFailed
+    from kappa.tables.archive import folder
+    from replay.look.archive import checked_listing, verify_archives
 
     here = _here(context)
     with _talk().status("reading"):
@@ -226,9 +226,9 @@ def plan(
     output: As = Form.TABLE,
 ) -> None:
     """Show what a deploy would do, why, and what stands in the way."""
-    from replay.finding import accepting
-    from replay.plan_text import plan_document, plan_listing, plan_text
-    from replay.saved_plan import save_plan
+    from replay.plan.plan_text import plan_document, plan_listing, plan_text
+    from replay.plan.saved_plan import save_plan
+    from replay.preflight.finding import accepting
 
     accepted = accepting(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
     made, observed = _planned(_here(context), pipeline, again=False, accepting=accepted)
@@ -254,7 +254,7 @@ def deploy(
     timeout: Timeout = None,
 ) -> None:
     """Bring what the project declares to serve: replay beside what serves, verify, promote."""
-    from replay.finding import Accepting, accepting
+    from replay.preflight.finding import Accepting, accepting
 
     accepted = accepting(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
     if saved is None:
@@ -277,7 +277,7 @@ def replay(
     timeout: Timeout = None,
 ) -> None:
     """Make a new build of the same code from the log's beginning, and promote it like any other."""
-    from replay.finding import accepting
+    from replay.preflight.finding import accepting
 
     accepted = accepting(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
     _roll_out(_here(context), "replay", pipeline, again=True, accepting=accepted, yes=yes, auto_promote=auto_promote, timeout=timeout)
@@ -300,10 +300,10 @@ def branch(
     other build, and told as a branch wherever it is shown. Its version is that of the code alone, as if it were no branch: kappa
     deploy of the same code changes nothing then, and kappa replay builds it from the log's beginning.
     """
-    from replay.branch import Branching
-    from replay.finding import accepting
-    from replay.plan import make_plan
-    from serving.at_log import parse_offsets
+    from replay.plan.branch import Branching
+    from replay.plan.plan import make_plan
+    from replay.preflight.finding import accepting
+    from serving.pin.at_log import parse_offsets
 
     here = _here(context)
     branching = Branching(None if start == "now" else parse_offsets(start))
@@ -322,7 +322,7 @@ def retry(
     timeout: Timeout = None,
 ) -> None:
     """Begin a rollout again that failed or was abandoned: a new build of the same code, with what was let through then."""
-    from replay.retry import ended_without_serving, plan_again
+    from replay.plan.retry import ended_without_serving, plan_again
 
     here = _here(context)
     ended_without_serving(here.state(), pipeline)
@@ -336,7 +336,7 @@ def stage(
     context: typer.Context, pipeline: OnePipeline = None, allow_breaking: AllowBreaking = False, accept_gap: AcceptGap = False, allow: Allow = None, yes: Yes = False
 ) -> None:
     """Begin the rollouts of a deploy and return: they replay and are verified, and then wait for `kappa promote`."""
-    from replay.finding import accepting
+    from replay.preflight.finding import accepting
 
     accepted = accepting(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
     for number in _staged(_here(context), "stage", pipeline, again=False, accepting=accepted, yes=yes, auto_promote=False):
@@ -346,7 +346,7 @@ def stage(
 @app.command()
 def wait(context: typer.Context, pipeline: OnePipeline = None, timeout: Timeout = None) -> None:
     """Wait until a rollout serves, or has passed its verification and waits for a yes; of one that has ended already, tell how."""
-    from replay.intents import awaited_rollout
+    from replay.rollout.intents import awaited_rollout
 
     here = _here(context)
     ended = _follow(here, awaited_rollout(here.state(), pipeline).number, timeout, to_the_yes=True)
@@ -357,8 +357,8 @@ def wait(context: typer.Context, pipeline: OnePipeline = None, timeout: Timeout 
 @app.command()
 def verify(context: typer.Context, pipeline: OnePipeline = None, timeout: Timeout = None) -> None:
     """Verify a candidate that is ready once more, at a newer frontier of what serves."""
-    from kappa.journal import VerifyAsked
-    from replay.intents import ask_verify
+    from kappa.journal.journal import VerifyAsked
+    from replay.rollout.intents import ask_verify
 
     here = _here(context)
     here.must_run()
@@ -375,8 +375,8 @@ def promote(
     timeout: Timeout = None,
 ) -> None:
     """Let candidates that have passed their verification serve; those that are named together, in one generation."""
-    from replay.intents import ready_rollouts
-    from replay.progress import told_verification
+    from replay.look.progress import told_verification
+    from replay.rollout.intents import ready_rollouts
 
     here = _here(context)
     here.must_run()
@@ -416,7 +416,7 @@ def undo(
     timeout: Timeout = None,
 ) -> None:
     """Let the build that served before serve again; after that, the same is a redo."""
-    from replay.intents import ask_undo, undone
+    from replay.rollout.intents import ask_undo, undone
 
     here = _here(context)
     here.must_run()
@@ -430,8 +430,8 @@ def undo(
 @app.command()
 def abandon(context: typer.Context, pipeline: OnePipeline = None) -> None:
     """Give up a rollout that does not serve yet; what serves goes on serving."""
-    from kappa.journal import Abandoned
-    from replay.intents import abandon as give_up
+    from kappa.journal.journal import Abandoned
+    from replay.rollout.intents import abandon as give_up
 
     record = give_up(_here(context).store, pipeline)
     if isinstance(record.event, Abandoned):
@@ -441,8 +441,8 @@ def abandon(context: typer.Context, pipeline: OnePipeline = None) -> None:
 @app.command()
 def history(context: typer.Context, output: As = Form.TABLE) -> None:
     """List every rollout with its receipt, and every proof: who, when, which build, why, and how it ended."""
-    from replay.history import chapters, proof_records
-    from replay.listings import history_listing
+    from replay.look.listings import history_listing
+    from replay.rollout.history import chapters, proof_records
 
     state = _here(context).state()
     _print(output, history_listing(chapters(state), proof_records(state)))
@@ -451,8 +451,8 @@ def history(context: typer.Context, output: As = Form.TABLE) -> None:
 @app.command()
 def show(context: typer.Context, generation: Annotated[int, typer.Argument(help="its number, from kappa history", show_default=False)], output: As = Form.TABLE) -> None:
     """Show one generation in full: who, when, why, which code, and the receipt of its promote."""
-    from kappa.build import read_birth
-    from replay.show import code_of, serving_in, show_document, show_listing, show_text, shown
+    from kappa.state.build import read_birth
+    from replay.rollout.show import code_of, serving_in, show_document, show_listing, show_text, shown
 
     here = _here(context)
     state = here.state()
@@ -474,9 +474,9 @@ def diff(
     output: As = Form.TABLE,
 ) -> None:
     """Compare the rows of two builds of a pipeline at equal offsets: added, removed, changed by column."""
-    from replay.diff_listing import diff_document, diff_listing, diff_text
-    from replay.pairs import builds_to_compare, compare_pair, pin_equal
-    from serving.query import Limits
+    from replay.verify.diff_listing import diff_document, diff_listing, diff_text
+    from replay.verify.pairs import builds_to_compare, compare_pair, pin_equal
+    from serving.query.query import Limits
 
     here = _here(context)
     builds = builds_to_compare(here.state(), pipeline, before, after)
@@ -498,10 +498,10 @@ def prove(
     output: As = Form.TABLE,
 ) -> None:
     """Fold the log again in other slices, beside what serves, and compare: equal rows, with their hash, or those that differ (exit code 4; 1 where nothing can be proved)."""
-    from kappa.errors import VerificationFailed
-    from replay.proof_text import proof_document, proof_listing, proof_text
-    from replay.prove import cutting
-    from replay.prove import prove as compare_again
+    from kappa.base.errors import VerificationFailed
+    from replay.prove.proof_text import proof_document, proof_listing, proof_text
+    from replay.prove.prove import cutting
+    from replay.prove.prove import prove as compare_again
 
     here = _here(context)
     how = cutting(slices, seed)
@@ -527,7 +527,7 @@ def logs(
     lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="how many of the last lines")] = 40,
 ) -> None:
     """Show what the supervisor, the broker or a build's job said."""
-    from replay.logs import following, last_lines, log_file
+    from replay.look.logs import following, last_lines, log_file
 
     here = _here(context)
     path = log_file(here.store, here.state(), name)
@@ -547,8 +547,8 @@ def rejects_list(
     output: As = Form.TABLE,
 ) -> None:
     """List the newest: where they lie, what they hold, and why. `kappa rejects` alone does the same."""
-    from replay.listings import rejects_listing
-    from serving.rejects import Wanted, newest_rejects
+    from replay.look.listings import rejects_listing
+    from serving.rejects.rejects import Wanted, newest_rejects
 
     here = _here(context)
     _print(output, rejects_listing(newest_rejects(here.store, Wanted(pipeline, build, reason), limit=lines or None, lease_seconds=here.lease_seconds)))
@@ -562,9 +562,9 @@ def rejects_show(
     output: As = Form.TABLE,
 ) -> None:
     """Show all of one record that was rejected, once for each pipeline that has rejected it."""
-    from kappa.redrive import parse_position
-    from replay.listings import reject_text, rejects_listing
-    from serving.rejects import Wanted, newest_rejects
+    from kappa.records.redrive import parse_position
+    from replay.look.listings import reject_text, rejects_listing
+    from serving.rejects.rejects import Wanted, newest_rejects
 
     here = _here(context)
     at = parse_position(place)
@@ -588,8 +588,8 @@ def rejects_export(
     A line is an envelope as `kappa produce --envelope` reads it: "value" is a JSON object, or a text; what is no UTF-8 is in
     base 64, and "base64" names it. The header kappa-redrive names the original, and has to stay.
     """
-    from serving.redrive import export_line, to_mend
-    from serving.rejects import Wanted, rejects_in_order
+    from serving.rejects.redrive import export_line, to_mend
+    from serving.rejects.rejects import Wanted, rejects_in_order
 
     if len(arguments) > 2:
         raise UsageError(f"{len(arguments)} arguments were given", hint="kappa rejects export [PIPELINE] FILE")
@@ -609,9 +609,9 @@ def rejects_redrive(
     output: As = Form.TABLE,
 ) -> None:
     """Produce mended rejects again: each is folded once, in place of the record that its header names."""
-    from kappa.build import read_birth
-    from serving.redrive import plan_redrive, read_lines
-    from serving.rejects import Wanted, rejects_in_order
+    from kappa.state.build import read_birth
+    from serving.rejects.redrive import plan_redrive, read_lines
+    from serving.rejects.rejects import Wanted, rejects_in_order
 
     here = _here(context)
     with _lines(file) as lines:
@@ -643,8 +643,8 @@ def query(
     output: As = Form.TABLE,
 ) -> None:
     """Answer a query from the tables that serve now, or served in the past, all of a build at one frontier."""
-    from serving.past import told
-    from serving.query import answer
+    from serving.pin.past import told
+    from serving.query.query import answer
 
     here = _here(context)
     when = _moment(at_generation, at, at_offsets, at_event_time)
@@ -682,7 +682,7 @@ def tables(
     output: As = Form.TABLE,
 ) -> None:
     """List what is served, or was; with -o json also path and version, for Spark, Polars and others."""
-    from serving.tables import served_tables, tables_listing
+    from serving.query.tables import served_tables, tables_listing
 
     here = _here(context)
     found = served_tables(here.store, when=_moment(at_generation, at, at_offsets, at_event_time), lease_seconds=here.lease_seconds)
@@ -692,8 +692,8 @@ def tables(
 @app.command()
 def gc(context: typer.Context, dry_run: Annotated[bool, typer.Option("--dry-run", help="only say what would be deleted")] = False, output: As = Form.TABLE) -> None:
     """Delete what nobody needs: retired builds, files that nothing refers to, expired leases. Running jobs keep their own builds in shape."""
-    from replay import gc as collection
-    from replay.listings import gc_listing
+    from replay.look.listings import gc_listing
+    from replay.retire import gc as collection
 
     here = _here(context)
     collect = collection.look if dry_run else collection.gc
@@ -832,8 +832,8 @@ def _named(name: str, known: Mapping[str, _Known], what: str) -> _Known:
 
 def _moment(at_generation: int | None, at: str | None, at_offsets: str | None, at_event_time: str | None) -> Past | None:
     """The moment of the past that was asked for, if one was."""
-    from serving.at_log import AtEventTime, AtOffsets, parse_offsets
-    from serving.past import AtGeneration, AtTime
+    from serving.pin.at_log import AtEventTime, AtOffsets, parse_offsets
+    from serving.pin.past import AtGeneration, AtTime
 
     asked = {"--at-generation": at_generation, "--at": at, "--at-offsets": at_offsets, "--at-event-time": at_event_time}
     flags = [flag for flag, given in asked.items() if given is not None]
@@ -850,7 +850,7 @@ def _moment(at_generation: int | None, at: str | None, at_offsets: str | None, a
 
 def _time(text: str) -> datetime:
     """A time that was typed, and whose zone is told where it was not."""
-    from serving.past import parse_time
+    from serving.pin.past import parse_time
 
     time, with_zone = parse_time(text)
     if not with_zone:
@@ -859,14 +859,14 @@ def _time(text: str) -> datetime:
 
 
 def _planned(here: Here, pipeline: str | None, *, again: bool, accepting: Accepting) -> tuple[Plan, Observed]:
-    from replay.plan import make_plan
+    from replay.plan.plan import make_plan
 
     observed = _observed(here, pipeline)
     return make_plan(observed, only=pipeline, again=again, accepting=accepting), observed
 
 
 def _observed(here: Here, pipeline: str | None) -> Observed:
-    from replay.observe import observe
+    from replay.plan.observe import observe
 
     log = here.log()
     with _talk().status("planning"):
@@ -881,8 +881,8 @@ def _staged(here: Here, command: str, pipeline: str | None, *, again: bool, acce
 
 
 def _begun(here: Here, command: str, pipeline: str | None, made: Plan, *, yes: bool, auto_promote: bool) -> tuple[int, ...]:
-    from replay.plan_text import plan_text
-    from replay.stage import stage
+    from replay.plan.plan_text import plan_text
+    from replay.plan.stage import stage
 
     sys.stdout.write(plan_text(made))
     sys.stdout.flush()
@@ -895,7 +895,7 @@ def _begun(here: Here, command: str, pipeline: str | None, made: Plan, *, yes: b
 
 
 def _hold_to_law(here: Here, made: Plan) -> None:
-    from replay.law import ensure_lawful
+    from replay.plan.law import ensure_lawful
 
     with _talk().status("trying it on a sample of the log, cut in several ways"):
         ensure_lawful(here.settings, here.store, here.log(), made)
@@ -922,9 +922,9 @@ def _brought_on(here: Here, numbers: tuple[int, ...], timeout: float | None) -> 
 
 def _apply(here: Here, file: Path, *, timeout: float | None) -> None:
     """Walks a saved plan to its end with no question: it was agreed on when it was saved. Raises Conflict where it is stale."""
-    from replay.plan_text import plan_text
-    from replay.saved_plan import SavedPlan
-    from replay.stage import stage
+    from replay.plan.plan_text import plan_text
+    from replay.plan.saved_plan import SavedPlan
+    from replay.plan.stage import stage
 
     here.must_run()
     saved = SavedPlan.read(file)
@@ -938,9 +938,9 @@ def _apply(here: Here, file: Path, *, timeout: float | None) -> None:
 
 def _promoted(here: Here, ready: Iterable[Rollout], timeout: float | None) -> None:
     """Says yes to these candidates together, which were shown, and follows each until it serves."""
-    from kappa.journal import PromoteAsked
-    from replay.intents import ask_promote
-    from replay.progress import ensure_not_waiting
+    from kappa.journal.journal import PromoteAsked
+    from replay.look.progress import ensure_not_waiting
+    from replay.rollout.intents import ask_promote
 
     asked = ask_promote(here.store, seen=[rollout.number for rollout in ready]).event
     assert isinstance(asked, PromoteAsked)
@@ -978,9 +978,9 @@ def _agree(command: str, *, yes: bool, question: str = "go on?", what: str = "th
 
 def _follow(here: Here, number: int, timeout: float | None, *, to_the_yes: bool = False, known: Rollout | None = None) -> Rollout:
     """Tells a rollout's progress to its end, or until it waits for a yes. Raises what its end means where it does not serve."""
-    from kappa.build import read_birth
-    from replay.follow import follow
-    from replay.progress import ensure_served, tell
+    from kappa.state.build import read_birth
+    from replay.look.follow import follow
+    from replay.look.progress import ensure_served, tell
 
     state = here.state()
     birth = read_birth(here.store, state.rollout(number).build)
@@ -998,9 +998,9 @@ def _follow(here: Here, number: int, timeout: float | None, *, to_the_yes: bool 
 
 
 def _status(here: Here, form: Form) -> str:
-    from replay.listings import status_document, status_heading, status_listing
-    from replay.status import observe_status
-    from replay.underway import read_underway
+    from replay.look.listings import status_document, status_heading, status_listing
+    from replay.look.status import observe_status
+    from replay.rollout.underway import read_underway
 
     running, broker = here.running, here.bootstrap_servers
     underway = None if running is None else read_underway(here.store)

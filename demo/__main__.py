@@ -14,7 +14,7 @@ from rich.console import Console
 
 from demo.screen import Screen
 from demo.story import Story, Wishes
-from kappa.errors import ExitCode, KappaError
+from kappa.base.errors import ExitCode, KappaError
 
 
 def main() -> int:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from kappa.errors import KappaError
+from kappa.base.errors import KappaError
 
 _NAP_SECONDS = 0.05
 _END_SECONDS = 90.0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 
-from kappa.errors import KappaError
+from kappa.base.errors import KappaError
 
 # Each pair is a piece of version 1, which stands there once, and what takes its place.
 EDITS = (

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from demo.events import PARTITIONS, Event, first_count, first_events, further_events
 from demo.ledger import Ledger
-from kappa.errors import KappaError
+from kappa.base.errors import KappaError
 from kappa.log.client import Log, ProducedRecord, Producer
-from kappa.offsets import Offsets
+from kappa.state.offsets import Offsets
 
 # Small enough that a record isn't kept back by it, large enough that the loop costs nothing.
 _BEAT_SECONDS = 0.02

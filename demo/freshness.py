@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from kappa.offsets import Offsets
+from kappa.state.offsets import Offsets
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from demo.events import Event
-from kappa.errors import Broken
-from kappa.offsets import Offsets
+from kappa.base.errors import Broken
+from kappa.state.offsets import Offsets
 
 SCHEMA = pa.schema(
     [

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import duckdb
 
-from kappa.offsets import Offsets
+from kappa.state.offsets import Offsets
 
 _FLIGHT = """{"id": "VARCHAR", "day": "DATE", "carrier": "VARCHAR", "tailnum": "VARCHAR", "origin": "VARCHAR", "scheduled": "VARCHAR",
     "dep_time": "INTEGER", "dep_delay": "INTEGER", "distance": "INTEGER"}"""

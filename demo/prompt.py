@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from kappa.errors import KappaError
+from kappa.base.errors import KappaError
 
 
 class Prompt:

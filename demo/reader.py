@@ -17,10 +17,10 @@ from typing import IO
 
 from demo.feed import stop_at_end_of_input
 from demo.verdict import Observation, Verdict, after_answer, after_error
-from kappa.errors import KappaError
-from kappa.store import Store
-from serving.catalog import Snapshot, pin
-from serving.query import connect
+from kappa.base.errors import KappaError
+from kappa.state.store import Store
+from serving.pin.catalog import Snapshot, pin
+from serving.query.query import connect
 
 # The machine has other things to do: what it costs to ask all the time would be taken from the jobs.
 _PAUSE_SECONDS = 0.1

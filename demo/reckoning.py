@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 from demo.freshness import Freshness, measure
 from demo.oracle import ASKED, Oracle, compare
 from demo.verdict import Verdict
-from kappa.offsets import Offsets
-from kappa.store import Store
-from serving.catalog import pin_build
-from serving.query import connect
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from serving.pin.catalog import pin_build
+from serving.query.query import connect
 
 _LEASE_SECONDS = 60.0
 

@@ -27,15 +27,15 @@ from demo.reckoning import Finding, compared, judged, seen_fresh
 from demo.screen import Screen
 from demo.verdict import Verdict
 from demo.watch import Watch
-from kappa.errors import KappaError
-from kappa.frontier import Frontiers
-from kappa.journal import Journal
-from kappa.offsets import Offsets
-from kappa.settings import load_settings
-from kappa.store import Store
-from replay.rollout import fold
-from replay.running import running
-from serving.query import answer
+from kappa.base.errors import KappaError
+from kappa.base.settings import load_settings
+from kappa.journal.journal import Journal
+from kappa.state.frontier import Frontiers
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from replay.look.running import running
+from replay.rollout.rollout import fold
+from serving.query.query import answer
 
 TREE = Path(__file__).resolve().parent.parent
 PIPELINE = "flights"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from kappa.offsets import Offsets
+from kappa.state.offsets import Offsets
 
 # The first few are told in full; the rest are counted.
 _TOLD = 5

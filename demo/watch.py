@@ -9,10 +9,10 @@ from types import TracebackType
 from typing import Self
 
 from demo.family import members
-from kappa.errors import KappaError
-from kappa.frontier import Frontiers
-from kappa.offsets import Offsets
-from kappa.store import Store
+from kappa.base.errors import KappaError
+from kappa.state.frontier import Frontiers
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
 
 _LOOK_SECONDS = 0.25
 _WEIGH_SECONDS = 1.0

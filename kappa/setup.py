@@ -11,11 +11,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from kappa.engine.cds import archive_path, ensure_archive
-from kappa.errors import KappaError
-from kappa.java import find_java, locate_java
-from kappa.log.jars import Jars, ensure_jars
-from kappa.settings import JarsSettings, load_settings
+from kappa.base.errors import KappaError
+from kappa.base.jars import Jars, ensure_jars
+from kappa.base.java import find_java, locate_java
+from kappa.base.settings import JarsSettings, load_settings
+from kappa.engine.spark.cds import archive_path, ensure_archive
 
 
 def set_up(console: Console, settings: JarsSettings) -> Jars:
@@ -28,8 +28,8 @@ def set_up(console: Console, settings: JarsSettings) -> Jars:
                 ensure_archive(jars)
             except KappaError as error:
                 console.print(f"no class archive: {error.message}. Jobs start more slowly without it.", soft_wrap=True)
-    # Each worker of a catch-up would wait for it otherwise (kappa/compiled.py).
-    for module in ("kappa.log.bulk", "kappa.engine.find_values"):
+    # Each worker of a catch-up would wait for it otherwise (kappa/base/compiled.py).
+    for module in ("kappa.log.bulk", "kappa.engine.read.find_values"):
         importlib.import_module(module)
     console.print(f"ready: Java {java.version} ({java.home}), {len(jars.broker) + len(jars.spark)} jars in {jars.spark[0].parent}", soft_wrap=True)
     return jars

@@ -6,7 +6,7 @@
         law_of_slices(flights, some_events(flights, 200))
 
 The law: for any cut of the log into contiguous slices, folding them one after the other gives the same tables as one slice
-of everything. It is what makes a replay in large slices equal to a tail in small ones. Read next: engine/rehearsal.py.
+of everything. It is what makes a replay in large slices equal to a tail in small ones. Read next: engine/children/rehearsal.py.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from kappa.columns import INTEGERS, Array, Decimal, Scalar, Struct, Type
-from kappa.engine.law import LawBroken, hold_to_law
-from kappa.engine.rehearsal import MemoryLog, local_pipeline
-from kappa.errors import UsageError
-from kappa.json_schema import Place
-from kappa.pipeline import Pipeline
-from kappa.reason import Rejected
-from kappa.schema_rules import rule_of
-from kappa.topic import Topic
+from kappa.base.errors import UsageError
+from kappa.declare.pipeline import Pipeline
+from kappa.declare.topic import Topic
+from kappa.engine.children.law import LawBroken, hold_to_law
+from kappa.engine.children.rehearsal import MemoryLog, local_pipeline
+from kappa.values.columns import INTEGERS, Array, Decimal, Scalar, Struct, Type
+from kappa.values.json_schema import Place
+from kappa.values.reason import Rejected
+from kappa.values.schema_rules import rule_of
 
 __all__ = ["Event", "LawBroken", "law_of_slices", "some_events"]
 

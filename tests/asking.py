@@ -14,13 +14,13 @@ from typing import Any, Self
 import uvicorn
 from fastapi import APIRouter
 
-from kappa.store import Store
-from serving import events
-from serving.gate import Bounds
-from serving.http import Stand, make_app
-from serving.patience import patient
-from serving.sandbox import Allowance, Sandbox
-from serving.snapshots import Snapshots
+from kappa.state.store import Store
+from serving.http import events
+from serving.http.gate import Bounds
+from serving.http.http import Stand, make_app
+from serving.http.patience import patient
+from serving.http.snapshots import Snapshots
+from serving.sandbox.sandbox import Allowance, Sandbox
 
 QUERY = "/api/v1/query"
 

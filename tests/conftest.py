@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from kappa.java import Java, find_java
+from kappa.base.jars import Jars, ensure_jars
+from kappa.base.java import Java, find_java
 from kappa.log.broker import Broker
 from kappa.log.client import Log
-from kappa.log.jars import Jars, ensure_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,7 +47,7 @@ def jars(java: Java) -> Jars:
 
 @pytest.fixture(scope="session")
 def broker(jars: Jars, java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """One broker for the run. It ends with this process however that ends (kappa.process)."""
+    """One broker for the run. It ends with this process however that ends (kappa.base.process)."""
     running = Broker.start(tmp_path_factory.mktemp("broker"), jars, java)
     try:
         yield running
@@ -63,7 +63,7 @@ def log(broker: Broker) -> Log:
 @pytest.fixture(scope="session")
 def spark(jars: Jars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One session for the run, as a tail has it. Its JVM ends with this process."""
-    from kappa.engine.session import Profile, boot
+    from kappa.engine.spark.session import Profile, boot
 
     running = boot(profile=Profile.TAIL, name="tests", memory="1g", jars=jars, local_dir=tmp_path_factory.mktemp("spark")).session()
     try:

@@ -13,19 +13,19 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from kappa.arrow import arrow_schema
-from kappa.build import Birth, TableBirth, TopicBirth, put_birth, table_path
-from kappa.frontier import Frontier, Frontiers
-from kappa.journal import Abandoned, CaughtUp, Check, Count, Difference, Event, Failed, Held, Journal, Receipt, Served, Staged, Verified
-from kappa.kept import Kept, put_kept
+from kappa.base.process import process_id
+from kappa.journal.journal import Abandoned, CaughtUp, Check, Count, Difference, Event, Failed, Held, Journal, Receipt, Served, Staged, Verified
 from kappa.log.client import Record, TopicFacts
-from kappa.offsets import Offsets
-from kappa.process import process_id
-from kappa.shape import REJECTS_BIRTH
-from kappa.store import Store
-from kappa.tally import Tally
-from replay.desk import Desk
-from replay.here import Here
+from kappa.state.build import Birth, TableBirth, TopicBirth, put_birth, table_path
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.kept import Kept, put_kept
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.tables.shape import REJECTS_BIRTH
+from kappa.values.arrow import arrow_schema
+from kappa.values.tally import Tally
+from replay.look.desk import Desk
+from replay.look.here import Here
 
 EVIL = "<script>alert('x')</script>\"'&{{ 7*7 }}"
 HITS = TableBirth("page_hits", (("page", "string"), ("minute", "timestamp"), ("hits", "bigint")), keys=("page", "minute"), fold={"hits": ("count", None)}, checks=("hits > 0",))

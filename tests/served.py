@@ -5,15 +5,15 @@ from __future__ import annotations
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from kappa.arrow import arrow_schema
-from kappa.build import Birth, TableBirth, put_birth, table_path
-from kappa.clock import now
-from kappa.frontier import Frontier, Frontiers
-from kappa.journal import Journal, Receipt, Served
-from kappa.offsets import Offsets
-from kappa.shape import LATEST_COLUMNS, REJECTS_BIRTH
-from kappa.store import Store
-from serving.query import Answer, answer
+from kappa.base.clock import now
+from kappa.journal.journal import Journal, Receipt, Served
+from kappa.state.build import Birth, TableBirth, put_birth, table_path
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.tables.shape import LATEST_COLUMNS, REJECTS_BIRTH
+from kappa.values.arrow import arrow_schema
+from serving.query.query import Answer, answer
 
 DELAYS = TableBirth("delays", (("carrier", "string"), ("flights", "bigint"), ("_state", "binary")), keys=("carrier",))
 PLANES = TableBirth("planes", (("tailnum", "string"), ("seats", "int"), *LATEST_COLUMNS), keys=("tailnum",), latest="planes")

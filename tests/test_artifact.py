@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kappa.artifact import digests, ensure_snapshot, load_snapshot, snapshot_files
-from kappa.build import Birth
-from kappa.errors import Broken
-from kappa.project import load_project
-from kappa.store import Store
+from kappa.base.errors import Broken
+from kappa.code.artifact import digests, ensure_snapshot, load_snapshot, snapshot_files
+from kappa.code.project import load_project
+from kappa.state.build import Birth
+from kappa.state.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -226,7 +226,7 @@ other = F.udf(loud, "string")
 
 
 def lines(spark: SparkSession, store: Store, birth: Birth, frame: DataFrame) -> list[tuple[str, ...]]:
-    from kappa.engine.workers import tell_workers
+    from kappa.engine.spark.workers import tell_workers
 
     pipeline = load_snapshot(store, birth)
     tell_workers(spark)

@@ -11,21 +11,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kappa.branch import base_frontier, begin_from, keep_base, stands_before_base
-from kappa.build import Base, Birth, TableBirth, put_birth, read_birth, table_path
-from kappa.delta import Guard, delete_unneeded, ensure_table, files, mark_of
-from kappa.engine.commit import TableWriter
-from kappa.engine.fold_slice import next_mark
-from kappa.engine.legs import LegKind, catch_up
-from kappa.engine.refold import REFOLDED
-from kappa.errors import Broken, Damaged, KappaError
-from kappa.frontier import Frontier, Frontiers
-from kappa.kept import ensure_past_gone, kept_of
-from kappa.mark import Mark, origin_mark
-from kappa.offsets import Offsets
-from kappa.slices import Slice
-from kappa.store import Store
-from kappa.tally import Tally
+from kappa.base.errors import Broken, Damaged, KappaError
+from kappa.engine.children.refold import REFOLDED
+from kappa.engine.job.fold_slice import next_mark
+from kappa.engine.job.legs import LegKind, catch_up
+from kappa.engine.write.commit import TableWriter
+from kappa.state.build import Base, Birth, TableBirth, put_birth, read_birth, table_path
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.kept import ensure_past_gone, kept_of
+from kappa.state.mark import Mark, origin_mark
+from kappa.state.offsets import Offsets
+from kappa.state.slices import Slice
+from kappa.state.store import Store
+from kappa.tables.branch import base_frontier, begin_from, keep_base, stands_before_base
+from kappa.tables.delta import Guard, delete_unneeded, ensure_table, files, mark_of
+from kappa.values.tally import Tally
 
 TABLES = (TableBirth("log", (("n", "bigint"),)), TableBirth("other", (("n", "bigint"),)))
 

@@ -10,17 +10,17 @@ import pytest
 from deltalake import write_deltalake
 
 from kappa import Table, Topic, pipeline
-from kappa.arrow import arrow_schema
-from kappa.breaker import beyond_text, is_beyond, rejected_of
-from kappa.build import Birth, put_birth, read_birth, table_path
-from kappa.engine.rejected import ensure_within
-from kappa.errors import Broken, DeclarationError
-from kappa.frontier import Frontier
-from kappa.offsets import Offsets
-from kappa.pipeline import Pipeline
-from kappa.shape import REJECTS_BIRTH
-from kappa.store import Store
-from kappa.tally import Tally
+from kappa.base.errors import Broken, DeclarationError
+from kappa.declare.breaker import beyond_text, is_beyond, rejected_of
+from kappa.declare.pipeline import Pipeline
+from kappa.engine.job.rejected import ensure_within
+from kappa.state.build import Birth, put_birth, read_birth, table_path
+from kappa.state.frontier import Frontier
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.tables.shape import REJECTS_BIRTH
+from kappa.values.arrow import arrow_schema
+from kappa.values.tally import Tally
 
 HITS = Topic("hits", event="id string")
 

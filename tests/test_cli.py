@@ -18,19 +18,19 @@ from types import SimpleNamespace
 import pytest
 
 import cli
-from kappa.build import Birth, TableBirth, put_birth, read_birth
-from kappa.clock import now
-from kappa.errors import Conflict, KappaError, VerificationFailed
-from kappa.frontier import Frontier, Frontiers
-from kappa.journal import Abandoned, CaughtUp, Check, Event, Failed, Held, Journal, PromoteAsked, Receipt, Served, Staged, SwitchAsked, Switched, Verified
+from kappa.base.clock import now
+from kappa.base.errors import Conflict, KappaError, VerificationFailed
+from kappa.base.process import process_id
+from kappa.journal.journal import Abandoned, CaughtUp, Check, Event, Failed, Held, Journal, PromoteAsked, Receipt, Served, Staged, SwitchAsked, Switched, Verified
 from kappa.log.client import Acknowledged, ProducedRecord, TopicFacts
-from kappa.offsets import Offsets
-from kappa.process import process_id
-from kappa.store import Store
-from kappa.tally import Tally
-from replay.here import Here
-from replay.progress import ensure_not_waiting, ensure_served, news
-from replay.rollout import Rollout, fold
+from kappa.state.build import Birth, TableBirth, put_birth, read_birth
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.values.tally import Tally
+from replay.look.here import Here
+from replay.look.progress import ensure_not_waiting, ensure_served, news
+from replay.rollout.rollout import Rollout, fold
 
 HOUSE = Path(__file__).resolve().parent.parent
 PIPELINE = """
@@ -116,7 +116,7 @@ def two_builds(store: Store) -> Store:
 
 def pretend_up(store: Store) -> None:
     """A supervisor that lives and does nothing: this process."""
-    from replay.running import Running
+    from replay.look.running import Running
 
     me = process_id(os.getpid())
     assert me is not None
@@ -282,7 +282,7 @@ def test_status_tells_of_a_candidate_what_following_it_tells_and_of_each_build_i
     append(two_builds, Staged("web", "web-3", "v3", ("new",)), CaughtUp(10, here), Verified(10, "passed", here, (Check("page_hits", "hits > 0", 3, 0),)))
     birth = read_birth(two_builds, "web-2")
     two_builds.put_json("builds/web-2/birth.json", asdict(replace(birth, libraries={"duckdb": "1", "pyspark": "4"})))
-    monkeypatch.setattr("replay.status.installed_libraries", lambda: {"duckdb": "2", "pyspark": "4"})
+    monkeypatch.setattr("replay.look.status.installed_libraries", lambda: {"duckdb": "2", "pyspark": "4"})
 
     live, _, candidate = kappa("status", "-o", "json").json()["builds"]
 

@@ -13,18 +13,18 @@ from pathlib import Path
 import pytest
 
 import cli
-from kappa.build import read_birth
-from kappa.clock import now
-from kappa.fingerprint import fingerprint
-from kappa.journal import CaughtUp, Check, Event, Held, Journal, Receipt, Served, Verified
+from kappa.base.clock import now
+from kappa.base.process import process_id
+from kappa.code.fingerprint import fingerprint
+from kappa.code.project import load_project
+from kappa.journal.journal import CaughtUp, Check, Event, Held, Journal, Receipt, Served, Verified
 from kappa.log.client import TopicFacts
 from kappa.log.reader import Record
-from kappa.offsets import Offsets
-from kappa.process import process_id
-from kappa.project import load_project
-from kappa.store import Store
-from replay.here import Here
-from replay.rollout import Phase, Rollout, State, fold
+from kappa.state.build import read_birth
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from replay.look.here import Here
+from replay.rollout.rollout import Phase, Rollout, State, fold
 
 PIPELINE = """
 from kappa import Table, Topic, count, pipeline

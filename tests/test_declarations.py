@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from kappa import Fold, Table, Topic, View, count, hll, kll, max_, min_, ordered, pipeline, set_, sum_, theta, top_k
-from kappa.columns import parse_columns, parse_type
-from kappa.errors import DeclarationError
-from kappa.pipeline import ORIGIN_COLUMNS
-from kappa.shape import table_births
-from kappa.table import Thresholds
+from kappa.base.errors import DeclarationError
+from kappa.declare.pipeline import ORIGIN_COLUMNS
+from kappa.declare.table import Thresholds
+from kappa.tables.shape import table_births
+from kappa.values.columns import parse_columns, parse_type
 
 HITS = Topic("web.hits", partitions=4, key="visitor", event="id string not null, visitor string, n int, price decimal(20,2), x double, tags array<string>")
 PAGES = Topic("web.pages", kind="compacted", key="page", event="page string not null, title string")

@@ -14,13 +14,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from kappa import delta
-from kappa.arrow import arrow_schema
-from kappa.delta import FileLists, Guard, StoredTable, _looked, ensure_table, files
-from kappa.errors import Damaged
-from kappa.mark import Mark, origin_mark
-from kappa.merge import Merge
-from kappa.offsets import Offsets
+from kappa.base.errors import Damaged
+from kappa.state.mark import Mark, origin_mark
+from kappa.state.offsets import Offsets
+from kappa.tables import delta
+from kappa.tables.delta import FileLists, Guard, StoredTable, _looked, ensure_table, files
+from kappa.tables.merge import Merge
+from kappa.values.arrow import arrow_schema
 
 MARK = Mark("b", "t", 1, 1, Offsets(), Offsets())
 BY_K = Merge("t.k = s.k", {"n": "s.n"}, {"k": "s.k", "n": "s.n"})

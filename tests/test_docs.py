@@ -10,8 +10,8 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from kappa.errors import ExitCode
-from kappa.settings import Settings
+from kappa.base.errors import ExitCode
+from kappa.base.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 ROW = re.compile(r"\| `(?P<name>[a-z_.]+)` \| (?P<default>.*?) \| (?P<what>.*?) \|")

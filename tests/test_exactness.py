@@ -1,4 +1,4 @@
-"""Each fold says whether it is exact; what is compared, and what is told, goes by that (law 8, kappa/table.py)."""
+"""Each fold says whether it is exact; what is compared, and what is told, goes by that (law 8, kappa/declare/table.py)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from kappa import Table, Topic, count, hll, kll, pipeline, sum_
-from kappa.build import Birth, TableBirth, put_birth, read_birth
-from kappa.columns import parse_type
-from kappa.declaration import declarations
-from kappa.engine.law import _equal
-from kappa.shape import table_births
-from kappa.store import Store
-from kappa.table import Exactness, FoldKind
+from kappa.code.declaration import declarations
+from kappa.declare.table import Exactness, FoldKind
+from kappa.engine.children.law import _equal
+from kappa.state.build import Birth, TableBirth, put_birth, read_birth
+from kappa.state.store import Store
+from kappa.tables.shape import table_births
+from kappa.values.columns import parse_type
 
 GUARANTEES = Path(__file__).parents[1] / "docs" / "guarantees.md"
 FOLDED = {"rows": count(), "x": sum_("x"), "n": sum_("n"), "half": kll("x", 0.5), "names": hll("k", lg_k=10)}

@@ -14,9 +14,9 @@ from typing import get_args
 
 import pytest
 
-from kappa.errors import UsageError
-from kappa.failpoint import NAMES, acting, failpoint, parsed
-from kappa.journal import Event
+from kappa.base.errors import UsageError
+from kappa.base.failpoint import NAMES, acting, failpoint, parsed
+from kappa.journal.journal import Event
 
 HOUSE = Path(__file__).resolve().parent.parent
 # Each declares in FAILPOINTS at which ones it kills.
@@ -109,14 +109,14 @@ def test_what_cannot_be_meant_is_refused(text: str, said: str) -> None:
 
 
 def test_a_typo_ends_the_program_as_it_starts_and_says_what_was_meant() -> None:
-    done = _python("import kappa.journal; print('begun')", "frontier.before_putt:kill")
+    done = _python("import kappa.journal.journal; print('begun')", "frontier.before_putt:kill")
 
     assert (done.returncode, done.stdout) == (2, "")
     assert "did you mean frontier.before_put?" in done.stderr
 
 
 def test_a_process_is_killed_at_the_passing_that_was_asked_for() -> None:
-    done = _python("from kappa.failpoint import failpoint\nfor n in range(9): failpoint('frontier.before_put'); print(n, flush=True)", "frontier.before_put:kill:3")
+    done = _python("from kappa.base.failpoint import failpoint\nfor n in range(9): failpoint('frontier.before_put'); print(n, flush=True)", "frontier.before_put:kill:3")
 
     assert (done.returncode, done.stdout.split()) == (-9, ["0", "1"])
 

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa import Table, Topic, View, count, hll, kll, ordered, pipeline, set_, sum_, theta, top_k
-from kappa import fingerprint as fingerprints
-from kappa.errors import DeclarationError
-from kappa.fingerprint import differences, fingerprint, version_of
-from kappa.reach import files, reach
-from kappa.semantics import SEMANTICS
-from kappa.sources import Find, SourceFile
+from kappa.base.errors import DeclarationError
+from kappa.code import fingerprint as fingerprints
+from kappa.code.fingerprint import differences, fingerprint, version_of
+from kappa.code.reach import files, reach
+from kappa.code.semantics import SEMANTICS
+from kappa.code.sources import Find, SourceFile
 
 FLIGHTS = '''
 """Flights."""

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from kappa.errors import Broken, Damaged, SettingsError
-from kappa.frontier import Frontier, Frontiers
-from kappa.journal import Abandoned, Failed, Held, Journal, PromoteAsked, Receipt, Served, Staged, SwitchAsked, Switched
-from kappa.offsets import Offsets
-from kappa.store import Store
-from kappa.tally import Tally
+from kappa.base.errors import Broken, Damaged, SettingsError
+from kappa.journal.journal import Abandoned, Failed, Held, Journal, PromoteAsked, Receipt, Served, Staged, SwitchAsked, Switched
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.values.tally import Tally
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from kappa import Table, Topic, pipeline
-from kappa.declaration import declarations
-from kappa.errors import DeclarationError
-from kappa.fingerprint import fingerprint
-from kappa.json_schema import read_schema
-from kappa.reason import Reason, Rejected
-from kappa.record import RecordReader
+from kappa.base.errors import DeclarationError
+from kappa.code.declaration import declarations
+from kappa.code.fingerprint import fingerprint
+from kappa.records.record import RecordReader
 from kappa.testing import some_events
+from kappa.values.json_schema import read_schema
+from kappa.values.reason import Reason, Rejected
 
 # As Pydantic writes one: references, a choice between something and null, annotations.
 VISIT: dict[str, Any] = {

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from kappa.errors import Damaged
-from kappa.frontier import Frontier
-from kappa.kept import Kept, ensure_past_gone, kept_of, past, put_kept, read_kept
-from kappa.offsets import Offsets
-from kappa.store import Store
+from kappa.base.errors import Damaged
+from kappa.state.frontier import Frontier
+from kappa.state.kept import Kept, ensure_past_gone, kept_of, past, put_kept, read_kept
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
 
 
 def at(seconds: float) -> str:

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from kappa.errors import Conflict
-from kappa.lock import Lock, is_held
-from kappa.lock import holder as holder_of
-from kappa.process import born
+from kappa.base.errors import Conflict
+from kappa.base.lock import Lock, is_held
+from kappa.base.lock import holder as holder_of
+from kappa.base.process import born
 
 FAILPOINTS = ["lock.before_hold", "lock.after_hold"]
 
 # Takes the lock, starts a child that would outlive it (as a JVM does its Python), says both pids, waits to be killed.
 _HOLDER = """
 import pathlib, signal, subprocess, sys
-from kappa.lock import Lock
+from kappa.base.lock import Lock
 Lock(pathlib.Path(sys.argv[1]), what="build b").acquire()
 child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
 print(child.pid, flush=True)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kappa.errors import Damaged
-from kappa.offsets import Offsets
-from kappa.slices import cut
+from kappa.base.errors import Damaged
+from kappa.state.offsets import Offsets
+from kappa.state.slices import cut
 
 vectors = st.dictionaries(st.sampled_from(["flights", "planes"]), st.dictionaries(st.integers(0, 5), st.integers(0, 10_000), max_size=6), max_size=2).map(Offsets)
 

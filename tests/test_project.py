@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark import SparkContext
 
-from kappa.errors import DeclarationError
-from kappa.project import load_pipelines, load_project
+from kappa.base.errors import DeclarationError
+from kappa.code.project import load_pipelines, load_project
 
 ORDERS = """
 from kappa import Table, Topic, pipeline
@@ -180,7 +180,7 @@ def test_a_file_whose_name_cannot_be_imported_is_refused(tmp_path: Path) -> None
 def test_kappas_own_packages_are_not_the_projects(tmp_path: Path) -> None:
     write(
         tmp_path,
-        pipelines__orders="import kappa.errors, replay, serving\n" + ORDERS,
+        pipelines__orders="import kappa.base.errors, replay, serving\n" + ORDERS,
         kappa____init__="raise RuntimeError",
         kappa__errors="raise RuntimeError",
         replay____init__="raise RuntimeError",

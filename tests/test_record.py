@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa import Topic
-from kappa.json_text import DEEPEST
-from kappa.reason import Reason, Rejected
-from kappa.record import RecordReader, Tombstone
+from kappa.records.record import RecordReader, Tombstone
+from kappa.values.json_text import DEEPEST
+from kappa.values.reason import Reason, Rejected
 
 EVENT = """
     id string not null, t string, n bigint, small smallint, tiny tinyint, i int, flag boolean, x double, f float, price decimal(10,2),

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kappa.errors import UsageError
-from kappa.reason import Rejected
-from kappa.redrive import HEADER, Attempt, Original, Position, named_original, original_of, parse_position, settle
+from kappa.base.errors import UsageError
+from kappa.records.redrive import HEADER, Attempt, Original, Position, named_original, original_of, parse_position, settle
+from kappa.values.reason import Rejected
 
 AT = Position("visits", 0, 20)
 

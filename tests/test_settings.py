@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kappa.errors import SettingsError
-from kappa.settings import load_settings
+from kappa.base.errors import SettingsError
+from kappa.base.settings import load_settings
 
 FILE = """
 [kafka]

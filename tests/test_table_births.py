@@ -1,13 +1,13 @@
-"""The columns and types of a build's tables follow from its folds; what does not fit is refused with the table's line (kappa/shape.py)."""
+"""The columns and types of a build's tables follow from its folds; what does not fit is refused with the table's line (kappa/tables/shape.py)."""
 
 from __future__ import annotations
 
 import pytest
 
 from kappa import Fold, Table, Topic, and_, count, first, hll, kll, latest, max_, min_, or_, pipeline, set_, sum_, theta, top_k
-from kappa.columns import Type, parse_columns, parse_type
-from kappa.errors import DeclarationError
-from kappa.shape import table_births
+from kappa.base.errors import DeclarationError
+from kappa.tables.shape import table_births
+from kappa.values.columns import Type, parse_columns, parse_type
 
 EVENTS = Topic("events", event="k string")
 OUTPUT = {column.name: column.type for column in parse_columns("k string, x double, n int, d decimal(12,3), wide decimal(38,0), b boolean, l array<int>, at timestamp")}

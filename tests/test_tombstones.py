@@ -10,15 +10,15 @@ from types import SimpleNamespace
 import pytest
 
 from kappa import Table, Topic, pipeline
-from kappa.build import Birth, TopicBirth
-from kappa.clock import now
-from kappa.engine.fold_slice import SliceFolder
-from kappa.errors import Broken
-from kappa.frontier import Frontier
-from kappa.offsets import Offsets
-from kappa.shape import table_births
-from kappa.store import Store
-from kappa.tombstones import may_be_missed
+from kappa.base.clock import now
+from kappa.base.errors import Broken
+from kappa.engine.job.fold_slice import SliceFolder
+from kappa.records.tombstones import may_be_missed
+from kappa.state.build import Birth, TopicBirth
+from kappa.state.frontier import Frontier
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.tables.shape import table_births
 
 THEN = datetime(2026, 11, 1, tzinfo=UTC)
 DAY = {"delete.retention.ms": "86400000"}
@@ -41,7 +41,7 @@ def test_it_is_missed_where_it_may_be_gone(config: dict[str, str] | None, away: 
 
 
 def test_all_is_heard_that_was_there_when_it_was_asked_though_more_comes_all_the_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kappa.engine.fold_slice._HEARD_SECONDS", 0.0)
+    monkeypatch.setattr("kappa.engine.job.fold_slice._HEARD_SECONDS", 0.0)
     asked: list[int] = []
 
     def end(_names: object) -> Offsets:

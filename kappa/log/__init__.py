@@ -1,0 +1,1 @@
+"""Kafka: the only door to confluent_kafka, and the embedded broker."""

@@ -19,11 +19,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
-from kappa.errors import Conflict, KappaError
-from kappa.java import Java
+from kappa.base.errors import Conflict, KappaError
+from kappa.base.jars import Jars
+from kappa.base.java import Java
+from kappa.base.process import ProcessId, kill_and_see_gone, process_id, start_tied
 from kappa.log.client import Log
-from kappa.log.jars import Jars
-from kappa.process import ProcessId, kill_and_see_gone, process_id, start_tied
 
 _FORMAT = 1
 _HOST = "127.0.0.1"

@@ -1,7 +1,7 @@
 """Reads a long range of one partition into Arrow, by librdkafka's own interface: no message becomes an object of Python's.
 
 Those objects, and the calls for what is in them, cost three times what librdkafka itself does (docs/performance.md). librdkafka is the
-one that comes with confluent_kafka; what loops over its messages is compiled (kappa/compiled.py).
+one that comes with confluent_kafka; what loops over its messages is compiled (kappa/base/compiled.py).
 Sources: https://docs.confluent.io/platform/current/clients/librdkafka/html/rdkafka_8h.html
 """
 
@@ -22,10 +22,10 @@ from numba import carray, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from kappa.arrow import HEADERS_TYPE
-from kappa.compiled import compiled
-from kappa.lengths import Bytes, Numbers, array_of, ends_of
+from kappa.base.compiled import compiled
+from kappa.base.lengths import Bytes, Numbers, array_of, ends_of
 from kappa.log.reader import BOUNDED, EXACT, PATIENCE_SECONDS, check_error, unreachable
+from kappa.values.arrow import HEADERS_TYPE
 
 if TYPE_CHECKING:
     from types import TracebackType

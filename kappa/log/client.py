@@ -16,16 +16,16 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka import Producer as KafkaProducer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType  # type: ignore[attr-defined]  # exported, but not by name
 
-from kappa.errors import Conflict, KappaError, Unreachable, UsageError
+from kappa.base.errors import Conflict, KappaError, Unreachable, UsageError
+from kappa.declare.topic import BROKERS_TIME, SET_BROKERS_TIME, TIMESTAMP_TYPE
 from kappa.log.reader import LogReader, Record
-from kappa.offsets import Offsets
-from kappa.topic import BROKERS_TIME, SET_BROKERS_TIME, TIMESTAMP_TYPE
+from kappa.state.offsets import Offsets
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from kappa.declare.topic import Topic
     from kappa.log.bulk import Columns
-    from kappa.topic import Topic
 
 _Answer = TypeVar("_Answer")
 

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
-from kappa.errors import UsageError
+from kappa.base.errors import UsageError
+from kappa.declare.topic import Topic, TopicKind
 from kappa.log.client import Acknowledged, Log, ProducedRecord
-from kappa.topic import Topic, TopicKind
 
 _FIELDS = ("key", "value", "timestamp", "headers", "partition", "base64", "note")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

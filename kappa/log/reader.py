@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from kappa.errors import Broken, Unreachable
-from kappa.offsets import Offsets
+from kappa.base.errors import Broken, Unreachable
+from kappa.state.offsets import Offsets
 
 if TYPE_CHECKING:
     from types import TracebackType

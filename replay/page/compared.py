@@ -8,11 +8,11 @@ from __future__ import annotations
 import threading
 import time
 
-from kappa.errors import KappaError
-from replay.desk import Desk
-from replay.diff import Comparison
-from replay.pairs import compare_pair, pin_equal
-from serving.query import Limits, TooMuch
+from kappa.base.errors import KappaError
+from replay.look.desk import Desk
+from replay.verify.diff import Comparison
+from replay.verify.pairs import compare_pair, pin_equal
+from serving.query.query import Limits, TooMuch
 
 _SAMPLES = 5
 _KEPT = 8

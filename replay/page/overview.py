@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from replay.look.status import BuildStatus, Status
 from replay.page.trail import Step, rate_of, rates
-from replay.rollout import Phase, State
-from replay.status import BuildStatus, Status
+from replay.rollout.rollout import Phase, State
 
 # A job that has published within this time is at work on what is still missing.
 _AT_WORK_SECONDS = 10.0

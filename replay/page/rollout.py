@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kappa.journal import Check, Count, Difference, Served
-from kappa.offsets import Offsets
-from replay.diff import Comparison, Sample
-from replay.diff_listing import count_line, differing, rejects_line
-from replay.rollout import Phase, Rollout, State
-from replay.status import BuildStatus
-from serving.render import plain
+from kappa.journal.journal import Check, Count, Difference, Served
+from kappa.state.offsets import Offsets
+from replay.look.status import BuildStatus
+from replay.rollout.rollout import Phase, Rollout, State
+from replay.verify.diff import Comparison, Sample
+from replay.verify.diff_listing import count_line, differing, rejects_line
+from serving.query.render import plain
 
 # What a rollout goes through, in order; one that switches to a kept build has no replay and no verification.
 _STEPS = (("Replay", Phase.REPLAYING), ("Verify", Phase.VERIFYING), ("Your yes", Phase.READY), ("Switch", Phase.HOLDING), ("Serving", Phase.SERVED))

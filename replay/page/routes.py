@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
-from kappa.build import read_birth
-from kappa.columns import quoted
-from kappa.errors import KappaError
-from kappa.lease import sorted_leases
-from replay.api import desk_of
-from replay.desk import Desk
+from kappa.base.errors import KappaError
+from kappa.state.build import read_birth
+from kappa.state.lease import sorted_leases
+from kappa.values.columns import quoted
+from replay.http.api import desk_of
+from replay.look.desk import Desk
 from replay.page.compared import samples_of
 from replay.page.overview import cards, health_of, phase_health
 from replay.page.rollout import SampledRows, rollout_view, sampled, undo_deed
@@ -26,20 +26,20 @@ from replay.page.table import first_query, table_view
 from replay.page.timeline import timeline, undo_to
 from replay.page.topic import Paces, as_text, newest_records, topic_rates
 from replay.page.trail import Trails
-from replay.rollout import State
-from replay.show import code_of, serving_in, shown
-from serving.http import stand_of
-from serving.page import login, static
+from replay.rollout.rollout import State
+from replay.rollout.show import code_of, serving_in, shown
+from serving.http import login, static
+from serving.http.http import stand_of
+from serving.http.problem import HttpError
 from serving.page.render import HEADERS, page_html
-from serving.past import AtGeneration
-from serving.problem import HttpError
-from serving.query import schema_of, tables_named
-from serving.rejects import Reject, Wanted, newest_rejects
-from serving.sandbox import Question
-from serving.tables import ServedTable, served_tables
+from serving.pin.past import AtGeneration
+from serving.query.query import schema_of, tables_named
+from serving.query.tables import ServedTable, served_tables
+from serving.rejects.rejects import Reject, Wanted, newest_rejects
+from serving.sandbox.sandbox import Question
 
 if TYPE_CHECKING:
-    from replay.status import BuildStatus
+    from replay.look.status import BuildStatus
 
 # So many fit a screen or two; all of them are in the API.
 _ROWS = 12

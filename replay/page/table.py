@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from inspect import cleandoc
 
-from kappa.build import Birth
-from kappa.lease import Lease
-from serving.tables import ServedTable
+from kappa.state.build import Birth
+from kappa.state.lease import Lease
+from serving.query.tables import ServedTable
 
 
 @dataclass(frozen=True, slots=True)

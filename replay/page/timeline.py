@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kappa.errors import KappaError
-from kappa.journal import Receipt, Record, Served
-from replay.history import ProofRecord, proof_records
-from replay.intents import undone
+from kappa.base.errors import KappaError
+from kappa.journal.journal import Receipt, Record, Served
 from replay.page.rollout import Deed
-from replay.proof_text import proof_line
-from replay.rollout import Phase, Rollout, State
+from replay.prove.proof_text import proof_line
+from replay.rollout.history import ProofRecord, proof_records
+from replay.rollout.intents import undone
+from replay.rollout.rollout import Phase, Rollout, State
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from kappa.log.reader import Record
-from kappa.offsets import Offsets
-from replay.desk import Desk
-from replay.underway import Pace
-from serving.problem import HttpError
+from kappa.state.offsets import Offsets
+from replay.look.desk import Desk
+from replay.rollout.underway import Pace
+from serving.http.problem import HttpError
 
 if TYPE_CHECKING:
     from kappa.log.client import Log

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from kappa.frontier import Frontier, Frontiers
-from kappa.kept import kept_numbers, moment, read_kept
-from kappa.store import Store
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.kept import kept_numbers, moment, read_kept
+from kappa.state.store import Store
 
 _HOUR = timedelta(hours=1)
 _RATE_OVER = timedelta(minutes=1)

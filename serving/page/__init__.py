@@ -1,0 +1,1 @@
+"""The page as text: templates, marks, and the files a browser gets."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from serving.render import cell, plain
+from serving.query.render import cell, plain
 
 _SHORT = 10
 # More of one value than fits a screen helps nobody; all of it is in the API.

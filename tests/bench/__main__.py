@@ -31,7 +31,7 @@ from rivals import Attempt, NotThereError, Rival, cores, every_rival, set_up
 from rounds import Run, Runs, code_of
 from screen import Report, footing, grid, load, page, per_core, placed, refusals, title, told, versions
 
-from kappa.errors import KappaError
+from kappa.base.errors import KappaError
 
 TREE = Path(__file__).resolve().parents[2]
 # To start, and to end, on a machine that is busy.

@@ -15,10 +15,10 @@ from pathlib import Path
 import duckdb
 from cells import PARTITIONS, STEP_MS, Cell
 
+from kappa.declare.topic import Topic
 from kappa.log.client import Log, ProducedRecord
 from kappa.log.sizes import partition_bytes
-from kappa.offsets import Offsets
-from kappa.topic import Topic
+from kappa.state.offsets import Offsets
 
 SEED = 20_130_101
 _FORMAT = 1

@@ -28,9 +28,9 @@ from screen import Report
 
 from demo.freshness import Freshness, measure
 from demo.reckoning import answers_in, sent_in
-from kappa.errors import KappaError
-from kappa.journal import Journal
-from replay.rollout import fold
+from kappa.base.errors import KappaError
+from kappa.journal.journal import Journal
+from replay.rollout.rollout import fold
 
 RATES = (1_000, 10_000)
 KEYS = 16_384

@@ -23,11 +23,11 @@ from typing import Any, NoReturn
 from rivals import Command
 
 from demo.family import MARK, ensure_gone
-from kappa.java import find_java
+from kappa.base.jars import ensure_jars
+from kappa.base.java import find_java
+from kappa.base.process import start_tied
 from kappa.log.broker import Broker
 from kappa.log.client import Log
-from kappa.log.jars import ensure_jars
-from kappa.process import start_tied
 
 _MEASURE = Path(__file__).with_name("measure.py")
 # Beside what a command may take: starting, and ending what it leaves.

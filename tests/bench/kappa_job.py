@@ -17,31 +17,31 @@ from figures import Warm
 from oracle import Rows
 from rivals import Attempt, Command, NotThereError
 
-from kappa.archive import FOLDER
-from kappa.artifact import digests, ensure_snapshot
-from kappa.build import Birth, TopicBirth, put_birth, read_birth
-from kappa.clock import now
-from kappa.columns import parse_type
-from kappa.delta import files
-from kappa.engine.archived import Archives, archive_fingerprint
-from kappa.engine.archiver import ArchiveWriter
-from kappa.engine.source import Kafka, Source
-from kappa.frontier import Frontiers
-from kappa.importer import open_sources
-from kappa.java import find_java
+from kappa.base.clock import now
+from kappa.base.java import find_java
+from kappa.code.artifact import digests, ensure_snapshot
+from kappa.code.importer import open_sources
+from kappa.code.project import load_module, pipelines_in
+from kappa.code.semantics import SEMANTICS
+from kappa.code.sources import Sources
+from kappa.declare.topic import Topic
+from kappa.engine.archive.archiver import ArchiveWriter
+from kappa.engine.read.archived import Archives, archive_fingerprint
+from kappa.engine.read.source import Kafka, Source
 from kappa.log.client import Log
-from kappa.offsets import Offsets
-from kappa.project import load_module, pipelines_in
-from kappa.semantics import SEMANTICS
-from kappa.shape import table_births
-from kappa.sources import Sources
-from kappa.store import Store
-from kappa.topic import Topic
-from serving.query import tables_of
+from kappa.state.build import Birth, TopicBirth, put_birth, read_birth
+from kappa.state.frontier import Frontiers
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.tables.archive import FOLDER
+from kappa.tables.delta import files
+from kappa.tables.shape import table_births
+from kappa.values.columns import parse_type
+from serving.query.query import tables_of
 
 BUILD = "bench"
 _FILE = "pipelines/bench.py"
-# What a job prints of each slice (engine/catch_up.py): how many offsets, and how many a second.
+# What a job prints of each slice (engine/job/catch_up.py): how many offsets, and how many a second.
 _SLICE = re.compile(r"^slice \d+ of \d+: (?P<offsets>\d+) offsets in [\d.]+ s, (?P<rate>[\d,]+)/s", re.MULTILINE)
 
 
@@ -53,7 +53,7 @@ class KappaJob:
     def set_up(self, _home: Path) -> Mapping[str, str]:
         from rich.console import Console
 
-        from kappa.settings import JarsSettings
+        from kappa.base.settings import JarsSettings
         from kappa.setup import set_up
 
         set_up(Console(stderr=True), JarsSettings())
@@ -97,7 +97,7 @@ class KappaJob:
         for topic in pipeline.topics:
             self.made_ready(attempt, store, topic)
         where = ["--project", str(attempt.folder), "--root", str(attempt.folder / ".kappa"), "--bootstrap", attempt.bootstrap_servers]
-        return Command([sys.executable, "-m", "kappa.engine.job", *where, "--build", BUILD, "--leg", "catch-up"])
+        return Command([sys.executable, "-m", "kappa.engine.job.job", *where, "--build", BUILD, "--leg", "catch-up"])
 
     def made_ready(self, attempt: Attempt, store: Store, topic: Topic) -> None:
         """Makes ready what stands beside the log."""

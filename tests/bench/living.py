@@ -24,18 +24,18 @@ from cells import PARTITIONS, TASKS, Cell
 from oracle import Oracle
 
 from demo.family import MARK, ensure_gone, members
-from kappa.build import read_birth
-from kappa.errors import KappaError
-from kappa.frontier import Frontier, Frontiers
-from kappa.journal import Journal
+from kappa.base.errors import KappaError
+from kappa.base.settings import load_settings
+from kappa.journal.journal import Journal
 from kappa.log.client import Log
 from kappa.log.sizes import partition_bytes
-from kappa.offsets import Offsets
-from kappa.settings import load_settings
-from kappa.store import Store
-from replay.rollout import fold
-from replay.running import running
-from serving.query import tables_of
+from kappa.state.build import read_birth
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from replay.look.running import running
+from replay.rollout.rollout import fold
+from serving.query.query import tables_of
 
 TREE = Path(__file__).resolve().parents[2]
 SCRIPTS = Path(__file__).with_name("scripts")
@@ -45,7 +45,7 @@ _NAP_SECONDS = 0.1
 _NEARLY = 50_000
 _TICK = os.sysconf("SC_CLK_TCK")
 # Whose CPU it is, by a word in the command of a process of its session.
-_ROLES = {"kappa.engine.archiver": "archiver", "kappa.engine.job": "job", "kafka.Kafka": "broker"}
+_ROLES = {"kappa.engine.archive.archiver": "archiver", "kappa.engine.job.job": "job", "kafka.Kafka": "broker"}
 # The table's size is in the answer, so all of it is read.
 _ASKED = "select count(*), sum(bids)::bigint from totals"
 _SETTINGS = """

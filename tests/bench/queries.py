@@ -21,17 +21,17 @@ import duckdb
 from ground import under
 from screen import Report, spread_of
 
-from kappa.arrow import arrow_schema
-from kappa.build import Birth, TableBirth, put_birth, table_path
-from kappa.clock import now
-from kappa.delta import Guard, ensure_table, files
-from kappa.frontier import Frontier, Frontiers
-from kappa.journal import Journal, Receipt, Served
-from kappa.mark import origin_mark
-from kappa.offsets import Offsets
-from kappa.shape import REJECTS_BIRTH
-from kappa.store import Store
-from serving.query import answer
+from kappa.base.clock import now
+from kappa.journal.journal import Journal, Receipt, Served
+from kappa.state.build import Birth, TableBirth, put_birth, table_path
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.mark import origin_mark
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.tables.delta import Guard, ensure_table, files
+from kappa.tables.shape import REJECTS_BIRTH
+from kappa.values.arrow import arrow_schema
+from serving.query.query import answer
 
 ROWS = 1_000_000
 _BUILD = "bench-1"

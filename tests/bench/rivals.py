@@ -24,12 +24,12 @@ from cells import PARTITIONS, TASKS, Cell
 from figures import Warm
 from oracle import Rows
 
-from kappa.delta import files, newest_version
-from kappa.java import find_java
+from kappa.base.jars import ensure_jars
+from kappa.base.java import find_java
+from kappa.declare.topic import Topic
 from kappa.log.client import Log
-from kappa.log.jars import ensure_jars
-from kappa.offsets import Offsets
-from kappa.topic import Topic
+from kappa.state.offsets import Offsets
+from kappa.tables.delta import files, newest_version
 
 SCRIPTS = Path(__file__).parent / "scripts"
 # The heap that Kappa's jobs have by default is everybody's.

@@ -25,11 +25,11 @@ from oracle import Oracle
 from rivals import Attempt
 from screen import Report, spread_of
 
-from kappa.errors import KappaError
-from kappa.frontier import Frontiers
-from kappa.java import find_java
-from kappa.process import ensure_session_gone, start_tied
-from kappa.store import Store
+from kappa.base.errors import KappaError
+from kappa.base.java import find_java
+from kappa.base.process import ensure_session_gone, start_tied
+from kappa.state.frontier import Frontiers
+from kappa.state.store import Store
 
 SCRIPT = Path(__file__).with_name("scripts") / "start_parts.py"
 CELL = Cell("startup", "totals", 10_000, 1_000, 7, ())

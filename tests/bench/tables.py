@@ -25,15 +25,15 @@ import pyarrow as pa
 from ground import under
 from screen import Report
 
-from kappa.arrow import arrow_schema
-from kappa.build import Birth, TableBirth
-from kappa.engine.commit import AT_ONCE, Merging, TableWriter
-from kappa.mark import Mark, origin_mark
-from kappa.merge import contribution_columns
-from kappa.offsets import Offsets
-from kappa.settings import EngineSettings
-from kappa.store import Store
-from serving.query import Reader, open_reader, put_tables
+from kappa.base.settings import EngineSettings
+from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter
+from kappa.state.build import Birth, TableBirth
+from kappa.state.mark import Mark, origin_mark
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.tables.merge import contribution_columns
+from kappa.values.arrow import arrow_schema
+from serving.query.query import Reader, open_reader, put_tables
 
 ROWS, TOUCHED = (50_000, 1_000_000, 10_000_000), (300, 2_000, 20_000)
 _BUILD = "bench-1"

@@ -18,10 +18,10 @@ from kappa_job import BUILD, KappaJob, warm_of
 from oracle import Oracle
 from rivals import Attempt, every_rival, read_parquet
 
-from kappa.build import read_birth
 from kappa.log.client import ProducedRecord
-from kappa.offsets import Offsets
-from kappa.store import Store
+from kappa.state.build import read_birth
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
 
 EVENTS, KEYS = 600, 7
 
@@ -156,7 +156,7 @@ def test_kappa_is_given_a_build_with_the_tables_that_are_compared(task: str, tmp
     birth = read_birth(Store(tmp_path / ".kappa"), BUILD)
     assert {table.name for table in birth.tables} == {*TASKS[task].wanted, "rejects"}
     assert birth.topic_ids == {cell.topic: "id"}
-    assert command.arguments[1:3] == ["-m", "kappa.engine.job"]
+    assert command.arguments[1:3] == ["-m", "kappa.engine.job.job"]
 
 
 def test_the_first_slice_is_not_warm() -> None:

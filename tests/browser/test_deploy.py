@@ -16,7 +16,7 @@ from testbed import TREE, Testbed, platform
 
 from demo.events import Event, first_events
 from kappa.log.client import ProducedRecord
-from replay.http_process import served_at
+from replay.run.http_process import served_at
 
 pytestmark = [pytest.mark.browser, pytest.mark.jvm]
 

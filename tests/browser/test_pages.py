@@ -13,14 +13,14 @@ from browsing import Seen, ensure_accessible, ensure_good, opened, picture
 from page_world import EVIL, World
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
-from kappa.clock import now
-from kappa.frontier import Frontiers
-from kappa.journal import Abandoned, CaughtUp, PromoteAsked, Staged, VerifyAsked
-from kappa.offsets import Offsets
-from replay import api
+from kappa.base.clock import now
+from kappa.journal.journal import Abandoned, CaughtUp, PromoteAsked, Staged, VerifyAsked
+from kappa.state.frontier import Frontiers
+from kappa.state.offsets import Offsets
+from replay.http import api
 from replay.page import routes
-from serving import events
-from serving.sandbox import Allowance
+from serving.http import events
+from serving.sandbox.sandbox import Allowance
 
 # Some of them are slow, and without a browser none can be run: `make check` leaves them out.
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

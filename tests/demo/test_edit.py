@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from demo.edit import difference, edited
-from kappa.errors import KappaError
-from kappa.pipeline import Pipeline
+from kappa.base.errors import KappaError
+from kappa.declare.pipeline import Pipeline
 
 FILE = Path(__file__).parents[2] / "pipelines" / "flights.py"
 

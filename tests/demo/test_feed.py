@@ -13,11 +13,11 @@ import pytest
 from demo.child import Child
 from demo.events import PARTITIONS, first_count
 from demo.feed import Progress, offsets_of
-from kappa.errors import KappaError
+from kappa.base.errors import KappaError
+from kappa.declare.topic import Topic
 from kappa.log.broker import Broker
 from kappa.log.client import Log, ProducedRecord
-from kappa.offsets import Offsets
-from kappa.topic import Topic
+from kappa.state.offsets import Offsets
 
 pytestmark = pytest.mark.jvm
 FEW = 500

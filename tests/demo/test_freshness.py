@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from demo.freshness import Freshness, measure
-from kappa.offsets import Offsets
+from kappa.state.offsets import Offsets
 
 
 def answers(*seen: tuple[float, int]) -> list[tuple[float, Offsets]]:

@@ -12,8 +12,8 @@ import pytest
 from demo.events import first_events, further_events
 from demo.ledger import Ledger
 from demo.oracle import ASKED, Oracle, compare
-from kappa.errors import Broken
-from kappa.offsets import Offsets
+from kappa.base.errors import Broken
+from kappa.state.offsets import Offsets
 
 EVENTS = [*first_events(21_000), *islice(further_events(), 2_000)]
 

@@ -15,17 +15,17 @@ from deltalake import write_deltalake
 from demo.edit import edited
 from demo.reader import look
 from demo.verdict import Verdict, after_answer
-from kappa.arrow import arrow_schema
-from kappa.build import Birth, TableBirth, put_birth, table_path
-from kappa.columns import parse_type
-from kappa.errors import UsageError
-from kappa.frontier import Frontier, Frontiers
-from kappa.journal import Journal, Receipt, Served
-from kappa.offsets import Offsets
-from kappa.pipeline import Pipeline
-from kappa.shape import table_births
-from kappa.store import Store
-from kappa.tally import Tally
+from kappa.base.errors import UsageError
+from kappa.declare.pipeline import Pipeline
+from kappa.journal.journal import Journal, Receipt, Served
+from kappa.state.build import Birth, TableBirth, put_birth, table_path
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.tables.shape import table_births
+from kappa.values.arrow import arrow_schema
+from kappa.values.columns import parse_type
+from kappa.values.tally import Tally
 
 BUILD = "flights-1"
 HOUR = datetime(2013, 2, 9, 13, tzinfo=UTC)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from demo.verdict import Observation, Verdict, after_answer, after_error
-from kappa.offsets import Offsets
+from kappa.state.offsets import Offsets
 
 SEEN = Observation(
     at=1.0,

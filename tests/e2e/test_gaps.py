@@ -16,10 +16,10 @@ from confluent_kafka.admin import AdminClient
 from e2e_shop import V1, V2, order
 from testbed import Testbed, platform
 
-from kappa.java import Java
+from kappa.base.jars import Jars
+from kappa.base.java import Java
 from kappa.log.broker import Broker
 from kappa.log.client import Log
-from kappa.log.jars import Jars
 
 pytestmark = [pytest.mark.jvm]
 

@@ -18,12 +18,12 @@ from deltalake import CommitProperties, write_deltalake
 from e2e_shop import V1, V2, expected, item, order
 from testbed import PATIENCE_SECONDS, Testbed, platform
 
-from kappa.build import read_birth, table_path
-from kappa.delta import files, mark_of, newest_version
-from kappa.engine.legs import Legs
-from kappa.kept import kept_of
+from kappa.engine.job.legs import Legs
 from kappa.log.client import ProducedRecord
-from kappa.offsets import Offsets
+from kappa.state.build import read_birth, table_path
+from kappa.state.kept import kept_of
+from kappa.state.offsets import Offsets
+from kappa.tables.delta import files, mark_of, newest_version
 
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(1200)]
 
@@ -45,10 +45,10 @@ def test_what_serves_is_proved_by_another_cut_of_the_log_while_events_arrive_aft
     bed.wait_until_folded("shop", bed.log.end(["orders", "items"]))
     rows = bed.rows('select customer, item, amount, epoch_us("at") as "at" from order_log')
     killed = bed.start("prove", "shop")
-    bed.wait(lambda: bool(bed.pids("kappa.engine.refold")), "a proof that is under way")
+    bed.wait(lambda: bool(bed.pids("kappa.engine.children.refold")), "a proof that is under way")
     killed.kill()
     killed.communicate()
-    bed.wait(lambda: not bed.pids("kappa.engine.refold"), "the end of what it had started")
+    bed.wait(lambda: not bed.pids("kappa.engine.children.refold"), "the end of what it had started")
     (left,) = bed.store.path("tmp").glob("prove-*")
 
     both = [bed.start("prove", "shop", *how) for how in (("--seed", "7", "-o", "json"), ("--slices", "one"))]
@@ -199,7 +199,7 @@ def test_new_code_goes_on_from_offsets_of_the_past_on_what_the_old_code_had_fold
     branching = bed.start("branch", "shop", "--from", str(base).replace(" ", ","), "--yes")
     bed.wait(lambda: (found := bed.state().active("shop")) is not None and Legs(bed.store, found.build).last() is not None, "the leg that ends at the base")
     # It is just starting its JVM: a child of it that is on its way there has its command line still.
-    os.kill(min(bed.pids("kappa.engine.job", "--leg base")), signal.SIGKILL)
+    os.kill(min(bed.pids("kappa.engine.job.job", "--leg base")), signal.SIGKILL)
     out, err = branching.communicate(timeout=PATIENCE_SECONDS)
 
     assert branching.returncode == 0, (out, err, bed.logs())

@@ -15,11 +15,11 @@ import pytest
 from e2e_shop import ASKED, V1, V2, expected, item, order
 from testbed import Testbed, platform
 
-from kappa.journal import Held, Journal, Record, Served, SwitchAsked
-from kappa.offsets import Offsets
-from kappa.store import Store
-from serving.catalog import pin, pin_build
-from serving.query import connect
+from kappa.journal.journal import Held, Journal, Record, Served, SwitchAsked
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from serving.pin.catalog import pin, pin_build
+from serving.query.query import connect
 
 # Odd generations of these tests serve V1, even ones V2, which counts no returns (negative amounts) among a customer's orders:
 # only so do tables of both builds at equal offsets, in one answer, not add up. The view is held to the tables it stands on.
@@ -31,9 +31,9 @@ from (select sum(orders) as orders, sum(orders) filter (item in (select item fro
 # One reader: a process of its own, asking and resting in turn (those that never rest would leave the jobs none of two cores) until its standard input ends, telling what it saw of anything wrong.
 READER = """
 import json, sys, threading
-from kappa.store import Store
-from serving.catalog import pin
-from serving.query import connect
+from kappa.state.store import Store
+from serving.pin.catalog import pin
+from serving.query.query import connect
 
 store, stop = Store(sys.argv[1]), threading.Event()
 threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()

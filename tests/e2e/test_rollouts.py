@@ -16,12 +16,12 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from e2e_shop import ASKED, V1, V2, expected, item, order
 from testbed import Testbed, platform
 
-from kappa.engine.legs import Legs
-from kappa.journal import Held, Journal
-from kappa.offsets import Offsets
-from replay.rollout import Phase, Rollout, State
-from serving.catalog import pin
-from serving.query import connect
+from kappa.engine.job.legs import Legs
+from kappa.journal.journal import Held, Journal
+from kappa.state.offsets import Offsets
+from replay.rollout.rollout import Phase, Rollout, State
+from serving.pin.catalog import pin
+from serving.query.query import connect
 
 pytestmark = [pytest.mark.jvm, pytest.mark.fault, pytest.mark.timeout(1200)]
 
@@ -74,7 +74,7 @@ def ensure_pair(bed: Testbed) -> None:
 
 
 def job_of(bed: Testbed, build: str) -> int:
-    (pid,) = bed.pids("kappa.engine.job", build, "tail")
+    (pid,) = bed.pids("kappa.engine.job.job", build, "tail")
     return pid
 
 
@@ -157,7 +157,7 @@ def test_an_abandoned_candidate_leaves_nothing_and_the_live_build_goes_on(bed: T
     deploying = bed.start("replay", "shop", "--yes")
     bed.wait(lambda: bed.state().active("shop") is not None, "the rollout")
     candidate = last(bed).build
-    bed.wait(lambda: bool(bed.pids("kappa.engine.job", candidate)), "its job")
+    bed.wait(lambda: bool(bed.pids("kappa.engine.job.job", candidate)), "its job")
 
     bed.must("abandon", "shop")
     deploying.communicate(timeout=120)
@@ -257,7 +257,7 @@ def test_a_live_job_that_is_killed_while_it_is_held_stops_no_promote(bed: Testbe
 
     assert undoing.returncode == 0, (out, err, bed.logs())
     assert bed.live("shop") == idle
-    bed.wait(lambda: bool(bed.pids("kappa.engine.job", live)), "the killed job's successor")
+    bed.wait(lambda: bool(bed.pids("kappa.engine.job.job", live)), "the killed job's successor")
     produce(bed)
     bed.wait(lambda: (found := bed.frontier(live)) is not None and found.offsets.covers(bed.log.end(["orders"])), "the build that was killed")
     bed.declare("shop", V1 if bed.state().versions[idle] == bed.state().versions[before.rollouts[0].build] else V2)
@@ -266,7 +266,7 @@ def test_a_live_job_that_is_killed_while_it_is_held_stops_no_promote(bed: Testbe
 
 def see_all_gone(bed: Testbed) -> None:
     """What a killed supervisor started ends with it."""
-    started = ("replay.supervisor", "kappa.engine.job", "kafka.Kafka", "java")
+    started = ("replay.run.supervisor", "kappa.engine.job.job", "kafka.Kafka", "java")
     bed.wait(lambda: not any(bed.pids(word) for word in started), "the end of all it started", 30)
 
 
@@ -283,7 +283,7 @@ def assert_gone_on_from(bed: Testbed, before: State) -> None:
 def test_who_deployed_the_broker_and_the_supervisor_in_each_phase_may_be_killed_and_the_rollout_goes_on(bed: Testbed) -> None:
     before = bed.state()
     deploying = bed.start("replay", "shop", "--yes")
-    bed.wait(lambda: bed.state().active("shop") is not None and bool(bed.pids("kappa.engine.job", last(bed).build)), "the candidate's job")
+    bed.wait(lambda: bed.state().active("shop") is not None and bool(bed.pids("kappa.engine.job.job", last(bed).build)), "the candidate's job")
     os.kill(bed.supervisor_pid, signal.SIGKILL)
     see_all_gone(bed)
     # Who asked goes too: what was asked for is in the journal.
@@ -305,7 +305,7 @@ def test_who_deployed_the_broker_and_the_supervisor_in_each_phase_may_be_killed_
     see_all_gone(bed)
 
     bed.must("up", "-d", KAPPA_FAIL="journal.before_served:kill")
-    bed.wait(lambda: not bed.pids("replay.supervisor"), "the failpoint")
+    bed.wait(lambda: not bed.pids("replay.run.supervisor"), "the failpoint")
     see_all_gone(bed)
     assert bed.state().generation == before.generation
 
@@ -321,7 +321,7 @@ def test_a_supervisor_that_is_killed_at_an_effect_of_a_promote_is_gone_on_from_b
     bed.must("down")
     bed.must("up", "-d", KAPPA_FAIL=f"{point}:kill")
     deploying = bed.start("replay", "shop", "--yes")
-    bed.wait(lambda: not bed.pids("replay.supervisor"), "the failpoint")
+    bed.wait(lambda: not bed.pids("replay.run.supervisor"), "the failpoint")
     see_all_gone(bed)
     deploying.kill()
     deploying.communicate()

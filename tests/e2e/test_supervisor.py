@@ -13,11 +13,11 @@ import pytest
 from e2e_shop import V1, order
 from testbed import Testbed, platform
 
-from kappa.process import ProcessId, process_id
-from kappa.settings import load_settings
-from kappa.store import Store
-from replay.http_process import served_at
-from replay.running import running
+from kappa.base.process import ProcessId, process_id
+from kappa.base.settings import load_settings
+from kappa.state.store import Store
+from replay.look.running import running
+from replay.run.http_process import served_at
 
 pytestmark = pytest.mark.jvm
 
@@ -91,7 +91,7 @@ def ensure_http_is_served_elsewhere(bed: Testbed, port: int) -> None:
     url = served_at(store)
     assert url is not None
     assert url != f"http://127.0.0.1:{port}"
-    (before,) = bed.pids("replay.serve")
+    (before,) = bed.pids("replay.run.serve")
 
     def read(path: str, body: bytes | None = None) -> bytes:
         with urlopen(Request(f"{url}{path}", body, {"Content-Type": "application/sql"}), timeout=60) as answered:
@@ -101,7 +101,7 @@ def ensure_http_is_served_elsewhere(bed: Testbed, port: int) -> None:
     assert [(each["topic"], each["on_broker"]) for each in json.loads(read("/api/v1/topics"))] == [("items", True), ("orders", True)]
     assert b"\nkappa_up 1\n" in read("/metrics")
     os.kill(before, signal.SIGKILL)
-    bed.wait(lambda: bool(bed.pids("replay.serve")) and before not in bed.pids("replay.serve") and served_at(store) is not None, "another server")
+    bed.wait(lambda: bool(bed.pids("replay.run.serve")) and before not in bed.pids("replay.run.serve") and served_at(store) is not None, "another server")
 
 
 def test_who_is_told_to_end_while_it_starts_leaves_nothing_and_of_two_who_come_up_at_once_one_runs_and_both_are_served(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_who_is_told_to_end_while_it_starts_leaves_nothing_and_of_two_who_come_u
         said = [each.communicate(timeout=120) for each in both]
 
         assert [each.returncode for each in both] == [0, 0], said
-        assert len(bed.pids("replay.supervisor")) == 1
+        assert len(bed.pids("replay.run.supervisor")) == 1
         bed.must("down")
         assert not bed.pids()
     finally:

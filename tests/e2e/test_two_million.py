@@ -11,8 +11,8 @@ import pytest
 from testbed import platform
 
 from kappa.log.client import ProducedRecord
-from serving.catalog import pin
-from serving.query import connect
+from serving.pin.catalog import pin
+from serving.query.query import connect
 
 KEYS = 16_384
 # What the heap of a job (2 GiB), the broker and Python may come to together, shared pages counted once per process.

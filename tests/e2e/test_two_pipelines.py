@@ -20,11 +20,11 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from e2e_shop import V1, V2, expected, order
 from testbed import Testbed, platform
 
-from kappa.journal import Served
+from kappa.journal.journal import Served
 from kappa.log.client import ProducedRecord
-from kappa.offsets import Offsets
-from serving.catalog import pin
-from serving.query import connect
+from kappa.state.offsets import Offsets
+from serving.pin.catalog import pin
+from serving.query.query import connect
 
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(900)]
 

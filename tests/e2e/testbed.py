@@ -18,15 +18,15 @@ from time import monotonic, sleep
 from typing import Any
 
 from demo.family import MARK, ensure_gone, members
-from kappa.frontier import Frontier, Frontiers
-from kappa.journal import Journal
+from kappa.base.settings import load_settings
+from kappa.journal.journal import Journal
 from kappa.log.client import Log
-from kappa.offsets import Offsets
-from kappa.settings import load_settings
-from kappa.store import Store
-from replay.rollout import State, fold
-from replay.running import running
-from serving.query import answer
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from replay.look.running import running
+from replay.rollout.rollout import State, fold
+from serving.query.query import answer
 
 TREE = Path(__file__).resolve().parents[2]
 _NAP_SECONDS = 0.05

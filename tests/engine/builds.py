@@ -12,20 +12,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kappa.artifact import digests, ensure_snapshot, load_snapshot
-from kappa.build import Birth, TopicBirth, put_birth, read_birth
-from kappa.clock import now
-from kappa.columns import Type, parse_columns
-from kappa.frontier import Frontier, Frontiers
-from kappa.importer import open_sources
+from kappa.base.clock import now
+from kappa.code.artifact import digests, ensure_snapshot, load_snapshot
+from kappa.code.importer import open_sources
+from kappa.code.project import load_module, pipelines_in
+from kappa.code.semantics import SEMANTICS
+from kappa.code.sources import Sources
+from kappa.declare.pipeline import Pipeline
 from kappa.log.client import Log
-from kappa.offsets import Offsets
-from kappa.pipeline import Pipeline
-from kappa.project import load_module, pipelines_in
-from kappa.semantics import SEMANTICS
-from kappa.shape import table_births
-from kappa.sources import Sources
-from kappa.store import Store
+from kappa.state.build import Birth, TopicBirth, put_birth, read_birth
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.tables.shape import table_births
+from kappa.values.columns import Type, parse_columns
 
 _PATIENCE_SECONDS = 120.0
 
@@ -61,7 +61,7 @@ class Project:
             facts = self.log.create(topic)
             topics.append(TopicBirth(topic.name, facts.id, str(topic.kind), facts.partitions))
         if outputs is None:
-            from kappa.engine.rehearsal import local_pipeline
+            from kappa.engine.children.rehearsal import local_pipeline
 
             with local_pipeline(pipeline) as local:
                 returned: Mapping[str, Mapping[str, Type]] = local.outputs
@@ -90,7 +90,7 @@ class Project:
     def start(self, build: str, leg: str = "tail", **environment: str) -> JobProcess:
         """Starts the build's job as the supervisor does: in a session of its own."""
         log = self.folder / f"{build}.log"
-        command = [sys.executable, "-m", "kappa.engine.job", "--project", str(self.folder), "--root", str(self.folder / ".kappa")]
+        command = [sys.executable, "-m", "kappa.engine.job.job", "--project", str(self.folder), "--root", str(self.folder / ".kappa")]
         command += ["--bootstrap", self.log.bootstrap_servers, "--build", build, "--leg", leg]
         with log.open("ab") as output:
             process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True, env={**os.environ, **environment})

@@ -13,10 +13,10 @@ from typing import Any
 
 from builds import Project
 
-from kappa.build import read_birth
-from kappa.frontier import Frontier
 from kappa.log.client import Log, ProducedRecord
-from serving.query import open_reader, put_tables
+from kappa.state.build import read_birth
+from kappa.state.frontier import Frontier
+from serving.query.query import open_reader, put_tables
 
 OUTPUTS = {"totals": "kind string, n bigint, at timestamp, who int", "all": "kind string, n bigint"}
 

@@ -2,7 +2,7 @@
 
     python refolding.py PROJECT ROOT BOOTSTRAP SCRATCH BUILD=FOLDER...
 
-One that is started again goes on where the last one was killed. Each is folded as a proof folds it (kappa/engine/refold.py).
+One that is started again goes on where the last one was killed. Each is folded as a proof folds it (kappa/engine/children/refold.py).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from kappa.engine.refold import refold
-from kappa.engine.session import Profile, boot_for, end_process
-from kappa.engine.workers import tell_workers
-from kappa.settings import load_settings
-from kappa.store import Store
+from kappa.base.settings import load_settings
+from kappa.engine.children.refold import refold
+from kappa.engine.spark.session import Profile, boot_for, end_process
+from kappa.engine.spark.workers import tell_workers
+from kappa.state.store import Store
 
 running: list[SparkSession] = []
 

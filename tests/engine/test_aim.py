@@ -9,17 +9,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from kappa.alignment import Alignment, Alignments
-from kappa.build import Birth, TopicBirth, put_birth
-from kappa.engine.align import Aligner
-from kappa.engine.archived import Archives
-from kappa.engine.catch_up import CatchUp
-from kappa.engine.legs import Legs
-from kappa.errors import Broken
-from kappa.frontier import Frontier, Frontiers
-from kappa.journal import Journal, Receipt, Served
-from kappa.offsets import Offsets
-from kappa.store import Store
+from kappa.base.errors import Broken
+from kappa.engine.job.align import Aligner
+from kappa.engine.job.catch_up import CatchUp
+from kappa.engine.job.legs import Legs
+from kappa.engine.read.archived import Archives
+from kappa.journal.journal import Journal, Receipt, Served
+from kappa.state.alignment import Alignment, Alignments
+from kappa.state.build import Birth, TopicBirth, put_birth
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
 
 LIVE = Frontier(1, "a", 1, Offsets({"orders": {0: 40, 1: 7}, "old": {0: 3}}), {"t": 4}, "then")
 MINE = Frontier(1, "b", 1, Offsets({"orders": {0: 10, 1: 0}}), {"t": 1}, "then")

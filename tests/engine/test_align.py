@@ -14,12 +14,12 @@ import pytest
 from builds import JobProcess, Project
 from counted import OUTPUTS, Story, served, source
 
-from kappa.alignment import Alignment, Alignments
-from kappa.engine.legs import LegKind, Legs, has_tail
-from kappa.journal import Journal, Receipt, Served
-from kappa.lease import ensure_released, ensure_renewed
+from kappa.engine.job.legs import LegKind, Legs, has_tail
+from kappa.journal.journal import Journal, Receipt, Served
 from kappa.log.client import Log
-from kappa.offsets import Offsets
+from kappa.state.alignment import Alignment, Alignments
+from kappa.state.lease import ensure_released, ensure_renewed
+from kappa.state.offsets import Offsets
 
 pytestmark = [pytest.mark.jvm, pytest.mark.fault]
 

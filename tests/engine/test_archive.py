@@ -22,23 +22,23 @@ import pytest
 from confluent_kafka import Producer as KafkaProducer
 
 from kappa import Table, Topic, pipeline
-from kappa.archive import ArchiveMark, folder, one_log, why_stopped
-from kappa.declaration import declarations
-from kappa.delta import Block, Guard, StoredArchive, files, open_archive
-from kappa.engine.archive_check import PartitionCheck, check_archive
-from kappa.engine.archived import Archives, archive_fingerprint
-from kappa.engine.archiver import Archiver, ArchiveWriter
-from kappa.engine.decode import decode_table, decoded_columns, seen_in
-from kappa.engine.rehearsal import MemoryLog
-from kappa.errors import Broken, DeclarationError, ExitCode, KappaError
-from kappa.failpoint import acting
-from kappa.fingerprint import _topic
+from kappa.base.errors import Broken, DeclarationError, ExitCode, KappaError
+from kappa.base.failpoint import acting
+from kappa.code.declaration import declarations
+from kappa.code.fingerprint import _topic
+from kappa.declare.pipeline import Pipeline
+from kappa.engine.archive.archive_check import PartitionCheck, check_archive
+from kappa.engine.archive.archiver import Archiver, ArchiveWriter
+from kappa.engine.children.rehearsal import MemoryLog
+from kappa.engine.read.archived import Archives, archive_fingerprint
+from kappa.engine.read.decode import decode_table, decoded_columns, seen_in
 from kappa.log.client import Log, ProducedRecord, TopicFacts
-from kappa.offsets import Offsets
-from kappa.pipeline import Pipeline
-from kappa.slices import Slice
-from kappa.store import Store
-from kappa.tally import Tally
+from kappa.state.offsets import Offsets
+from kappa.state.slices import Slice
+from kappa.state.store import Store
+from kappa.tables.archive import ArchiveMark, folder, one_log, why_stopped
+from kappa.tables.delta import Block, Guard, StoredArchive, files, open_archive
+from kappa.values.tally import Tally
 
 VISITS = Topic("visits", event="visitor string not null, n int, tags array<string>, at timestamp", partitions=2, key="visitor", archive=True)
 ID = "topic-1"
@@ -548,7 +548,7 @@ def p(visits):
 
 
 def an_archiver(project: Path, log: Log, **environment: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "kappa.engine.archiver", "--project", str(project), "--root", str(project / ".kappa"), "--bootstrap", log.bootstrap_servers]
+    command = [sys.executable, "-m", "kappa.engine.archive.archiver", "--project", str(project), "--root", str(project / ".kappa"), "--bootstrap", log.bootstrap_servers]
     with (project / "said.log").open("ab") as output:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={**os.environ, **environment}, start_new_session=True)
 

@@ -16,23 +16,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kappa import Table, Topic, count, ordered, pipeline, sum_
-from kappa.branch import base_frontier, begin_from, keep_base, stands_before_base
-from kappa.build import Base, put_birth
-from kappa.failpoint import acting
-from kappa.offsets import Offsets
-from kappa.redrive import Original, Position
-from kappa.shape import table_births
-from kappa.store import Store
-from kappa.tally import Tally
+from kappa.base.failpoint import acting
+from kappa.records.redrive import Original, Position
+from kappa.state.build import Base, put_birth
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.tables.branch import base_frontier, begin_from, keep_base, stands_before_base
+from kappa.tables.shape import table_births
+from kappa.values.tally import Tally
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame
 
-    from kappa.build import Birth
-    from kappa.engine.rehearsal import LocalPipeline, MemoryLog, Rehearsal
-    from kappa.pipeline import Pipeline
+    from kappa.declare.pipeline import Pipeline
+    from kappa.engine.children.rehearsal import LocalPipeline, MemoryLog, Rehearsal
+    from kappa.state.build import Birth
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("spark")]
 
@@ -90,7 +90,7 @@ def code(which: str) -> Pipeline:
 
 def a_log() -> MemoryLog:
     """Of each partition 60 records: of three people, some late, some sent again, every ninth no JSON; of those some were redriven, mended or not."""
-    from kappa.engine.rehearsal import MemoryLog
+    from kappa.engine.children.rehearsal import MemoryLog
 
     log = MemoryLog()
     for number in range(120):
@@ -139,7 +139,7 @@ def rows(build: Rehearsal) -> dict[str, Counter[str]]:
 
 
 def test_whatever_the_log_has_across_the_base_and_wherever_the_hand_over_is_cut_short(tmp_path: Path) -> None:
-    from kappa.engine.rehearsal import Rehearsal, local_pipeline
+    from kappa.engine.children.rehearsal import Rehearsal, local_pipeline
 
     log = a_log()
     with ExitStack() as open_:
@@ -165,7 +165,7 @@ def test_whatever_the_log_has_across_the_base_and_wherever_the_hand_over_is_cut_
         begin_from(store, birth, store, start)
 
         def to_base() -> None:
-            """As a job of the leg `base` does it (kappa/engine/job.py)."""
+            """As a job of the leg `base` does it (kappa/engine/job/job.py)."""
             first = job(store.folder, old, birth=replace(birth, tables=served.birth.tables))
             keep_base(store, birth, first.publisher.newest)
             if stands_before_base(store, "branch"):

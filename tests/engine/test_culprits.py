@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kappa import Pipeline, Table, Topic, count, latest, pipeline
-from kappa.errors import Broken, KappaError
-from kappa.offsets import Offsets
-from kappa.slices import Slice
-from kappa.tally import Tally
+from kappa.base.errors import Broken, KappaError
+from kappa.state.offsets import Offsets
+from kappa.state.slices import Slice
+from kappa.values.tally import Tally
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from kappa.engine.rehearsal import MemoryLog, Rehearsal
+    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal
 
 pytestmark = pytest.mark.jvm
 
@@ -55,7 +55,7 @@ def cast(events: DataFrame) -> DataFrame:
 
 
 def filled(*events: dict[str, Any]) -> MemoryLog:
-    from kappa.engine.rehearsal import MemoryLog
+    from kappa.engine.children.rehearsal import MemoryLog
 
     log = MemoryLog()
     for number, event in enumerate(events):
@@ -72,8 +72,8 @@ def events(count: int, **at: dict[str, Any]) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def build(spark: SparkSession, tmp_path: Path) -> Callable[..., Rehearsal]:
-    from kappa.columns import Scalar
-    from kappa.engine.rehearsal import LocalPipeline, Rehearsal
+    from kappa.engine.children.rehearsal import LocalPipeline, Rehearsal
+    from kappa.values.columns import Scalar
 
     columns = {"k": Scalar("string"), "n": Scalar("int")}
     order = {"_log_time": Scalar("bigint"), "_topic": Scalar("string"), "_partition": Scalar("int"), "_offset": Scalar("bigint")}
@@ -196,8 +196,8 @@ def test_a_worker_that_dies_is_no_failure_of_a_record(build: Callable[..., Rehea
 
 
 def test_the_line_is_told_of_a_record_that_an_archive_alone_has() -> None:
-    from kappa.engine.contribution import Failure
-    from kappa.engine.culprits import Culprit, Culprits
+    from kappa.engine.function.contribution import Failure
+    from kappa.engine.function.culprits import Culprit, Culprits
 
     def lost(_piece: Slice) -> Any:
         raise Broken("the log no longer has it")

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kappa.columns import parse_type
-from kappa.errors import DeclarationError, KappaError
-from kappa.fingerprint import fingerprint
-from kappa.outputs import Described, Outputs, learn_outputs
-from kappa.project import load_project
-from kappa.settings import Settings
-from kappa.store import Store
+from kappa.base.errors import DeclarationError, KappaError
+from kappa.base.settings import Settings
+from kappa.code.fingerprint import fingerprint
+from kappa.code.outputs import Described, Outputs, learn_outputs
+from kappa.code.project import load_project
+from kappa.state.store import Store
+from kappa.values.columns import parse_type
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kappa.engine.describe import Description
+    from kappa.engine.children.describe import Description
 
 pytestmark = pytest.mark.jvm
 
@@ -46,7 +46,7 @@ FIRST_LINE = (HEAD + FUNCTION).count("\n", 0, (HEAD + FUNCTION).index("    {body
 @pytest.fixture
 def described(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[[str], Description]]:
     """Describes the one pipeline of a file, in the session of this process."""
-    from kappa.engine.describe import Watch, describe
+    from kappa.engine.children.describe import Watch, describe
 
     def answer(text: str) -> Description:
         (tmp_path / "pipelines").mkdir(exist_ok=True)
@@ -243,7 +243,7 @@ def test_a_kept_answer_of_another_format_is_asked_again(tmp_path: Path) -> None:
 def test_a_type_is_read_without_a_session_as_spark_reads_it(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     from pyspark import SparkContext
 
-    from kappa.engine.ddl import read_type
+    from kappa.code.ddl import read_type
 
     by_spark = read_type(text)
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)

@@ -17,21 +17,21 @@ import pyarrow as pa
 import pytest
 
 from kappa import Table, Topic, and_, count, first, hll, kll, latest, max_, min_, or_, pipeline, set_, sum_, theta, top_k
-from kappa.delta import FileLists, files
-from kappa.errors import Broken, KappaError
-from kappa.failpoint import acting
+from kappa.base.errors import Broken, KappaError
+from kappa.base.failpoint import acting
+from kappa.declare.table import REJECTS
 from kappa.log.client import TopicFacts
-from kappa.mark import Mark
-from kappa.offsets import Offsets
-from kappa.slices import Slice
-from kappa.table import REJECTS
-from kappa.tally import Tally
+from kappa.state.mark import Mark
+from kappa.state.offsets import Offsets
+from kappa.state.slices import Slice
+from kappa.tables.delta import FileLists, files
+from kappa.values.tally import Tally
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from kappa.engine.rehearsal import LocalPipeline, MemoryLog, Rehearsal
-    from kappa.engine.source import RawRange
+    from kappa.engine.children.rehearsal import LocalPipeline, MemoryLog, Rehearsal
+    from kappa.engine.read.source import RawRange
 
     Build = Callable[..., Rehearsal]
 
@@ -85,7 +85,7 @@ def everything(events: DataFrame) -> dict[str, DataFrame]:
 
 @pytest.fixture(scope="module")
 def local(spark: SparkSession) -> Iterator[LocalPipeline]:
-    from kappa.engine.rehearsal import local_pipeline
+    from kappa.engine.children.rehearsal import local_pipeline
 
     with local_pipeline(everything) as made:
         yield made
@@ -93,7 +93,7 @@ def local(spark: SparkSession) -> Iterator[LocalPipeline]:
 
 @pytest.fixture
 def log() -> MemoryLog:
-    from kappa.engine.rehearsal import MemoryLog
+    from kappa.engine.children.rehearsal import MemoryLog
 
     return MemoryLog()
 
@@ -101,7 +101,7 @@ def log() -> MemoryLog:
 @pytest.fixture
 def build(local: LocalPipeline, tmp_path: Path) -> Build:
     """Makes a build that is folded in this process."""
-    from kappa.engine.rehearsal import Rehearsal
+    from kappa.engine.children.rehearsal import Rehearsal
 
     return lambda log, driver_rows=1_000_000: Rehearsal(tmp_path, local, log, driver_rows=driver_rows)
 
@@ -121,7 +121,7 @@ def event(**fields: Any) -> bytes:
 def random_log(seed: int, records: int) -> MemoryLog:
     """Events with null keys, null measures, extremes and rejects; things with tombstones in several partitions; holes."""
     draw = random.Random(seed)
-    from kappa.engine.rehearsal import MemoryLog
+    from kappa.engine.children.rehearsal import MemoryLog
 
     log = MemoryLog()
     clock = 1_700_000_000_000
@@ -143,7 +143,7 @@ def random_log(seed: int, records: int) -> MemoryLog:
 
 def doomed_log() -> Any:
     """A log whose topics are others once a slice of it is read, as soon as it is `doomed`."""
-    from kappa.engine.rehearsal import MemoryLog
+    from kappa.engine.children.rehearsal import MemoryLog
 
     class Doomed(MemoryLog):
         doomed = re_created = False
@@ -162,7 +162,7 @@ def doomed_log() -> Any:
 
 def losing_log() -> Any:
     """A log that has lost the first four records of a partition, and says so when it is read."""
-    from kappa.engine.rehearsal import MemoryLog
+    from kappa.engine.children.rehearsal import MemoryLog
 
     class Losing(MemoryLog):
         def beginning(self, topics: Iterable[str]) -> Offsets:
@@ -195,8 +195,8 @@ def random_event(draw: random.Random) -> dict[str, Any]:
 
 def expected(log: MemoryLog) -> dict[str, list[dict[str, Any]]]:
     """The tables, computed from the log by plain Python, one record after the other."""
-    from kappa.reason import Rejected
-    from kappa.record import RecordReader, Tombstone
+    from kappa.records.record import RecordReader, Tombstone
+    from kappa.values.reason import Rejected
 
     readers = {topic.name: RecordReader(topic) for topic in (EVENTS, LATEST)}
     names = {topic.name: [column.name for column in topic.columns] for topic in (EVENTS, LATEST)}
@@ -328,7 +328,7 @@ def test_any_cut_by_any_writer_gives_what_one_record_after_the_other_gives(build
 
 def archived_log(log: MemoryLog) -> Any:
     """The same log, which loses what is archived of it: who asks for that is refused."""
-    from kappa.engine.rehearsal import MemoryLog
+    from kappa.engine.children.rehearsal import MemoryLog
 
     class Archived(MemoryLog):
         kept = Offsets()
@@ -349,7 +349,7 @@ def archived_log(log: MemoryLog) -> Any:
 
 def archive_of(log: MemoryLog, built: Rehearsal, end: Offsets) -> None:
     """Archives what the log has of the events up to there."""
-    from kappa.engine.archiver import ArchiveWriter
+    from kappa.engine.archive.archiver import ArchiveWriter
 
     def read(partition: int, start: int, last: int) -> Iterator[pa.RecordBatch]:
         yield from log.here(Slice(0, 0, Offsets({"events": {partition: start}}), Offsets({"events": {partition: last}}))).sort_by("offset").to_batches(max_chunksize=9)
@@ -401,7 +401,7 @@ def both(events: DataFrame, others: DataFrame) -> dict[str, DataFrame]:
 def test_records_of_two_topics_that_only_their_names_tell_apart_are_in_one_order_whatever_the_slices(
     spark: SparkSession, log: MemoryLog, tmp_path: Path, driver_rows: int, orders: list[list[str]]
 ) -> None:
-    from kappa.engine.rehearsal import Rehearsal, local_pipeline
+    from kappa.engine.children.rehearsal import Rehearsal, local_pipeline
 
     log.add("events", 0, event(s="of events"))
     log.add("others", 0, event(s="of others"))
@@ -419,7 +419,7 @@ def test_records_of_two_topics_that_only_their_names_tell_apart_are_in_one_order
 @pytest.fixture
 def left_out(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, set[str]]]:
     """Which columns of which topic each large slice did without."""
-    from kappa.engine import decoded
+    from kappa.engine.function import decoded
 
     found, decode = [], decoded.decode_to_files
 
@@ -447,7 +447,7 @@ def few(wide: DataFrame, others: DataFrame) -> dict[str, DataFrame]:
 def test_a_large_slice_keeps_the_columns_that_the_function_was_seen_to_use_and_takes_the_same_records(
     spark: SparkSession, tmp_path: Path, left_out: list[tuple[str, set[str]]], records: int
 ) -> None:
-    from kappa.engine.rehearsal import MemoryLog, Rehearsal, local_pipeline
+    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
 
     log, draw = MemoryLog(), random.Random(records)
     for number in range(records):
@@ -471,7 +471,7 @@ def test_a_large_slice_keeps_the_columns_that_the_function_was_seen_to_use_and_t
 
 
 def test_a_function_that_uses_more_than_it_did_before_begins_again_with_all_columns(spark: SparkSession, tmp_path: Path, left_out: list[tuple[str, set[str]]]) -> None:
-    from kappa.engine.rehearsal import MemoryLog, Rehearsal, local_pipeline
+    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
 
     asked = ["k"]
 
@@ -504,7 +504,7 @@ SAME = Topic("same", event="k string not null, n bigint, place struct<name: stri
 def test_parts_of_structs_are_used_and_each_topic_has_what_it_is_asked_for_though_another_has_the_same_columns(
     spark: SparkSession, tmp_path: Path, left_out: list[tuple[str, set[str]]]
 ) -> None:
-    from kappa.engine.rehearsal import MemoryLog, Rehearsal, local_pipeline
+    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
 
     @pipeline(reads={"places": PLACES, "same": SAME}, writes=[Table("names"), Table("texts")])
     def parts(places: DataFrame, same: DataFrame) -> dict[str, DataFrame]:
@@ -658,7 +658,7 @@ def gather(events: DataFrame) -> dict[str, DataFrame]:
 
 @pytest.fixture(scope="module")
 def gathering(spark: SparkSession) -> Iterator[LocalPipeline]:
-    from kappa.engine.rehearsal import local_pipeline
+    from kappa.engine.children.rehearsal import local_pipeline
 
     with local_pipeline(gather) as made:
         yield made
@@ -666,7 +666,7 @@ def gathering(spark: SparkSession) -> Iterator[LocalPipeline]:
 
 def many_values(seed: int, records: int) -> MemoryLog:
     """Events of few keys, one of them with many values, one with none: nulls, empty texts, equal ranks and equal clocks."""
-    from kappa.engine.rehearsal import MemoryLog
+    from kappa.engine.children.rehearsal import MemoryLog
 
     draw, log = random.Random(seed), MemoryLog()
     for number in range(records):
@@ -679,7 +679,7 @@ def many_values(seed: int, records: int) -> MemoryLog:
 
 def gathered_from(log: MemoryLog, spark: SparkSession) -> dict[tuple[Any, Any], dict[str, Any]]:
     """What the table holds, by plain Python; hashes and sketches of all values at once by Spark."""
-    from kappa.record import RecordReader
+    from kappa.records.record import RecordReader
 
     names, groups = [column.name for column in EVENTS.columns], defaultdict(list)
     clocks: dict[int, int] = {}
@@ -758,7 +758,7 @@ def _hold_gathered(built: Rehearsal, log: MemoryLog, spark: SparkSession) -> Non
 def test_rows_that_are_combined_are_the_same_however_they_are_cut_and_whoever_computes_them(
     spark: SparkSession, gathering: LocalPipeline, tmp_path: Path, slices: int, turns: list[int]
 ) -> None:
-    from kappa.engine.rehearsal import Rehearsal
+    from kappa.engine.children.rehearsal import Rehearsal
 
     log = many_values(slices, 260)
     built = Rehearsal(tmp_path, gathering, log, driver_rows=turns[0])
@@ -772,7 +772,7 @@ def test_rows_that_are_combined_are_the_same_however_they_are_cut_and_whoever_co
 
 
 def test_a_set_that_has_overflowed_says_so_in_every_slice_from_then_on(gathering: LocalPipeline, log: MemoryLog, tmp_path: Path) -> None:
-    from kappa.engine.rehearsal import Rehearsal
+    from kappa.engine.children.rehearsal import Rehearsal
 
     built = Rehearsal(tmp_path, gathering, log, driver_rows=10_000)
     told = []
@@ -786,7 +786,7 @@ def test_a_set_that_has_overflowed_says_so_in_every_slice_from_then_on(gathering
 
 
 def test_a_slice_that_a_combined_table_has_already_is_not_combined_again(spark: SparkSession, gathering: LocalPipeline, tmp_path: Path) -> None:
-    from kappa.engine.rehearsal import Rehearsal
+    from kappa.engine.children.rehearsal import Rehearsal
 
     log = many_values(9, 60)
     built = Rehearsal(tmp_path, gathering, log, driver_rows=10_000)
@@ -806,7 +806,7 @@ def test_a_slice_that_a_combined_table_has_already_is_not_combined_again(spark: 
 
 
 def test_a_sum_beside_a_set_that_does_not_fit_stops_the_job_and_is_never_published(gathering: LocalPipeline, log: MemoryLog, tmp_path: Path) -> None:
-    from kappa.engine.rehearsal import Rehearsal
+    from kappa.engine.children.rehearsal import Rehearsal
 
     built = Rehearsal(tmp_path, gathering, log, driver_rows=10_000)
     for n in (2**63 - 1, 2**63 - 1, -(2**63), 0):

@@ -16,20 +16,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kappa import Topic
-from kappa.duration import parse_duration, told_ms
-from kappa.engine.decode import Fate, Remembering, decode_table, decode_to_file, seen_in
-from kappa.engine.identities import Identities
-from kappa.engine.rehearsal import MemoryLog
-from kappa.engine.remembered import memory_offsets
-from kappa.errors import Damaged
-from kappa.identity import Memory, identity_of
-from kappa.mark import Mark
-from kappa.offsets import Offsets
-from kappa.redrive import Original, Position
-from kappa.slices import Slice
+from kappa.base.duration import parse_duration, told_ms
+from kappa.base.errors import Damaged
+from kappa.engine.children.rehearsal import MemoryLog
+from kappa.engine.read.decode import Fate, Remembering, decode_table, decode_to_file, seen_in
+from kappa.engine.read.identities import Identities
+from kappa.engine.read.remembered import memory_offsets
+from kappa.records.identity import Memory, identity_of
+from kappa.records.redrive import Original, Position
+from kappa.state.mark import Mark
+from kappa.state.offsets import Offsets
+from kappa.state.slices import Slice
 
 if TYPE_CHECKING:
-    from kappa.engine.decode import Seen
+    from kappa.engine.read.decode import Seen
 
 HORIZON_MS = 10_000
 LATENESS_MS = 5_000

@@ -15,13 +15,13 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from counted import OUTPUTS, Story, served, source
 
-from kappa.build import table_path
-from kappa.delta import mark_of
-from kappa.frontier import Frontier
-from kappa.journal import Held, Journal, Released
+from kappa.journal.journal import Held, Journal, Released
 from kappa.log.client import Log, ProducedRecord
-from kappa.stopped import Stopped, read_stopped
-from kappa.tally import Tally
+from kappa.state.build import table_path
+from kappa.state.frontier import Frontier
+from kappa.state.stopped import Stopped, read_stopped
+from kappa.tables.delta import mark_of
+from kappa.values.tally import Tally
 
 pytestmark = [pytest.mark.jvm, pytest.mark.fault]
 
@@ -89,7 +89,7 @@ def test_killed_around_a_commit_that_spark_makes_it_folds_each_record_once(proje
 
 
 def test_a_catch_up_killed_in_mid_leg_goes_on_with_its_planned_slices_and_hands_over_to_the_tail(project: Project, log: Log, topic_name: str, jobs: list[JobProcess]) -> None:
-    from kappa.engine.legs import has_tail
+    from kappa.engine.job.legs import has_tail
 
     project.bear("b-1", source(topic_name), OUTPUTS)
     (project.folder / "kappa.toml").write_text("[engine]\nslice_records = 150\ntail_records = 50\n")

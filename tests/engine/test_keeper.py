@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from kappa.build import Birth
-from kappa.engine.publisher import Publisher
-from kappa.frontier import Frontier
-from kappa.journal import Event, Held, Journal, Receipt, Served
-from kappa.kept import kept_of
-from kappa.mark import Mark
-from kappa.offsets import Offsets
-from kappa.store import Store
+from kappa.engine.write.publisher import Publisher
+from kappa.journal.journal import Event, Held, Journal, Receipt, Served
+from kappa.state.build import Birth
+from kappa.state.frontier import Frontier
+from kappa.state.kept import kept_of
+from kappa.state.mark import Mark
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
 
 FIRST = Frontier(number=1, build="b", epoch=1, offsets=Offsets(), versions={"t": 0}, published_at="")
 

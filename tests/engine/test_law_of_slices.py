@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kappa import Pipeline, Table, Topic, count, hll, kll, max_, pipeline, set_, sum_, top_k
-from kappa.errors import DeclarationError, UsageError
-from kappa.offsets import Offsets
-from kappa.tally import Tally
+from kappa.base.errors import DeclarationError, UsageError
+from kappa.state.offsets import Offsets
+from kappa.values.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +36,7 @@ def of_rows(change: Any, *, keyed: bool = True) -> Pipeline:
 def of_the_repository() -> Mapping[str, Pipeline]:
     from pathlib import Path
 
-    from kappa.project import load_pipelines
+    from kappa.code.project import load_pipelines
 
     return load_pipelines(Path(__file__).resolve().parents[2])
 
@@ -66,12 +66,12 @@ PAID = Topic("paid", event="id string not null, n int, at timestamp", partitions
 
 
 def test_late_records_and_duplicates_are_the_same_whoever_decodes_them_and_wherever_a_job_begins(tmp_path: Path) -> None:
-    from kappa.engine.decode import Fate, decode_table
-    from kappa.engine.rehearsal import MemoryLog, Rehearsal, local_pipeline
-    from kappa.offsets import Offsets
-    from kappa.slices import Slice
-    from kappa.tally import Tally
+    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
+    from kappa.engine.read.decode import Fate, decode_table
+    from kappa.state.offsets import Offsets
+    from kappa.state.slices import Slice
     from kappa.testing import _bytes, some_events
+    from kappa.values.tally import Tally
 
     @pipeline(reads={"paid": PAID}, writes=[Table("t"), Table("newest", latest=PAID)])
     def p(paid: DataFrame) -> dict[str, DataFrame]:
@@ -157,9 +157,9 @@ def test_what_is_no_pipeline_and_what_it_does_not_read_are_refused() -> None:
 
 
 def test_random_events_are_mostly_valid_and_the_same_each_time() -> None:
-    from kappa.reason import Rejected
-    from kappa.record import RecordReader
+    from kappa.records.record import RecordReader
     from kappa.testing import _bytes, some_events
+    from kappa.values.reason import Rejected
 
     flights = of_the_repository()["flights"]
     found = some_events(flights, 300)
@@ -182,7 +182,7 @@ def redriven(of: int, *, partition: int = 0) -> list[tuple[str, bytes | None]]:
 
 @pytest.mark.parametrize("driver_rows", [1_000_000, 0])
 def test_a_redriven_record_is_folded_once_and_only_where_what_it_names_is_a_reject(spark: SparkSession, tmp_path: Path, driver_rows: int) -> None:
-    from kappa.engine.rehearsal import MemoryLog, Rehearsal, local_pipeline
+    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
 
     log = MemoryLog()
     bad, good = b'{"n": "1"}', b'{"k": "mended", "n": 1}'

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from kappa.engine.commit import folded_of
-from kappa.engine.legs import Legs, catch_up, has_tail, slice_size, tail
-from kappa.errors import Broken
-from kappa.mark import Mark, parse_mark
-from kappa.offsets import Offsets
-from kappa.slices import Slice
-from kappa.store import Store
+from kappa.base.errors import Broken
+from kappa.engine.job.legs import Legs, catch_up, has_tail, slice_size, tail
+from kappa.engine.write.commit import folded_of
+from kappa.state.mark import Mark, parse_mark
+from kappa.state.offsets import Offsets
+from kappa.state.slices import Slice
+from kappa.state.store import Store
 
 END = Offsets({"t": {0: 100, 1: 50}})
 

@@ -12,21 +12,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kappa.arrow import arrow_schema
-from kappa.build import Birth, TableBirth
-from kappa.delta import files
-from kappa.engine.commit import TableWriter
-from kappa.engine.maintenance import Maintenance, pinned_versions, wants_joining
-from kappa.engine.publisher import Publisher
-from kappa.errors import Damaged
-from kappa.frontier import Frontier, Frontiers
-from kappa.journal import Held, Journal
-from kappa.kept import Kept as KeptFrontier
-from kappa.kept import kept_of, put_kept
-from kappa.lease import Lease, Pin, ensure_lease, ensure_released, floor, put_floor
-from kappa.mark import Mark
-from kappa.offsets import Offsets
-from kappa.store import Store
+from kappa.base.errors import Damaged
+from kappa.engine.write.commit import TableWriter
+from kappa.engine.write.maintenance import Maintenance, pinned_versions, wants_joining
+from kappa.engine.write.publisher import Publisher
+from kappa.journal.journal import Held, Journal
+from kappa.state.build import Birth, TableBirth
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.kept import Kept as KeptFrontier
+from kappa.state.kept import kept_of, put_kept
+from kappa.state.lease import Lease, Pin, ensure_lease, ensure_released, floor, put_floor
+from kappa.state.mark import Mark
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.tables.delta import files
+from kappa.values.arrow import arrow_schema
 
 pytestmark = pytest.mark.slow
 

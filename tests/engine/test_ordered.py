@@ -18,20 +18,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa import Table, Topic, ordered, pipeline
-from kappa.arrow import arrow_schema
-from kappa.columns import parse_type
-from kappa.engine.ordered import OrderedFold
-from kappa.errors import Broken
-from kappa.offsets import Offsets
-from kappa.ordered import Over
-from kappa.shape import table_births
+from kappa.base.errors import Broken
+from kappa.declare.ordered import Over
+from kappa.engine.fold.ordered import OrderedFold
+from kappa.state.offsets import Offsets
+from kappa.tables.shape import table_births
+from kappa.values.arrow import arrow_schema
+from kappa.values.columns import parse_type
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from kappa.engine.rehearsal import MemoryLog, Rehearsal
+    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal
 
 GAP = 30
 LOGINS = Topic("logins", event="who string not null, ok boolean, n int", partitions=2, key="who")
@@ -199,7 +199,7 @@ def test_rows_of_one_record_come_in_the_order_of_their_values() -> None:
 
 
 def test_a_batch_holds_all_rows_of_a_key_in_order_with_the_types_of_their_columns_and_very_many_come_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kappa.engine.ordered._BATCH_ROWS", 3)
+    monkeypatch.setattr("kappa.engine.fold.ordered._BATCH_ROWS", 3)
     given: list[pa.Table] = []
     fold = replace(fold_of(), step=lambda _, rows: given.append(rows), over=Over.ARROW)
 
@@ -216,7 +216,7 @@ def test_the_state_is_the_same_where_a_batch_ends_as_where_a_slice_does(monkeypa
 
     fold, rows = replace(fold_of(), step=step, over=Over.PANDAS), rows_of([("ann", True, 1)] * 6)
     by_slice = in_slices(fold, rows, {2, 4})
-    monkeypatch.setattr("kappa.engine.ordered._BATCH_ROWS", 2)
+    monkeypatch.setattr("kappa.engine.fold.ordered._BATCH_ROWS", 2)
 
     assert in_slices(fold, rows, set()) == by_slice
     assert [row["at"] for row in by_slice[1]] == [1, 3, 5]
@@ -246,7 +246,7 @@ def summed(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, 
 
 @pytest.mark.parametrize("over", [Over.ROW, Over.ARROW])
 def test_between_rows_the_state_is_what_the_table_would_give_back(over: Over, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kappa.engine.ordered._BATCH_ROWS", 1)
+    monkeypatch.setattr("kappa.engine.fold.ordered._BATCH_ROWS", 1)
 
     @pipeline(
         reads={"logins": LOGINS},
@@ -357,7 +357,7 @@ def spark_here(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 def log_of(events: Sequence[tuple[str, Any, Any]]) -> MemoryLog:
-    from kappa.engine.rehearsal import MemoryLog
+    from kappa.engine.children.rehearsal import MemoryLog
 
     log = MemoryLog()
     for who, ok, n in events:
@@ -380,8 +380,8 @@ def test_it_holds_the_law_of_slices_by_either_way() -> None:
 @pytest.mark.jvm
 @pytest.mark.usefixtures("spark_here")
 def test_what_was_lost_between_both_commits_is_emitted_from_the_state_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kappa.engine.commit import TableWriter
-    from kappa.engine.rehearsal import Rehearsal, local_pipeline
+    from kappa.engine.children.rehearsal import Rehearsal, local_pipeline
+    from kappa.engine.write.commit import TableWriter
 
     log = log_of([("ann", number == 7, number) for number in range(10)])
     begun: list[str] = []
@@ -420,7 +420,7 @@ def served(build: Rehearsal) -> dict[str, list[dict[str, Any]]]:
 @pytest.mark.usefixtures("spark_here")
 @pytest.mark.parametrize("driver_rows", [100, 0])
 def test_a_step_that_raises_is_named_with_its_line_and_the_record(tmp_path: Path, driver_rows: int) -> None:
-    from kappa.engine.rehearsal import Rehearsal, local_pipeline
+    from kappa.engine.children.rehearsal import Rehearsal, local_pipeline
 
     log = log_of([("ann", True, 2 - number) for number in range(4)])
     with local_pipeline(inverting) as local:

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa import Topic
-from kappa.engine import plain_events
-from kappa.engine.decode import decode_table, loading_plain_events, seen_in
-from kappa.engine.plain_events import PlainEvents
-from kappa.engine.source import raw_table
-from kappa.record import RecordReader, Tombstone
+from kappa.engine.read import plain_events
+from kappa.engine.read.decode import decode_table, loading_plain_events, seen_in
+from kappa.engine.read.plain_events import PlainEvents
+from kappa.engine.read.source import raw_table
+from kappa.records.record import RecordReader, Tombstone
 
 EVENT = "id string not null, t string, n bigint, small smallint, tiny tinyint, i int not null, flag boolean, x double, f float, day date, at timestamp, price decimal(12,3), big decimal(38,0), part decimal(3,3)"
 TOPIC = Topic("t", event=EVENT)

@@ -9,18 +9,18 @@ import pyarrow as pa
 import pytest
 
 from kappa import Pipeline, Table, Topic, count, pipeline
-from kappa.arrow import arrow_schema
-from kappa.columns import parse_columns
-from kappa.errors import Broken
-from kappa.pipeline import ORIGIN_COLUMNS
-from kappa.shape import table_births
+from kappa.base.errors import Broken
+from kappa.declare.pipeline import ORIGIN_COLUMNS
+from kappa.tables.shape import table_births
+from kappa.values.arrow import arrow_schema
+from kappa.values.columns import parse_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from kappa.engine.prepared import Prepared
+    from kappa.engine.function.prepared import Prepared
 
 pytestmark = pytest.mark.jvm
 
@@ -34,8 +34,8 @@ def declared(function: Callable[[DataFrame], dict[str, DataFrame]]) -> Pipeline:
 
 
 def prepared(spark: SparkSession, made: Pipeline, folder: Path) -> Prepared:
-    from kappa.engine.contribution import Function
-    from kappa.engine.prepared import Prepared
+    from kappa.engine.function.contribution import Function
+    from kappa.engine.function.prepared import Prepared
 
     columns = {column.name: column.type for column in parse_columns("k string, n int")}
     births = {table.name: table for table in table_births(made, {"totals": columns, "all": columns})}
@@ -103,7 +103,7 @@ def test_a_function_that_keeps_rows_between_runs_is_refused(spark: SparkSession,
 def test_an_error_on_a_row_names_the_users_line(spark: SparkSession, tmp_path: Path) -> None:
     from pyspark.sql import functions as F
 
-    from kappa.engine.trouble import SPARK_ERRORS, translated
+    from kappa.engine.function.trouble import SPARK_ERRORS, translated
 
     inverse = F.udf(lambda n: 1 // n, "int")
 

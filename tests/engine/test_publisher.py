@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from kappa.build import Birth
-from kappa.engine.publisher import Publisher, Stopping
-from kappa.errors import Broken
-from kappa.frontier import Frontier, Frontiers
-from kappa.journal import Abandoned, Held, Journal, Record, Released
-from kappa.mark import Mark
-from kappa.offsets import Offsets
-from kappa.store import Store
-from replay.promote import ensure_acknowledged
+from kappa.base.errors import Broken
+from kappa.engine.write.publisher import Publisher, Stopping
+from kappa.journal.journal import Abandoned, Held, Journal, Record, Released
+from kappa.state.build import Birth
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.mark import Mark
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from replay.rollout.promote import ensure_acknowledged
 
 BIRTH = Birth("b", "p", "v", {}, 1, {}, "m", (), (), {}, {}, {}, "", "")
 FIRST = Frontier(number=1, build="b", epoch=1, offsets=Offsets(), versions={"t": 0}, published_at="")

@@ -22,18 +22,18 @@ from builds import Project
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from kappa.build import Birth
-from kappa.cuts import Cuts, put_cuts
-from kappa.frontier import Frontier, Frontiers
+from kappa.base.process import ensure_session_gone, start_tied
 from kappa.log.broker import Broker
 from kappa.log.client import Log, ProducedRecord
-from kappa.offsets import Offsets
-from kappa.process import ensure_session_gone, start_tied
-from kappa.slices import random_ends
-from kappa.store import Store
-from kappa.tally import Tally
-from replay.equality import Compared, compare_tables, hash_before
-from serving.pair import connect_pair
+from kappa.state.build import Birth
+from kappa.state.cuts import Cuts, put_cuts
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.offsets import Offsets
+from kappa.state.slices import random_ends
+from kappa.state.store import Store
+from kappa.values.tally import Tally
+from replay.prove.equality import Compared, compare_tables, hash_before
+from serving.query.pair import connect_pair
 
 pytestmark = [pytest.mark.jvm, pytest.mark.fault, pytest.mark.timeout(3600)]
 
@@ -46,7 +46,8 @@ _DEADLY = (*_IN_EACH_SLICE, "table.before_commit", "table.after_commit", "table.
 _SURELY = 3
 _WITHIN = 6
 TOPICS = """
-    from kappa import Table, Topic, and_, count, first, latest, max_, min_, or_, ordered, pipeline, sum_
+    from kappa import ordered
+    from kappa import Table, Topic, and_, count, first, latest, max_, min_, or_, pipeline, sum_
 
     EVENTS = Topic(
         "{name}.events", partitions=3, key="who", event="id string not null, who string not null, n bigint, price decimal(12,3), ok boolean, at timestamp not null",

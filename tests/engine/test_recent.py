@@ -16,20 +16,20 @@ import pytest
 import waiting
 from waiting import FOLDED, FULL, LATEST, WAITING, Twins, contributions
 
-from kappa.arrow import arrow_schema
-from kappa.branch import begin_from
-from kappa.build import Birth, TableBirth, recent_names, table_path
-from kappa.delta import StoredTable, files
-from kappa.engine import recent
-from kappa.engine.commit import Merging, TableWriter
-from kappa.engine.maintenance import Maintenance
-from kappa.engine.publisher import Publisher
-from kappa.errors import Broken, Damaged, KappaError
-from kappa.frontier import Frontier
-from kappa.mark import Mark, origin_mark
-from kappa.merge import contribution_columns
-from kappa.offsets import Offsets
-from kappa.store import Store
+from kappa.base.errors import Broken, Damaged, KappaError
+from kappa.engine.write import recent
+from kappa.engine.write.commit import Merging, TableWriter
+from kappa.engine.write.maintenance import Maintenance
+from kappa.engine.write.publisher import Publisher
+from kappa.state.build import Birth, TableBirth, recent_names, table_path
+from kappa.state.frontier import Frontier
+from kappa.state.mark import Mark, origin_mark
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.tables.branch import begin_from
+from kappa.tables.delta import StoredTable, files
+from kappa.tables.merge import contribution_columns
+from kappa.values.arrow import arrow_schema
 
 pytestmark = pytest.mark.slow
 

@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kappa.arrow import arrow_schema
-from kappa.build import Birth
-from kappa.engine.redriven import settle_redriven
-from kappa.offsets import Offsets
-from kappa.redrive import Attempt, Position, Settled
-from kappa.shape import REJECTS_BIRTH
-from kappa.slices import Slice
+from kappa.engine.function.redriven import settle_redriven
+from kappa.records.redrive import Attempt, Position, Settled
+from kappa.state.build import Birth
+from kappa.state.offsets import Offsets
+from kappa.state.slices import Slice
+from kappa.tables.shape import REJECTS_BIRTH
+from kappa.values.arrow import arrow_schema
 
 BIRTH = Birth("b", "web", "v", {}, 1, {}, "", (), (REJECTS_BIRTH,), {}, {"visits": {"1": 4}}, {}, "", "me")
 SLICE = Slice(1, 1, Offsets({"visits": {0: 5}}), Offsets({"visits": {0: 20}}))

@@ -14,8 +14,8 @@ pytestmark = pytest.mark.jvm
 
 
 def test_it_reads_kafka_writes_delta_and_leaves_nothing_in_the_working_folder(spark, log, topic_name, tmp_path, monkeypatch):
+    from kappa.declare.topic import Topic
     from kappa.log.client import ProducedRecord
-    from kappa.topic import Topic
 
     here = sorted(Path.cwd().iterdir())
     log.create(Topic(topic_name, event="id string"))
@@ -57,8 +57,8 @@ def test_settings_are_in_force(spark, name, value):
 
 
 def test_the_archive_can_be_recorded_and_is_used_where_there_was_one(spark, jars):
-    from kappa.engine.cds import archive_path, ensure_archive
-    from kappa.java import locate_java
+    from kappa.base.java import locate_java
+    from kappa.engine.spark.cds import archive_path, ensure_archive
 
     was_there = archive_path(jars, locate_java()).exists()
     # Set-up has made it, or has said why not and gone on: then this says it again, and fails.
@@ -70,8 +70,8 @@ def test_the_archive_can_be_recorded_and_is_used_where_there_was_one(spark, jars
 
 
 def test_a_machine_that_cannot_boot_says_so(jars, tmp_path):
-    from kappa.engine.session import Profile, boot
-    from kappa.errors import KappaError
+    from kappa.base.errors import KappaError
+    from kappa.engine.spark.session import Profile, boot
 
     machine = boot(profile=Profile.TAIL, name="too large", memory="900000g", jars=jars, local_dir=tmp_path)
 
@@ -81,7 +81,7 @@ def test_a_machine_that_cannot_boot_says_so(jars, tmp_path):
 
 
 def test_a_session_answers_while_another_jvm_boots(spark, jars, tmp_path):
-    from kappa.engine.session import Profile, boot
+    from kappa.engine.spark.session import Profile, boot
 
     machine = boot(profile=Profile.TAIL, name="next", memory="256m", jars=jars, local_dir=tmp_path)
     try:
@@ -91,7 +91,7 @@ def test_a_session_answers_while_another_jvm_boots(spark, jars, tmp_path):
 
 
 def test_a_machine_that_nobody_wants_any_more_is_gone_when_it_is_ended(jars, tmp_path):
-    from kappa.engine.session import Profile, boot
+    from kappa.engine.spark.session import Profile, boot
 
     machine = boot(profile=Profile.TAIL, name="unwanted", memory="512m", jars=jars, local_dir=tmp_path)
     machine._gateway()
@@ -108,9 +108,9 @@ import sys
 from pathlib import Path
 from threading import Thread
 from pyspark.sql import SparkSession
-from kappa.engine.session import Profile, activate, boot
-from kappa.java import find_java
-from kappa.log.jars import ensure_jars
+from kappa.engine.spark.session import Profile, activate, boot
+from kappa.base.java import find_java
+from kappa.base.jars import ensure_jars
 
 jars = ensure_jars(find_java())
 for number in range(2):
@@ -131,8 +131,8 @@ for number in range(2):
 
 
 def test_a_machine_is_started_as_spark_submit_would_start_it(jars, tmp_path):
-    from kappa.engine.session import Profile, command
-    from kappa.log.jars import spark_home
+    from kappa.base.jars import spark_home
+    from kappa.engine.spark.session import Profile, command
 
     environment = {**os.environ, "SPARK_PRINT_LAUNCH_COMMAND": "1"}
     said = subprocess.run([spark_home() / "bin" / "spark-submit", "--version"], env=environment, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL).stderr
@@ -143,7 +143,7 @@ def test_a_machine_is_started_as_spark_submit_would_start_it(jars, tmp_path):
 
 
 def test_a_long_catch_up_is_compiled_for_its_length_and_a_shorter_one_for_its_start(jars, tmp_path):
-    from kappa.engine.session import Profile, command
+    from kappa.engine.spark.session import Profile, command
 
     c1_alone = ["-XX:TieredStopAtLevel=1" in command(Profile.of_catch_up(offsets), "1g", jars, tmp_path) for offsets in (0, 9_999_999, 10_000_000)]
 

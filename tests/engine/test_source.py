@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from kappa.engine.source import Kafka, Source, _options, batch_bounds, has_begun, java_options
-from kappa.errors import Damaged
-from kappa.offsets import Offsets
-from kappa.slices import Slice
+from kappa.base.errors import Damaged
+from kappa.engine.read.source import Kafka, Source, _options, batch_bounds, has_begun, java_options
+from kappa.state.offsets import Offsets
+from kappa.state.slices import Slice
 
 START = Offsets({"t": {0: 3, 1: 0}})
 

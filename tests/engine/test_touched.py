@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kappa.arrow import arrow_schema
-from kappa.delta import Guard, StoredTable, ensure_table
-from kappa.engine import touched
-from kappa.engine.touched import touched_frame, touched_rows
-from kappa.mark import Mark
-from kappa.offsets import Offsets
+from kappa.engine.fold import touched
+from kappa.engine.fold.touched import touched_frame, touched_rows
+from kappa.state.mark import Mark
+from kappa.state.offsets import Offsets
+from kappa.tables.delta import Guard, StoredTable, ensure_table
+from kappa.values.arrow import arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

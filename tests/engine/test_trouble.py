@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import KafkaError
 from pyspark.errors import PySparkException
 
-from kappa.engine.trouble import translated
-from kappa.errors import Broken, KappaError, Unreachable
+from kappa.base.errors import Broken, KappaError, Unreachable
+from kappa.engine.function.trouble import translated
 from kappa.log.client import Log
 
 

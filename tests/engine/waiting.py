@@ -15,17 +15,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from kappa.arrow import arrow_schema
-from kappa.build import Birth, TableBirth
-from kappa.engine import recent
-from kappa.engine.commit import AT_ONCE, Merging, TableWriter
-from kappa.mark import Mark, origin_mark
-from kappa.merge import contribution_columns
-from kappa.offsets import Offsets
-from kappa.shape import order_column
-from kappa.store import Store
-from kappa.table import FOLD_ORDER_COLUMNS
-from serving.query import open_reader, put_tables
+from kappa.declare.table import FOLD_ORDER_COLUMNS
+from kappa.engine.write import recent
+from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter
+from kappa.state.build import Birth, TableBirth
+from kappa.state.mark import Mark, origin_mark
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.tables.merge import contribution_columns
+from kappa.tables.shape import order_column
+from kappa.values.arrow import arrow_schema
+from serving.query.query import open_reader, put_tables
 
 # So many rows fill a recent table here.
 FULL = 8

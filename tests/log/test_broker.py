@@ -12,20 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from kappa.errors import KappaError
+from kappa.base.errors import KappaError
+from kappa.base.process import ProcessId, process_id
+from kappa.declare.topic import Topic
 from kappa.log.broker import Broker, last_words
 from kappa.log.client import Log, ProducedRecord
-from kappa.offsets import Offsets
-from kappa.process import ProcessId, process_id
-from kappa.topic import Topic
+from kappa.state.offsets import Offsets
 
 # A parent that starts a broker, says so, and then only waits to be killed.
 PARENT = """
 import sys, time
 from pathlib import Path
-from kappa.java import find_java
+from kappa.base.java import find_java
 from kappa.log.broker import Broker
-from kappa.log.jars import ensure_jars
+from kappa.base.jars import ensure_jars
 java = find_java()
 print(Broker.start(Path(sys.argv[1]), ensure_jars(java), java).pid, flush=True)
 time.sleep(600)

@@ -10,11 +10,11 @@ import pytest
 from confluent_kafka import Producer as KafkaProducer
 from confluent_kafka import TopicPartition
 
-from kappa.errors import Conflict, KappaError, Unreachable, UsageError
+from kappa.base.errors import Conflict, KappaError, Unreachable, UsageError
+from kappa.declare.topic import Topic
 from kappa.log.client import Log, ProducedRecord, Record
 from kappa.log.sizes import partition_bytes
-from kappa.offsets import Offsets
-from kappa.topic import Topic
+from kappa.state.offsets import Offsets
 
 pytestmark = pytest.mark.jvm
 

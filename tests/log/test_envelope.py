@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa import Topic
-from kappa.errors import UsageError
+from kappa.base.errors import UsageError
 from kappa.log.client import Acknowledged, ProducedRecord
 from kappa.log.envelope import envelope_line, envelope_record, event_record, produce_lines
-from kappa.offsets import Offsets
+from kappa.state.offsets import Offsets
 
 FLIGHTS = Topic("flights", key="id", event="id string not null, at timestamp")
 PLANES = Topic("planes", kind="compacted", key="tailnum", event="tailnum string, seats int")

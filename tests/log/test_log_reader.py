@@ -6,11 +6,11 @@ import pytest
 from confluent_kafka import Producer as KafkaProducer
 from confluent_kafka import TopicPartition
 
-from kappa.errors import Broken, KappaError, UsageError
+from kappa.base.errors import Broken, KappaError, UsageError
+from kappa.declare.topic import Topic
 from kappa.log.client import Log, ProducedRecord
-from kappa.offsets import Offsets
-from kappa.slices import Slice
-from kappa.topic import Topic
+from kappa.state.offsets import Offsets
+from kappa.state.slices import Slice
 
 pytestmark = pytest.mark.jvm
 
@@ -60,7 +60,7 @@ def test_a_range_that_was_not_read_to_its_end_is_read_again(log, reader, topic_n
 
 
 def test_ends_in_markers_and_in_aborted_records_are_reached_by_small_slices_and_by_large_ones(log, reader, topic_name):
-    from kappa.engine.source import Kafka, Source
+    from kappa.engine.read.source import Kafka, Source
 
     produced(log, topic_name, 3, partitions=1)
     writer = KafkaProducer({"bootstrap.servers": log.bootstrap_servers, "transactional.id": topic_name, "log_level": 0})
@@ -105,7 +105,7 @@ ODD = (
 
 @pytest.mark.parametrize("most", [1, 6_000, 64 << 20])
 def test_large_slices_hold_byte_for_byte_what_small_ones_do(log, topic_name, monkeypatch, most):
-    from kappa.engine.source import Kafka, Source
+    from kappa.engine.read.source import Kafka, Source
     from kappa.log import bulk
 
     monkeypatch.setattr(bulk, "_BATCH_BYTES", most)

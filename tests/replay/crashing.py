@@ -17,28 +17,28 @@ import pyarrow.parquet as pq
 from crashing_job import FakeLog, Job, declared
 from plans import log as log_facts
 
-from kappa.branch import shown_of
-from kappa.build import folder, read_birth, table_path
-from kappa.delta import files, newest_version
-from kappa.errors import Broken
-from kappa.failpoint import acting
-from kappa.frontier import Frontiers
-from kappa.journal import Journal
-from kappa.kept import kept_of
-from kappa.offsets import Offsets
-from kappa.settings import RolloutSettings
-from kappa.stopped import Stopped, read_stopped
-from kappa.store import Store
-from replay.branch import Branching
-from replay.controller import Controller
-from replay.gc import gc
-from replay.observed import Observed
-from replay.plan import Plan, make_plan
-from replay.retire import data_of
-from replay.rollout import Phase, Rollout, State, fold
-from replay.stage import stage
-from replay.verify import Means, ensure_verified
-from serving.catalog import pin
+from kappa.base.errors import Broken
+from kappa.base.failpoint import acting
+from kappa.base.settings import RolloutSettings
+from kappa.journal.journal import Journal
+from kappa.state.build import folder, read_birth, table_path
+from kappa.state.frontier import Frontiers
+from kappa.state.kept import kept_of
+from kappa.state.offsets import Offsets
+from kappa.state.stopped import Stopped, read_stopped
+from kappa.state.store import Store
+from kappa.tables.branch import shown_of
+from kappa.tables.delta import files, newest_version
+from replay.plan.branch import Branching
+from replay.plan.plan import Plan, make_plan
+from replay.plan.stage import stage
+from replay.preflight.observed import Observed
+from replay.retire.gc import gc
+from replay.retire.retire import data_of
+from replay.rollout.rollout import Phase, Rollout, State, fold
+from replay.run.controller import Controller
+from replay.verify.verify import Means, ensure_verified
+from serving.pin.catalog import pin
 
 HOUR = 3600.0
 # More than any story takes; one that takes more has come to a halt.

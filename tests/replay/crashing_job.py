@@ -10,25 +10,25 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from kappa import Table, Topic, pipeline
-from kappa.branch import keep_base, stands_before_base
-from kappa.build import folder, read_birth
-from kappa.engine.align import Aligner
-from kappa.engine.catch_up import CatchUp
-from kappa.engine.fold_slice import SliceFolder
-from kappa.engine.legs import LegKind, Legs
-from kappa.engine.maintenance import Maintenance
-from kappa.engine.publisher import Publisher
-from kappa.engine.source import Kafka, Source
-from kappa.errors import Broken
-from kappa.fingerprint import version_of
-from kappa.lock import Lock
+from kappa.base.errors import Broken
+from kappa.base.lock import Lock
+from kappa.base.stopwatch import Stopwatch
+from kappa.code.fingerprint import version_of
+from kappa.engine.job.align import Aligner
+from kappa.engine.job.catch_up import CatchUp
+from kappa.engine.job.fold_slice import SliceFolder
+from kappa.engine.job.legs import LegKind, Legs
+from kappa.engine.read.source import Kafka, Source
+from kappa.engine.write.maintenance import Maintenance
+from kappa.engine.write.publisher import Publisher
 from kappa.log.reader import Record
-from kappa.offsets import Offsets
-from kappa.shape import table_births
-from kappa.slices import Slice
-from kappa.stopped import ensure_not_stopped, put_stopped
-from kappa.stopwatch import Stopwatch
-from replay.observed import Declared
+from kappa.state.build import folder, read_birth
+from kappa.state.offsets import Offsets
+from kappa.state.slices import Slice
+from kappa.state.stopped import ensure_not_stopped, put_stopped
+from kappa.tables.branch import keep_base, stands_before_base
+from kappa.tables.shape import table_births
+from replay.preflight.observed import Declared
 
 if TYPE_CHECKING:
     from crashing import World

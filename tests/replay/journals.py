@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kappa.frontier import Frontier
-from kappa.journal import CaughtUp, Event, Held, Receipt, Record, Served, Staged, SwitchAsked, Switched, Verified
-from kappa.offsets import Offsets
+from kappa.journal.journal import CaughtUp, Event, Held, Receipt, Record, Served, Staged, SwitchAsked, Switched, Verified
+from kappa.state.frontier import Frontier
+from kappa.state.offsets import Offsets
 
 NOWHERE = Offsets()
 

@@ -8,13 +8,13 @@ from typing import Any
 from journals import numbered
 
 from kappa import Table, Topic, pipeline
-from kappa.build import Birth, TableBirth, TopicBirth
-from kappa.fingerprint import version_of
-from kappa.journal import Event
-from kappa.offsets import Offsets
-from kappa.shape import REJECTS_BIRTH
-from replay.observed import Declared, LogFacts, Observed
-from replay.rollout import fold
+from kappa.code.fingerprint import version_of
+from kappa.journal.journal import Event
+from kappa.state.build import Birth, TableBirth, TopicBirth
+from kappa.state.offsets import Offsets
+from kappa.tables.shape import REJECTS_BIRTH
+from replay.preflight.observed import Declared, LogFacts, Observed
+from replay.rollout.rollout import fold
 
 ORDERS = Topic("orders", event="id string, n int", partitions=2, key="id")
 

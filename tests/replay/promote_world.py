@@ -1,9 +1,9 @@
 """A small world in which every order of steps is looked at: jobs, controllers, a reader, operators, and puts that land late.
 
-What is decided is decided by the platform's own functions: which step a rollout takes (replay/promote.py), what a record
-makes of the journal (replay/rollout.py), what holds a build (kappa/hold.py), what an operator may ask for
-(replay/intents.py). Only where a process reads and writes is written down here, one read or write a step, as
-kappa/engine/publisher.py, engine/maintenance.py, replay/retire.py and serving/catalog.py have it. A controller that stands
+What is decided is decided by the platform's own functions: which step a rollout takes (replay/rollout/promote.py), what a record
+makes of the journal (replay/rollout/rollout.py), what holds a build (kappa/journal/hold.py), what an operator may ask for
+(replay/rollout/intents.py). Only where a process reads and writes is written down here, one read or write a step, as
+kappa/engine/write/publisher.py, engine/write/maintenance.py, replay/retire/retire.py and serving/pin/catalog.py have it. A controller that stands
 still for ever is one that has died, so its record lands late in what follows by itself; a job's put is left behind when it
 dies, and may land at any later moment. `Without` takes one ingredient of the protocol away.
 Read next: explored.py, which searches; test_promote_model.py, which says what must hold.
@@ -19,14 +19,14 @@ from typing import NamedTuple
 
 from journals import at, frontier, numbered, served, staged, verified
 
-from kappa.errors import UsageError
-from kappa.hold import hold_after
-from kappa.journal import Abandoned, CaughtUp, Event, Held, Record, Released, Retired, Served, SwitchAsked
-from kappa.settings import RolloutSettings
-from replay.intents import undone
-from replay.promote import next_promote_step
-from replay.rollout import State, advance, check_may_follow
-from replay.step import Acknowledge, Append, Sight
+from kappa.base.errors import UsageError
+from kappa.base.settings import RolloutSettings
+from kappa.journal.hold import hold_after
+from kappa.journal.journal import Abandoned, CaughtUp, Event, Held, Record, Released, Retired, Served, SwitchAsked
+from replay.rollout.intents import undone
+from replay.rollout.promote import next_promote_step
+from replay.rollout.rollout import State, advance, check_may_follow
+from replay.rollout.step import Acknowledge, Append, Sight
 
 TOPICS = frozenset({"flights"})
 PAIRS = {"flights": ("a", "b"), "trains": ("c", "d")}
@@ -211,7 +211,7 @@ class Protocol:
         if self.bounds.collects:
             yield from self._retire(world)
 
-    # Jobs: engine/publisher.py, engine/maintenance.py.
+    # Jobs: engine/write/publisher.py, engine/write/maintenance.py.
 
     def _late(self, world: World, number: int) -> Moves:
         build, name = world.builds[number], BUILDS[number]
@@ -309,7 +309,7 @@ class Protocol:
     def _doing(world: World, number: int, known: Front, doing: tuple[object, ...] | None) -> World:
         return _with(world, number, world.builds[number]._replace(job=Job(known, doing)))
 
-    # Controllers: replay/controller.py, replay/promote.py.
+    # Controllers: replay/run/controller.py, replay/rollout/promote.py.
 
     def _controller(self, world: World, number: int) -> Moves:
         me, who = world.controllers[number], f"controller {number}"
@@ -382,7 +382,7 @@ class Protocol:
             return None
         return self._journal.after(world.journal, event)
 
-    # The reader: serving/catalog.py.
+    # The reader: serving/pin/catalog.py.
 
     def _read(self, world: World) -> Moves:
         me = world.reader
@@ -457,7 +457,7 @@ class Protocol:
         serving = self._state(page).serving
         return tuple(self._build_of[serving[pipeline]] for pipeline in self._pipelines)
 
-    # Operators, and what is retired: replay/intents.py, replay/retire.py.
+    # Operators, and what is retired: replay/rollout/intents.py, replay/retire/retire.py.
 
     def _operator(self, world: World) -> Moves:
         state = self._state(world.journal)

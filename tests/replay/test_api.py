@@ -15,20 +15,20 @@ from journals import frontier, held, numbered, served, staged, verified
 from served import DELAYS, ROWS_OF_DELAYS, Platform
 
 import cli
-from kappa.errors import Conflict, SettingsError, UsageError
-from kappa.journal import Abandoned, CaughtUp, Event, Journal, PromoteAsked, SwitchAsked
-from kappa.offsets import Offsets
-from kappa.process import process_id
-from kappa.store import Store
-from replay import api
-from replay.asked_once import do_once
-from replay.desk import Desk
-from replay.here import Here
-from replay.metrics import Seen, metrics_text
-from replay.rollout import fold
-from replay.serve import serve
-from replay.status import BuildStatus, Status
-from serving.sandbox import Allowance
+from kappa.base.errors import Conflict, SettingsError, UsageError
+from kappa.base.process import process_id
+from kappa.journal.journal import Abandoned, CaughtUp, Event, Journal, PromoteAsked, SwitchAsked
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from replay.http import api
+from replay.http.asked_once import do_once
+from replay.look.desk import Desk
+from replay.look.here import Here
+from replay.look.metrics import Seen, metrics_text
+from replay.look.status import BuildStatus, Status
+from replay.rollout.rollout import fold
+from replay.run.serve import serve
+from serving.sandbox.sandbox import Allowance
 
 ROLLOUTS = "/api/v1/rollouts"
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

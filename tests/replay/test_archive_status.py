@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 
 from kappa import Topic
-from kappa.archive import ArchiveMark, folder
-from kappa.delta import Guard, ensure_archive
-from kappa.engine.archived import archive_fingerprint
-from kappa.engine.archiver import LOCK
-from kappa.engine.decode import decoded_columns
-from kappa.lock import Lock
+from kappa.base.lock import Lock
+from kappa.base.settings import Settings, load_settings
+from kappa.engine.archive.archiver import LOCK
+from kappa.engine.read.archived import archive_fingerprint
+from kappa.engine.read.decode import decoded_columns
 from kappa.log.client import TopicFacts
-from kappa.offsets import Offsets
-from kappa.settings import Settings, load_settings
-from kappa.store import Store
-from kappa.tally import Tally
-from replay.archive import ArchiveState, ArchiveStatus, archive_listing, archive_status
-from replay.archiver_process import ArchiverProcess
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.tables.archive import ArchiveMark, folder
+from kappa.tables.delta import Guard, ensure_archive
+from kappa.values.tally import Tally
+from replay.look.archive import ArchiveState, ArchiveStatus, archive_listing, archive_status
+from replay.run.archiver_process import ArchiverProcess
 
 VISITS = Topic("visits", event="id string, n int", partitions=2, archive=True)
 MARK = ArchiveMark("visits", "1", archive_fingerprint(VISITS))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from replay.beside import Beside
+from replay.run.beside import Beside
 
 
 class Desk:

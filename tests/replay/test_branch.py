@@ -10,19 +10,19 @@ from journals import NOWHERE, held, served, staged, verified
 from plans import birth, declared, log, observed
 
 from kappa import Topic
-from kappa.build import Base, Birth
-from kappa.declaration import declarations
-from kappa.errors import KappaError, UsageError
-from kappa.frontier import Frontier
-from kappa.journal import CaughtUp, Event, Failed, Staged
-from kappa.offsets import Offsets
-from kappa.semantics import SEMANTICS
-from replay.branch import Branching, branch_of
-from replay.finding import Finding
-from replay.observed import Declared, Observed
-from replay.plan import Change, Plan, make_plan
-from replay.plan_text import plan_document, plan_text
-from replay.retry import plan_again
+from kappa.base.errors import KappaError, UsageError
+from kappa.code.declaration import declarations
+from kappa.code.semantics import SEMANTICS
+from kappa.journal.journal import CaughtUp, Event, Failed, Staged
+from kappa.state.build import Base, Birth
+from kappa.state.frontier import Frontier
+from kappa.state.offsets import Offsets
+from replay.plan.branch import Branching, branch_of
+from replay.plan.plan import Change, Plan, make_plan
+from replay.plan.plan_text import plan_document, plan_text
+from replay.plan.retry import plan_again
+from replay.preflight.finding import Finding
+from replay.preflight.observed import Declared, Observed
 
 V1, V2 = declared(code="1"), declared(code="2")
 SERVES: tuple[Event, ...] = (replace(staged("a"), version=V1.version), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))

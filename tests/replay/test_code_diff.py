@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa import Table, Topic, View, count, pipeline, sum_
-from kappa.declaration import declarations
-from kappa.fingerprint import fingerprint
-from kappa.sources import Find, SourceFile
-from replay.code_diff import PartDiff, Side, part_diffs
+from kappa.code.declaration import declarations
+from kappa.code.fingerprint import fingerprint
+from kappa.code.sources import Find, SourceFile
+from replay.preflight.code_diff import PartDiff, Side, part_diffs
 
 FLIGHTS = '''
 """Flights."""

@@ -14,27 +14,27 @@ import pytest
 from deltalake import write_deltalake
 from journals import at, staged
 
-from kappa.alignment import Alignments
-from kappa.arrow import arrow_schema
-from kappa.build import Birth, TableBirth, TopicBirth, put_birth, read_birth, table_path
-from kappa.engine.align import Aligner
-from kappa.engine.legs import Legs, tail
-from kappa.errors import Conflict, TimedOut, Unreachable, UsageError, VerificationFailed
-from kappa.frontier import Frontier, Frontiers
-from kappa.journal import Abandoned, Journal, Served, SwitchAsked
-from kappa.lease import Lease, Pin, ensure_lease, ensure_released, read_lease
-from kappa.lock import Lock
-from kappa.offsets import Offsets
-from kappa.settings import RolloutSettings
-from kappa.shape import REJECTS_BIRTH
-from kappa.stopped import Stopped
-from kappa.store import Store
-from replay.controller import Controller
-from replay.follow import follow
-from replay.intents import abandon, ask_promote, ask_undo, ask_verify, undone
-from replay.progress import ensure_served
-from replay.rollout import Phase, Rollout, State
-from replay.verify import Means, ensure_verified
+from kappa.base.errors import Conflict, TimedOut, Unreachable, UsageError, VerificationFailed
+from kappa.base.lock import Lock
+from kappa.base.settings import RolloutSettings
+from kappa.engine.job.align import Aligner
+from kappa.engine.job.legs import Legs, tail
+from kappa.journal.journal import Abandoned, Journal, Served, SwitchAsked
+from kappa.state.alignment import Alignments
+from kappa.state.build import Birth, TableBirth, TopicBirth, put_birth, read_birth, table_path
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.lease import Lease, Pin, ensure_lease, ensure_released, read_lease
+from kappa.state.offsets import Offsets
+from kappa.state.stopped import Stopped
+from kappa.state.store import Store
+from kappa.tables.shape import REJECTS_BIRTH
+from kappa.values.arrow import arrow_schema
+from replay.look.follow import follow
+from replay.look.progress import ensure_served
+from replay.rollout.intents import abandon, ask_promote, ask_undo, ask_verify, undone
+from replay.rollout.rollout import Phase, Rollout, State
+from replay.run.controller import Controller
+from replay.verify.verify import Means, ensure_verified
 
 HOUR = 3600.0
 SCHEMA = pa.schema([("carrier", pa.string()), ("flights", pa.int64())])
@@ -613,7 +613,7 @@ def test_who_follows_is_told_when_time_is_over_and_the_rollout_goes_on(platform:
 
 def test_who_follows_is_told_when_nobody_is_there(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
     platform.stage("a")
-    monkeypatch.setattr("replay.follow._PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("replay.look.follow._PATIENCE_SECONDS", 0.0)
 
     with pytest.raises(Unreachable, match="nobody is there to bring it on"):
         list(follow(platform.store, 1, timeout=60, supervised=lambda: False))

@@ -8,10 +8,10 @@ import pytest
 from journals import NOWHERE, at, staged
 from plans import log
 
-from kappa.journal import CaughtUp, Event, Record
-from kappa.offsets import Offsets
-from replay.cost import Cost, cost_of, duration, last_replays, size
-from replay.observed import DiskFacts, LogFacts, Replayed
+from kappa.journal.journal import CaughtUp, Event, Record
+from kappa.state.offsets import Offsets
+from replay.preflight.cost import Cost, cost_of, duration, last_replays, size
+from replay.preflight.observed import DiskFacts, LogFacts, Replayed
 
 
 def cost(facts: LogFacts | None = None, *, serving: str | None = "a", disk: DiskFacts | None = None, replayed: Replayed | None = None) -> Cost:

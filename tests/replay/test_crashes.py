@@ -15,15 +15,15 @@ from tempfile import TemporaryDirectory
 import pytest
 from crashing import HOUR, Doom, Story, World
 
-from kappa.build import folder, read_birth
-from kappa.errors import Conflict
-from kappa.kept import read_kept
-from kappa.lease import floor
-from kappa.offsets import Offsets
-from kappa.store import Store
-from replay.intents import abandon, ask_promote, ask_undo, ask_verify
-from replay.rollout import Phase, State
-from replay.stage import stage
+from kappa.base.errors import Conflict
+from kappa.state.build import folder, read_birth
+from kappa.state.kept import read_kept
+from kappa.state.lease import floor
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from replay.plan.stage import stage
+from replay.rollout.intents import abandon, ask_promote, ask_undo, ask_verify
+from replay.rollout.rollout import Phase, State
 
 # The failpoints that a story has to die at; it may die at others too.
 FAILPOINTS = {

@@ -14,12 +14,12 @@ from asking import Server
 from hypothesis import HealthCheck, Phase, given, settings
 from page_world import World
 
-from replay import api
+from replay.http import api
 from replay.page import routes
-from serving import events
-from serving.gate import OPEN, Bounds
-from serving.problem import MEDIA_TYPE
-from serving.sandbox import Allowance
+from serving.http import events
+from serving.http.gate import OPEN, Bounds
+from serving.http.problem import MEDIA_TYPE
+from serving.sandbox.sandbox import Allowance
 
 requests = pytest.importorskip("requests")
 schemathesis = pytest.importorskip("schemathesis")

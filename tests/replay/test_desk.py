@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from kappa.errors import UsageError
-from kappa.offsets import Offsets
-from kappa.stopped import Stopped
-from replay.desk import Desk, beat_of
-from replay.here import Here
-from replay.status import BuildStatus, HeldBack
+from kappa.base.errors import UsageError
+from kappa.state.offsets import Offsets
+from kappa.state.stopped import Stopped
+from replay.look.desk import Desk, beat_of
+from replay.look.here import Here
+from replay.look.status import BuildStatus, HeldBack
 
 
 class Clock:

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from kappa import Table, Topic, ordered, pipeline
-from kappa.project import Place
-from kappa.sources import Find, SourceFile
-from replay.determinism import doubtful, overlooked
-from replay.finding import Finding
-from replay.observe import doubts
+from kappa.code.project import Place
+from kappa.code.sources import Find, SourceFile
+from replay.plan.observe import doubts
+from replay.preflight.determinism import doubtful, overlooked
+from replay.preflight.finding import Finding
 
 TOPIC = Topic("t", event="k string", key="k")
 
@@ -213,7 +213,7 @@ def test_a_finding_says_what_to_do_and_what_lets_it_through() -> None:
 def test_the_pipelines_of_this_tree_are_not_doubtful() -> None:
     from pathlib import Path
 
-    from kappa.sources import Sources
+    from kappa.code.sources import Sources
 
     sources = Sources(Path(__file__).parents[2])
     for file in sources.pipeline_files():

@@ -18,13 +18,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twins import PLANES, appended, compared, folded, latest, make_build
 
-from kappa.build import TableBirth, TopicBirth, table_path
-from kappa.errors import Broken, KappaError, UsageError
-from kappa.journal import Count, Difference
-from kappa.store import Store
-from kappa.tally import Tally
-from replay.diff import Sample
-from serving.query import Limits
+from kappa.base.errors import Broken, KappaError, UsageError
+from kappa.journal.journal import Count, Difference
+from kappa.state.build import TableBirth, TopicBirth, table_path
+from kappa.state.store import Store
+from kappa.values.tally import Tally
+from replay.verify.diff import Sample
+from serving.query.query import Limits
 
 
 @pytest.fixture

@@ -17,22 +17,22 @@ from journals import frontier, held, served, staged, verified
 from twins import align, appended, folded, latest, make_build
 
 import cli
-from kappa.clock import now
-from kappa.frontier import Frontiers
-from kappa.journal import CaughtUp, Count, Difference, Event, Journal, Served, Verified
-from kappa.offsets import Offsets
-from kappa.settings import RolloutSettings
-from kappa.store import Store
-from kappa.tally import Tally
-from replay.diff_listing import difference_line
-from replay.history import chapters
-from replay.listings import history_listing, status_heading, status_listing
-from replay.progress import news, told_verification
-from replay.promote import next_promote_step
-from replay.rollout import State, fold
-from replay.status import observe_status
-from replay.step import Append, Sight
-from serving.render import plain
+from kappa.base.clock import now
+from kappa.base.settings import RolloutSettings
+from kappa.journal.journal import CaughtUp, Count, Difference, Event, Journal, Served, Verified
+from kappa.state.frontier import Frontiers
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.values.tally import Tally
+from replay.look.listings import history_listing, status_heading, status_listing
+from replay.look.progress import news, told_verification
+from replay.look.status import observe_status
+from replay.rollout.history import chapters
+from replay.rollout.promote import next_promote_step
+from replay.rollout.rollout import State, fold
+from replay.rollout.step import Append, Sight
+from replay.verify.diff_listing import difference_line
+from serving.query.render import plain
 
 Kappa = Callable[..., tuple[int, str, str]]
 COLUMNS = "carrier string, flights bigint, on_time bigint, mean double, note string"

@@ -9,11 +9,11 @@ from journals import NOWHERE, served, staged, verified
 from plans import birth, declared, observed
 
 from kappa import Topic
-from kappa.declaration import declarations
-from kappa.journal import CaughtUp
-from replay.event_changes import event_changes
-from replay.plan import make_plan
-from replay.plan_text import plan_text
+from kappa.code.declaration import declarations
+from kappa.journal.journal import CaughtUp
+from replay.plan.plan import make_plan
+from replay.plan.plan_text import plan_text
+from replay.preflight.event_changes import event_changes
 
 
 def changes(old: str, new: str, was: Mapping[str, str | Sequence[str]] | None = None) -> list[str]:

@@ -12,23 +12,23 @@ import pyarrow as pa
 import pytest
 from journals import NOWHERE, held, served, staged, verified
 
-from kappa.arrow import arrow_schema
-from kappa.build import Birth, TableBirth, put_birth, table_path
-from kappa.delta import files
-from kappa.engine.commit import TableWriter
-from kappa.engine.publisher import Publisher
-from kappa.frontier import Frontier, Frontiers
-from kappa.journal import CaughtUp, Event, Journal, Retired
-from kappa.kept import Kept, kept_of, put_kept
-from kappa.lease import Lease, Pin, ensure_lease, floor
-from kappa.lock import Lock
-from kappa.mark import Mark
-from kappa.offsets import Offsets
-from kappa.shape import REJECTS_BIRTH
-from kappa.store import Store
-from replay.gc import Find, What, gc, look
-from replay.rollout import fold
-from serving.spill import PROVE, SPILL, make_folder
+from kappa.base.lock import Lock
+from kappa.engine.write.commit import TableWriter
+from kappa.engine.write.publisher import Publisher
+from kappa.journal.journal import CaughtUp, Event, Journal, Retired
+from kappa.state.build import Birth, TableBirth, put_birth, table_path
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.kept import Kept, kept_of, put_kept
+from kappa.state.lease import Lease, Pin, ensure_lease, floor
+from kappa.state.mark import Mark
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.tables.delta import files
+from kappa.tables.shape import REJECTS_BIRTH
+from kappa.values.arrow import arrow_schema
+from replay.retire.gc import Find, What, gc, look
+from replay.rollout.rollout import fold
+from serving.query.spill import PROVE, SPILL, make_folder
 
 pytestmark = pytest.mark.slow
 

@@ -1,4 +1,4 @@
-"""What breaks the law of slices is refused before it is replayed, on records of the log itself (replay/law.py)."""
+"""What breaks the law of slices is refused before it is replayed, on records of the log itself (replay/plan/law.py)."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kappa.errors import VerificationFailed
+from kappa.base.errors import VerificationFailed
+from kappa.base.settings import Settings
+from kappa.declare.topic import Topic
 from kappa.log.client import Log, ProducedRecord
-from kappa.offsets import Offsets
-from kappa.settings import Settings
-from kappa.store import Store
-from kappa.topic import Topic
-from replay.law import ensure_lawful
-from replay.observe import observe
-from replay.plan import make_plan
-from replay.sample import pieces
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from replay.plan.law import ensure_lawful
+from replay.plan.observe import observe
+from replay.plan.plan import make_plan
+from replay.preflight.sample import pieces
 
 # Each row says how many came with it, which depends on where the slices end.
 SIZED = """

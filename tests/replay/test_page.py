@@ -19,27 +19,28 @@ from asking import Answered, Server, problem
 from journals import READY, numbered, staged
 from page_world import EVIL, ROWS, World
 
-from kappa.errors import Conflict
-from kappa.frontier import Frontiers
-from kappa.journal import Abandoned, CaughtUp, Event, Failed, PromoteAsked
-from kappa.kept import read_kept
-from kappa.lease import Lease, Pin
-from kappa.offsets import Offsets
-from replay import api, diff
+from kappa.base.errors import Conflict
+from kappa.journal.journal import Abandoned, CaughtUp, Event, Failed, PromoteAsked
+from kappa.state.frontier import Frontiers
+from kappa.state.kept import read_kept
+from kappa.state.lease import Lease, Pin
+from kappa.state.offsets import Offsets
+from replay.http import api
+from replay.look.status import BuildStatus
 from replay.page import compared, routes, trail
 from replay.page.overview import health_of
 from replay.page.rollout import deeds_of, rollout_view
 from replay.page.timeline import timeline
 from replay.page.topic import Paces, as_text, newest_records
 from replay.page.trail import Step, rate_of, rates
-from replay.rollout import fold
-from replay.status import BuildStatus
-from serving import events, gate
-from serving.gate import COOKIE, COOKIE_SECONDS, Bounds, cookie_of, is_cookie_of, joined
+from replay.rollout.rollout import fold
+from replay.verify import diff
+from serving.http import events, gate
+from serving.http.gate import COOKIE, COOKIE_SECONDS, Bounds, cookie_of, is_cookie_of, joined
+from serving.http.problem import HttpError
 from serving.page import marks
 from serving.page.render import _pages, page_html, problem_html
-from serving.problem import HttpError
-from serving.sandbox import Allowance
+from serving.sandbox.sandbox import Allowance
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HTML = "text/html,application/xhtml+xml"

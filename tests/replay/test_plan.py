@@ -11,21 +11,21 @@ from plans import birth, declared, observed
 from plans import log as facts_of
 
 from kappa import Topic
-from kappa.archive import ArchiveMark, one_log
-from kappa.artifact import load_snapshot
-from kappa.build import read_birth
-from kappa.errors import Conflict, KappaError, UsageError
-from kappa.fingerprint import version_of
-from kappa.journal import CaughtUp
+from kappa.base.errors import Conflict, KappaError, UsageError
+from kappa.base.settings import Settings
+from kappa.code.artifact import load_snapshot
+from kappa.code.fingerprint import version_of
+from kappa.journal.journal import CaughtUp
 from kappa.log.client import Log, ProducedRecord
-from kappa.settings import Settings
-from kappa.store import Store
-from replay.finding import Accepting, Finding
-from replay.observe import observe
-from replay.observed import Declared, LogFacts, Observed
-from replay.plan import Change, Plan, Step, make_plan
-from replay.plan_text import plan_text
-from replay.stage import stage
+from kappa.state.build import read_birth
+from kappa.state.store import Store
+from kappa.tables.archive import ArchiveMark, one_log
+from replay.plan.observe import observe
+from replay.plan.plan import Change, Plan, Step, make_plan
+from replay.plan.plan_text import plan_text
+from replay.plan.stage import stage
+from replay.preflight.finding import Accepting, Finding
+from replay.preflight.observed import Declared, LogFacts, Observed
 
 V1 = declared()
 V2 = declared(code="2")

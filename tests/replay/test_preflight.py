@@ -8,13 +8,13 @@ import pytest
 from plans import ORDERS, birth, declared, log
 
 from kappa import Topic
-from kappa.archive import ArchiveMark
-from kappa.build import Birth
-from kappa.offsets import Offsets
-from replay.cost import Cost, cost_of
-from replay.finding import Finding
-from replay.observed import LogFacts
-from replay.preflight import preflight
+from kappa.state.build import Birth
+from kappa.state.offsets import Offsets
+from kappa.tables.archive import ArchiveMark
+from replay.preflight.cost import Cost, cost_of
+from replay.preflight.finding import Finding
+from replay.preflight.observed import LogFacts
+from replay.preflight.preflight import preflight
 
 DAY_MS = 86_400_000
 KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}

@@ -18,17 +18,17 @@ from journals import served, staged, verified
 from plans import birth, declared
 from twins import align, folded, make_build
 
-from kappa.build import Base, Birth, put_birth
-from kappa.clock import now
-from kappa.journal import CaughtUp, Journal, Verified
-from kappa.offsets import Offsets
-from kappa.process import ensure_session_gone, process_id, start_tied
-from kappa.settings import load_settings
-from kappa.stopped import Stopped
-from kappa.store import Store
-from replay.processes import Course, Processes, after_death, deaths_of, open_log
-from replay.rollout import fold
-from replay.underway import Deaths
+from kappa.base.clock import now
+from kappa.base.process import ensure_session_gone, process_id, start_tied
+from kappa.base.settings import load_settings
+from kappa.journal.journal import CaughtUp, Journal, Verified
+from kappa.state.build import Base, Birth, put_birth
+from kappa.state.offsets import Offsets
+from kappa.state.stopped import Stopped
+from kappa.state.store import Store
+from replay.rollout.rollout import fold
+from replay.rollout.underway import Deaths
+from replay.run.processes import Course, Processes, after_death, deaths_of, open_log
 
 FAILPOINTS = ["processes.before_start", "processes.after_start", "processes.before_end", "processes.after_end", "processes.before_reap", "processes.after_reap"]
 
@@ -36,9 +36,9 @@ FAILPOINTS = ["processes.before_start", "processes.after_start", "processes.befo
 _SUPERVISOR = """
 import sys, time
 from pathlib import Path
-from kappa.settings import load_settings
-from kappa.store import Store
-from replay.processes import Processes
+from kappa.base.settings import load_settings
+from kappa.state.store import Store
+from replay.run.processes import Processes
 settings = load_settings(Path(sys.argv[1]))
 processes = Processes(Store(settings.root_url), settings, say=lambda text: print(text, flush=True))
 while True:
@@ -132,7 +132,7 @@ def test_a_catch_up_and_the_base_of_a_branch_give_way_where_something_serves(
         begun.append((nice, command[-1]))
         return subprocess.Popen(["true"], start_new_session=True)
 
-    monkeypatch.setattr("replay.processes.start_tied", start)
+    monkeypatch.setattr("replay.run.processes.start_tied", start)
     processes = Processes(Store(settings.root_url), settings, say=lambda _text: None)
 
     processes.ensure_jobs(frozenset(["b"]), "127.0.0.1:1", serves=serves)
@@ -217,4 +217,4 @@ def _is_job_of(process: Path, folder: Path) -> bool:
         words = (process / "cmdline").read_bytes().split(b"\0")
     except OSError:
         return False
-    return b"kappa.engine.job" in words and str(folder).encode() in words
+    return b"kappa.engine.job.job" in words and str(folder).encode() in words

@@ -9,14 +9,14 @@ from dataclasses import replace
 from journals import NOWHERE, at, numbered, staged, verified
 from rich.console import Console
 
-from kappa.build import Base
-from kappa.errors import Unreachable
-from kappa.journal import CaughtUp, Check, Event
-from kappa.offsets import Offsets
-from replay.follow import Progress
-from replay.progress import news, standing, tell
-from replay.rollout import Rollout, fold
-from replay.underway import Waiting
+from kappa.base.errors import Unreachable
+from kappa.journal.journal import CaughtUp, Check, Event
+from kappa.state.build import Base
+from kappa.state.offsets import Offsets
+from replay.look.follow import Progress
+from replay.look.progress import news, standing, tell
+from replay.rollout.rollout import Rollout, fold
+from replay.rollout.underway import Waiting
 
 
 class Clock:

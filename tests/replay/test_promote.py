@@ -14,19 +14,19 @@ from pathlib import Path
 import pytest
 from journals import at, frontier, held, numbered, served, staged, verified
 
-from kappa.build import Birth, TopicBirth, comparable_topics, put_birth
-from kappa.errors import Broken, Conflict, KappaError
-from kappa.frontier import Frontier, Frontiers
-from kappa.hold import open_hold
-from kappa.journal import CaughtUp, Event, Failed, Held, Journal, Released, Served
-from kappa.lock import Lock
-from kappa.settings import RolloutSettings
-from kappa.store import Store
-from replay.controller import Controller, next_step
-from replay.intents import abandon, ask_undo
-from replay.promote import ensure_acknowledged, next_promote_step
-from replay.rollout import fold
-from replay.step import Acknowledge, Append, Sight, Wait
+from kappa.base.errors import Broken, Conflict, KappaError
+from kappa.base.lock import Lock
+from kappa.base.settings import RolloutSettings
+from kappa.journal.hold import open_hold
+from kappa.journal.journal import CaughtUp, Event, Failed, Held, Journal, Released, Served
+from kappa.state.build import Birth, TopicBirth, comparable_topics, put_birth
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.store import Store
+from replay.rollout.intents import abandon, ask_undo
+from replay.rollout.promote import ensure_acknowledged, next_promote_step
+from replay.rollout.rollout import fold
+from replay.rollout.step import Acknowledge, Append, Sight, Wait
+from replay.run.controller import Controller, next_step
 
 RULES = RolloutSettings(hold_attempts=3)
 PAIR: tuple[Event, ...] = (staged("a"), CaughtUp(1, at(0)), verified(1), served(1, 1, "a"), staged("b"), CaughtUp(5, at(0)), verified(5))

@@ -11,7 +11,7 @@ import pytest
 from explored import Found, explore
 from promote_world import Bounds, Protocol, Violation, Without
 
-from kappa.errors import KappaError
+from kappa.base.errors import KappaError
 
 
 def looked_at(bounds: Bounds, without: Without = Without.NOTHING) -> Found:

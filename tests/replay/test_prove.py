@@ -20,25 +20,25 @@ from hypothesis import strategies as st
 from journals import NOWHERE, CaughtUp, served, staged, verified
 from twins import FLIGHTS, PLANES, appended, folded, latest, make_build
 
-from kappa.artifact import digests, ensure_snapshot
-from kappa.build import Base, Birth, TableBirth, TopicBirth
-from kappa.errors import NotProvable, UsageError
-from kappa.failpoint import acting
-from kappa.journal import Abandoned, Difference, Event, Journal, Proved
+from kappa.base.errors import NotProvable, UsageError
+from kappa.base.failpoint import acting
+from kappa.base.settings import Settings
+from kappa.code.artifact import digests, ensure_snapshot
+from kappa.code.semantics import SEMANTICS
+from kappa.journal.journal import Abandoned, Difference, Event, Journal, Proved
 from kappa.log.client import TopicFacts
-from kappa.offsets import Offsets
-from kappa.semantics import SEMANTICS
-from kappa.settings import Settings
-from kappa.store import Store
-from replay.equality import Compared, compare_tables
-from replay.history import chapters, proof_records
-from replay.listings import history_listing
-from replay.proof_text import proof_line
-from replay.prove import Cutting, cut_as, cutting, doubts_of, keep_proof, likely_causes, prove, why_not_provable
-from replay.rollout import State, fold
-from replay.row_hash import hash_of_all, hash_sql, table_hash
-from serving.pair import connect_pair
-from serving.query import open_reader
+from kappa.state.build import Base, Birth, TableBirth, TopicBirth
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from replay.look.listings import history_listing
+from replay.prove.equality import Compared, compare_tables
+from replay.prove.proof_text import proof_line
+from replay.prove.prove import Cutting, cut_as, cutting, doubts_of, keep_proof, likely_causes, prove, why_not_provable
+from replay.prove.row_hash import hash_of_all, hash_sql, table_hash
+from replay.rollout.history import chapters, proof_records
+from replay.rollout.rollout import State, fold
+from serving.query.pair import connect_pair
+from serving.query.query import open_reader
 
 FAILPOINTS = ["journal.before_proved", "journal.after_proved"]
 

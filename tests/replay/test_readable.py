@@ -13,16 +13,16 @@ from journals import NOWHERE, served, staged, verified
 from plans import ORDERS, birth, declared, log, observed
 
 from kappa import Topic
-from kappa.errors import Unreachable
-from kappa.journal import CaughtUp
+from kappa.base.errors import Unreachable
+from kappa.journal.journal import CaughtUp
 from kappa.log.reader import Record
-from kappa.offsets import Offsets
-from replay.finding import Accepting
-from replay.observed import Declared
-from replay.plan import Plan, make_plan
-from replay.plan_text import plan_document, plan_text
-from replay.readable import Sample, read_samples
-from replay.sample import Where
+from kappa.state.offsets import Offsets
+from replay.plan.plan import Plan, make_plan
+from replay.plan.plan_text import plan_document, plan_text
+from replay.preflight.finding import Accepting
+from replay.preflight.observed import Declared
+from replay.preflight.readable import Sample, read_samples
+from replay.preflight.sample import Where
 
 OLD, NEW, BAD = b'{"id": "a", "n": 1}', b'{"id": "a", "n": 2147483648}', b"{"
 

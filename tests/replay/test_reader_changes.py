@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kappa.build import Birth, TableBirth
-from kappa.columns import parse_type
-from replay.readers import Effect, ReaderChange, reader_changes, widens
+from kappa.state.build import Birth, TableBirth
+from kappa.values.columns import parse_type
+from replay.preflight.readers import Effect, ReaderChange, reader_changes, widens
 
 
 def born(*tables: TableBirth, views: dict[str, str] | None = None) -> Birth:

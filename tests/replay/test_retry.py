@@ -8,10 +8,10 @@ import pytest
 from journals import NOWHERE, served, staged, switch_asked, verified
 from plans import birth, declared, log, observed
 
-from kappa.errors import Conflict, KappaError, UsageError
-from kappa.journal import Abandoned, CaughtUp, Event, Failed, Held, Staged
-from replay.plan import Change
-from replay.retry import plan_again
+from kappa.base.errors import Conflict, KappaError, UsageError
+from kappa.journal.journal import Abandoned, CaughtUp, Event, Failed, Held, Staged
+from replay.plan.plan import Change
+from replay.plan.retry import plan_again
 
 V1, V2 = declared(code="1"), declared(code="2")
 SERVES: tuple[Event, ...] = (replace(staged("a"), version=V1.version), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from journals import NOWHERE, READY, held, numbered, served, staged, switch_asked, together, verified
 
-from kappa.hold import open_hold
-from kappa.journal import Abandoned, CaughtUp, Event, Failed, PromoteAsked, Released, Retired, Served, VerifyAsked
-from replay.rollout import BEGINNINGS, TRANSITIONS, IllegalTransition, Move, Phase, State, advance, check_may_follow, fold, soak_end, soaked
+from kappa.journal.hold import open_hold
+from kappa.journal.journal import Abandoned, CaughtUp, Event, Failed, PromoteAsked, Released, Retired, Served, VerifyAsked
+from replay.rollout.rollout import BEGINNINGS, TRANSITIONS, IllegalTransition, Move, Phase, State, advance, check_may_follow, fold, soak_end, soaked
 
 FIRST = (staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
 SECOND = (*FIRST, staged("b"), CaughtUp(5, NOWHERE), verified(5), held(5, "a"), served(5, 2, "b", live="a"))

@@ -10,12 +10,12 @@ import pytest
 from journals import NOWHERE, held, served, staged, switch_asked, verified
 from plans import birth, declared, log, observed
 
-from kappa.errors import Conflict, Damaged, UsageError
-from kappa.journal import CaughtUp
-from replay.finding import Accepting
-from replay.observed import Observed
-from replay.plan import Plan, make_plan
-from replay.saved_plan import SavedPlan, ground_of, moved, save_plan
+from kappa.base.errors import Conflict, Damaged, UsageError
+from kappa.journal.journal import CaughtUp
+from replay.plan.plan import Plan, make_plan
+from replay.plan.saved_plan import SavedPlan, ground_of, moved, save_plan
+from replay.preflight.finding import Accepting
+from replay.preflight.observed import Observed
 
 V1 = declared()
 V2 = declared(code="2")

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from crashing import Doom, World, _reach
 
-from kappa.build import folder
-from kappa.engine.splits import Splits
-from kappa.errors import Broken, Damaged
-from kappa.failpoint import acting
-from kappa.offsets import Offsets
-from kappa.slices import Slice
-from kappa.store import Store
+from kappa.base.errors import Broken, Damaged
+from kappa.base.failpoint import acting
+from kappa.engine.job.splits import Splits
+from kappa.state.build import folder
+from kappa.state.offsets import Offsets
+from kappa.state.slices import Slice
+from kappa.state.store import Store
 
 # Where a job is killed among the sub-slices, on top of what the machine kills.
 FAILPOINTS = ["slice.before_begin", "slice.after_begin", "slice.before_split", "slice.after_split"]
@@ -59,7 +59,7 @@ def played(root: Path, doom: Doom) -> World:
 
 
 def tally_of(world: World) -> object:
-    from kappa.frontier import Frontiers
+    from kappa.state.frontier import Frontiers
 
     newest = Frontiers(world.store, world.state().serving["ships"]).newest()
     assert newest is not None

@@ -14,16 +14,16 @@ import pytest
 from journals import NOWHERE, held, served, staged, switch_asked, verified
 from plans import birth, declared, log
 
-from kappa.artifact import load_snapshot
-from kappa.build import Birth, TableBirth, read_birth
-from kappa.errors import Conflict, KappaError
-from kappa.journal import CaughtUp, Event, Journal, Staged, SwitchAsked
-from kappa.store import Store
-from replay.finding import Accepting
-from replay.observed import Declared, Observed
-from replay.plan import Plan, make_plan
-from replay.rollout import Phase, State, fold
-from replay.stage import stage
+from kappa.base.errors import Conflict, KappaError
+from kappa.code.artifact import load_snapshot
+from kappa.journal.journal import CaughtUp, Event, Journal, Staged, SwitchAsked
+from kappa.state.build import Birth, TableBirth, read_birth
+from kappa.state.store import Store
+from replay.plan.plan import Plan, make_plan
+from replay.plan.stage import stage
+from replay.preflight.finding import Accepting
+from replay.preflight.observed import Declared, Observed
+from replay.rollout.rollout import Phase, State, fold
 
 V1 = declared()
 V2 = declared(code="2")
@@ -237,11 +237,11 @@ def test_of_many_deploys_at_once_one_wins_and_every_other_is_told(store: Store) 
 def test_a_stage_that_is_killed_before_its_record_has_begun_nothing(store: Store) -> None:
     program = """
         from plans import declared, log
-        from kappa.store import Store
-        from replay.observed import Observed
-        from replay.plan import make_plan
-        from replay.rollout import State
-        from replay.stage import stage
+        from kappa.state.store import Store
+        from replay.preflight.observed import Observed
+        from replay.plan.plan import make_plan
+        from replay.rollout.rollout import State
+        from replay.plan.stage import stage
         import sys
         stage(Store(sys.argv[1]), make_plan(Observed(frozenset({"flights"}), {"flights": declared()}, State(), {}, log())))
     """

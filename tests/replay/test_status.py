@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from journals import staged
 
-from kappa.build import Base, Birth, TopicBirth, put_birth
-from kappa.frontier import Frontier, Frontiers
-from kappa.journal import Journal
-from kappa.offsets import Offsets
-from kappa.semantics import SEMANTICS
-from kappa.store import Store
-from replay.listings import status_listing
-from replay.status import HeldBack, held_back, observe_status
+from kappa.code.semantics import SEMANTICS
+from kappa.journal.journal import Journal
+from kappa.state.build import Base, Birth, TopicBirth, put_birth
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from replay.look.listings import status_listing
+from replay.look.status import HeldBack, held_back, observe_status
 
 FLIGHTS = Offsets({"flights": {0: 40, 1: 7}})
 

@@ -14,9 +14,9 @@ import pytest
 from deltalake import write_deltalake
 from twins import appended, folded, make_build
 
-from kappa.build import table_path
-from kappa.frontier import Frontiers
-from kappa.store import Store
+from kappa.state.build import table_path
+from kappa.state.frontier import Frontiers
+from kappa.state.store import Store
 
 pytestmark = pytest.mark.sweep
 
@@ -33,9 +33,9 @@ COLUMNS = {
 CHILD = """
 import json, resource, sys, time
 from pathlib import Path
-from kappa.store import Store
-from replay.pairs import compare_pair, pin_equal
-from serving.query import Limits
+from kappa.state.store import Store
+from replay.verify.pairs import compare_pair, pin_equal
+from serving.query.query import Limits
 
 store, begun = Store(sys.argv[1]), time.monotonic()
 with pin_equal(store, "a", "b", lease_seconds=60) as (pair, pinned):

@@ -16,22 +16,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from journals import READY, at, frontier
 
-from kappa.build import Birth, TopicBirth, put_birth
-from kappa.engine.publisher import Publisher
-from kappa.errors import Conflict, KappaError, UsageError
-from kappa.frontier import Frontier, Frontiers
-from kappa.hold import open_hold
-from kappa.journal import Event, Failed, Held, Journal, PromoteAsked, Released, Served, Verified
-from kappa.mark import Mark
-from kappa.offsets import Offsets
-from kappa.settings import RolloutSettings
-from kappa.stopped import Stopped
-from kappa.store import Store
-from replay.controller import Controller, next_step
-from replay.history import chapters
-from replay.intents import abandon, ask_promote, ask_undo, ask_verify
-from replay.rollout import Phase, State, fold
-from replay.show import Code, show_document, show_listing, show_text, shown
+from kappa.base.errors import Conflict, KappaError, UsageError
+from kappa.base.settings import RolloutSettings
+from kappa.engine.write.publisher import Publisher
+from kappa.journal.hold import open_hold
+from kappa.journal.journal import Event, Failed, Held, Journal, PromoteAsked, Released, Served, Verified
+from kappa.state.build import Birth, TopicBirth, put_birth
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.mark import Mark
+from kappa.state.offsets import Offsets
+from kappa.state.stopped import Stopped
+from kappa.state.store import Store
+from replay.rollout.history import chapters
+from replay.rollout.intents import abandon, ask_promote, ask_undo, ask_verify
+from replay.rollout.rollout import Phase, State, fold
+from replay.rollout.show import Code, show_document, show_listing, show_text, shown
+from replay.run.controller import Controller, next_step
 
 RULES = RolloutSettings(hold_attempts=3, hold_seconds=10)
 PIPELINES = {"a": "flights", "b": "flights", "x": "trains", "y": "trains"}

@@ -18,21 +18,21 @@ from journals import NOWHERE, at, frontier, held, numbered, served, staged, swit
 from plans import birth, declared, log
 from test_controller import Platform
 
-from kappa.alignment import Alignments
-from kappa.build import put_birth, read_birth
-from kappa.errors import Conflict, ExitCode, KappaError
-from kappa.frontier import Frontiers
-from kappa.journal import Abandoned, CaughtUp, Event, Failed, Journal, PromoteAsked, Released, VerifyAsked
-from kappa.lease import read_lease
-from kappa.settings import RolloutSettings
-from kappa.stopped import Stopped
-from kappa.store import Store
-from replay.intents import abandon, ask_promote, ask_undo, ask_verify
-from replay.observed import Observed
-from replay.plan import make_plan
-from replay.progress import ensure_served
-from replay.rollout import Phase, State, fold, soaked
-from replay.stage import stage
+from kappa.base.errors import Conflict, ExitCode, KappaError
+from kappa.base.settings import RolloutSettings
+from kappa.journal.journal import Abandoned, CaughtUp, Event, Failed, Journal, PromoteAsked, Released, VerifyAsked
+from kappa.state.alignment import Alignments
+from kappa.state.build import put_birth, read_birth
+from kappa.state.frontier import Frontiers
+from kappa.state.lease import read_lease
+from kappa.state.stopped import Stopped
+from kappa.state.store import Store
+from replay.look.progress import ensure_served
+from replay.plan.plan import make_plan
+from replay.plan.stage import stage
+from replay.preflight.observed import Observed
+from replay.rollout.intents import abandon, ask_promote, ask_undo, ask_verify
+from replay.rollout.rollout import Phase, State, fold, soaked
 
 V1, V2, V3 = declared(), declared(code="2"), declared(code="3")
 # Build b serves and a is kept; rollout 10 is on its way with build c.

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from journals import at, numbered, staged
 
-from kappa.frontier import Frontier, Frontiers
-from kappa.journal import Failed, Held
-from kappa.store import Store
-from replay.rollout import fold
-from replay.step import Acknowledge, Append, StartVerification, Step, Wait, waits_for
-from replay.underway import Deaths, Pace, Reporter, Underway, Waiting, ensure_nothing_said, read_underway
+from kappa.journal.journal import Failed, Held
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.store import Store
+from replay.rollout.rollout import fold
+from replay.rollout.step import Acknowledge, Append, StartVerification, Step, Wait, waits_for
+from replay.rollout.underway import Deaths, Pace, Reporter, Underway, Waiting, ensure_nothing_said, read_underway
 
 
 class Clock:

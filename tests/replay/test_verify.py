@@ -12,20 +12,20 @@ import pytest
 from journals import numbered, served, staged, verified
 from twins import FLIGHTS, PLANES, align, appended, folded, latest, make_build
 
-from kappa.build import TableBirth
-from kappa.errors import Conflict, Unreachable, UsageError
-from kappa.frontier import Frontiers
-from kappa.journal import CaughtUp, Count, Difference, Journal, Verified
-from kappa.lease import ensure_lease, ensure_released, live_leases, put_floor
-from kappa.offsets import Offsets
-from kappa.store import Store
-from kappa.table import Thresholds
-from kappa.tally import Tally
-from replay.pairs import builds_to_compare, pin_equal
-from replay.rollout import Rollout, fold
-from replay.thresholds import exceeded, unmeasured
-from replay.unsettled import unsettled_keys
-from replay.verify import Means, ensure_verified, verify
+from kappa.base.errors import Conflict, Unreachable, UsageError
+from kappa.declare.table import Thresholds
+from kappa.journal.journal import CaughtUp, Count, Difference, Journal, Verified
+from kappa.state.build import TableBirth
+from kappa.state.frontier import Frontiers
+from kappa.state.lease import ensure_lease, ensure_released, live_leases, put_floor
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.values.tally import Tally
+from replay.rollout.rollout import Rollout, fold
+from replay.verify.pairs import builds_to_compare, pin_equal
+from replay.verify.thresholds import exceeded, unmeasured
+from replay.verify.unsettled import unsettled_keys
+from replay.verify.verify import Means, ensure_verified, verify
 
 HIDDEN = {"_log_time": 1, "_partition": 0, "_offset": 0, "_deleted": False}
 
@@ -234,7 +234,7 @@ def test_a_comparison_that_lost_its_lease_does_not_pass(store: Store, monkeypatc
     for build in ("a", "b"):
         make_build(store, build, {folded(): rows(UA=1)})
     align(store, "b", "a")
-    monkeypatch.setattr("serving.catalog.PinnedSnapshot.holds", lambda _self: False)
+    monkeypatch.setattr("serving.pin.catalog.PinnedSnapshot.holds", lambda _self: False)
 
     seen = verify(store, rollout_of(), "a", Means(60))
 
@@ -318,7 +318,7 @@ PAIR = (staged("a"), CaughtUp(1, Offsets()), verified(1), served(1, 1, "a"), sta
 
 def test_what_is_compared_is_what_serves_with_the_candidate_or_with_the_build_before() -> None:
     state = fold(numbered(*PAIR))
-    from kappa.journal import Abandoned, Held
+    from kappa.journal.journal import Abandoned, Held
 
     later = fold(numbered(CaughtUp(5, Offsets()), verified(5), Held(5, "a", 1), served(5, 2, "b", live="a"), after=5), state)
 

@@ -8,20 +8,20 @@ from typing import Any
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from kappa.alignment import Alignment, Alignments
-from kappa.arrow import arrow_schema
-from kappa.breaker import MaxRejects
-from kappa.build import Birth, TableBirth, TopicBirth, put_birth, table_path
-from kappa.frontier import Frontier, Frontiers
-from kappa.lease import Lease, Pin, ensure_lease
-from kappa.offsets import Offsets
-from kappa.shape import LATEST_COLUMNS, REJECTS_BIRTH
-from kappa.store import Store
-from kappa.table import Thresholds
-from kappa.tally import Tally
-from replay.diff import Comparison, Side, compare
-from serving.pair import connect_pair
-from serving.query import Limits
+from kappa.declare.breaker import MaxRejects
+from kappa.declare.table import Thresholds
+from kappa.state.alignment import Alignment, Alignments
+from kappa.state.build import Birth, TableBirth, TopicBirth, put_birth, table_path
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.lease import Lease, Pin, ensure_lease
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.tables.shape import LATEST_COLUMNS, REJECTS_BIRTH
+from kappa.values.arrow import arrow_schema
+from kappa.values.tally import Tally
+from replay.verify.diff import Comparison, Side, compare
+from serving.query.pair import connect_pair
+from serving.query.query import Limits
 
 Rows = Iterable[Mapping[str, Any]]
 FLIGHTS = TopicBirth("flights", "id-of-flights", "retained", 1)

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kappa.build import Birth, TableBirth, put_birth
-from kappa.errors import Conflict, Damaged, KappaError
-from kappa.frontier import Frontier, Frontiers
-from kappa.journal import Held, Journal, Receipt, Served, Switched
-from kappa.lease import GRACE_SECONDS, Lease, Pin, ensure_lease, ensure_released, floor, live_leases, put_floor
-from kappa.offsets import Offsets
-from kappa.store import Store
-from serving.catalog import pin, pin_build, pin_pair
+from kappa.base.errors import Conflict, Damaged, KappaError
+from kappa.journal.journal import Held, Journal, Receipt, Served, Switched
+from kappa.state.build import Birth, TableBirth, put_birth
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.lease import GRACE_SECONDS, Lease, Pin, ensure_lease, ensure_released, floor, live_leases, put_floor
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from serving.pin.catalog import pin, pin_build, pin_pair
 
 
 @pytest.fixture

@@ -18,11 +18,11 @@ import pytest
 from asking import QUERY, Server, problem
 from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
-from kappa.journal import Journal, Retired
-from kappa.lease import sorted_leases
-from kappa.store import Store
-from serving.gate import Bounds
-from serving.sandbox import Allowance
+from kappa.journal.journal import Journal, Retired
+from kappa.state.lease import sorted_leases
+from kappa.state.store import Store
+from serving.http.gate import Bounds
+from serving.sandbox.sandbox import Allowance
 
 
 @pytest.fixture(scope="module")

@@ -12,19 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kappa.build import Birth, TableBirth, put_birth
-from kappa.engine.keeper import Keeper
-from kappa.errors import KappaError, UsageError
-from kappa.frontier import Frontier, Frontiers
-from kappa.journal import Journal, Receipt, Record, Retired, Served, as_document
-from kappa.kept import Kept, ensure_past_gone, kept_of
-from kappa.lease import live_leases, put_floor
-from kappa.offsets import Offsets
-from kappa.store import Store
-from replay.retire import ensure_data_deleted
-from serving.at_log import AtEventTime, AtOffsets, frontiers_at, log_time, parse_offsets
-from serving.catalog import Snapshot, pin_at
-from serving.past import AtGeneration, AtTime, parse_time, told
+from kappa.base.errors import KappaError, UsageError
+from kappa.engine.write.keeper import Keeper
+from kappa.journal.journal import Journal, Receipt, Record, Retired, Served, as_document
+from kappa.state.build import Birth, TableBirth, put_birth
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.kept import Kept, ensure_past_gone, kept_of
+from kappa.state.lease import live_leases, put_floor
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from replay.retire.retire import ensure_data_deleted
+from serving.pin.at_log import AtEventTime, AtOffsets, frontiers_at, log_time, parse_offsets
+from serving.pin.catalog import Snapshot, pin_at
+from serving.pin.past import AtGeneration, AtTime, parse_time, told
 
 EVERY, KEEP = 60.0, 600.0
 PIPELINES = {"a": "flights", "b": "flights", "c": "trains"}

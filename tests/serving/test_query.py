@@ -20,17 +20,17 @@ import pytest
 from deltalake import write_deltalake
 from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
-from kappa.arrow import arrow_schema
-from kappa.build import TableBirth, table_path
-from kappa.errors import Conflict, KappaError, UsageError
-from kappa.frontier import Frontiers
-from kappa.kept import Kept, put_kept
-from kappa.lease import live_leases
-from kappa.shape import REJECTS_BIRTH
-from kappa.store import Store
-from serving.catalog import Snapshot, pin_build
-from serving.past import AtGeneration, AtTime
-from serving.query import Reader, Relations, Rows, answer, ask, connect, open_reader, put_relations, read, tables_named
+from kappa.base.errors import Conflict, KappaError, UsageError
+from kappa.state.build import TableBirth, table_path
+from kappa.state.frontier import Frontiers
+from kappa.state.kept import Kept, put_kept
+from kappa.state.lease import live_leases
+from kappa.state.store import Store
+from kappa.tables.shape import REJECTS_BIRTH
+from kappa.values.arrow import arrow_schema
+from serving.pin.catalog import Snapshot, pin_build
+from serving.pin.past import AtGeneration, AtTime
+from serving.query.query import Reader, Relations, Rows, answer, ask, connect, open_reader, put_relations, read, tables_named
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_values_come_back_exact_and_in_utc(platform: Platform) -> None:
 def test_times_that_two_writers_spell_in_two_ways_are_one_column(platform: Platform, tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
-    from serving.query import read_sql
+    from serving.query.query import read_sql
 
     moment = datetime(2013, 1, 1, 5, 0, tzinfo=UTC)
     rows = pa.table({"at": pa.array([moment], pa.timestamp("us", "UTC"))})
@@ -201,7 +201,7 @@ def test_who_asks_the_same_snapshot_again_is_given_the_views_that_are_there_unle
         made.append(len(found))
         put_relations(reader, found)
 
-    monkeypatch.setattr("serving.query.put_relations", told)
+    monkeypatch.setattr("serving.query.query.put_relations", told)
 
     def flights(reader: Reader, _: object) -> Rows:
         return reader.rows("select sum(flights) from delays")
@@ -379,7 +379,7 @@ def test_nothing_served_makes_an_empty_reader(store: Store) -> None:
 def test_a_query_needs_neither_spark_nor_a_broker_nor_a_jvm(platform: Platform) -> None:
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS, PLANES: ROWS_OF_PLANES})
     code = (
-        "import sys; from kappa.store import Store; from serving.query import answer\n"
+        "import sys; from kappa.state.store import Store; from serving.query.query import answer\n"
         f"assert answer(Store({str(platform.store.folder)!r}), 'select count(*) from delays, planes').rows == ((3,),)\n"
         "print([name for name in ('pyspark', 'py4j', 'pandas', 'confluent_kafka') if name in sys.modules])"
     )
@@ -388,7 +388,7 @@ def test_a_query_needs_neither_spark_nor_a_broker_nor_a_jvm(platform: Platform) 
 
 
 def test_served_tables_tell_rows_columns_and_where_they_lie(platform: Platform) -> None:
-    from serving.tables import served_tables
+    from serving.query.tables import served_tables
 
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS, PLANES: ROWS_OF_PLANES}, views={"top": "select max(flights) as most from delays"})
     delays, planes, rejects, top = served_tables(platform.store)

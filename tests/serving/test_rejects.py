@@ -13,21 +13,21 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from kappa.arrow import arrow_schema
-from kappa.build import Birth, TableBirth, TopicBirth, put_birth, read_birth, table_path
-from kappa.clock import now
-from kappa.errors import Conflict, KappaError, UsageError
-from kappa.frontier import Frontier, Frontiers
-from kappa.journal import Journal, Receipt, Served
+from kappa.base.clock import now
+from kappa.base.errors import Conflict, KappaError, UsageError
+from kappa.journal.journal import Journal, Receipt, Served
 from kappa.log.client import ProducedRecord, TopicFacts
 from kappa.log.envelope import envelope_line, envelope_record
-from kappa.offsets import Offsets
-from kappa.redrive import Position
-from kappa.shape import REJECTS_BIRTH
-from kappa.store import Store
-from replay.listings import reject_text, rejects_listing
-from serving.redrive import Redrive, export_line, plan_redrive, read_lines, to_mend
-from serving.rejects import Wanted, newest_rejects, rejects_in_order
+from kappa.records.redrive import Position
+from kappa.state.build import Birth, TableBirth, TopicBirth, put_birth, read_birth, table_path
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.tables.shape import REJECTS_BIRTH
+from kappa.values.arrow import arrow_schema
+from replay.look.listings import reject_text, rejects_listing
+from serving.rejects.redrive import Redrive, export_line, plan_redrive, read_lines, to_mend
+from serving.rejects.rejects import Wanted, newest_rejects, rejects_in_order
 
 OLD = replace(REJECTS_BIRTH, columns=tuple(column for column in REJECTS_BIRTH.columns if column[0] not in {"headers", "_redrives", "_deleted"}))
 FACTS = {"visits": TopicFacts("visits", "id", 2)}

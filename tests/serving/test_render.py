@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.render import Form, Listing, cell, plain, rendered
+from serving.query.render import Form, Listing, cell, plain, rendered
 
 AT = datetime(2013, 1, 1, 5, 0, 0, 120000, tzinfo=UTC)
 

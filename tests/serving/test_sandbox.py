@@ -18,14 +18,14 @@ import pyarrow.parquet as pq
 import pytest
 from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
-from kappa.build import table_path
-from kappa.errors import KappaError, UsageError
-from kappa.lease import sorted_leases
-from kappa.store import Store
-from serving import confine
-from serving.allowed import ensure_allowed
-from serving.query import TooMuch, answer
-from serving.sandbox import Allowance, Form, Question, Reply, Sandbox
+from kappa.base.errors import KappaError, UsageError
+from kappa.state.build import table_path
+from kappa.state.lease import sorted_leases
+from kappa.state.store import Store
+from serving.query.allowed import ensure_allowed
+from serving.query.query import TooMuch, answer
+from serving.sandbox import confine
+from serving.sandbox.sandbox import Allowance, Form, Question, Reply, Sandbox
 
 SECRET = "the-secret-of-another"
 # What a stranger has to be kept from is told by names in these texts: {secret} is a file beside the root, {parquet} likewise, {own} one of the
@@ -459,7 +459,7 @@ def test_many_ask_at_once_and_nothing_is_left_of_it(sandbox: Sandbox, platform: 
 
 
 def test_a_snapshot_that_is_kept_answers_again_what_it_answered(sandbox: Sandbox, tmp_path: Path) -> None:
-    from serving.catalog import pin
+    from serving.pin.catalog import pin
 
     platform = Platform(Store(tmp_path))
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})

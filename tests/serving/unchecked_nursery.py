@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from serving import nursery, sandboxed
+from serving.sandbox import nursery, sandboxed
 
 
 def main() -> int:

@@ -11,9 +11,9 @@ import sys
 import threading
 from pathlib import Path
 
-from kappa.engine.session import Profile, boot, end_process
-from kappa.java import find_java
-from kappa.log.jars import ensure_jars
+from kappa.base.jars import ensure_jars
+from kappa.base.java import find_java
+from kappa.engine.spark.session import Profile, boot, end_process
 
 WARM, COUNTED = 30, 100
 

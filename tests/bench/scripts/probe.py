@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 
 from demo.feed import stop_at_end_of_input
-from kappa.store import Store
-from serving.query import answer
+from kappa.state.store import Store
+from serving.query.query import answer
 
 # Two looks at the table overlap in no way, and the probe leaves the cores to what it measures.
 PAUSE_SECONDS = 0.03

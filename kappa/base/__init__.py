@@ -1,0 +1,1 @@
+"""What every room stands on: errors, settings, processes, the clock. It imports no other room."""

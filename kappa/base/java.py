@@ -1,0 +1,92 @@
+"""Java on this machine: where it is, and that it is new enough. Starts nothing but `java -version`."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kappa.base.errors import KappaError
+
+# Kafka 4 and Spark 4 are compiled for 17.
+OLDEST = 17
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """One Java runtime: `home` is its folder, `version` its major number, `build` what it calls itself in full."""
+
+    home: Path
+    version: int
+    build: str
+
+    @property
+    def command(self) -> str:
+        """The `java` program."""
+        return str(self.home / "bin" / "java")
+
+
+def find_java(environment: Mapping[str, str] = os.environ) -> Java:
+    """Finds the Java of JAVA_HOME or else of PATH, as Spark does.
+
+    Raises KappaError where there is none, or one older than 17, saying what to install. A JAVA_HOME that is wrong is an
+    error and no reason to look further: Spark would not look further either.
+    """
+    program = locate_java(environment)
+    java = parse_properties(_ask(program, environment), program)
+    if java.version < OLDEST:
+        raise KappaError(f"{program} is Java {java.version}, and Kafka and Spark need Java {OLDEST} or newer", hint=f"{_how_to_install()}, and set JAVA_HOME to it if both stay")
+    return java
+
+
+def locate_java(environment: Mapping[str, str] = os.environ) -> str:
+    """The `java` program that will be used, without a look at its version."""
+    home = environment.get("JAVA_HOME")
+    if home:
+        program = str(Path(home) / "bin" / "java")
+        if not os.access(program, os.X_OK):
+            raise KappaError(f"JAVA_HOME is {home}, and there is no bin/java in it", hint=f"unset JAVA_HOME, or {_how_to_install()}")
+        return program
+    found = shutil.which("java", path=environment.get("PATH"))
+    if found is None:
+        raise KappaError(f"there is no Java on this machine, and Kafka and Spark need Java {OLDEST} or newer", hint=_how_to_install())
+    return found
+
+
+def parse_properties(printed: str, program: str) -> Java:
+    """Reads what `java -XshowSettings:properties -version` prints.
+
+    Its properties are the same in every vendor's build, which the `-version` lines are not.
+    """
+    properties = dict(re.findall(r"^\s+(java\.[a-z.]+) = (.*?)\s*$", printed, re.MULTILINE))
+    # Java 8 and older call themselves 1.8.
+    version = re.fullmatch(r"(?:1\.)?(\d+)", properties.get("java.specification.version", ""))
+    if version is None or "java.home" not in properties:
+        last = (printed.strip().splitlines() or ["it printed nothing"])[-1]
+        raise KappaError(f"{program} does not say which Java it is: {last.strip()}", hint=_how_to_install())
+    build = f"{properties.get('java.vendor', '')} {properties.get('java.vm.version', version[0])}".strip()
+    return Java(home=Path(properties["java.home"]), version=int(version[1]), build=build)
+
+
+def _ask(program: str, environment: Mapping[str, str]) -> str:
+    try:
+        # In English, whatever the user's language: the property lines are the same, errors are quoted.
+        asked = subprocess.run(
+            [program, "-XshowSettings:properties", "-version"], capture_output=True, text=True, errors="replace", timeout=60, check=False, env={**environment, "LC_ALL": "C"}
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise KappaError(f"{program} cannot be run: {error}", hint=_how_to_install()) from error
+    return asked.stderr + asked.stdout
+
+
+def _how_to_install() -> str:
+    if sys.platform == "darwin":
+        return f"install one, as by: brew install openjdk@{OLDEST}"
+    if shutil.which("dnf"):
+        return f"install one, as by: dnf install java-{OLDEST}-openjdk-headless"
+    return f"install one, as by: apt-get install openjdk-{OLDEST}-jre-headless"

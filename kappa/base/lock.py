@@ -1,0 +1,128 @@
+"""One writer per build (I8): a kernel file lock, and the end of whoever held it before.
+
+The lock lies with the job's Python; its JVM does not hold it and may outlive it for a while, still committing. So the
+file also names the holder's session, and who takes the lock kills what is left of that session and sees it gone first.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from kappa.base.errors import Broken, Conflict
+from kappa.base.failpoint import failpoint
+from kappa.base.process import boot, ensure_session_gone, started
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds or held a lock: `started` is the kernel's start time of the process, in clock ticks since boot."""
+
+    pid: int
+    session: int
+    started: int
+    boot: str
+
+
+class Lock:
+    """An exclusive lock on a file, held until `release` or the end of this process."""
+
+    def __init__(self, path: Path, *, what: str) -> None:
+        """`what` names the locked thing in errors, as in `build flights-3f9a2c`."""
+        self._path = path
+        self._what = what
+        self._file: int | None = None
+
+    def acquire(self) -> Holder | None:
+        """Takes the lock, ends what is left of its last holder's session, and gives that holder (None: the first).
+
+        Raises Conflict, naming the holder, where a living process has it.
+        """
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            held = _read(handle)
+            os.close(handle)
+            who = f"process {held.pid}" if held else "another process"
+            raise Conflict(f"{self._what} is held by {who}", hint="kappa status shows what runs; kappa down ends it") from None
+        before = _read(handle)
+        if before is not None:
+            _end_session(before)
+        me = Holder(os.getpid(), os.getsid(0), started(os.getpid()) or 0, boot())
+        failpoint("lock.before_hold")
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, json.dumps(asdict(me)).encode(), 0)
+        failpoint("lock.after_hold")
+        self._file = handle
+        return before
+
+    def release(self) -> None:
+        """Gives the lock up; the file stays, and says nobody."""
+        if self._file is not None:
+            os.ftruncate(self._file, 0)
+            os.close(self._file)
+            self._file = None
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.release()
+
+
+def is_held(path: Path) -> bool:
+    """True where a living process holds the lock on `path` at this moment."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def holder(path: Path) -> Holder | None:
+    """Who holds the lock on `path` at this moment; None where nobody does."""
+    if not is_held(path):
+        return None
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return _read(handle)
+    finally:
+        os.close(handle)
+
+
+def _end_session(holder: Holder) -> None:
+    if holder.boot != boot() or holder.session == os.getsid(0):
+        return
+    # One who does not lead its session shares it with others (a shell's other jobs), and they are none of ours.
+    if holder.pid != holder.session:
+        return
+    # After a container's restart the boot is the same and ids begin anew: another leader makes it another session.
+    if started(holder.session) not in {None, holder.started}:
+        return
+    # Members that began before the holder did are not its children.
+    if not ensure_session_gone(holder.session, since=holder.started):
+        raise Broken(f"what process {holder.pid} has left behind cannot be killed", hint=f"it may wait for a disk; look at it with ps -s {holder.session}")
+
+
+def _read(handle: int) -> Holder | None:
+    text = os.pread(handle, 4096, 0)
+    if not text.strip():
+        return None
+    try:
+        return Holder(**json.loads(text))
+    except (TypeError, ValueError):
+        return None

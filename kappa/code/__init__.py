@@ -1,0 +1,1 @@
+"""Which version is this code: sources, what a function reaches, the fingerprint, the snapshot."""

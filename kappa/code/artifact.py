@@ -1,0 +1,95 @@
+"""A build's code snapshot: the project's files as they were when the build was born, under `builds/<build>/code/`.
+
+A build always runs from its snapshot, so that v1 restarts as v1 after the tree has moved on. The birth certificate names
+every file with its SHA-256; one that changed is a broken law, since the build's tables were folded by another code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from kappa.base.errors import Broken, DeclarationError
+from kappa.base.failpoint import failpoint
+from kappa.code.importer import open_sources
+from kappa.code.project import Place, load_module, pipelines_in
+from kappa.code.reach import files
+from kappa.code.sources import Find, Sources
+from kappa.declare.pipeline import Pipeline
+from kappa.declare.schema_files import schema_files
+from kappa.state.build import Birth, folder
+from kappa.state.store import Store
+
+
+def snapshot_files(module: str, find: Find) -> Mapping[str, bytes]:
+    """The files that a build of a pipeline in `module` needs, by path: all of the project that importing it reads.
+
+    The project must be loaded: which schema files its declarations read is known from there.
+    """
+    code = {path: source.content for path, source in files(module, find).items()}
+    return {**code, **schema_files(code)}
+
+
+def digests(contents: Mapping[str, bytes]) -> dict[str, str]:
+    """The SHA-256 of each file, as a birth certificate holds them."""
+    return {path: hashlib.sha256(content).hexdigest() for path, content in sorted(contents.items())}
+
+
+def ensure_snapshot(store: Store, build: str, contents: Mapping[str, bytes]) -> None:
+    """Makes sure that a build's files are in its code folder. They are never changed after the build's birth."""
+    for path, content in contents.items():
+        failpoint("snapshot.before_file")
+        store.put(f"{_code(build)}/{path}", content)
+        failpoint("snapshot.after_file")
+
+
+def read_snapshot(store: Store, birth: Birth) -> Mapping[str, bytes]:
+    """The files of a build's snapshot as they lie there, by path; one that is missing is left out."""
+    found = ((path, store.get(f"{_code(birth.build)}/{path}")) for path in birth.sources)
+    return {path: content for path, content in found if content is not None}
+
+
+def load_snapshot(store: Store, birth: Birth) -> Pipeline:
+    """The pipeline of a build, from the build's own code; from here on this process imports only that code.
+
+    Workers of Spark import it too, where they are told (engine/spark/workers.py). Raises Broken where a file of the snapshot is
+    missing, was changed or was added, or where the code does not run any more (a library may have changed).
+    """
+    return load_with_place(store, birth)[1]
+
+
+def snapshot_sources(store: Store, birth: Birth) -> Sources:
+    """The modules of a build's own code."""
+    return Sources(store.path(_code(birth.build)))
+
+
+def load_with_place(store: Store, birth: Birth) -> tuple[Place, Pipeline]:
+    """The pipeline of a build as `load_snapshot` gives it, and where it stands in the build's own code."""
+    ensure_unchanged(store, birth)
+    sources = snapshot_sources(store, birth)
+    open_sources(sources)
+    try:
+        found = [(place, pipeline) for place, pipeline in pipelines_in(load_module(birth.module, sources)) if pipeline.name == birth.pipeline]
+    except DeclarationError as error:
+        hint = f"its libraries may have changed since {birth.born_at}; install those of its birth, or build anew: kappa replay {birth.pipeline}"
+        raise Broken(f"the code of build {birth.build} does not run any more: {error.message}", hint=hint) from error
+    if not found:
+        raise Broken(f"the code of build {birth.build} declares no pipeline {birth.pipeline}", hint=f"build anew: kappa replay {birth.pipeline}")
+    return found[0]
+
+
+def ensure_unchanged(store: Store, birth: Birth) -> None:
+    """Raises Broken where a file of a build's code is missing, was changed or was added."""
+    prefix = f"{_code(birth.build)}/"
+    there = {name.removeprefix(prefix): hashlib.sha256(store.get(name) or b"").hexdigest() for name in store.names(_code(birth.build)) if "__pycache__" not in name}
+    for path, digest in birth.sources.items():
+        if there.get(path) != digest:
+            what = "is missing from" if path not in there else "was changed in"
+            raise Broken(f"{path} {what} the code snapshot of build {birth.build}", hint=f"put it back as it was, or build anew: kappa replay {birth.pipeline}")
+    added = sorted(there.keys() - birth.sources.keys())
+    if added:
+        raise Broken(f"{added[0]} was added to the code snapshot of build {birth.build}", hint=f"take {store.path(prefix + added[0])} away")
+
+
+def _code(build: str) -> str:
+    return f"{folder(build)}/code"

@@ -1,0 +1,82 @@
+"""Types of UDFs, read without a Spark session: `@udf("int")` stands at the top of a user's file.
+
+PySpark asks the JVM what "int" means as soon as the decorator runs. A project is loaded where no JVM is (the command line,
+Spark's Python workers), and by a job while its session begins. So the text is read here, and Spark is asked, where a session
+is, for what cannot be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import assert_never
+
+import pyspark.sql.udf
+from pyspark import SparkContext
+from pyspark.sql import types as T  # as it is written everywhere
+
+from kappa.base.errors import DeclarationError
+from kappa.values.columns import Array, Column, Decimal, Scalar, Struct, Type, parse_columns, parse_type
+
+_SCALARS: dict[str, T.DataType] = {
+    "string": T.StringType(),
+    "boolean": T.BooleanType(),
+    "tinyint": T.ByteType(),
+    "smallint": T.ShortType(),
+    "int": T.IntegerType(),
+    "bigint": T.LongType(),
+    "float": T.FloatType(),
+    "double": T.DoubleType(),
+    "date": T.DateType(),
+    "timestamp": T.TimestampType(),
+    "binary": T.BinaryType(),
+}
+# The one place where PySpark reads such a text; it has no public name.
+_READER = "_parse_datatype_string"
+_ask_spark: Callable[[str], T.DataType] = vars(pyspark.sql.udf)[_READER]
+
+
+def read_types_without_session() -> None:
+    """From now on this process reads the types of UDFs whether or not it has a session."""
+    setattr(pyspark.sql.udf, _READER, read_type)
+
+
+def read_type(text: str) -> T.DataType:
+    """The type that a DDL text stands for. Raises ValueError where it cannot be read without a session."""
+    plain = text.strip().lower()
+    if plain in _SCALARS:
+        return _SCALARS[plain]
+    try:
+        return spark_type(parse_type(text))
+    except DeclarationError:
+        columns = _columns(text)
+    if not columns or any(column.default is not None for column in columns):
+        if SparkContext._active_spark_context is not None:  # noqa: SLF001  # there is no public way to ask that doesn't start one
+            return _ask_spark(text)
+        raise ValueError(f'the type "{text}" cannot be read before Spark runs: give it as an object of pyspark.sql.types, such as IntegerType()')
+    return _struct(columns)
+
+
+def _columns(text: str) -> tuple[Column, ...]:
+    try:
+        return parse_columns(text)
+    except DeclarationError:
+        return ()
+
+
+def spark_type(kind: Type) -> T.DataType:
+    """Spark's type of one of ours."""
+    match kind:
+        case Scalar(name):
+            return _SCALARS[name]
+        case Decimal(precision, scale):
+            return T.DecimalType(precision, scale)
+        case Array(element):
+            return T.ArrayType(spark_type(element))
+        case Struct(fields):
+            return _struct(fields)
+        case _:
+            assert_never(kind)
+
+
+def _struct(columns: tuple[Column, ...]) -> T.StructType:
+    return T.StructType([T.StructField(column.name, spark_type(column.type), column.nullable) for column in columns])

@@ -1,0 +1,65 @@
+"""What a pipeline declares beside its code, in lines that can be compared: its topics, tables and views. Pure.
+
+They say all that the fingerprint counts (fingerprint.py), under the same names, so that whatever changes a version can be
+shown as a diff. A birth certificate keeps them: values that code has made cannot be read from its source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from kappa.base.duration import told_ms
+from kappa.declare.pipeline import OnError, Pipeline
+from kappa.declare.table import Exactness, Table
+from kappa.declare.topic import Topic
+
+_IDENTITY = "identity "
+
+
+def declarations(pipeline: Pipeline) -> Mapping[str, str]:
+    """The lines of each declared part, by the part's name: `table delays` -> lines."""
+    topics = {f"topic {topic.name}": "\n".join(_topic(topic, pipeline)) for topic in pipeline.topics}
+    tables = {f"table {table.name}": "\n".join(_table(table)) for table in pipeline.tables}
+    views = {f"view {view.name}": view.sql for view in pipeline.views}
+    policy = {} if pipeline.on_error is OnError.STOP else {"on_error": f"what the function fails on: {pipeline.on_error}"}
+    return {**topics, **tables, **views, **policy}
+
+
+def has_identity(lines: str) -> bool:
+    """True where the lines of a topic say that it has an identity: then what is folded follows from what was remembered, too."""
+    return any(line.startswith(_IDENTITY) for line in lines.splitlines())
+
+
+def _topic(topic: Topic, pipeline: Pipeline) -> Iterator[str]:
+    yield f"kind {topic.kind}"
+    yield f"partitions {topic.partitions}"
+    yield f"key {topic.key or '(none)'}"
+    for column in topic.columns:
+        yield f"column {column}"
+    if topic.schema is not None:
+        yield from topic.schema.lines()
+    if topic.lateness_ms is not None:
+        yield f"late where {topic.event_time} lies more than {told_ms(topic.lateness_ms)} back"
+    if topic.identity:
+        yield f"{_IDENTITY}{', '.join(topic.identity)} within {told_ms(topic.identity_horizon_ms)}"
+    for parameter in sorted(name for name, bound in pipeline.inputs.items() if bound.name == topic.name):
+        yield f"given to the function as {parameter}"
+
+
+def _table(table: Table) -> Iterator[str]:
+    if table.latest is not None:
+        yield f"latest of topic {table.latest.name}"
+    elif table.emitted:
+        yield f"rows are emitted: {', '.join(map(str, table.emitted))}"
+    elif table.appends:
+        yield "rows are appended"
+    if table.keys:
+        yield f"keys {', '.join(table.keys)}"
+    for column, fold in table.fold.items():
+        # Of a sum only its type tells, which is not declared.
+        exactness = fold.kind.exactness("")
+        yield f"{column} = {fold}" if exactness is Exactness.EXACT else f"{column} = {fold}, {exactness}"
+    if table.ordered is not None:
+        yield str(table.ordered)
+    for check in table.checks:
+        yield f"check {check}"

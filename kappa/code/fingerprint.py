@@ -1,0 +1,122 @@
+"""The version of a pipeline: the fingerprint of what decides its rows. Pure.
+
+Code that its function reaches (reach.py), its topics, tables and views, and the platform's semantics number. Comments,
+docstrings, layout and annotations don't count; a changed helper in another module does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kappa.code.reach import reach
+from kappa.code.semantics import SEMANTICS
+from kappa.code.sources import Find
+from kappa.declare.pipeline import OnError, Pipeline
+from kappa.declare.table import Table, View
+from kappa.declare.topic import Topic
+
+# Ten hexadecimal digits: two versions of one pipeline meet by chance once in a million million.
+_VERSION_DIGITS = 10
+_PART_DIGITS = 16
+_SEMANTICS = "semantics"
+_ON_ERROR = "on_error"
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """A version, and the parts it is made of: `function pipelines/flights.py:on_time` -> hash."""
+
+    version: str
+    parts: Mapping[str, str]
+
+
+def fingerprint(pipeline: Pipeline, module: str, attribute: str, find: Find) -> Fingerprint:
+    """The fingerprint of a pipeline that stands in `module` as `attribute`.
+
+    Raises DeclarationError where it cannot be told what decides its rows.
+    """
+    code = {part: _hash(text, _PART_DIGITS) for root in pipeline.roots(module, attribute) for part, text in reach(*root, find).items()}
+    topics = {f"topic {topic.name}": _hash(_topic(topic, pipeline), _PART_DIGITS) for topic in pipeline.topics}
+    tables = {f"table {table.name}": _hash(_table(table), _PART_DIGITS) for table in pipeline.tables}
+    views = {f"view {view.name}": _hash(_view(view), _PART_DIGITS) for view in pipeline.views}
+    # Only where it is said: what was declared before there was a choice has the version that it had.
+    policy = {} if pipeline.on_error is OnError.STOP else {_ON_ERROR: str(pipeline.on_error)}
+    parts = {**code, **topics, **tables, **views, **policy, _SEMANTICS: str(SEMANTICS)}
+    return Fingerprint(version_of(parts), parts)
+
+
+def version_of(parts: Mapping[str, str]) -> str:
+    """The version that parts make up."""
+    return _hash(json.dumps(parts, sort_keys=True), _VERSION_DIGITS)
+
+
+def changed_parts(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, ...]:
+    """The parts in which two versions differ: code first, then declarations, then what the platform changed."""
+    return tuple(part for part in sorted({*old, *new}, key=_rank) if old.get(part) != new.get(part))
+
+
+def differences(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, ...]:
+    """Why two versions differ, a sentence for each part: `function on_time in pipelines/flights.py changed`."""
+    said = []
+    for part in changed_parts(old, new):
+        if part not in old:
+            said.append(f"{part_name(part)} is new")
+        elif part not in new:
+            said.append(f"{part_name(part)} is gone")
+        else:
+            said.append(f"{part_name(part)} changed ({old[part]} to {new[part]})" if part == _SEMANTICS else f"{part_name(part)} changed")
+    return tuple(said)
+
+
+def part_name(part: str) -> str:
+    """A part in words: `function on_time in pipelines/flights.py`."""
+    kind, _, rest = part.partition(" ")
+    path, colon, name = rest.rpartition(":")
+    if part == _SEMANTICS:
+        return "what Kappa means by a valid record and a fold"
+    if part == _ON_ERROR:
+        return "the policy on_error"
+    if kind == "statements":
+        return f"what importing {rest} does"
+    return f"{kind} {name} in {path}" if colon else f"{kind} {rest}"
+
+
+def _topic(topic: Topic, pipeline: Pipeline) -> str:
+    # Its config says how Kafka keeps records, not what they mean; the parameters say where its rows go.
+    parameters = sorted(name for name, bound in pipeline.inputs.items() if bound.name == topic.name)
+    decided: list[object] = [topic.kind, topic.partitions, topic.key, [str(column) for column in topic.columns], parameters]
+    # Only where they are declared: a topic without them keeps the version that it had before there were any.
+    if topic.schema is not None:
+        decided.append([*topic.schema.lines()])
+    if topic.lateness_ms is not None:
+        decided.append({"event_time": topic.event_time, "lateness_ms": topic.lateness_ms})
+    if topic.identity:
+        decided.append({"identity": topic.identity, "horizon_ms": topic.identity_horizon_ms})
+    return json.dumps(decided)
+
+
+def _table(table: Table) -> str:
+    # Checks are in it, for they say what may stand in the rows for as long as the version serves. Thresholds are not: they
+    # compare a candidate with its predecessor once, and another one is no reason to replay a version that serves.
+    means = [table.keys, [(column, str(fold)) for column, fold in table.fold.items()], table.latest.name if table.latest else None, table.checks]
+    # What came later is said only where it is used: a version that is older than it stays what it is.
+    later = [str(each) for each in (table.ordered, *table.emitted) if each is not None]
+    return json.dumps([*means, later] if later else means)
+
+
+def _view(view: View) -> str:
+    return json.dumps(view.sql)
+
+
+def _rank(part: str) -> tuple[int, str]:
+    # The user's own edits first: code, then declarations, then what the platform changed.
+    order = ("function", "class", "value", "statements", "module", "topic", "table", "view", _ON_ERROR, _SEMANTICS)
+    kind = part.partition(" ")[0]
+    return order.index(kind) if kind in order else len(order), part
+
+
+def _hash(text: str, digits: int) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:digits]

@@ -1,0 +1,80 @@
+"""Makes this process import a project's modules from one place: the working tree, or a build's code snapshot.
+
+One place at a time; opening another forgets the modules of the one before, so that every opening is a fresh load.
+Nothing is put on `sys.path` (a `pipelines/calendar.py` there would break pandas) and no bytecode is kept (its time stamp
+has a grain of a second, and edits are quicker).
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from types import CodeType, ModuleType
+
+from kappa.code.sources import PIPELINES, Sources
+from kappa.declare.schema_files import open_schema_files
+
+# Read by Spark's Python workers (engine/spark/workers.py), which import what this process imports.
+FOLDER_VARIABLE = "KAPPA_SOURCES"
+
+
+def open_sources(sources: Sources) -> None:
+    """From now on `import pipelines.x` and the like find these files, in this process and in workers it starts."""
+    # Half a second, which only those pay who load a project: its files import PySpark anyway.
+    from kappa.code.ddl import read_types_without_session  # noqa: PLC0415
+
+    for importer in [each for each in sys.meta_path if isinstance(each, _Importer)]:
+        sys.meta_path.remove(importer)
+        _forget(importer.given)
+    _forget({name for name, module in list(sys.modules.items()) if _is_stale(name, module, sources)})
+    sys.meta_path.insert(0, _Importer(sources))
+    importlib.invalidate_caches()
+    open_schema_files(sources.folder)
+    read_types_without_session()
+    os.environ[FOLDER_VARIABLE] = str(sources.folder)
+
+
+class _Importer(MetaPathFinder):
+    """Finds the modules of one `Sources`, before every other finder is asked."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self.given: set[str] = set()
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:  # noqa: ARG002  # importlib's signature
+        place = self._sources.locate(fullname)
+        if place is None:
+            return None
+        self.given.add(fullname)
+        if place.file is None:
+            spec = ModuleSpec(fullname, None, is_package=True)
+            spec.submodule_search_locations = [str(place.folder)]
+            return spec
+        within = None if place.folder is None else [str(place.folder)]
+        return spec_from_file_location(fullname, place.file, loader=_Loader(fullname, str(place.file)), submodule_search_locations=within)
+
+
+class _Loader(SourceFileLoader):
+    """Compiles a module from its source, each time."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        return compile(self.get_data(path), path, "exec", dont_inherit=True)
+
+
+def _is_stale(name: str, module: ModuleType | None, sources: Sources) -> bool:
+    if name.partition(".")[0] == PIPELINES:
+        return True
+    file = getattr(module, "__file__", None)
+    return isinstance(file, str) and Path(file).is_relative_to(sources.folder) and sources.locate(name) is not None
+
+
+def _forget(names: set[str]) -> None:
+    for name in names:
+        sys.modules.pop(name, None)

@@ -1,0 +1,90 @@
+"""What columns a pipeline's function returns for each table: learned once per version, by a child process, and kept.
+
+A plan must know columns and yet run nothing here: engine/children/describe.py runs the function on empty frames in a Spark session
+of its own. What it found lies under `cache/describe/<version>.json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kappa.base.errors import DeclarationError, KappaError
+from kappa.base.settings import Settings
+from kappa.code.spark_child import ask
+from kappa.declare.pipeline import Pipeline
+from kappa.state.store import Store
+from kappa.values.columns import Type, parse_type
+
+_FORMAT = 1
+# Six seconds on a quiet machine; a function that takes longer than this on no rows does not end.
+_PATIENCE_SECONDS = 240.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What a function returns: table -> column -> type, in its order; and what in it gives another value each time, by Spark's names."""
+
+    tables: Mapping[str, Mapping[str, Type]]
+    changing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A pipeline to describe: where it stands, and its version, under which the answer is kept."""
+
+    pipeline: Pipeline
+    module: str
+    version: str
+
+
+def learn_outputs(settings: Settings, store: Store, folder: Path, wanted: Mapping[str, Described]) -> Mapping[str, Outputs]:
+    """The outputs of each pipeline of the project in `folder`, from the cache where its version was described before.
+
+    Raises DeclarationError, with the user's line, where a function fails, is not row-local, or does not return what its
+    tables need.
+    """
+    found: dict[str, Outputs] = {}
+    for name, described in wanted.items():
+        kept = Outputs({}) if not described.pipeline.function_tables else _kept(store, described.version)
+        if kept is not None:
+            found[name] = kept
+    missing = {name: described for name, described in wanted.items() if name not in found}
+    if missing:
+        answers = _ask(settings, folder, missing)
+        for name, described in missing.items():
+            answer = answers[name]
+            if "message" in answer:
+                raise DeclarationError(answer["message"], hint=answer["hint"])
+            store.put_json(_cache(described.version), {"format": _FORMAT, **answer})
+            found[name] = _typed(answer)
+    return found
+
+
+def _kept(store: Store, version: str) -> Outputs | None:
+    document = store.get_json(_cache(version))
+    return _typed(document) if document is not None and document.get("format") == _FORMAT else None
+
+
+def _ask(settings: Settings, folder: Path, missing: Mapping[str, Described]) -> Any:
+    names = ", ".join(missing)
+    return ask(
+        settings,
+        folder,
+        "kappa.engine.children.describe",
+        {name: described.module for name, described in missing.items()},
+        patience_seconds=_PATIENCE_SECONDS,
+        too_long=KappaError(f"the function of {names} did not return within {_PATIENCE_SECONDS:.0f} seconds, on no rows", hint="it must only build up frames and return them"),
+    )
+
+
+def _typed(answer: Mapping[str, Any]) -> Outputs:
+    tables = {table: {column: parse_type(kind) for column, kind in columns} for table, columns in answer["tables"].items()}
+    # What was kept before there was more to say had nothing of it.
+    return Outputs(tables, tuple(answer.get("changing", ())))
+
+
+def _cache(version: str) -> str:
+    return f"cache/describe/{version}.json"

@@ -1,0 +1,152 @@
+"""A project's pipelines, loaded from `<project>/pipelines/*.py`. A file there without a pipeline is a helper module.
+
+Loading runs the user's files, in this process; what goes wrong in them is one sentence with their file and line. Read
+next: sources.py (which files are the project's), fingerprint.py (what of them makes a version).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from kappa.base.errors import DeclarationError
+from kappa.code.importer import open_sources
+from kappa.code.sources import PIPELINES, Sources
+from kappa.declare.pipeline import Pipeline
+from kappa.declare.table import Table, View
+from kappa.declare.topic import Topic
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a pipeline stands: the module that declares it, and the name it has there."""
+
+    module: str
+    attribute: str
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """What a project declares: its pipelines by name, and where each stands."""
+
+    sources: Sources
+    pipelines: Mapping[str, Pipeline]
+    places: Mapping[str, Place]
+
+
+def load_pipelines(project: Path) -> Mapping[str, Pipeline]:
+    """The pipelines of the project in that folder, by name. Raises DeclarationError as `load_project` does."""
+    return load_project(project).pipelines
+
+
+def load_project(project: Path) -> Project:
+    """Loads all files of `pipelines/` afresh; what they print goes to stderr.
+
+    Raises DeclarationError, beginning with the user's file and line, where a file cannot be run, or where two
+    declarations contradict one another: two pipelines of one name, a table written twice, a topic declared in two ways.
+    """
+    sources = Sources(project)
+    open_sources(sources)
+    found: dict[str, tuple[Pipeline, Place]] = {}
+    files = sources.pipeline_files()
+    for file in files:
+        if not file.stem.isidentifier():
+            raise DeclarationError(f"{file}: {file.stem} is no name of a module", hint="name the file with letters, digits and underscores")
+        for place, pipeline in pipelines_in(load_module(f"{PIPELINES}.{file.stem}", sources)):
+            known = found.get(pipeline.name)
+            if known is not None and not _is_same(known[0], pipeline, files):
+                raise DeclarationError(f"{pipeline.source}: there is another pipeline {pipeline.name}, at {known[0].source}", hint="give one of them another name")
+            if known is None or pipeline.source.file == str(file):
+                found[pipeline.name] = pipeline, place
+    pipelines = {name: pipeline for name, (pipeline, _) in sorted(found.items())}
+    _refuse_shared_tables(pipelines)
+    _refuse_differing_topics(pipelines)
+    return Project(sources, pipelines, {name: found[name][1] for name in pipelines})
+
+
+def load_module(name: str, sources: Sources) -> ModuleType:
+    """Imports one module of opened sources. Raises DeclarationError, with the line, where it cannot be run."""
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            return importlib.import_module(name)
+    except DeclarationError:
+        raise
+    except (Exception, SystemExit) as error:
+        place = sources.locate(name)
+        raise _explained(error, sources.folder, str(place.file) if place else name) from error
+
+
+def pipelines_in(module: ModuleType) -> Iterator[tuple[Place, Pipeline]]:
+    """The pipelines that a loaded module has, imported ones among them."""
+    for attribute, value in list(vars(module).items()):
+        if isinstance(value, Pipeline):
+            yield Place(module.__name__, attribute), value
+
+
+def line_in(error: BaseException, folder: Path) -> str | None:
+    """`file:line` of the innermost frame of an error that lies in a folder; None where none does."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).is_relative_to(folder)]
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
+
+
+def said(error: BaseException) -> str:
+    """The kind of an error and the first line of what it says."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def _is_same(one: Pipeline, other: Pipeline, files: tuple[Path, ...]) -> bool:
+    # Imported by another file; or that file was loaded a second time, under its bare name, and declared it again.
+    return one is other or (one.source == other.source and Path(one.source.file) in files)
+
+
+def _explained(error: BaseException, folder: Path, file: str) -> DeclarationError:
+    where = line_in(error, folder) or file
+    match error:
+        case SyntaxError():
+            if error.filename and error.lineno and Path(error.filename).is_relative_to(folder):
+                where = f"{error.filename}:{error.lineno}"
+            return DeclarationError(f"{where}: this is no Python: {error.msg}")
+        case ModuleNotFoundError(name=str(name)):
+            return DeclarationError(f"{where}: there is no module {name}", hint=f"mend the import, or install what provides it: pip install {name.partition('.')[0]}")
+        case _ if _wants_session(error):
+            return DeclarationError(
+                f"{where}: this needs a running Spark, and a file is read without one", hint="make columns inside the function (at the top of a file: only UDFs)"
+            )
+        case SystemExit():
+            return DeclarationError(f"{where}: the file ends the process when it is imported", hint='put what is only for running it by hand under: if __name__ == "__main__":')
+        case _:
+            return DeclarationError(f"{where}: {said(error)}", hint="a pipeline's file must import without an error")
+
+
+def _wants_session(error: BaseException) -> bool:
+    # PySpark says so in two ways: by this class of error, and by a bare assertion.
+    innermost = traceback.extract_tb(error.__traceback__)[-1:]
+    return "SESSION_OR_CONTEXT_NOT_EXISTS" in str(error) or (isinstance(error, AssertionError) and any("/pyspark/" in frame.filename for frame in innermost))
+
+
+def _refuse_shared_tables(pipelines: Mapping[str, Pipeline]) -> None:
+    writers: dict[str, Pipeline] = {}
+    for pipeline in pipelines.values():
+        writes: tuple[Table | View, ...] = (*pipeline.tables, *pipeline.views)
+        for written in writes:
+            other = writers.setdefault(written.name, pipeline)
+            if other is not pipeline:
+                raise DeclarationError(
+                    f"{written.source}: {written.name} is written by pipeline {pipeline.name} and by pipeline {other.name}", hint="give one of them another name"
+                )
+
+
+def _refuse_differing_topics(pipelines: Mapping[str, Pipeline]) -> None:
+    declared: dict[str, Topic] = {}
+    for pipeline in pipelines.values():
+        for topic in pipeline.topics:
+            other = declared.setdefault(topic.name, topic)
+            if other != topic:
+                raise DeclarationError(f"{topic.source}: topic {topic.name} is declared differently at {other.source}", hint="declare it once, and import it where it is read")

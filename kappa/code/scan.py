@@ -1,0 +1,356 @@
+"""A module's source, taken apart: which statement binds which name, what an import stands for, what merely importing does.
+
+Pure and static: nothing is run. Read next: reach.py, which walks from a pipeline's function through these.
+"""
+
+from __future__ import annotations
+
+import ast
+import symtable
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kappa.code.sources import Find, SourceFile
+
+# Says nothing about what a program does: contexts follow from position, `kind` is the u of u"text".
+_IGNORED_FIELDS = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
+# Decorators that read no annotations; any other may (pandas_udf does), and then annotations decide something.
+_BLIND_DECORATORS = frozenset({"staticmethod", "classmethod", "property", "functools.cache", "functools.lru_cache", "functools.wraps"})
+_DECLARES_PIPELINE = frozenset({"kappa.pipeline", "kappa.declare.pipeline.pipeline"})
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What an imported name stands for: a module, or (`name`) something in one."""
+
+    module: str
+    name: str | None = None
+
+    def __str__(self) -> str:
+        return self.module if self.name is None else f"{self.module}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement at the top of a module in normal form, and the module's names that it reads."""
+
+    node: ast.stmt
+    names: frozenset[str]
+
+    @property
+    def text(self) -> str:
+        """The normal form as text: equal for equal programs, whatever their comments, layout and annotations."""
+        return repr(_plain(self.node))
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A module taken apart.
+
+    `defines` gives the statements that bind a name, in order; `imports` what names stand for that a plain import binds;
+    `effects` the statements that do something when the module is imported; `loads` the modules that importing it imports.
+    """
+
+    source: SourceFile
+    statements: tuple[Statement, ...]
+    defines: Mapping[str, tuple[Statement, ...]]
+    imports: Mapping[str, tuple[Imported, ...]]
+    effects: tuple[Statement, ...]
+    stars: tuple[str, ...]
+    loads: tuple[str, ...]
+
+
+def scan(source: SourceFile, find: Find) -> Module:
+    """Takes a module apart. The source must be Python that compiles; `find` tells which imports are the project's own."""
+    tree = _parse(source)
+    imports: dict[str, list[Imported]] = {}
+    stars: list[str] = []
+    loads: list[str] = []
+    others: list[ast.stmt] = []
+    for node in tree.body:
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            others.append(node)
+            continue
+        for alias, imported in imported_by(node, source, find):
+            loads.extend(_executed(imported, find))
+            if alias == "*":
+                stars.append(imported.module)
+            else:
+                imports.setdefault(alias, []).append(imported)
+    nodes = [node for node in map(_Normal(imports).visit, others) if node is not None]
+    bound = [_bound_by(node, source, find) for node in nodes]
+    here = frozenset().union(imports, *bound)
+    statements = tuple(Statement(node, _names(node, here)) for node in nodes)
+    defines: dict[str, list[Statement]] = {}
+    for statement, names in zip(statements, bound, strict=True):
+        for name in names:
+            defines.setdefault(name, []).append(statement)
+    known = {name: tuple(found) for name, found in defines.items()}
+    ours = _Ours(known, frozenset(name for name, found in imports.items() if any(find(each.module) for each in found)))
+    effects = tuple(statement for statement in statements if ours.does_something(statement.node))
+    return Module(source, statements, known, {name: tuple(found) for name, found in imports.items()}, effects, tuple(stars), tuple(dict.fromkeys(loads)))
+
+
+def imported_by(node: ast.Import | ast.ImportFrom, source: SourceFile, find: Find) -> Iterator[tuple[str, Imported]]:
+    """The names that an import binds (`*` for all) and what each stands for."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            # `import a.b` binds a; `import a.b as c` binds what a.b is.
+            yield (alias.asname, Imported(alias.name)) if alias.asname else (alias.name.partition(".")[0], Imported(alias.name.partition(".")[0]))
+            if not alias.asname and "." in alias.name:
+                yield alias.name, Imported(alias.name)
+        return
+    base = absolute(node.module or "", node.level, source)
+    for alias in node.names:
+        submodule = f"{base}.{alias.name}"
+        found = Imported(submodule) if alias.name != "*" and find(submodule) is not None else Imported(base, None if alias.name == "*" else alias.name)
+        yield alias.asname or alias.name, found
+
+
+def absolute(module: str, level: int, source: SourceFile) -> str:
+    """The full name of a module imported with `level` leading dots."""
+    if level == 0:
+        return module
+    package = source.module.split(".") if source.is_package else source.module.split(".")[:-1]
+    kept = package[: len(package) - (level - 1)]
+    return ".".join([*kept, module] if module else kept)
+
+
+def parents(module: str) -> Iterator[str]:
+    """The packages that importing a module imports before it, and the module itself."""
+    parts = module.split(".")
+    for depth in range(1, len(parts) + 1):
+        yield ".".join(parts[:depth])
+
+
+def root(node: ast.AST) -> tuple[str, tuple[str, ...]] | None:
+    """The name that a dotted expression begins with, and the attributes after it; None where it begins otherwise."""
+    attributes: list[str] = []
+    while isinstance(node, ast.Attribute):
+        attributes.append(node.attr)
+        node = node.value
+    return (node.id, tuple(reversed(attributes))) if isinstance(node, ast.Name) else None
+
+
+def _parse(source: SourceFile) -> ast.Module:
+    tree = ast.parse(source.content, filename=source.path)
+    body: list[ast.stmt] = []
+    for node in tree.body:
+        guarded = _unless_typing_or_main(node)
+        body.extend(each for each in guarded if not (isinstance(each, ast.ImportFrom) and each.module == "__future__"))
+    tree.body = body
+    return tree
+
+
+def _unless_typing_or_main(node: ast.stmt) -> list[ast.stmt]:
+    # `if TYPE_CHECKING:` and `if __name__ == "__main__":` never run in an imported module; their else does.
+    if isinstance(node, ast.If):
+        test = root(node.test)
+        is_typing = test is not None and (test[1] or (test[0],))[-1] == "TYPE_CHECKING"
+        is_main = isinstance(node.test, ast.Compare) and root(node.test.left) == ("__name__", ()) and isinstance(node.test.ops[0], ast.Eq)
+        if is_typing or is_main:
+            return node.orelse
+    return [node]
+
+
+class _Normal(ast.NodeTransformer):
+    """Takes out what decides nothing: docstrings, constants that stand alone, and annotations where nothing reads them."""
+
+    def __init__(self, imports: Mapping[str, list[Imported]]) -> None:
+        self._imports = imports
+        self._in_class = False
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
+        return self._function(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.stmt:
+        return self._function(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.stmt:
+        outer, self._in_class = self._in_class, True
+        self.generic_visit(node)
+        self._in_class = outer
+        node.body = node.body or [ast.Pass()]
+        return node
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt | None:
+        if isinstance(node.value, ast.Constant):
+            return None
+        self.generic_visit(node)
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt | None:
+        self.generic_visit(node)
+        if self._in_class:
+            # Data classes and the like read them.
+            return node
+        return None if node.value is None else ast.Assign([node.target], node.value, lineno=node.lineno)
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        visited = super().generic_visit(node)
+        # A block whose only statement was taken out.
+        if isinstance(node, ast.If | ast.For | ast.AsyncFor | ast.While | ast.With | ast.AsyncWith | ast.Try | ast.TryStar | ast.ExceptHandler | ast.match_case) and not node.body:
+            node.body = [ast.Pass()]
+        return visited
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.stmt:
+        outer, self._in_class = self._in_class, False
+        # The declaration itself: topics and tables are compared as values.
+        node.decorator_list = [each for each in node.decorator_list if self._called(each) not in _DECLARES_PIPELINE]
+        if all(self._called(each) in _BLIND_DECORATORS for each in node.decorator_list):
+            node.returns = None
+            for argument in ast.walk(node.args):
+                if isinstance(argument, ast.arg):
+                    argument.annotation = None
+        self.generic_visit(node)
+        self._in_class = outer
+        node.body = node.body or [ast.Pass()]
+        return node
+
+    def _called(self, decorator: ast.expr) -> str | None:
+        found = root(decorator.func if isinstance(decorator, ast.Call) else decorator)
+        if found is None:
+            return None
+        name, attributes = found
+        begins = [str(imported) for imported in self._imports.get(name, [])] or [name]
+        return ".".join([begins[-1], *attributes])
+
+
+def _plain(value: object) -> object:
+    # Not ast.dump: that one changes with Python's version, by fields that are empty.
+    if isinstance(value, ast.AST):
+        fields = ((name, each) for name, each in ast.iter_fields(value) if name not in _IGNORED_FIELDS and each is not None and each != [])
+        return (type(value).__name__, *((name, _plain(each)) for name, each in fields))
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return (type(value).__name__, value)
+
+
+def _names(node: ast.stmt, here: frozenset[str]) -> frozenset[str]:
+    """The module's names that a statement reads, at any depth, by Python's own rules of scope; `here` are those it binds."""
+    found: set[str] = set()
+    tables = [symtable.symtable(ast.unparse(ast.Module([node], [])), "<statement>", "exec")]
+    while tables:
+        table = tables.pop()
+        tables.extend(table.get_children())
+        for symbol in table.get_symbols():
+            name = symbol.get_name()
+            if symbol.is_declared_global() or (symbol.is_referenced() and (symbol.is_global() or table.get_type() == "module")):
+                found.add(name)
+            elif symbol.is_referenced() and table.get_type() == "class" and not symbol.is_free() and name in here:
+                # A class body reads what it binds itself from the module, until it has bound it.
+                found.add(name)
+    return frozenset(found)
+
+
+def _bound_by(node: ast.stmt, source: SourceFile, find: Find) -> set[str]:
+    """The names that a statement binds in its module; of compound statements, all that any branch binds."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return {node.name}
+    bound: set[str] = set()
+    for each in _run_at_import(node):
+        match each:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                bound.add(name)
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                bound.add(name)
+            case ast.Import() | ast.ImportFrom():
+                bound |= {alias for alias, _ in imported_by(each, source, find)}
+            case _:
+                pass
+    return bound
+
+
+def _executed(imported: Imported, find: Find) -> list[str]:
+    return [module for module in parents(imported.module) if find(module) is not None]
+
+
+def _run_at_import(node: ast.AST) -> Iterator[ast.AST]:
+    """A statement's nodes, without the bodies of functions, which run later or never."""
+    yield node
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            inner: list[ast.AST] = [*node.decorator_list, *node.args.defaults, *(each for each in node.args.kw_defaults if each)]
+        case ast.Lambda():
+            inner = [*node.args.defaults, *(each for each in node.args.kw_defaults if each)]
+        case _:
+            inner = list(ast.iter_child_nodes(node))
+    for each in inner:
+        yield from _run_at_import(each)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ours:
+    """Which of a module's names are the project's own: calling one when importing may change what others read."""
+
+    defines: Mapping[str, tuple[Statement, ...]]
+    imported: frozenset[str]
+
+    def does_something(self, node: ast.stmt) -> bool:
+        """True where importing runs more of this statement than the binding of a name.
+
+        Decorators and base classes of the project may keep a register; a call may do so, unless it is to a function of the
+        same module that plainly changes nothing.
+        """
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                return any(self._is_ours(each) for each in node.decorator_list) or self._calls_a_changer(node)
+            case ast.ClassDef():
+                return any(self._is_ours(each) for each in (*node.decorator_list, *node.bases, *(keyword.value for keyword in node.keywords))) or self._calls_a_changer(node)
+            case ast.Assign(targets=targets):
+                return not all(_binds_names(target) for target in targets) or self._calls_a_changer(node)
+            case ast.Pass():
+                return False
+            case ast.Try() | ast.If():
+                return any(self.does_something(each) for each in _blocks(node)) or self._calls_a_changer(node)
+            case ast.Import() | ast.ImportFrom():
+                return False
+            case _:
+                return True
+
+    def _is_ours(self, node: ast.AST) -> bool:
+        while isinstance(node, ast.Call | ast.Subscript):
+            node = node.func if isinstance(node, ast.Call) else node.value
+        found = root(node)
+        return found is not None and (found[0] in self.defines or found[0] in self.imported)
+
+    def _calls_a_changer(self, node: ast.AST) -> bool:
+        return any(isinstance(each, ast.Call) and self._is_ours(each) and self._may_change(each.func, frozenset()) for each in _run_at_import(node))
+
+    def _may_change(self, called: ast.expr, within: frozenset[str]) -> bool:
+        if not isinstance(called, ast.Name) or called.id in self.imported:
+            return True
+        if called.id in within:
+            return False
+        for statement in self.defines.get(called.id, ()):
+            if not isinstance(statement.node, ast.FunctionDef):
+                return True
+            for each in ast.walk(statement.node):
+                if isinstance(each, ast.Global | ast.Nonlocal) or (isinstance(each, ast.Attribute | ast.Subscript) and not isinstance(each.ctx, ast.Load)):
+                    return True
+                if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call):
+                    return True
+                if isinstance(each, ast.Call) and self._is_ours(each) and self._may_change(each.func, within | {called.id}):
+                    return True
+        return False
+
+
+def _binds_names(target: ast.expr) -> bool:
+    match target:
+        case ast.Name():
+            return True
+        case ast.Tuple(elts=parts) | ast.List(elts=parts):
+            return all(_binds_names(part) for part in parts)
+        case ast.Starred(value=inner):
+            return _binds_names(inner)
+        case _:
+            return False
+
+
+def _blocks(node: ast.Try | ast.If) -> Iterator[ast.stmt]:
+    yield from node.body
+    yield from node.orelse
+    if isinstance(node, ast.Try):
+        yield from node.finalbody
+        for handler in node.handlers:
+            yield from handler.body

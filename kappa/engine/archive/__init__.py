@@ -1,0 +1,1 @@
+"""A typed copy of a topic's log in columns."""

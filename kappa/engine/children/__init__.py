@@ -1,0 +1,1 @@
+"""Spark processes that do one thing and end: describe, law, refold."""

@@ -1,0 +1,92 @@
+"""Folds the log of a build once more, in other slices and into a folder of its own: what a proof compares the build with.
+
+    python -m kappa.engine.children.refold --project DIR --root ROOT --bootstrap HOST:PORT --build BUILD --folder FOLDER
+
+The build's own code snapshot, its topics and the job's own way from slice to table; no lock, no lease, and nothing of the build
+is touched. FOLDER is a root of its own, which holds the cuts (kappa/state/cuts.py) and takes tables and frontiers, by which whoever waits sees
+how far it is. An error is said on stderr and left there as that of a stopped job. Read next: engine/job/fold_slice.py, replay/prove/prove.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from kappa.base.errors import ExitCode, KappaError
+from kappa.base.settings import Settings, load_settings
+from kappa.base.stopwatch import Stopwatch
+from kappa.code.artifact import load_snapshot
+from kappa.engine.job.fold_slice import SliceFolder
+from kappa.engine.read.archived import Archives
+from kappa.engine.read.source import Kafka, Source
+from kappa.engine.spark.session import Profile, boot_for, end_process
+from kappa.engine.write.publisher import Publisher
+from kappa.log.client import Log
+from kappa.state.build import read_birth
+from kappa.state.cuts import read_cuts
+from kappa.state.offsets import lost_ranges
+from kappa.state.slices import Slice
+from kappa.state.stopped import put_stopped
+from kappa.state.store import Store
+
+# No job has such a leg: what a branch's base has folded by transactions of its own came along with its tables.
+REFOLDED = 0
+
+
+def refold(settings: Settings, bootstrap_servers: str, build: str, folder: Store, session: Callable[[], SparkSession]) -> None:
+    """Folds the log from the build's origin, or from where it was cut short, to the last of the cuts. Raises Broken where a law does not hold, as a job does."""
+    birth = read_birth(Store(settings.root_url), build)
+    cuts = read_cuts(folder)
+    kafka = Kafka(bootstrap_servers, settings.kafka.options)
+    log = Log(kafka.bootstrap_servers, kafka.options)
+    # The session's workers import what this process imports, so the snapshot comes first.
+    pipeline = load_snapshot(Store(settings.root_url), birth)
+    spark = session()
+    source = Source(kafka, log)
+    # A proof decodes the log again, where it is there: an archive is asked only where some of it is not.
+    lost = lost_ranges(birth.begins, log.beginning(birth.topic_ids))
+    archives = Archives(Store(settings.root_url), pipeline.topics, birth.topic_ids) if lost else None
+    slices = SliceFolder(folder, birth, pipeline, log, driver_rows=cuts.driver_rows, archives=archives)
+    try:
+        slices.check_topics()
+        publisher = Publisher(folder, birth, hold_seconds=settings.rollout.hold_seconds)
+        publisher.take_over(slices.first_frontier())
+        for number in range(publisher.newest.slice + 1, len(cuts.ends)):
+            slices.check_heard(publisher.newest, datetime.now(UTC))
+            heard_at = slices.heard_with(publisher.newest, cuts.ends[number])
+            slices.fold(Slice(REFOLDED, number, publisher.newest.offsets, cuts.ends[number]), spark, source, publisher, Stopwatch(), heard_at=heard_at)
+    finally:
+        slices.close()
+        source.close()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command: answers by its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m kappa.engine.children.refold")
+    for name in ("project", "root", "bootstrap", "build", "folder"):
+        parser.add_argument(f"--{name}", required=True)
+    given = parser.parse_args(arguments)
+    folder = Store(given.folder)
+    try:
+        settings = load_settings(Path(given.project), root=given.root)
+        refold(
+            settings,
+            given.bootstrap,
+            given.build,
+            folder,
+            lambda: boot_for(settings, profile=Profile.CATCH_UP, name=f"proof of {given.build}", local_dir=folder.path("spark")).session(),
+        )
+    except KappaError as error:
+        put_stopped(folder, given.build, error)
+        print(f"{error.message}\n{error.hint}".strip(), file=sys.stderr, flush=True)
+        return int(error.exit_code)
+    return int(ExitCode.OK)
+
+
+if __name__ == "__main__":
+    end_process(main())

@@ -1,0 +1,157 @@
+"""A build that is folded in this process, from a log in memory: slices as one likes, by the same code as in a job.
+
+No broker and no lock, and tables in a folder of one's own. It is what the law of slices is tried on (kappa/testing.py).
+Read next: engine/job/fold_slice.py.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from kappa.base.jars import ensure_jars
+from kappa.base.java import find_java
+from kappa.base.stopwatch import Stopwatch
+from kappa.code.semantics import SEMANTICS
+from kappa.declare.pipeline import Pipeline
+from kappa.engine.children.describe import Watch, describe
+from kappa.engine.job.fold_slice import SliceFolder
+from kappa.engine.read.source import RawRange, RawRecord, raw_table
+from kappa.engine.spark.session import Profile, boot
+from kappa.engine.write.commit import Merging
+from kappa.engine.write.publisher import Publisher
+from kappa.log.client import TopicFacts
+from kappa.records.redrive import Headers
+from kappa.state.build import Birth, TopicBirth
+from kappa.state.offsets import Offsets
+from kappa.state.slices import Slice
+from kappa.state.store import Store
+from kappa.tables.delta import files
+from kappa.tables.shape import table_births
+from kappa.values.arrow import arrow_schema
+from kappa.values.columns import Type, parse_type
+
+
+@dataclass
+class MemoryLog:
+    """A log in memory, which gives raw records as Kafka's sources do; some offsets may hold none."""
+
+    records: list[RawRecord] = field(default_factory=list)
+    ends: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
+
+    def add(self, topic: str, partition: int, value: bytes | None, *, key: bytes | None = None, ms: int = 1_700_000_000_000, headers: Headers = ()) -> None:
+        """Appends a record to a partition."""
+        self.records.append((topic, partition, self.ends[topic, partition], ms * 1000, key, value, tuple(headers)))
+        self.ends[topic, partition] += 1
+
+    def skip(self, topic: str, partition: int, offsets: int) -> None:
+        """Offsets without records: compacted away, aborted, or the marker of a transaction."""
+        self.ends[topic, partition] += offsets
+
+    @property
+    def end(self) -> Offsets:
+        """Behind the last record of each partition."""
+        ends: dict[str, dict[int, int]] = {}
+        for (topic, partition), offset in self.ends.items():
+            ends.setdefault(topic, {})[partition] = offset
+        return Offsets(ends)
+
+    def beginning(self, topics: Iterable[str]) -> Offsets:
+        """Nothing is ever lost here."""
+        return Offsets.zero(dict.fromkeys(topics, 1))
+
+    def facts(self, name: str) -> TopicFacts:
+        """No topic is ever re-created here."""
+        return TopicFacts(name, name, 1 + max((partition for topic, partition in self.ends if topic == name), default=0))
+
+    def here(self, piece: Slice) -> pa.Table:
+        """As `Source.here`."""
+        return raw_table(record for record in self.records if piece.start.at(*record[:2]) <= record[2] < piece.end.at(*record[:2]))
+
+    def ranges(self, piece: Slice, topic: str) -> list[RawRange]:
+        """As `Source.ranges`."""
+        of_topic = self.here(piece).filter(pc.field("topic") == topic)
+        return [partial(_in_order, of_topic.filter(pc.field("partition") == partition)) for partition in sorted(set(of_topic["partition"].to_pylist()))]
+
+
+def _in_order(records: pa.Table) -> Iterator[pa.RecordBatch]:
+    yield from records.sort_by("offset").to_batches()
+
+
+@dataclass(frozen=True)
+class LocalPipeline:
+    """What a pipeline is rehearsed with: a session, and the columns that its function returns per table."""
+
+    pipeline: Pipeline
+    spark: SparkSession
+    outputs: Mapping[str, Mapping[str, Type]]
+
+
+class Rehearsal:
+    """A build of a pipeline in a folder of its own."""
+
+    def __init__(self, folder: Path, local: LocalPipeline, log: MemoryLog, *, driver_rows: int, birth: Birth | None = None, leg: int = 1) -> None:
+        """Slices of more than `driver_rows` offsets are computed by Spark alone, and are those of that leg; `birth` is that of a build which is there already."""
+        pipeline = local.pipeline
+        self._spark = local.spark
+        self._pipeline = pipeline
+        self._log = log
+        self.store = Store(folder)
+        topics = tuple(TopicBirth(topic.name, topic.name, str(topic.kind), topic.partitions) for topic in pipeline.topics)
+        self.birth = birth or Birth("b", pipeline.name, "v", {}, SEMANTICS, {}, "m", topics, table_births(pipeline, local.outputs), {}, {}, {}, "", "")
+        self._leg = leg
+        self.begin(driver_rows=driver_rows)
+
+    def begin(self, *, driver_rows: int, merge_bytes: int = 0) -> None:
+        """Begins the folding job (anew, as after a restart); Spark commits what it has computed, but for contributions by key of at most `merge_bytes`. None waits."""
+        self.slices = SliceFolder(self.store, self.birth, self._pipeline, self._log, driver_rows=driver_rows, merging=Merging(merge_bytes))  # type: ignore[arg-type]  # the one question it is asked
+        self.publisher = Publisher(self.store, self.birth, hold_seconds=1)
+        self.publisher.take_over(self.slices.first_frontier())
+
+    def fold(self, end: Offsets) -> Slice:
+        """Folds the next slice, up to `end`, and gives it."""
+        newest = self.publisher.newest
+        piece = Slice(self._leg, newest.slice + 1 if newest.leg == self._leg else 0, newest.offsets, end)
+        self.fold_again(piece)
+        return piece
+
+    def fold_again(self, piece: Slice) -> None:
+        """Folds exactly this slice, as after a crash."""
+        self.slices.fold(piece, self._spark, self._log, self.publisher, Stopwatch())  # type: ignore[arg-type]  # what a source gives, from memory
+
+    def table(self, name: str) -> pa.Table:
+        """What a table holds at the frontier, the platform's own columns too."""
+        writer = next(writer for writer in self.slices.writers if writer.birth.name == name)
+        schema = arrow_schema(writer.birth.columns)
+        # The two writers have different Arrow types for one type of Delta's.
+        stored = [pq.ParquetFile(path).read().select(schema.names).cast(schema) for path in files(writer.path, self.publisher.newest.versions[name])]
+        return pa.concat_tables([schema.empty_table(), *stored])
+
+    def close(self) -> None:
+        """Ends its threads."""
+        self.slices.close()
+
+
+@contextmanager
+def local_pipeline(pipeline: Pipeline) -> Iterator[LocalPipeline]:
+    """The session that this process has, or one that is started now and ends with the block. Raises DeclarationError where it is no function of a pipeline."""
+    with ExitStack() as ending:
+        spark = SparkSession.getActiveSession()
+        if spark is None:
+            folder = Path(ending.enter_context(tempfile.TemporaryDirectory(prefix="kappa-spark-")))
+            machine = boot(profile=Profile.TAIL, name=f"rehearsal of {pipeline.name}", memory="1g", jars=ensure_jars(find_java()), local_dir=folder)
+            ending.callback(machine.end)
+            spark = machine.session()
+        # The pipeline's file lies in its project's `pipelines`, or beside a test.
+        found = describe(spark, pipeline, Watch(Path(pipeline.source.file).parent))
+        yield LocalPipeline(pipeline, spark, {name: {column: parse_type(kind) for column, kind in columns} for name, columns in found.tables.items()})

@@ -1,0 +1,119 @@
+"""The rows of a table that a slice touches: those of its keys, as they stood at one version.
+
+What a slice reads from tables it reads at the versions of the slice before, never at the newest (law 1): who asks says which
+version, and must not ask for a table that has the slice already. Keys match null-safely (law 9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from kappa.engine.fold.fold import spark_ddl, spark_quote
+from kappa.tables.delta import files
+from kappa.values.arrow import arrow_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Names and Spark's types.
+Columns = Sequence[tuple[str, str]]
+
+# So many rows are held beside those that are kept; a row with sketches may have tens of kilobytes.
+_BATCH_ROWS = 4096
+# Their statistics in a file's footer are bounds, whichever writer wrote it; text is cut short there, to bounds still.
+_BOUNDED = (pa.types.is_integer, pa.types.is_date, pa.types.is_string)
+
+
+def touched_rows(path: str, version: int, columns: Columns, keys: pa.Table) -> pa.Table:
+    """The rows at a version whose keys are among the rows of `keys`, these columns of them.
+
+    `keys` has the table's key columns and nothing else, with its types; a null is a key like others. Row groups whose bounds say that no key is
+    in them are not read, and of the others the keys first: it takes memory for what is found, and some thousand rows.
+    """
+    schema = arrow_schema(columns)
+    among = _Among(keys)
+    found = [batch for file in files(path, version) for batch in _found(file, schema, among)] if keys.num_rows else []
+    return pa.Table.from_batches(found, schema)
+
+
+def touched_frame(spark: SparkSession, path: str, version: int, columns: Columns, keys: DataFrame) -> DataFrame:
+    """As `touched_rows`, of keys that are Spark's: a frame that reads exactly the files of that version. Keys may be repeated."""
+    stored = stored_frame(spark, path, version, columns)
+    match = reduce(and_, (stored[spark_quote(name)].eqNullSafe(keys[spark_quote(name)]) for name in keys.columns))
+    return stored.join(keys, match, "left_semi")
+
+
+def stored_frame(spark: SparkSession, path: str, version: int, columns: Columns) -> DataFrame:
+    """All rows at a version, by exactly its files."""
+    read = files(path, version)
+    return spark.read.schema(spark_ddl(columns)).parquet(*read) if read else spark.createDataFrame([], spark_ddl(columns))
+
+
+def _found(file: str, schema: pa.Schema, among: _Among) -> Iterator[pa.RecordBatch]:
+    with pq.ParquetFile(file) as stored:
+        for group in range(stored.num_row_groups):
+            if not among.may_be_in(stored.metadata.row_group(group)):
+                continue
+            hits = [among.of(batch) for batch in stored.iter_batches(_BATCH_ROWS, row_groups=[group], columns=among.names)]
+            if not any(hit.true_count for hit in hits):
+                continue
+            batches = stored.iter_batches(_BATCH_ROWS, row_groups=[group], columns=schema.names)
+            for batch, hit in zip(batches, hits, strict=True):
+                if hit.true_count:
+                    # The two writers have different Arrow types for one type of Delta's, and not all can be filtered.
+                    yield batch.select(schema.names).cast(schema).filter(hit)
+
+
+class _Among:
+    """Which rows have a key that is among some keys.
+
+    A row's key becomes one number, column by column: the place of its value among the values looked for, and then the place
+    of that pair among the pairs looked for. So nulls match, and numbers stay below the square of how many keys there are.
+    """
+
+    def __init__(self, keys: pa.Table) -> None:
+        self.names = keys.column_names
+        self._schema = keys.schema
+        self._values = [keys.column(name).unique() for name in self.names]
+        self._pairs: list[pa.Array] = []
+        places = pc.index_in(keys.column(0), self._values[0])
+        for name, values in zip(self.names[1:], self._values[1:], strict=True):
+            paired = _paired(places, keys.column(name), values)
+            self._pairs.append(paired.unique())
+            places = pc.index_in(paired, self._pairs[-1])
+
+    def may_be_in(self, group: Any) -> bool:
+        """False where a row group's bounds, column by column, leave none of the keys out of them. `group` is its Parquet metadata."""
+        columns = {group.column(number).path_in_schema: group.column(number) for number in range(group.num_columns)}
+        return all(_may_be_in(values, columns[name].statistics) for name, values in zip(self.names, self._values, strict=True))
+
+    def of(self, rows: pa.RecordBatch) -> pa.BooleanArray:
+        """A mask of the rows."""
+        rows = rows.select(self.names).cast(self._schema)
+        places = pc.index_in(rows.column(0), self._values[0])
+        for name, values, pairs in zip(self.names[1:], self._values[1:], self._pairs, strict=True):
+            # A null place is that of a value which is not looked for; among the pairs there is none.
+            places = pc.index_in(_paired(places, rows.column(name), values), pairs)
+        return places.is_valid()
+
+
+def _paired(places: pa.Array, column: pa.Array, values: pa.Array) -> pa.Array:
+    return pc.add(pc.multiply(places.cast(pa.int64()), len(values)), pc.index_in(column, values))
+
+
+def _may_be_in(values: pa.Array, statistics: Any) -> bool:
+    if statistics is None or not statistics.has_min_max or not any(is_bounded(values.type) for is_bounded in _BOUNDED):
+        return True
+    # Where nulls were not counted there may be some.
+    nulls = values.null_count > 0 and (not statistics.has_null_count or statistics.null_count > 0)
+    bounds = pc.min_max(values)
+    # Text has the order of its bytes in a footer, as it has here.
+    known = bounds["min"].is_valid
+    return nulls or (known and bool(bounds["min"].as_py() <= statistics.max) and bool(statistics.min <= bounds["max"].as_py()))

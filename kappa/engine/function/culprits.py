@@ -1,0 +1,203 @@
+"""Which records a pipeline's function fails on: it is run on ever fewer of a slice's valid records, until one is left.
+
+Rows are row by row, so a function fails on many exactly where it fails on one of them alone; and what it does with one record
+alone is the same whatever the slice. What fails without any record is the code's own, and what fails on many records
+and on none of them alone is no record's fault: neither is blamed on one. Read next: narrowing.py, prepared.py.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+from kappa.base.errors import Broken, KappaError
+from kappa.declare.pipeline import Pipeline
+from kappa.declare.topic import Topic
+from kappa.engine.function.contribution import Failure, failure_of
+from kappa.engine.function.narrowing import Together, failing
+from kappa.engine.function.prepared import Prepared
+from kappa.engine.function.trouble import SPARK_ERRORS, translated
+from kappa.state.offsets import Offsets
+from kappa.state.slices import Slice
+
+# As many as the plan of small slices takes easily. A large slice is gone through once in such parts, on one core: that costs
+# what the function costs, as halving it at Spark would, and finds all that fail in it.
+_AT_ONCE = 10_000
+# Each record that fails costs some seconds, as the worker that raised is gone each time. Where most fail, or very many, it is
+# the function that is wrong, and to go on for hours would not mend it. A few records are too few to tell.
+_TELLING = 100
+_SAMPLED = 8
+_MOST, _MOST_SHARE = 1_000, 0.01
+_SHOWN = 300
+# Where Python says in which place of memory an object lies.
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+class Valid(Protocol):
+    """The valid records of a slice (engine/function/decoded.py)."""
+
+    def chunks(self, topic: Topic, columns: Sequence[tuple[str, str]], at_most: int) -> Iterator[pa.Table]: ...  # noqa: D102  # as in DecodedHere
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """A record that the function fails on, as it lies in the log, and how it fails."""
+
+    topic: str
+    partition: int
+    offset: int
+    failure: Failure
+
+
+class Culprits:
+    """What a pipeline's function fails on in one slice."""
+
+    def __init__(self, pipeline: Pipeline, prepared: Callable[[], Prepared], decoded: Valid) -> None:
+        """`prepared` gives the plan that small slices are folded by; it is not asked for unless the function is to blame."""
+        self._pipeline = pipeline
+        self._prepared = prepared
+        self._decoded = decoded
+
+    def first(self, error: Exception, read: Callable[[Slice], pa.Table]) -> KappaError:
+        """What a job that stops ends with, after this error of the function on the slice; `read` gives raw records, for what is shown."""
+        if failure_of(error, self._pipeline) is None:
+            return translated(error, self._pipeline)
+        try:
+            if self._failure({}) is not None:
+                return translated(error, self._pipeline)
+            culprit = next(self._found())
+        except Together:
+            return self._together(error)
+        except SPARK_ERRORS as trouble:
+            return translated(trouble, self._pipeline)
+        return self._blamed(culprit, read)
+
+    def all(self, error: Exception) -> list[Culprit]:
+        """All records of the slice that the function fails on. Raises what a job stops with where none is to blame, or the function is."""
+        if failure_of(error, self._pipeline) is None:
+            raise translated(error, self._pipeline) from error
+        found: list[Culprit] = []
+        try:
+            if self._failure({}) is not None:
+                raise translated(error, self._pipeline) from error
+            most = self._refuse_most()
+            for culprit in self._found():
+                found.append(culprit)
+                self._tell(found, most)
+        except Together:
+            raise self._together(error) from error
+        except SPARK_ERRORS as trouble:
+            raise translated(trouble, self._pipeline) from trouble
+        return found
+
+    def _found(self) -> Iterator[Culprit]:
+        chunks = self._chunks(_AT_ONCE)
+        first, second = next(chunks, None), next(chunks, None)
+        found = False
+        for topic, rows in chain(filter(None, (first, second)), chunks):
+            # The whole slice is known to fail; and what is tried and fails costs a worker.
+            if second is not None and self._failure({topic.name: rows}) is None:
+                continue
+            for place, failure in failing(rows.num_rows, partial(self._tried, topic, rows)):
+                yield _culprit(topic, rows.slice(place, 1), failure)
+            found = True
+        if not found:
+            raise Together
+
+    def _chunks(self, at_most: int) -> Iterator[tuple[Topic, pa.Table]]:
+        for topic in self._pipeline.inputs.values():
+            for rows in self._decoded.chunks(topic, self._pipeline.columns_of(topic), at_most):
+                yield topic, rows
+
+    def _tried(self, topic: Topic, rows: pa.Table, start: int, end: int) -> Failure | None:
+        return self._failure({topic.name: rows.slice(start, end - start)}, alone=end - start == 1)
+
+    def _failure(self, rows: Mapping[str, pa.Table], *, alone: bool = False) -> Failure | None:
+        """How the function fails on these rows. Of one record alone it is always the same, though tables are computed beside each other."""
+        try:
+            self._prepared().run_apart(rows) if alone else self._prepared().run(rows)
+        except SPARK_ERRORS as error:
+            failure = failure_of(error, self._pipeline)
+            if failure is None:
+                raise
+            return failure
+        return None
+
+    def _refuse_most(self) -> int:
+        """How many may fail in this slice. Raises Broken where most do."""
+        count = sum(rows.num_rows for _, rows in self._chunks(_AT_ONCE))
+        most = max(_MOST, int(count * _MOST_SHARE))
+        if count < _TELLING:
+            return most
+        every, seen = count // _SAMPLED, 0
+        failures: list[Failure] = []
+        for topic, rows in self._chunks(_AT_ONCE):
+            for place in range(-seen % every, rows.num_rows, every):
+                failure = self._tried(topic, rows, place, place + 1)
+                failures += [] if failure is None else [failure]
+            seen += rows.num_rows
+        if len(failures) > _SAMPLED // 2:
+            raise self._wrong(failures[0], f"on {len(failures)} of {-(-count // every)} records that were tried alone, of {count} in a slice")
+        return most
+
+    def _tell(self, found: list[Culprit], most: int) -> None:
+        if len(found) > most:
+            raise self._wrong(found[0].failure, f"on more than {most} records of one slice")
+        if len(found) % 10 == 1:
+            last = found[-1]
+            print(f"the function {last.failure.error} on {last.topic} partition {last.partition} offset {last.offset}; rejected so far: {len(found)}", file=sys.stderr, flush=True)
+
+    def _blamed(self, culprit: Culprit, read: Callable[[Slice], pa.Table]) -> KappaError:
+        try:
+            raw = read(only(culprit))
+            said = ": key {}, value {}".format(*(_shown(raw.column(name)[0].as_py()) for name in ("key", "value")))
+        except Broken:
+            # The line is what mends it.
+            said = ", which the topic has lost since, and its archive has without key and value"
+        failure = culprit.failure
+        return Broken(
+            f"{failure.line}: pipeline {self._pipeline.name} {failure.error}, on {culprit.topic} partition {culprit.partition} offset {culprit.offset}{said}",
+            hint=f'{failure.hint}; or have such records set aside as rejects: @pipeline(..., on_error="reject")',
+        )
+
+    def _together(self, error: Exception) -> KappaError:
+        own = translated(error, self._pipeline)
+        return Broken(f"{own.message}, on many records together and on none of them alone", hint=f"what a function gives for a row may depend on that row alone; {own.hint}")
+
+    def _wrong(self, failure: Failure, where: str) -> KappaError:
+        return Broken(
+            f"{failure.line}: pipeline {self._pipeline.name} {failure.error}, {where}: too many to be set aside one by one",
+            hint=f"{failure.hint}; where so many are meant to be rejected, leave them out in the function, or lower engine.slice_records",
+        )
+
+
+def only(culprit: Culprit) -> Slice:
+    """The slice that holds this record and no other."""
+    start, end = (Offsets({culprit.topic: {culprit.partition: culprit.offset + step}}) for step in (0, 1))
+    return Slice(0, 0, start, end)
+
+
+def reject_detail(culprit: Culprit, pipeline: Pipeline) -> str:
+    """A failure as rejects keep it. Lines are told below the project's folder, and objects without their address, so that each build says the same."""
+    project = Path(pipeline.source.file).parent.parent
+    file = Path(culprit.failure.line)
+    return f"{file.relative_to(project) if file.is_relative_to(project) else file}: {_ADDRESS.sub('', culprit.failure.error)}"
+
+
+def _culprit(topic: Topic, row: pa.Table, failure: Failure) -> Culprit:
+    return Culprit(topic.name, row.column("_partition")[0].as_py(), row.column("_offset")[0].as_py(), failure)
+
+
+def _shown(text: bytes | None) -> str:
+    if text is None:
+        return "null"
+    shown = text.decode(errors="backslashreplace")
+    return shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 3]}..."

@@ -1,0 +1,98 @@
+"""A pipeline's function as one plan that is made once and run for every small slice.
+
+Calling the function, analysing and planning cost Spark some 200 ms, running the plan some 30: and freshness is counted in
+them. That the same plan gives other rows each time rests on its leaves (engine/fold/leaf.py) and on having nothing between them
+and the result that Spark keeps from one run to the next: no exchange, no cache. A function that is row by row needs none.
+One that reads a clock or throws dice, and was let through, is planned anew for each slice: Spark does that part when it plans.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+
+from kappa.base.errors import Broken
+from kappa.declare.pipeline import Pipeline
+from kappa.engine.fold.fold import spark_quote
+from kappa.engine.fold.leaf import Leaf, session_of_leaves
+from kappa.engine.function.contribution import Function
+from kappa.engine.spark.rowlocal import changing
+from kappa.state.build import TableBirth
+from kappa.tables.merge import contribution_columns
+from kappa.values.arrow import arrow_schema
+
+# Parts of a physical plan that keep what they have computed.
+_KEEPING = ("Exchange", "InMemoryTableScan", "AdaptiveSparkPlan")
+
+
+class Prepared:
+    """The contributions of small slices to all tables that a function fills."""
+
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, function: Function, tables: Mapping[str, TableBirth], folder: Path) -> None:
+        """Makes the plan; `folder` takes the rows of the slice that is being folded. Raises Broken as `Function` does."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self._pipeline = pipeline
+        self._function = function
+        self._columns = {table.name: tables[table.name].steps_over or contribution_columns(tables[table.name]) for table in pipeline.function_tables}
+        self._leaves = {topic.name: Leaf(folder / f"{topic.name}.parquet", pipeline.columns_of(topic)) for topic in pipeline.inputs.values()}
+        self._session = session_of_leaves(spark)
+        self._plan = self._planned()
+        self._changes = bool(changing(json.loads(self._plan._jdf.queryExecution().analyzed().toJSON())))  # noqa: SLF001  # as in describe.py
+
+    def run(self, rows: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+        """What the valid records of a slice, per topic, contribute to each table."""
+        self._put(rows)
+        together: pa.Table = self._plan.toArrow()
+        return {name: _unpacked(together, place, arrow_schema(columns)) for place, (name, columns) in enumerate(self._columns.items())}
+
+    def run_apart(self, rows: Mapping[str, pa.Table]) -> None:
+        """Computes the same for one table after the other, so that of several errors it always ends with the same one."""
+        self._put(rows)
+        for frame in self._frames.values():
+            frame.toArrow()
+
+    def _put(self, rows: Mapping[str, pa.Table]) -> None:
+        fits = [leaf.put(rows.get(name)) for name, leaf in self._leaves.items()]
+        if self._changes or not all(fits):
+            self._plan = self._planned()
+
+    def _planned(self) -> DataFrame:
+        inputs = {parameter: self._leaves[topic.name].frame(self._session) for parameter, topic in self._pipeline.inputs.items()}
+        # In one partition each, an aggregation needs no exchange.
+        self._frames = self._function.contributions(inputs, one_partition=True)
+        plan = self._together(self._frames)
+        physical = str(plan._jdf.queryExecution().executedPlan().toString())  # noqa: SLF001  # `explain` prints it and gives nothing back
+        keeping = next((word for word in _KEEPING if word in physical), None)
+        if keeping is not None:
+            raise Broken(
+                f"{self._pipeline.source}: pipeline {self._pipeline.name} keeps or moves rows between runs ({keeping} in its plan)",
+                hint="leave cache, repartition and the like out of the function",
+            )
+        return plan
+
+    def _together(self, frames: Mapping[str, DataFrame]) -> DataFrame:
+        """All tables' contributions in one frame, so that one action brings them: a column per table, in which it has a struct."""
+        packed = [
+            frames[name].selectExpr(f"{place} as place", *(_packed(other, columns, own=other == name) for other, columns in self._columns.items()))
+            for place, name in enumerate(self._columns)
+        ]
+        rows = packed[0]
+        for more in packed[1:]:
+            rows = rows.unionAll(more)
+        return rows
+
+
+def _packed(name: str, columns: tuple[tuple[str, str], ...], *, own: bool) -> str:
+    if own:
+        return f"struct({', '.join(spark_quote(column) for column, _ in columns)}) as {spark_quote(name)}"
+    return f"cast(null as struct<{', '.join(f'{spark_quote(column)}: {kind}' for column, kind in columns)}>) as {spark_quote(name)}"
+
+
+def _unpacked(together: pa.Table, place: int, schema: pa.Schema) -> pa.Table:
+    own = together.filter(pc.equal(together.column("place"), place)).column(place + 1).combine_chunks()
+    return pa.Table.from_arrays(own.flatten(), names=schema.names).cast(schema)

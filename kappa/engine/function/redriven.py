@@ -1,0 +1,71 @@
+"""Settles the redriven records of a slice: which of them are folded, and which are duplicates (law 7).
+
+What the slices before left stands in the rejects table: the rejects, and a hidden row for each redriven record that was
+folded. Of it only rows of offsets before the slice count, so that a slice that is folded again after a crash is settled as it
+was, whatever the table holds by now (law 1). A build that was born before there were redriven records has nowhere to
+remember them: to it they are records like any other. Read next: kappa/records/redrive.py, which decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from kappa.records.redrive import Attempt, Position, settle
+from kappa.state.build import Birth, TableBirth
+from kappa.state.slices import Slice
+
+if TYPE_CHECKING:
+    from kappa.engine.function.decoded import DecodedAtSpark, DecodedHere
+
+_COLUMNS = ("topic", "partition", "offset", "_redrives", "_deleted")
+
+
+def settle_redriven(decoded: DecodedHere | DecodedAtSpark, piece: Slice, birth: Birth, rejects: TableBirth, files_now: Callable[[], Sequence[str]]) -> None:
+    """Settles what is redriven in a decoded slice, if anything is; `files_now` gives those of the rejects table, and is asked where it is."""
+    if not remembers(rejects):
+        return
+    attempts = decoded.attempts()
+    if not attempts:
+        return
+    files = files_now()
+    parts = sorted({(attempt.at.topic, attempt.at.partition) for attempt in attempts})
+    folded = {
+        Position(topic, partition, row["_redrives"])
+        for topic, partition in parts
+        for row in _before(files, piece, topic, partition, pc.field("_deleted") == True)  # noqa: E712  # an expression of Arrow's
+    }
+    decoded.settle(settle(attempts, _rejected(decoded, attempts, piece, files), folded, {part: birth.origin_offsets.at(*part) for part in parts}))
+
+
+def remembers(rejects: TableBirth) -> bool:
+    """True where a build has a place for what was redriven."""
+    return "_redrives" in dict(rejects.columns)
+
+
+def _rejected(decoded: DecodedHere | DecodedAtSpark, attempts: Collection[Attempt], piece: Slice, files: Sequence[str]) -> dict[Position, int | None]:
+    """The rejects that are named, and those that they name in turn."""
+    found: dict[Position, int | None] = {}
+    wanted = {Position(attempt.at.topic, attempt.at.partition, attempt.of) for attempt in attempts}
+    while wanted:
+        new = decoded.rejected(wanted)
+        for topic, partition in {(place.topic, place.partition) for place in wanted}:
+            offsets = [place.offset for place in wanted if (place.topic, place.partition) == (topic, partition)]
+            rows = _before(files, piece, topic, partition, pc.field("offset").isin(offsets) & pc.field("_deleted").is_null())
+            new |= {Position(topic, partition, row["offset"]): row["_redrives"] for row in rows}
+        found |= new
+        # Each names an earlier one, so this ends.
+        wanted = {Position(place.topic, place.partition, of) for place, of in new.items() if of is not None} - set(found)
+    return found
+
+
+def _before(files: Sequence[str], piece: Slice, topic: str, partition: int, where: ds.Expression) -> list[dict[str, int]]:
+    """Rows of the rejects table about offsets of a partition before the slice."""
+    if not files:
+        return []
+    of_part = (pc.field("topic") == topic) & (pc.field("partition") == partition) & (pc.field("offset") < piece.start.at(topic, partition))
+    rows: list[dict[str, int]] = ds.dataset(list(files), format="parquet").to_table(columns=list(_COLUMNS), filter=of_part & where).to_pylist()
+    return rows

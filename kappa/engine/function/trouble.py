@@ -1,0 +1,62 @@
+"""Errors of Spark in our words: the user's mistake, data that are lost, a broker that is away; all else is Spark's own.
+
+The first two stop a job for good, as the same slice would fail again; after the others it is started again.
+"""
+
+from __future__ import annotations
+
+import re
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from kappa.base import errors
+from kappa.base.errors import Broken, KappaError, Unreachable
+from kappa.declare.pipeline import Pipeline
+from kappa.engine.function.contribution import explained
+
+# PySpark gives its own to the errors it knows, and py4j's to all others; so does Delta's Python side.
+SPARK_ERRORS = (PySparkException, Py4JError)
+# How Spark's Kafka source says that offsets it was told to read are not there (any more).
+_LOST = ("data may have been missed", "data may have been lost", "KAFKA_DATA_LOSS", "failOnDataLoss", "OffsetOutOfRange", "some partitions have been deleted", "out of range")
+_AWAY = ("TimeoutException", "DisconnectException", "BrokerNotAvailable", "Failed to construct kafka", "bootstrap", "Connection refused")
+
+# One of our own errors as a worker or `raise_error` tells it: its class, its sentence, its hint.
+_OURS = re.compile(rf"^{re.escape(KappaError.__module__)}\.(\w+): (.+) \(([^()]+)\)$", re.MULTILINE)
+
+
+def translated(error: PySparkException | Py4JError, pipeline: Pipeline) -> KappaError:
+    """The error that a job ends with."""
+    text = str(error)
+    ours = _raised_by_worker(text) or explained(error, pipeline)
+    if ours is not None:
+        return ours
+    first = _first_line(text) or type(error).__name__
+    if "kafka" in text.lower() and any(word in text for word in _LOST):
+        return Broken(
+            f"the log no longer has what pipeline {pipeline.name} was about to read: {first}", hint=f"see kappa topics list; kappa replay {pipeline.name} begins at what is there"
+        )
+    if "kafka" in text.lower() and any(word in text for word in _AWAY):
+        return Unreachable(f"Spark lost the Kafka broker: {first}", hint="the job is started again by itself; see kappa logs broker")
+    return KappaError(f"Spark failed: {first}", hint="the job is started again by itself; kappa logs has all of it")
+
+
+def raised_at_spark(error: KappaError) -> str:
+    """What SQL's `raise_error` is given, so that `translated` gives this error."""
+    return f"\n{KappaError.__module__}.{type(error).__name__}: {error}\n"
+
+
+def _raised_by_worker(text: str) -> KappaError | None:
+    told = _OURS.findall(text)
+    if not told:
+        return None
+    # What was raised last tells what it means.
+    name, message, hint = told[-1]
+    kind = getattr(errors, name, None)
+    return kind(message, hint=hint) if isinstance(kind, type) and issubclass(kind, KappaError) else None
+
+
+def _first_line(text: str) -> str:
+    # py4j's begin with which call failed, and the Java error comes after a colon.
+    lines = [line.removeprefix(": ") for line in text.strip().splitlines() if not line.startswith("An error occurred while calling")]
+    return lines[0][:500] if lines else ""

@@ -1,0 +1,1 @@
+"""The process that folds slices for one build, leg by leg."""

@@ -1,0 +1,93 @@
+"""Aligns a candidate: brings it to exactly a frontier that the live build has published, so that both can be compared there.
+
+The frontier is pinned by a lease first, then the slices that lead to it are written down as a leg, folded, and what is
+reached is put as an alignment (kappa/state/alignment.py). The live job is not touched, and goes on. A candidate that is past the
+live build in a partition waits until it is not. Where the lease has ended meanwhile, a newer frontier is aimed at.
+Read next: engine/job/catch_up.py, which takes these legs.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from kappa.base.errors import KappaError
+from kappa.engine.job.legs import Aim
+from kappa.journal.journal import Journal, Served, whoami
+from kappa.state.alignment import Alignment, Alignments
+from kappa.state.build import Birth, comparable_topics, read_birth
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.lease import Lease, Pin, ensure_lease, ensure_released, ensure_renewed, floor, read_lease
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+
+# Each further look needs a collection that overtook the last one: many seconds lie between two of a build.
+_LOOKS = 20
+
+
+class Aligner:
+    """What one candidate is aligned with."""
+
+    def __init__(self, store: Store, birth: Birth, *, lease_seconds: float, clock: Callable[[], float] = time.time) -> None:
+        """`clock` gives seconds since 1970, as leases have them."""
+        self._store = store
+        self._birth = birth
+        self._lease_seconds = lease_seconds
+        self._clock = clock
+        self._alignments = Alignments(store, birth.build)
+
+    def live(self) -> tuple[Frontier, frozenset[str]] | None:
+        """The newest frontier of the build that serves, and the topics that both read; None where there is nothing to align with."""
+        _, record = Journal(self._store).last_served()
+        served = record.event if record is not None and isinstance(record.event, Served) else None
+        build = None if served is None else served.serving.get(self._birth.pipeline)
+        if build is None or build == self._birth.build:
+            return None
+        topics = comparable_topics(self._birth, read_birth(self._store, build))
+        frontier = Frontiers(self._store, build).newest()
+        return None if frontier is None or not topics else (frontier, topics)
+
+    def take_aim(self) -> Aim | None:
+        """Pins the newest frontier of the live build; None where there is nothing to align with (any more)."""
+        for _ in range(_LOOKS):
+            found = self.live()
+            if found is None:
+                return None
+            live, topics = found
+            lease = Lease(os.getpid(), whoami(), self._clock() + self._lease_seconds, {live.build: Pin(live.number, live.versions)})
+            ensure_lease(self._store, lease)
+            if floor(self._store, live.build) <= live.number:
+                return Aim(live, tuple(sorted(topics)), lease.id)
+            ensure_released(self._store, lease.id)
+        raise KappaError(f"no frontier of the live build of pipeline {self._birth.pipeline} could be pinned", hint="its job is started again and again: kappa logs has why")
+
+    def keep(self, aim: Aim) -> bool:
+        """Keeps what is aimed at pinned; False where it may be gone already."""
+        return ensure_renewed(self._store, aim.lease, now=self._clock(), seconds=self._lease_seconds)
+
+    def aligned_with(self, aim: Aim) -> bool:
+        """True where the alignment with this frontier is put."""
+        last = self._alignments.last()
+        return last is not None and last.lease == aim.lease
+
+    def put(self, aim: Aim, candidate: Frontier) -> bool:
+        """Puts that the candidate has reached what was aimed at, and pins it too; False where that is gone: aim again."""
+        lease = read_lease(self._store, aim.lease)
+        if lease is None or self._clock() >= lease.expires_at:
+            return False
+        pins = {**lease.pins, candidate.build: Pin(candidate.number, candidate.versions)}
+        ensure_lease(self._store, replace(lease, pins=pins, expires_at=self._clock() + self._lease_seconds))
+        last = self._alignments.last()
+        self._alignments.put(Alignment(1 if last is None else last.number + 1, candidate, aim.live, aim.comparable, aim.lease))
+        return True
+
+
+def ahead(done: Offsets, live: Offsets, topics: frozenset[str]) -> Offsets:
+    """Where the candidate is past the live build: its offsets in just those partitions. Pure."""
+    past: dict[str, dict[int, int]] = {}
+    for topic, partition, offset in done.only(topics).items():
+        if offset > live.at(topic, partition):
+            past.setdefault(topic, {})[partition] = offset
+    return Offsets(past)

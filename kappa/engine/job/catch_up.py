@@ -1,0 +1,175 @@
+"""The catch-up: bounded legs of large slices, planned before they begin, until what is left fits one batch of the tail.
+
+Where the pipeline has a live build, no slice goes past what that one has published. The rest is for the tail's process: this
+one has a low priority and cannot take a higher one. That process first takes the alignment, which ends exactly at a
+frontier of the live build, and then writes the tail down. A candidate that tails already is aligned again by the same legs.
+Where little is left from the start, no JVM is started here at all. Read next: engine/job/legs.py, engine/job/align.py, engine/job/tail.py.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from threading import Event
+
+from pyspark.sql import SparkSession
+
+from kappa.base.stopwatch import Stopwatch
+from kappa.engine.job.align import Aligner, ahead
+from kappa.engine.job.fold_slice import SliceFolder
+from kappa.engine.job.legs import Leg, LegKind, Legs, alignment, catch_up, slice_size, tail
+from kappa.engine.read.source import Source
+from kappa.engine.write.maintenance import Maintenance
+from kappa.engine.write.publisher import Publisher
+from kappa.log.client import Log
+from kappa.state.frontier import Frontier
+from kappa.state.offsets import Offsets
+from kappa.state.slices import Slice
+
+_LOOK_SECONDS = 0.2
+
+
+class CatchUp:
+    """The bounded legs of one build."""
+
+    def __init__(
+        self,
+        legs: Legs,
+        folder: SliceFolder,
+        publisher: Publisher,
+        maintenance: Maintenance,
+        aligner: Aligner,
+        *,
+        log: Log,
+        source: Source,
+        topics: tuple[str, ...],
+        ensure_within: Callable[[Frontier, Offsets], None],
+    ) -> None:
+        """`ensure_within` raises Broken where the build, at this frontier of a leg that ends there, has rejected too much to be a candidate."""
+        self._legs = legs
+        self._folder = folder
+        self._publisher = publisher
+        self._maintenance = maintenance
+        self._aligner = aligner
+        self._log = log
+        self._source = source
+        self._topics = topics
+        self._ensure_within = ensure_within
+
+    def run(self, session: Callable[[], SparkSession], stop: Event, *, slice_records: int, small: int, tiny: int) -> None:
+        """Folds until little is left, or until asked to stop.
+
+        At most `small` offsets are little where nothing was folded here: they are no reason to start a JVM. One that runs goes
+        on until at most `tiny` are left: it is warm, and those that arrive while the tail's process starts come on top.
+        """
+        little = small
+        while not stop.is_set():
+            leg = self._begun() or self._catch_up_leg(slice_records=slice_records, small=little)
+            if leg is None or leg.kind is not LegKind.CATCH_UP:
+                return
+            self._take(leg, session, stop)
+            little = tiny
+
+    def to_base(self, end: Offsets, session: Callable[[], SparkSession], stop: Event, *, slice_records: int) -> None:
+        """Folds exactly up to `end`, where a branch's own code begins, or until asked to stop."""
+        while not stop.is_set() and (distance := end.distance(done := self._publisher.newest.offsets)):
+            archived, at_most = self._folder.archives.end(), slice_size(distance, slice_records)
+            leg = self._begun() or self._legs.begin(catch_up(self._number(), done, end, at_most=at_most, kind=LegKind.BASE, archived=archived, slice_records=slice_records))
+            self._take(leg, session, stop)
+
+    def align(self, session: Callable[[], SparkSession], stop: Event, *, slice_records: int, small: int, again: bool) -> Leg | None:
+        """Aligns the build where there is something to align it with, and gives its tail, written down; None where it was asked to stop.
+
+        `again`: the tail is written down already, and the build is to be aligned once more before it goes on.
+        """
+        if again:
+            self._fold_cut_short(session)
+        while not stop.is_set():
+            begun = None if again and self._legs.has_tail() else self._begun()
+            leg = begun or self._next_leg(stop, slice_records=slice_records, small=small)
+            if leg is None or leg.kind is LegKind.TAIL:
+                return leg
+            self._take(leg, session, stop)
+        return None
+
+    def _take(self, leg: Leg, session: Callable[[], SparkSession], stop: Event) -> None:
+        for piece in leg.slices_after(self._publisher.newest.offsets):
+            if stop.is_set():
+                return
+            self._folder.check_heard(self._publisher.newest, datetime.now(UTC))
+            self._fold(piece, len(leg.ends), session())
+            self._ensure_within(self._publisher.newest, leg.end)
+            if leg.aim is not None:
+                self._aligner.keep(leg.aim)
+            self._maintenance.run_if_due()
+
+    def _begun(self) -> Leg | None:
+        """The last leg, where it is not at its end yet; a tail never is."""
+        last = self._legs.last()
+        done = self._publisher.newest.offsets
+        return last if last is not None and (last.kind is LegKind.TAIL or not done.covers(last.end)) else None
+
+    def _end(self, live: Offsets, comparable: frozenset[str]) -> Offsets:
+        """Where bounded slices may go to now: the log's end, but on these topics not past what the live build has published."""
+        done = self._publisher.newest.offsets
+        log_end = self._log.end(self._topics).highest(done)
+        return Offsets({**log_end.next, **{topic: dict(live.next.get(topic, {})) for topic in comparable}}).highest(done)
+
+    def _number(self) -> int:
+        last = self._legs.last()
+        return 1 if last is None else last.number + 1
+
+    def _catch_up_leg(self, *, slice_records: int, small: int) -> Leg | None:
+        """The next leg of large slices, written down; None where little is left."""
+        done = self._publisher.newest.offsets
+        found = self._aligner.live()
+        end = self._end(Offsets(), frozenset()) if found is None else self._end(found[0].offsets, found[1])
+        distance = end.distance(done)
+        # However little it is, a tail cannot read what archives alone have.
+        if distance <= small and not (distance and self._folder.wants_archive(done)):
+            return None
+        at_most, archived = slice_size(distance, slice_records), self._folder.archives.end()
+        return self._legs.begin(catch_up(self._number(), done, end, at_most=at_most, archived=archived, slice_records=slice_records))
+
+    def _next_leg(self, stop: Event, *, slice_records: int, small: int) -> Leg | None:
+        """The next leg, written down. None where it was asked to stop meanwhile."""
+        last = self._legs.last()
+        if last is not None and last.aim is not None and (self._aligner.aligned_with(last.aim) or self._aligner.put(last.aim, self._publisher.newest)):
+            return self._legs.begin(tail(self._number(), self._publisher.newest.offsets))
+        if not self._wait_until_behind(stop):
+            return None
+        leg = self._catch_up_leg(slice_records=slice_records, small=small)
+        if leg is not None:
+            return leg
+        done = self._publisher.newest.offsets
+        aim = self._aligner.take_aim()
+        if aim is None:
+            return self._legs.begin(tail(self._number(), done))
+        return self._legs.begin(alignment(self._number(), done, self._end(aim.live.offsets, frozenset(aim.comparable)), aim, at_most=slice_records))
+
+    def _wait_until_behind(self, stop: Event) -> bool:
+        """Waits while the build is past the live one in any partition; False where it was asked to stop meanwhile."""
+        said = False
+        while (found := self._aligner.live()) is not None and (past := ahead(self._publisher.newest.offsets, found[0].offsets, found[1])).next:
+            if not said:
+                print(f"waiting for build {found[0].build} to reach {past}", file=sys.stderr, flush=True)
+                said = True
+            if stop.wait(_LOOK_SECONDS):
+                return False
+        return True
+
+    def _fold_cut_short(self, session: Callable[[], SparkSession]) -> None:
+        """Ends the batch of the tail that some tables have folded and others have not, if a crash has left one."""
+        newest = self._publisher.newest
+        marks = [mark for mark in (writer.mark() for writer in self._folder.writers) if (mark.leg, mark.slice) > (newest.leg, newest.slice)]
+        if marks:
+            furthest = marks[0]
+            self._fold(self._folder.splits.whole(Slice(furthest.leg, furthest.slice, furthest.start, furthest.end)), 1, session())
+
+    def _fold(self, piece: Slice, of: int, spark: SparkSession) -> None:
+        watch = Stopwatch()
+        heard_at = self._folder.heard_with(self._publisher.newest, piece.end)
+        self._folder.fold(piece, spark, self._source, self._publisher, watch, heard_at=heard_at)
+        rate = piece.distance / watch.total
+        print(f"slice {piece.number + 1} of {of}: {piece.distance} offsets in {watch.total:.1f} s, {rate:,.0f}/s (ms: {watch})", file=sys.stderr, flush=True)

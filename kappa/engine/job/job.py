@@ -1,0 +1,87 @@
+"""A job process: folds the log into the tables of one build, until it is asked to stop or a law does not hold.
+
+    python -m kappa.engine.job.job --project DIR --root ROOT --bootstrap HOST:PORT --build BUILD --leg base|catch-up|alignment|tail
+
+Exit code 0: asked to stop (SIGTERM), or the catch-up is at its end, or the base of a branch is reached, by the code of the build that it stands on. An `alignment` goes on with the tail, in the same process. Anything else is an error, said on stderr. One that a
+restart would not help (a law, a user's mistake) is also left in the build's `stopped.json`; whoever starts jobs starts this
+one again after any other.
+
+Here is what comes first, with little to import: arguments, settings, the build's lock, whether there is much to fold, and Spark's JVM,
+which takes two seconds to boot. What is imported meanwhile is the work itself: engine/job/legwork.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+
+from kappa.base.errors import Broken, ExitCode, KappaError, UsageError
+from kappa.base.lock import Lock
+from kappa.base.process import set_by_sigterm
+from kappa.base.settings import Settings, load_settings
+from kappa.engine.job.legs import LegKind
+from kappa.engine.spark.session import Profile, Session, end_process
+from kappa.state.build import folder, read_birth
+from kappa.state.stopped import put_stopped
+from kappa.state.store import Store
+
+
+def run(settings: Settings, bootstrap_servers: str, build: str, kind: LegKind, stop: threading.Event) -> None:
+    """Runs one leg of a build while holding its lock; `stop` asks to end after the slice that it is in. Raises Conflict where another process holds the lock."""
+    store = Store(settings.root_url)
+    with Lock(store.path(f"{folder(build)}/lock"), what=f"build {build}"), ExitStack() as ending:
+        try:
+            profile, at_once = Profile.TAIL, True
+            if kind in {LegKind.BASE, LegKind.CATCH_UP}:
+                offsets = _left_to_fold(store, settings, bootstrap_servers, build, kind)
+                profile, at_once = Profile.of_catch_up(offsets), offsets > (0 if kind is LegKind.BASE else settings.engine.tail_records)
+            session = ending.enter_context(Session(settings, build, profile, store.path(f"{folder(build)}/spark")))
+            if at_once:
+                session.begin()
+            from kappa.engine.job.legwork import Legwork  # noqa: PLC0415  # see above
+
+            Legwork(store, settings, bootstrap_servers, build, session, stop).run(kind)
+        except (Broken, UsageError) as error:
+            # Before the session ends, which may take its time.
+            put_stopped(store, build, error)
+            raise
+
+
+def _left_to_fold(store: Store, settings: Settings, bootstrap_servers: str, build: str, kind: LegKind) -> int:
+    """How many offsets a bounded leg will fold, as far as can be told before anything is opened."""
+    # A tail, whose session begins at once, is not held up by them.
+    from kappa.log.client import Log  # noqa: PLC0415
+    from kappa.state.frontier import Frontiers  # noqa: PLC0415
+
+    birth, newest = read_birth(store, build), Frontiers(store, build).newest()
+    done = birth.origin_offsets if newest is None else newest.offsets
+    if kind is LegKind.BASE:
+        return birth.begins.distance(done)
+    try:
+        return Log(bootstrap_servers, settings.kafka.options).end([topic.name for topic in birth.topics]).distance(done)
+    except KappaError:
+        # Those who look closer tell what is wrong.
+        return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command: answers by its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m kappa.engine.job.job")
+    for name in ("project", "root", "bootstrap", "build"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--leg", required=True, type=LegKind, choices=list(LegKind))
+    given = parser.parse_args(arguments)
+    stop = set_by_sigterm()
+    try:
+        run(load_settings(Path(given.project), root=given.root), given.bootstrap, given.build, given.leg, stop)
+    except KappaError as error:
+        print(f"{error.message}\n{error.hint}".strip(), file=sys.stderr, flush=True)
+        return int(error.exit_code)
+    return int(ExitCode.OK)
+
+
+if __name__ == "__main__":
+    end_process(main())

@@ -1,0 +1,138 @@
+"""The legs of a build: each stretch of its job is written down, put if absent, before it begins.
+
+Catch-ups and alignments are bounded, and their slices are planned in their record, so that they are the same after a crash;
+the tail is unbounded, and its slices are the micro-batches of its own checkpoint. Read next: engine/job/catch_up.py,
+engine/job/align.py, engine/job/tail.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pydantic import TypeAdapter, ValidationError
+
+from kappa.base.errors import Broken, Damaged
+from kappa.base.failpoint import failpoint
+from kappa.state.build import folder
+from kappa.state.frontier import Frontier, OffsetsField
+from kappa.state.offsets import Offsets
+from kappa.state.slices import Slice, cut
+from kappa.state.store import NumberedRecords, Store
+
+# A catch-up is in so many slices at least, unless they would be smaller than this.
+_STEPS = 4
+_SMALL_STEP = 250_000
+# What is archived need not be decoded: slices so large take no longer than others.
+_SMALL_ARCHIVED_STEP = 1_000_000
+_NOWHERE = Offsets()
+
+
+class LegKind(StrEnum):
+    """What a leg reads; a `base` brings a branch to where its own code begins, by the code of the build that it stands on."""
+
+    BASE = "base"
+    CATCH_UP = "catch-up"
+    ALIGNMENT = "alignment"
+    TAIL = "tail"
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """What an alignment aims at: a frontier of the live build, kept by a lease, on the topics that both builds read."""
+
+    live: Frontier
+    comparable: tuple[str, ...]
+    lease: str
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """One leg: where it begins and, where it is bounded, where each of its planned slices ends; of an alignment its aim."""
+
+    number: int
+    kind: LegKind
+    start: OffsetsField
+    ends: tuple[OffsetsField, ...] = ()
+    aim: Aim | None = None
+    format: int = 1
+
+    @property
+    def end(self) -> Offsets:
+        """Where the last planned slice ends."""
+        return self.ends[-1] if self.ends else self.start
+
+    def slices_after(self, committed: Offsets) -> Iterator[Slice]:
+        """The planned slices that are not behind `committed`, beginning with the one that a crash may have cut short."""
+        start = self.start
+        for number, end in enumerate(self.ends):
+            if not committed.covers(end):
+                yield Slice(self.number, number, start, end)
+            start = end
+
+
+_LEG = TypeAdapter(Leg)
+
+
+class Legs:
+    """The legs of one build."""
+
+    def __init__(self, store: Store, build: str) -> None:
+        self._build = build
+        self._records = NumberedRecords(store, f"{folder(build)}/legs")
+
+    def last(self) -> Leg | None:
+        """The newest leg; None where none has begun."""
+        found = self._records.last()
+        if found is None:
+            return None
+        try:
+            return _LEG.validate_python(found[1])
+        except ValidationError as error:
+            raise Damaged(f"leg {found[0]} of build {self._build} cannot be read: {error.errors()[0]['msg']}") from error
+
+    def has_tail(self) -> bool:
+        """True where the newest leg is the tail."""
+        last = self.last()
+        return last is not None and last.kind is LegKind.TAIL
+
+    def begin(self, leg: Leg) -> Leg:
+        """Writes a leg down. Raises Broken where another process has begun one of that number."""
+        failpoint("leg.before_put")
+        put = self._records.put(leg.number, _LEG.dump_python(leg, mode="json"))
+        failpoint("leg.after_put")
+        if not put:
+            raise Broken(f"leg {leg.number} of build {self._build} was begun by another process", hint="two jobs ran for one build; kappa logs says which")
+        return leg
+
+
+def slice_size(distance: int, slice_records: int, *, small: int = _SMALL_STEP) -> int:
+    """The most offsets in a slice of a catch-up over this distance: in several slices, so that who waits sees it go on, none of them so small that Spark's own time is felt. Pure."""
+    return min(slice_records, max(small, -(-distance // _STEPS)))
+
+
+def catch_up(number: int, start: Offsets, end: Offsets, *, at_most: int, kind: LegKind = LegKind.CATCH_UP, archived: Offsets = _NOWHERE, slice_records: int = 0) -> Leg:
+    """A bounded leg from `start` to `end`, in slices of about `at_most` offsets, and larger ones, of at most `slice_records`, up to where all is `archived`. Pure."""
+    middle = end.lowest(archived).highest(start)
+    at_most_archived = max(at_most, slice_size(middle.distance(start), slice_records, small=_SMALL_ARCHIVED_STEP))
+    ends = (
+        *(piece.end for piece in cut(number, start, middle, at_most=at_most_archived)),
+        *(piece.end for piece in cut(number, middle, end, at_most=at_most)),
+    )
+    return Leg(number, kind, start, ends)
+
+
+def alignment(number: int, start: Offsets, end: Offsets, aim: Aim, *, at_most: int) -> Leg:
+    """A bounded leg that ends exactly at what it aims at. Pure."""
+    return Leg(number, LegKind.ALIGNMENT, start, tuple(piece.end for piece in cut(number, start, end, at_most=at_most)), aim)
+
+
+def tail(number: int, start: Offsets) -> Leg:
+    """An unbounded leg from `start`. Pure."""
+    return Leg(number, LegKind.TAIL, start)
+
+
+def has_tail(store: Store, build: str) -> bool:
+    """True where the build's tail is written down: then it has caught up, and only its tail is started."""
+    return Legs(store, build).has_tail()

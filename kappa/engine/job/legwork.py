@@ -1,0 +1,123 @@
+"""What a job does while it holds its build: one leg, from the build's own code to the last slice. Read next: engine/job/catch_up.py and engine/job/tail.py.
+
+It comes with everything that takes long to import, so job.py imports it while Spark's JVM boots.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kappa.base.settings import Settings
+from kappa.code.artifact import load_snapshot
+from kappa.declare.pipeline import Pipeline
+from kappa.engine.job.align import Aligner
+from kappa.engine.job.catch_up import CatchUp
+from kappa.engine.job.fold_slice import SliceFolder
+from kappa.engine.job.legs import LegKind, Legs
+from kappa.engine.job.rejected import ensure_within
+from kappa.engine.job.tail import Tail
+from kappa.engine.read.source import Kafka, Source
+from kappa.engine.spark.workers import tell_workers
+from kappa.engine.write.commit import Merging
+from kappa.engine.write.maintenance import Maintenance
+from kappa.engine.write.publisher import Publisher, Stopping
+from kappa.log.client import Log
+from kappa.state.build import Birth, folder, read_birth
+from kappa.state.frontier import Frontiers
+from kappa.state.stopped import ensure_not_stopped
+from kappa.state.store import Store
+from kappa.tables.branch import keep_base
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kappa.engine.spark.session import Session
+
+
+class Legwork:
+    """The work of one build's job."""
+
+    def __init__(self, store: Store, settings: Settings, bootstrap_servers: str, build: str, session: Session, stop: threading.Event) -> None:
+        self._store = store
+        self._settings = settings
+        self._build = build
+        self._kafka = Kafka(bootstrap_servers, settings.kafka.options)
+        self._ahead = session
+        self._stop = stop
+
+    def run(self, kind: LegKind) -> None:
+        """Runs a leg to its end, or until asked to stop."""
+        try:
+            self._run(kind)
+        except Stopping:
+            return
+
+    def _run(self, kind: LegKind) -> None:
+        own = read_birth(self._store, self._build)
+        code = own if kind is not LegKind.BASE or own.base is None else read_birth(self._store, own.base.build)
+        # Tables of equal columns: in which order the code gives them, and what its steps see besides, is its own.
+        birth = replace(own, tables=code.tables)
+        log = Log(self._kafka.bootstrap_servers, self._settings.kafka.options)
+        pipeline = load_snapshot(self._store, code)
+        source = Source(self._kafka, log)
+        engine = self._settings.engine
+        slices = SliceFolder(self._store, birth, pipeline, log, driver_rows=engine.driver_rows, merging=Merging(engine.merge_bytes, engine.large_rows))
+        try:
+            slices.check_topics()
+            history = self._settings.history
+            publisher = Publisher(self._store, birth, hold_seconds=self._settings.rollout.hold_seconds, keep_every_seconds=history.every_seconds, stop=self._stop)
+            slices.check_heard(Frontiers(self._store, self._build).newest(), datetime.now(UTC))
+            slices.check_kept(publisher.take_over(slices.first_frontier()).offsets)
+            keep_base(self._store, birth, publisher.newest)
+            maintenance = Maintenance(self._store, self._build, slices.writers, publisher, seconds=self._settings.engine.maintenance_seconds, keep_seconds=history.keep_seconds)
+            runner = self._bounded_legs(birth, slices, source, publisher, maintenance, log)
+            match kind:
+                case LegKind.BASE:
+                    self._base(birth, runner)
+                    keep_base(self._store, birth, publisher.newest)
+                case LegKind.CATCH_UP:
+                    self._catch_up(runner)
+                case LegKind.ALIGNMENT | LegKind.TAIL:
+                    # A tail whose topic has lost what comes next goes on by way of the archive, too.
+                    again = kind is LegKind.ALIGNMENT or slices.wants_archive(publisher.newest.offsets)
+                    self._tail(runner, pipeline, slices, source, publisher, maintenance, log, again=again)
+            slices.rest(ends=True)
+        finally:
+            slices.close()
+            source.close()
+
+    def _bounded_legs(self, birth: Birth, slices: SliceFolder, source: Source, publisher: Publisher, maintenance: Maintenance, log: Log) -> CatchUp:
+        topics = tuple(topic.name for topic in birth.topics)
+        aligner = Aligner(self._store, birth, lease_seconds=self._settings.rollout.lease_seconds)
+        within = partial(ensure_within, self._store, birth)
+        return CatchUp(Legs(self._store, self._build), slices, publisher, maintenance, aligner, log=log, source=source, topics=topics, ensure_within=within)
+
+    def _base(self, birth: Birth, runner: CatchUp) -> None:
+        ensure_not_stopped(self._store, self._build)
+        runner.to_base(birth.begins, self._session, self._stop, slice_records=self._settings.engine.slice_records)
+
+    def _catch_up(self, runner: CatchUp) -> None:
+        engine = self._settings.engine
+        ensure_not_stopped(self._store, self._build)
+        runner.run(self._session, self._stop, slice_records=engine.slice_records, small=engine.tail_records, tiny=min(engine.driver_rows // 2, engine.tail_records))
+
+    def _tail(self, bounded: CatchUp, pipeline: Pipeline, slices: SliceFolder, source: Source, publisher: Publisher, maintenance: Maintenance, log: Log, *, again: bool) -> None:
+        engine = self._settings.engine
+        leg = bounded.align(self._session, self._stop, slice_records=engine.slice_records, small=engine.tail_records, again=again)
+        if leg is None:
+            return
+        checkpoint = self._store.path(f"{folder(self._build)}/checkpoint/{leg.number}")
+        runner = Tail(leg, checkpoint, pipeline, slices, source, publisher, maintenance)
+        runner.run(self._session(), self._kafka, log, self._stop, at_most=engine.tail_records, on_started=lambda: ensure_not_stopped(self._store, self._build))
+
+    def _session(self) -> SparkSession:
+        spark = self._ahead()
+        if self._stop.is_set():
+            raise Stopping
+        # Its JVM was there before the build's own code was.
+        tell_workers(spark)
+        return spark

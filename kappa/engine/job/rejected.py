@@ -1,0 +1,58 @@
+"""What a build has rejected, in one sentence: how often each reason, and one reject as an example; and the stop of a candidate that has rejected too much.
+
+Read without a query engine, since the job asks too. How much is too much: kappa/declare/breaker.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from kappa.base.errors import Broken
+from kappa.declare.breaker import beyond_text, is_beyond, rejected_of, remedy
+from kappa.declare.table import REJECTS
+from kappa.state.build import Birth, table_path
+from kappa.state.frontier import Frontier
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.tables.delta import files
+
+_SHOWN_REASONS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """What stands in a rejects table: how often each reason, and one reject as an example."""
+
+    reasons: Mapping[str, int]
+    example: str
+
+    @classmethod
+    def of(cls, store: Store, birth: Birth, version: int) -> Rejected:
+        """What a version of a build's rejects table holds."""
+        found = files(table_path(store, birth.build, REJECTS), version)
+        if not found:
+            return cls({}, "")
+        rejects, is_one = ds.dataset(list(found), format="parquet"), pc.field("reason").is_valid()
+        reasons = Counter(rejects.to_table(columns=["reason"], filter=is_one).column("reason").to_pylist())
+        rows = rejects.head(1, columns=["topic", "partition", "offset", "detail"], filter=is_one).to_pylist()
+        return cls(reasons, "".join("{topic}:{partition}:{offset}: {detail}".format(**row) for row in rows))
+
+    @property
+    def text(self) -> str:
+        """The reasons, the most frequent first, and the example."""
+        frequent = sorted(self.reasons.items(), key=lambda each: (-each[1], each[0]))
+        told = ", ".join(f"{reason} {count:,}" for reason, count in frequent[:_SHOWN_REASONS]) + (", and others" if len(frequent) > _SHOWN_REASONS else "")
+        return f"{told}; for example {self.example}" if self.example else told
+
+
+def ensure_within(store: Store, birth: Birth, frontier: Frontier, end: Offsets) -> None:
+    """Raises Broken where the build is beyond its limit whatever is still to come up to `end`, so that it does not depend on slices."""
+    rejected, records = rejected_of(frontier.tally)
+    if is_beyond(birth.max_rejects, rejected, records + end.distance(frontier.offsets)):
+        found = Rejected.of(store, birth, frontier.versions[REJECTS])
+        raise Broken(f"pipeline {birth.pipeline} has {beyond_text(birth.max_rejects, rejected, records)}: {found.text}", hint=remedy(birth.pipeline))

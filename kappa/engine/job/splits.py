@@ -1,0 +1,138 @@
+"""Planned slices can always run (law 12): one that jobs die in, since it is too large for the machine, is split.
+
+Each slice is put down as begun before it is folded. One that two jobs have begun and none has ended is split by a record,
+put if absent, into sub-slices, and a sub-slice that goes the same way is split further. A build's tables fold them one after
+the other, each with a commit of its own; the frontier moves after the last. So a crash among them leaves a table at the
+slice's start or at one of the ends in the record, and it goes on from there. Read next: engine/job/fold_slice.py.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+
+from pydantic import TypeAdapter, ValidationError
+
+from kappa.base.errors import Broken, Damaged
+from kappa.base.failpoint import failpoint
+from kappa.state.build import folder
+from kappa.state.frontier import OffsetsField
+from kappa.state.offsets import Offsets
+from kappa.state.slices import Slice
+from kappa.state.store import NumberedRecords, Store
+
+# So many jobs may have begun a slice and not have ended it.
+_TRIES = 2
+_PARTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The (sub-)slice that was begun last, and how many jobs in a row have begun it."""
+
+    leg: int
+    slice: int
+    start: OffsetsField
+    end: OffsetsField
+    times: int
+    format: int = 1
+
+    def is_of(self, piece: Slice) -> bool:
+        """True where this very (sub-)slice is meant."""
+        return (self.leg, self.slice) == (piece.leg, piece.number) and self.start.equals(piece.start) and self.end.equals(piece.end)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A slice, and where each of its sub-slices ends; the last ends where the slice does."""
+
+    leg: int
+    slice: int
+    start: OffsetsField
+    ends: tuple[OffsetsField, ...]
+    format: int = 1
+
+
+_BEGUN, _SPLIT = TypeAdapter(Begun), TypeAdapter(Split)
+
+
+class Splits:
+    """How the slices of one build are split. Only who holds the build's lock may have one."""
+
+    def __init__(self, store: Store, build: str) -> None:
+        self._store = store
+        self._build = build
+        self._begun_name = f"{folder(build)}/begun.json"
+        self._records = NumberedRecords(store, f"{folder(build)}/splits")
+        self._number, split = self._records.last() or (0, None)
+        begun = store.get_json(self._begun_name)
+        try:
+            self._begun: Begun | None = None if begun is None else _BEGUN.validate_python(begun)
+            self._split: Split | None = None if split is None else _SPLIT.validate_python(split)
+        except ValidationError as error:
+            raise Damaged(f"how slices of build {build} were begun and split cannot be read: {error.errors()[0]['msg']}") from error
+
+    def pieces(self, piece: Slice) -> tuple[Slice, ...]:
+        """What is folded for a slice, in order: itself, or its sub-slices, which bear its number."""
+        split = self._of(piece)
+        if split is None:
+            return (piece,)
+        return tuple(Slice(piece.leg, piece.number, start, end) for start, end in zip((split.start, *split.ends), split.ends, strict=False))
+
+    def whole(self, part: Slice) -> Slice:
+        """The slice that this is a sub-slice of, or itself."""
+        split = self._of(part)
+        return part if split is None else replace(part, start=split.start, end=split.ends[-1])
+
+    def split_if_due(self, piece: Slice, part: Slice) -> None:
+        """Splits what is to be folded next of a slice (`part`: itself or a sub-slice) where too many jobs have begun it."""
+        begun = self._begun
+        if begun is None or begun.times < _TRIES or not begun.is_of(part) or part.distance < 2:
+            return
+        parts = _parted(part)
+        ends = tuple(one.end for each in self.pieces(piece) for one in (parts if each == part else (each,)))
+        self._put(Split(piece.leg, piece.number, piece.start, ends))
+        print(
+            f"slice {piece.leg}/{piece.number} was begun {begun.times} times and not ended; {part.distance} offsets of it are split into {len(parts)}", file=sys.stderr, flush=True
+        )
+
+    def begin(self, part: Slice) -> None:
+        """Puts down that this (sub-)slice is begun (once more)."""
+        before = self._begun
+        times = before.times + 1 if before is not None and before.is_of(part) else 1
+        self._begun = Begun(part.leg, part.number, part.start, part.end, times)
+        failpoint("slice.before_begin")
+        self._store.put_json(self._begun_name, _BEGUN.dump_python(self._begun, mode="json"))
+        failpoint("slice.after_begin")
+
+    def _of(self, piece: Slice) -> Split | None:
+        """The newest split, where it is of this slice."""
+        split = self._split
+        return split if split is not None and (split.leg, split.slice) == (piece.leg, piece.number) else None
+
+    def _put(self, split: Split) -> None:
+        self._number += 1
+        failpoint("slice.before_split")
+        put = self._records.put(self._number, _SPLIT.dump_python(split, mode="json"))
+        failpoint("slice.after_split")
+        if not put:
+            raise Broken(f"slice {split.leg}/{split.slice} of build {self._build} was split by another process", hint="two jobs ran for one build; kappa logs says which")
+        self._split = split
+
+
+def _parted(piece: Slice) -> list[Slice]:
+    """A (sub-)slice in at most `_PARTS` parts, one partition after the other: so one of two offsets has two, wherever they lie. Pure."""
+    size = -(-piece.distance // _PARTS)
+    ends = [_filled(piece, min(covered, piece.distance)) for covered in range(size, piece.distance + size, size)]
+    return [replace(piece, start=start, end=end) for start, end in zip((piece.start, *ends), ends, strict=False)]
+
+
+def _filled(piece: Slice, count: int) -> Offsets:
+    """Where a slice's first `count` offsets end, counted partition by partition. Pure."""
+    ends: dict[str, dict[int, int]] = {}
+    for topic, partition, end in piece.end.items():
+        start = piece.start.at(topic, partition)
+        taken = min(count, end - start)
+        ends.setdefault(topic, {})[partition] = start + taken
+        count -= taken
+    return Offsets(ends)

@@ -1,0 +1,162 @@
+"""The tail: Spark's structured stream from where the catch-up ended plans micro-batches, each of them one slice.
+
+Two threads: Spark's callback folds; the job's main thread looks after the journal and, between slices, after the tables.
+Read next: engine/job/fold_slice.py for a slice, engine/write/publisher.py for the hold.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from kappa.base.errors import KappaError, Unreachable
+from kappa.base.failpoint import failpoint
+from kappa.base.stopwatch import Stopwatch
+from kappa.declare.pipeline import Pipeline
+from kappa.engine.function.trouble import SPARK_ERRORS, translated
+from kappa.engine.job.fold_slice import SliceFolder
+from kappa.engine.job.legs import Leg
+from kappa.engine.read.source import Kafka, Source, batch_bounds, has_begun, read_tail
+from kappa.engine.write.maintenance import Maintenance
+from kappa.engine.write.publisher import Publisher, Stopping
+from kappa.log.client import Log
+from kappa.state.offsets import Offsets
+from kappa.state.slices import Slice
+
+# How often the journal is looked at: a hold is acknowledged within this time.
+_LOOK_SECONDS = 0.05
+# After a slice the job rests for so much of the time that it took, unless many records wait: fewer slices of more records cost
+# little freshness, and leave the machine to others.
+_REST = 0.5
+_LONGEST_REST_SECONDS = 0.25
+# A line in the log so often says how the tail is doing; one per slice would fill a disk.
+_REPORT_SECONDS = 10.0
+
+
+class Tail:
+    """The unbounded leg of one build."""
+
+    def __init__(self, leg: Leg, checkpoint: Path, pipeline: Pipeline, folder: SliceFolder, source: Source, publisher: Publisher, maintenance: Maintenance) -> None:
+        self._leg = leg
+        self._checkpoint = checkpoint
+        self._pipeline = pipeline
+        self._folder = folder
+        self._source = source
+        self._publisher = publisher
+        self._maintenance = maintenance
+        # Who has it may touch the tables.
+        self._turn = threading.Lock()
+        self._ended = False
+        self._failure: BaseException | None = None
+        self._report = _Report()
+
+    def run(self, spark: SparkSession, kafka: Kafka, log: Log, stop: threading.Event, *, at_most: int, on_started: Callable[[], None]) -> None:
+        """Folds micro-batches until asked to stop. Raises what made the stream end."""
+        self._folder.prepare(spark)
+        topics = tuple(topic.name for topic in self._pipeline.topics)
+        start = self._leg.start
+        if not has_begun(self._checkpoint):
+            # Spark wants every partition named; those that came after the leg was written down begin at 0 (law 12).
+            start = start.highest(Offsets({topic: dict.fromkeys(parts, 0) for topic, parts in log.end(topics).next.items()}))
+        frame = read_tail(spark, kafka, start, topics, at_most=at_most)
+
+        def fold_and_rest(rows: DataFrame, batch: int) -> None:
+            piece, seconds = self._fold(rows, batch)
+            if 2 * piece.distance < at_most:
+                stop.wait(min(_REST * seconds, _LONGEST_REST_SECONDS))
+
+        query = frame.writeStream.foreachBatch(fold_and_rest).option("checkpointLocation", str(self._checkpoint)).start()
+        on_started()
+        try:
+            while query.isActive and not stop.wait(_LOOK_SECONDS):
+                self._publisher.look()
+                self._upkeep()
+        finally:
+            self._end(query)
+        if not stop.is_set():
+            raise self._reason(query)
+
+    def _fold(self, frame: DataFrame, batch: int) -> tuple[Slice, float]:
+        """Folds a micro-batch; gives its slice, and the seconds that it took."""
+        with self._turn:
+            if self._ended:
+                # A batch that returned would count as folded.
+                raise Stopping
+            try:
+                watch = Stopwatch()
+                start, end = batch_bounds(self._checkpoint, batch, self._leg.start)
+                piece = Slice(self._leg.number, batch, start, end)
+                self._folder.check_still_heard(self._publisher.newest, datetime.now(UTC))
+                heard_at = self._folder.heard_with(self._publisher.newest, end)
+                self._folder.fold(piece, frame.sparkSession, self._source, self._publisher, watch, heard_at=heard_at)
+                self._report.add(piece, watch)
+                failpoint("job.before_checkpoint")
+            except BaseException as error:
+                self._failure = error
+                raise
+            return piece, watch.total
+
+    def _upkeep(self) -> None:
+        if self._turn.acquire(blocking=False):
+            try:
+                self._maintenance.run_if_due()
+                self._folder.rest()
+                self._hear()
+            finally:
+                self._turn.release()
+
+    def _hear(self) -> None:
+        """Has a build to which nothing comes say now and then that it has heard of all deletions."""
+        if self._publisher.is_held():
+            return
+        # A broker that is away is waited for by the stream.
+        with suppress(Unreachable):
+            heard_at = self._folder.heard_with(self._publisher.newest, self._publisher.newest.offsets)
+            if heard_at is not None:
+                self._publisher.hear(heard_at)
+
+    def _end(self, query: StreamingQuery) -> None:
+        """Lets the slice that is in work come to its end, and ends the stream."""
+        with self._turn:
+            self._ended = True
+        try:
+            query.stop()
+        except SPARK_ERRORS as error:
+            print(f"the stream did not stop: {error}", file=sys.stderr, flush=True)
+
+    def _reason(self, query: StreamingQuery) -> BaseException:
+        if self._failure is not None:
+            return self._failure
+        error = query.exception()
+        return KappaError("the stream ended", hint="the job is started again by itself") if error is None else translated(error, self._pipeline)
+
+
+class _Report:
+    """What the tail does, in a line of the log for the first slice, and then one every ten seconds for all since."""
+
+    def __init__(self) -> None:
+        self._due = 0.0
+        self._slices = self._offsets = 0
+        self._seconds: dict[str, float] = {}
+
+    def add(self, piece: Slice, watch: Stopwatch) -> None:
+        """Counts one slice in, and prints the line where it is due."""
+        self._slices += 1
+        self._offsets += piece.distance
+        for name, seconds in {**watch.seconds, "all": watch.total}.items():
+            self._seconds[name] = self._seconds.get(name, 0.0) + seconds
+        if time.monotonic() < self._due:
+            return
+        means = ", ".join(f"{name} {seconds * 1000 / self._slices:.0f}" for name, seconds in self._seconds.items())
+        print(f"{self._slices} slices up to {piece.leg}/{piece.number}, {self._offsets} offsets (mean ms: {means})", file=sys.stderr, flush=True)
+        self._slices = self._offsets = 0
+        self._seconds = {}
+        self._due = time.monotonic() + _REPORT_SECONDS

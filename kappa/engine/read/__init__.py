@@ -1,0 +1,1 @@
+"""From offsets to decoded records."""

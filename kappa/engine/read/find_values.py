@@ -1,0 +1,251 @@
+"""Finds the values of flat JSON objects whose layout is known: the text between them, and how each of them is spelled. Compiled by Numba.
+
+A record is found only where it is that text and such values from its first byte to its last. Read next: engine/read/plain_events.py, which learns layouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from numba import types
+
+from kappa.base.compiled import compiled
+from kappa.base.lengths import Bytes, Ends, Numbers, array_of, ends_of
+
+
+class Spelling(IntEnum):
+    """How a value is written in a record, or `null` in its place."""
+
+    # Without escapes or control characters.
+    TEXT = 0
+    NUMBER = 1
+    # Without a sign that means nothing.
+    INTEGER = 2
+    BOOLEAN = 3
+
+
+class Expected(NamedTuple):
+    """A value that is looked for. An integer lies between `low` and `high`; a number has at most so many digits: before the point, behind it, in its exponent."""
+
+    spelling: Spelling
+    nullable: bool
+    low: int = 0
+    high: int = 0
+    exponent: int = 0
+
+
+class Texts(NamedTuple):
+    """A binary or string array, as compiled code reads it."""
+
+    ends: Ends
+    data: Bytes
+    valid: npt.NDArray[np.bool_]
+
+
+class Found(NamedTuple):
+    """What stands in records: per value (rows) and record (columns) an integer or a truth, or where a text or number begins in the data; and how many bytes that has, or -1 for null. `sure`: which records are of the layout at all."""
+
+    sure: npt.NDArray[np.bool_]
+    values: Numbers
+    lengths: Numbers
+
+
+def texts_of(array: pa.Array) -> Texts:
+    """A view of an array of binaries or strings."""
+    _, ends, data = array.buffers()
+    found = Texts(
+        np.frombuffer(ends, np.int32)[array.offset : array.offset + len(array) + 1] if ends else np.zeros(len(array) + 1, np.int32),
+        np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8),
+        array.is_valid().to_numpy(zero_copy_only=False),
+    )
+    for each in found:
+        each.flags.writeable = False
+    return found
+
+
+def find(records: Texts, places: Numbers, between: Sequence[bytes], values: Sequence[Expected], keys: Texts, key: int) -> Found:
+    """Looks into the records at these places for values, `between` before, between and behind them; the value numbered `key` must be the bytes of the record's key (-1: none must)."""
+    literals = np.frombuffer(b"".join(between), np.uint8)
+    ends = np.cumsum([len(text) for text in between], dtype=np.int64)
+    spec = np.array([tuple(map(int, each)) for each in values], np.int64).reshape(-1, 5)
+    found = Found(np.zeros(len(places), np.bool_), np.zeros((len(values), len(places)), np.int64), np.zeros((len(values), len(places)), np.int64))
+    _find(*records, places, literals, ends, spec, *keys, key, *found)
+    return found
+
+
+def strings(records: Texts, starts: Numbers, lengths: Numbers) -> pa.StringArray:
+    """Pieces of records, as an array; null where a length is -1. They must be UTF-8."""
+    ends = ends_of(lengths)
+    data = np.empty(ends[-1], np.uint8)
+    _gather(records.data, starts, ends, data)
+    return array_of(pa.string(), lengths, ends, data)
+
+
+# Arrow's own memory is not written to.
+_TEXTS = tuple(types.Array(kind, 1, "C", readonly=True) for kind in (types.int32, types.uint8, types.boolean))
+_MINUS, _PLUS, _POINT, _ZERO, _NINE, _SMALL_E, _LARGE_E, _QUOTE, _BACKSLASH, _SPACE = (ord(sign) for sign in '-+.09eE"\\ ')
+_NULL, _TRUE, _FALSE = (np.frombuffer(word, np.uint8) for word in (b"null", b"true", b"false"))
+# An index with a sign could count from the end, and would be looked at for that.
+_index = np.uint64
+_INT64_MIN = -(1 << 63)
+_TENTH = -((1 << 63) // 10)
+
+
+@compiled(types.void(_TEXTS[1], types.int64[::1], types.int32[::1], types.uint8[::1]))
+def _gather(data: Bytes, starts: Numbers, ends: Ends, into: Bytes) -> None:
+    for place in range(len(starts)):
+        into[ends[place] : ends[place + 1]] = data[starts[place] : starts[place] + ends[place + 1] - ends[place]]
+
+
+@compiled(types.boolean(_TEXTS[1], types.int64, types.int64, _TEXTS[1], types.int64, types.int64))
+def _same(data: Bytes, at: int, end: int, text: Bytes, begins: int, ends: int) -> bool:
+    """Whether a text stands there, and not past the end."""
+    if ends - begins > end - at:
+        return False
+    place = 0
+    while place < ends - begins and data[_index(at + place)] == text[_index(begins + place)]:
+        place += 1
+    return place == ends - begins
+
+
+@compiled(types.int64(_TEXTS[1], types.int64, types.int64))
+def _behind_digits(data: Bytes, at: int, end: int) -> int:
+    while at < end and _ZERO <= data[_index(at)] <= _NINE:
+        at += 1
+    return at
+
+
+@compiled(types.int64(_TEXTS[1], types.int64, types.int64))
+def _behind_text(data: Bytes, at: int, end: int) -> int:
+    """Behind a text in quotes; -1 where there is none, or one with escapes."""
+    if at >= end or data[_index(at)] != _QUOTE:
+        return -1
+    at += 1
+    while at < end and data[_index(at)] != _QUOTE:
+        if data[_index(at)] == _BACKSLASH or data[_index(at)] < _SPACE:
+            return -1
+        at += 1
+    if at < end:
+        return at + 1
+    return -1
+
+
+@compiled(types.int64(_TEXTS[1], types.int64, types.int64, types.int64, types.int64, types.int64))
+def _behind_number(data: Bytes, at: int, end: int, whole: int, fraction: int, exponent: int) -> int:
+    """Behind a number (RFC 8259, section 6) of at most so many digits; -1 where there is none."""
+    if at < end and data[_index(at)] == _MINUS:
+        at += 1
+    digits = _behind_digits(data, at, end) - at
+    # A zero that stands alone counts as no digit.
+    if digits == 0 or (data[_index(at)] == _ZERO and digits > 1) or (data[_index(at)] != _ZERO and digits > whole):
+        return -1
+    at += digits
+    if at < end and data[_index(at)] == _POINT:
+        digits = _behind_digits(data, at + 1, end) - at - 1
+        if digits == 0 or digits > fraction:
+            return -1
+        at += 1 + digits
+    if at < end and (data[_index(at)] == _SMALL_E or data[_index(at)] == _LARGE_E):
+        at += 1
+        if at < end and (data[_index(at)] == _MINUS or data[_index(at)] == _PLUS):
+            at += 1
+        digits = _behind_digits(data, at, end) - at
+        if digits == 0 or digits > exponent:
+            return -1
+        at += digits
+    return at
+
+
+@compiled(types.UniTuple(types.int64, 2)(_TEXTS[1], types.int64, types.int64, types.int64, types.int64))
+def _integer(data: Bytes, at: int, end: int, low: int, high: int) -> tuple[np.int64, int]:
+    """The integer that stands there, and behind it; -1 where there is none in its one spelling."""
+    negative = at < end and data[_index(at)] == _MINUS
+    begins = at + 1 if negative else at
+    behind = _behind_digits(data, begins, end)
+    # Only zero begins with one, and it has no sign.
+    if behind == begins or behind - begins > 19 or (data[_index(begins)] == _ZERO and (behind - begins > 1 or negative)):
+        return np.int64(0), -1
+    # There is one negative number more.
+    value = np.int64(0)
+    for place in range(begins, behind):
+        digit = np.int64(data[_index(place)]) - _ZERO
+        # Its nineteenth digit would make it less than the least.
+        if place - begins == 18 and (value < _TENTH or (value == _TENTH and digit > 8)):
+            return np.int64(0), -1
+        value = value * 10 - digit
+    if not negative:
+        if value == _INT64_MIN:
+            return np.int64(0), -1
+        value = -value
+    return (value, behind) if low <= value <= high else (np.int64(0), -1)
+
+
+@compiled(
+    types.void(*_TEXTS, types.int64[::1], _TEXTS[1], types.int64[::1], types.int64[:, ::1], *_TEXTS, types.int64, types.boolean[::1], types.int64[:, ::1], types.int64[:, ::1]),
+)
+def _find(
+    record_ends: Ends,
+    data: Bytes,
+    valid: npt.NDArray[np.bool_],
+    places: Numbers,
+    literals: Bytes,
+    literal_ends: Numbers,
+    spec: Numbers,
+    key_ends: Ends,
+    key_data: Bytes,
+    key_valid: npt.NDArray[np.bool_],
+    key: int,
+    sure: npt.NDArray[np.bool_],
+    values: Numbers,
+    lengths: Numbers,
+) -> None:
+    for number in range(len(places)):
+        record = places[number]
+        at, end = int(record_ends[record]), int(record_ends[record + 1])
+        found = valid[record]
+        text = 0
+        for field in range(len(spec)):
+            if not found or not _same(data, at, end, literals, text, literal_ends[field]):
+                found = False
+                break
+            at += int(literal_ends[field]) - text
+            text = int(literal_ends[field])
+            begins, ends = at, -1
+            spelling, nullable, low, high = spec[field, 0], spec[field, 1], spec[field, 2], spec[field, 3]
+            if _same(data, at, end, _NULL, 0, 4):
+                lengths[field, number] = -1
+                ends = at + 4 if nullable else -1
+            elif spelling == Spelling.TEXT:
+                ends = _behind_text(data, at, end)
+                begins = at + 1
+                values[field, number] = begins
+                lengths[field, number] = ends - 1 - begins
+            elif spelling == Spelling.NUMBER:
+                ends = _behind_number(data, at, end, low, high, spec[field, 4])
+                values[field, number] = begins
+                lengths[field, number] = ends - begins
+            elif spelling == Spelling.INTEGER:
+                values[field, number], ends = _integer(data, at, end, low, high)
+                lengths[field, number] = ends - begins
+            elif _same(data, at, end, _TRUE, 0, 4):
+                values[field, number], ends = 1, at + 4
+            elif _same(data, at, end, _FALSE, 0, 5):
+                values[field, number], ends = 0, at + 5
+            if ends < 0:
+                found = False
+                break
+            if field == key:
+                size = lengths[field, number]
+                found = (
+                    size >= 0
+                    and key_valid[record]
+                    and key_ends[record + 1] - key_ends[record] == size
+                    and _same(data, begins, begins + size, key_data, key_ends[record], key_ends[record + 1])
+                )
+            at = ends
+        sure[number] = found and at + literal_ends[len(spec)] - text == end and _same(data, at, end, literals, text, literal_ends[len(spec)])

@@ -1,0 +1,156 @@
+"""What a build remembers of identities, as of the offset at which a slice begins: the same whoever asks, and when (law 6).
+
+While slices follow one another the memory goes along. Where they do not (a job has begun, a slice that was cut short is folded
+again, the last one was folded by Spark's tasks) it is made again: from the newest memory that was put for an offset
+(engine/read/remembered.py), or with nothing at the build's origin where none was, reading the log back up to the slice, by the same
+decoding. One is put whenever the horizon has passed since the last, by the log's time or the wall's, so about so much of the log is read back,
+and of a partition to which nothing comes nothing, which retention may empty meanwhile. To read just the horizon before the slice would not do:
+what was accepted there depends on what was accepted before, and that on what was before it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+from kappa.declare.topic import Topic
+from kappa.engine.read.decode import Memories, decode_table, of_topic, seen_in
+from kappa.engine.read.remembered import drop_memories, get_memory, memory_offsets, put_memory
+from kappa.records.identity import Memory
+from kappa.state.mark import Mark
+from kappa.state.offsets import Offsets
+from kappa.state.slices import Slice, cut
+
+# So many offsets are read back at once: their records are in memory together.
+_AT_ONCE = 50_000
+# So often it is looked whether a memory is due although nothing comes.
+_LOOK_SECONDS = 1.0
+
+
+class Readable(Protocol):
+    """Of a source, what is read back by."""
+
+    def here(self, piece: Slice) -> pa.Table: ...  # noqa: D102  # as in Source
+
+
+class Identities:
+    """The memories of one build, per topic that declares an identity, and per partition."""
+
+    def __init__(self, folder: Path, topics: Iterable[Topic], origin: Offsets, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """`folder` keeps the memories that are put; `origin` is where the build's first slice begins; `clock` gives seconds that only go forward."""
+        self._topics = {topic.name: topic for topic in topics if topic.identity}
+        self._folder = folder
+        self._origin = origin
+        # As of `_at`; None while a slice takes them along, and after Spark has folded one.
+        self._at: Offsets | None = None
+        self._memories: dict[str, Memories] = {}
+        self._log_time: dict[str, dict[int, int]] = {}
+        # Of the newest memory that was put here for a partition: its offset, the log time there, and when that was by the clock.
+        self._newest: dict[tuple[str, int], _Put] = {}
+        self._clock = clock
+        self._look_at = clock() + _LOOK_SECONDS
+        self._put = True
+
+    def take(self, start: Offsets, source: Readable) -> Mapping[str, Memories]:
+        """The memories for a slice from `start` that is decoded in this process; decoding takes them along, and `folded` says to where."""
+        self._go_to(start, source)
+        self._at = None
+        return self._memories
+
+    def folders(self, start: Offsets, source: Readable) -> Mapping[str, Path]:
+        """Per topic, the folder where Spark's tasks find the memories for a slice from `start`, and put those for its end."""
+        folders = {name: self._folder / name for name in self._topics}
+        for name, partition, offset in start.only(set(self._topics)).items():
+            if offset > self._origin.at(name, partition) and offset not in memory_offsets(folders[name], partition):
+                self._go_to(start, source)
+                # All of them, also what was put before and somebody has deleted: tasks take a memory that is not there for an empty one.
+                self._put_all(start, lambda _name, _partition, _offset: True)
+                break
+        self._at, self._put = None, True
+        return folders
+
+    def folded(self, mark: Mark) -> None:
+        """Says that the memories taken are as of the end of this slice, which is decoded and not committed yet; puts those that are due."""
+        if not self._topics:
+            return
+        self._at = mark.end.only(set(self._topics))
+        for name in self._topics:
+            self._log_time[name] = dict(mark.log_time.get(name, {}))
+        self._put_all(self._at, self._is_due)
+
+    def rest(self, *, ends: bool = False) -> None:
+        """Puts what has become due while no slice came; where the job `ends`, all that the next one would have to read back."""
+        if self._topics and self._at is not None and (ends or self._clock() >= self._look_at):
+            self._look_at = self._clock() + _LOOK_SECONDS
+            self._put_all(self._at, self._has_moved if ends else self._is_due)
+
+    def committed(self, end: Offsets) -> None:
+        """Drops what nobody asks for any more, once all tables have folded up to `end`."""
+        if not self._put:
+            return
+        for name, partition, offset in end.only(set(self._topics)).items():
+            newest = max((each for each in memory_offsets(self._folder / name, partition) if each <= offset), default=0)
+            drop_memories(self._folder / name, partition, below=newest)
+        self._put = False
+
+    def _go_to(self, start: Offsets, source: Readable) -> None:
+        start = start.only(set(self._topics))
+        if self._at is not None and self._at.equals(start):
+            return
+        # Until it is read back it is as of nothing.
+        self._at = None
+        self._memories = {name: {} for name in self._topics}
+        self._log_time = {name: {} for name in self._topics}
+        begin: dict[str, dict[int, int]] = {}
+        for name, partition, offset in start.items():
+            found = [each for each in memory_offsets(self._folder / name, partition) if each <= offset]
+            begin.setdefault(name, {})[partition] = found[-1] if found else min(self._origin.at(name, partition), offset)
+            if found:
+                memory, log_time = get_memory(self._folder / name, partition, found[-1], self._topics[name].identity_horizon_ms)
+                self._memories[name][partition] = memory
+                if log_time is not None:
+                    self._log_time[name][partition] = log_time
+                self._newest[name, partition] = _Put(found[-1], log_time, self._clock())
+        for piece in cut(0, Offsets(begin), start, at_most=_AT_ONCE):
+            raw = source.here(piece)
+            for name, topic in self._topics.items():
+                decoded = decode_table(of_topic(raw, name), topic, self._log_time[name], self._memories[name])
+                self._log_time[name] |= {partition: seen.log_time for partition, seen in seen_in(decoded).items()}
+        self._at = start
+        # Nobody reads it back again.
+        self._put_all(start, self._has_moved)
+
+    def _has_moved(self, name: str, partition: int, offset: int) -> bool:
+        last = self._newest.get((name, partition))
+        return last is None or offset > last.offset
+
+    def _is_due(self, name: str, partition: int, offset: int) -> bool:
+        if not self._has_moved(name, partition, offset):
+            return False
+        last, horizon_ms = self._newest.get((name, partition)), self._topics[name].identity_horizon_ms
+        log_time = self._log_time[name].get(partition)
+        if last is None or last.log_time is None or log_time is None:
+            return True
+        return log_time - last.log_time >= horizon_ms or (self._clock() - last.clock) * 1000 >= horizon_ms
+
+    def _put_all(self, at: Offsets, due: Callable[[str, int, int], bool]) -> None:
+        for name, partition, offset in at.only(set(self._topics)).items():
+            if offset > self._origin.at(name, partition) and due(name, partition, offset):
+                # One that has accepted nothing is a memory too.
+                memory = self._memories[name].get(partition) or Memory(self._topics[name].identity_horizon_ms)
+                log_time = self._log_time[name].get(partition)
+                put_memory(self._folder / name, partition, offset, memory, log_time)
+                self._newest[name, partition] = _Put(offset, log_time, self._clock())
+                self._put = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Put:
+    offset: int
+    log_time: int | None
+    clock: float

@@ -1,0 +1,60 @@
+"""A partition's memory of identities as a file, for one offset: what it holds follows from the log, so it may be written again, or lost.
+
+`FOLDER/<partition>/<offset>.parquet` is the memory of all that lies before the offset, and the log time there. Spark's
+tasks read and write it for large slices, a job for itself. Read next: kappa/records/identity.py; engine/read/identities.py, which decides when.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kappa.base.errors import Damaged
+from kappa.records.identity import DIGEST_BYTES, Memory
+
+_LOG_TIME = b"log_time"
+_SCHEMA = pa.schema([("identity", pa.binary(DIGEST_BYTES)), ("accepted", pa.int64())])
+
+
+def put_memory(folder: Path, partition: int, offset: int, memory: Memory, log_time: int | None) -> None:
+    """Puts a memory as it is before `offset`, where the log time is `log_time` (None: there was no record); of one that is there already in its place."""
+    accepted = {} if log_time is None else memory.within(log_time)
+    schema = _SCHEMA.with_metadata({_LOG_TIME: b"" if log_time is None else str(log_time).encode()})
+    table = pa.table([pa.array(accepted, _SCHEMA.types[0]), pa.array(accepted.values(), _SCHEMA.types[1])], schema=schema)
+    path = _path(folder, partition, offset)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(".unfinished")
+    pq.write_table(table, unfinished)
+    unfinished.replace(path)
+
+
+def get_memory(folder: Path, partition: int, offset: int, horizon_ms: int) -> tuple[Memory, int | None]:
+    """The memory that was put for this offset, and the log time there; None where there was no record. Raises Damaged where it cannot be read."""
+    path = _path(folder, partition, offset)
+    try:
+        # Not by name of a data set, whose folders would become columns.
+        table = pq.ParquetFile(path).read(use_threads=False)
+        said = (table.schema.metadata or {})[_LOG_TIME]
+        log_time = int(said) if said else None
+        accepted = dict(zip(table.column("identity").to_pylist(), table.column("accepted").to_pylist(), strict=True))
+    except (OSError, pa.ArrowException, KeyError, ValueError) as error:
+        raise Damaged(f"{path} cannot be read: {error}", hint="it is made from the log again where it is not there: delete it") from error
+    return Memory(horizon_ms, accepted), log_time
+
+
+def memory_offsets(folder: Path, partition: int) -> list[int]:
+    """The offsets for which a memory is there, ascending."""
+    return sorted(int(path.stem) for path in (folder / str(partition)).glob("*.parquet"))
+
+
+def drop_memories(folder: Path, partition: int, *, below: int) -> None:
+    """Deletes what was put for offsets below one."""
+    for offset in memory_offsets(folder, partition):
+        if offset < below:
+            _path(folder, partition, offset).unlink(missing_ok=True)
+
+
+def _path(folder: Path, partition: int, offset: int) -> Path:
+    return folder / str(partition) / f"{offset}.parquet"

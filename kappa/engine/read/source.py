@@ -1,0 +1,149 @@
+"""The log as slices are read from it: exact ranges, by this process or by Spark's tasks; and the stream of the tail with the bounds of its batches.
+
+Records are read by librdkafka, in a large slice by the Python worker that decodes them: through Spark's own source each would be a row
+of the JVM's first, which costs more than all that is done with it (docs/performance.md).
+
+The bounds of a slice never come from its rows: compaction and transactions leave holes, and offsets that hold no record
+count too. Options: https://spark.apache.org/docs/latest/streaming/structured-streaming-kafka-integration.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+
+from kappa.base.errors import Damaged
+from kappa.log.client import Log
+from kappa.state.offsets import Offsets
+from kappa.state.slices import Slice
+from kappa.values.arrow import arrow_schema
+from kappa.values.columns import HEADERS
+
+# What a slice is read as. `timestamp` is the record's own, or the broker's where the topic says LogAppendTime.
+# Headers are there for rejects and for what is redriven: null where a record has none, so that they cost nearly nothing.
+RAW_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+RAW_SCHEMA = arrow_schema(zip(RAW_COLUMNS, ("string", "int", "bigint", "timestamp", "binary", "binary", HEADERS), strict=True))
+# One record in the order of those columns, its time in microseconds since 1970, its headers as name and value.
+RawRecord = tuple[str, int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
+# The raw records of one partition in a slice, in the order of their offsets: one task reads them all, on which the log time
+# depends (law 4). It is called in a worker, and so goes there as it is.
+RawRange = Callable[[], Iterator[pa.RecordBatch]]
+# What makes the stream's bounds exact; nothing the user sets may undo it.
+_EXACT = {"kafka.isolation.level": "read_committed", "failOnDataLoss": "true"}
+# Settings that librdkafka and Kafka's Java client spell differently, and that have one meaning.
+_JAVA_NAMES = {"ssl.ca.location": "ssl.truststore.location", "ssl.certificate.location": "ssl.keystore.location", "sasl.mechanisms": "sasl.mechanism"}
+
+
+@dataclass(frozen=True, slots=True)
+class Kafka:
+    """Where the log is, and the user's settings of its clients (`[kafka.options]`, in librdkafka's names or in Java's)."""
+
+    bootstrap_servers: str
+    options: Mapping[str, str]
+
+
+class Source:
+    """What slices are read from: exactly the records between a slice's bounds, by this process or by Spark's tasks; the same rows."""
+
+    def __init__(self, kafka: Kafka, log: Log) -> None:
+        self._kafka = kafka
+        self._reader = log.reader()
+
+    def here(self, piece: Slice) -> pa.Table:
+        """The raw records of a small slice, of all its topics: without a Spark job, which costs more than reading them."""
+        read = self._reader.read(piece.start, piece.end)
+        return raw_table((record.topic, record.partition, record.offset, record.timestamp_ms * 1000, record.key, record.value, record.headers) for record in read)
+
+    def ranges(self, piece: Slice, topic: str) -> list[RawRange]:
+        """The same of one topic in a large slice: of exactly the partitions that have any offset in it, each for a task of its own."""
+        bounds = ((partition, piece.start.at(topic, partition), end) for partition, end in sorted(piece.end.next.get(topic, {}).items()))
+        return [partial(_read_range, self._kafka, topic, partition, start, end) for partition, start, end in bounds if end > start]
+
+    def batches(self, topic: str, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """The raw records of one partition, batch by batch in this process, by a consumer that ends with them: one that is kept would fetch what comes later."""
+        return _read_range(self._kafka, topic, partition, start, end)
+
+    def close(self) -> None:
+        """Ends the connection to the broker."""
+        self._reader.close()
+
+
+def raw_table(records: Iterable[RawRecord]) -> pa.Table:
+    """Raw records as a table."""
+    *others, headers = list(zip(*records, strict=True)) or [()] * len(RAW_COLUMNS)
+    # Null where there are none.
+    columns: list[Sequence[Any]] = [*others, [[{"key": name, "value": value} for name, value in each] or None for each in headers]]
+    return pa.table([pa.array(column, field.type) for column, field in zip(columns, RAW_SCHEMA, strict=True)], schema=RAW_SCHEMA)
+
+
+def _read_range(kafka: Kafka, topic: str, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    for found in Log(kafka.bootstrap_servers, kafka.options).read_columns(topic, partition, start, end):
+        count = len(found.offsets)
+        times = pc.multiply_checked(pa.array(found.timestamps_ms), 1000).cast(RAW_SCHEMA.field("timestamp").type)
+        columns = [pa.repeat(topic, count), pa.repeat(pa.scalar(partition, pa.int32()), count), pa.array(found.offsets), times, found.keys, found.values, found.headers]
+        yield pa.RecordBatch.from_arrays(columns, schema=RAW_SCHEMA)
+
+
+def read_tail(spark: SparkSession, kafka: Kafka, start: Offsets, topics: Iterable[str], *, at_most: int) -> DataFrame:
+    """The stream that begins at `start` (a new checkpoint's first batch) and never ends; partitions added later begin at 0.
+
+    It plans batches; `Source` reads what is in them. `start` names every partition that the topics have now. `at_most` limits the offsets in one batch.
+    """
+    options = {**_options(kafka), "subscribe": ",".join(sorted(topics)), "startingOffsets": start.to_json(), "maxOffsetsPerTrigger": str(at_most)}
+    return spark.readStream.format("kafka").options(**options).load()
+
+
+def batch_bounds(checkpoint: Path, batch: int, leg_start: Offsets) -> tuple[Offsets, Offsets]:
+    """From where to where a micro-batch of the tail goes, by the checkpoint, which Spark writes before it runs the batch."""
+    start = leg_start if batch == 0 else _batch_end(checkpoint, batch - 1)
+    return start, _batch_end(checkpoint, batch)
+
+
+def has_begun(checkpoint: Path) -> bool:
+    """True where a checkpoint has planned its first batch: from then on Spark goes by it, and not by `startingOffsets`."""
+    return any((checkpoint / "offsets").glob("[0-9]*"))
+
+
+def java_options(options: Mapping[str, str]) -> dict[str, str]:
+    """The user's client settings for Kafka's Java client, whichever of both spellings they have."""
+    given = {_JAVA_NAMES.get(name, name): value for name, value in options.items()}
+    if "ssl.ca.location" in options:
+        # librdkafka reads PEM files; Java must be told.
+        given.setdefault("ssl.truststore.type", "PEM")
+    if "ssl.certificate.location" in options:
+        given.setdefault("ssl.keystore.type", "PEM")
+    if "security.protocol" in given:
+        given["security.protocol"] = given["security.protocol"].upper()
+    user, password = given.pop("sasl.username", None), given.pop("sasl.password", None)
+    if user is not None and password is not None:
+        module = "scram.ScramLoginModule" if given.get("sasl.mechanism", "PLAIN").startswith("SCRAM") else "plain.PlainLoginModule"
+        given.setdefault("sasl.jaas.config", f"org.apache.kafka.common.security.{module} required username={_quoted(user)} password={_quoted(password)};")
+    return given
+
+
+def _options(kafka: Kafka) -> dict[str, str]:
+    given = {f"kafka.{name}": value for name, value in java_options(kafka.options).items()}
+    return {**given, "kafka.bootstrap.servers": kafka.bootstrap_servers, **_EXACT}
+
+
+def _batch_end(checkpoint: Path, batch: int) -> Offsets:
+    """The exclusive ends of a batch: the file has a line for its version, one for its settings, then one per source."""
+    file = checkpoint / "offsets" / str(batch)
+    try:
+        version, _, ends = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise Damaged(f"the checkpoint's {file} cannot be read: {error}", hint="kappa replay makes a new build") from error
+    if version != "v1":
+        raise Damaged(f"the checkpoint's {file} has the version {version}, which this Kappa does not know")
+    return Offsets.parse(ends)
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

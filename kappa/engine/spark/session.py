@@ -1,0 +1,332 @@
+"""The only door to SparkSession: one local session per process, with every setting that Kappa's jobs need.
+
+A job owns its process: this sets environment variables of it. Nothing is written outside `local_dir`. The session's JVM boots
+while the process does other things (`boot`): two seconds, in which a job imports and opens what it needs. How the settings
+were found, with timings: docs/design.md.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn, Self
+
+from kappa.base.errors import KappaError
+from kappa.base.jars import Jars, ensure_jars
+from kappa.base.java import find_java, locate_java
+from kappa.engine.spark.cds import archive_path, class_path
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from pyspark.sql import SparkSession
+
+    from kappa.base.settings import Settings
+
+# Anything of another Spark or Hadoop in the user's environment would get onto the class path or into the settings.
+_FOREIGN = (
+    # With it, workers would import PySpark from an archive in that folder, and compile all of it each time.
+    "SPARK_HOME",
+    "SPARK_CONF_DIR",
+    "SPARK_DIST_CLASSPATH",
+    "SPARK_JARS_DIR",
+    "SPARK_MASTER",
+    "HADOOP_CONF_DIR",
+    "YARN_CONF_DIR",
+    "PYSPARK_SUBMIT_ARGS",
+    "SPARK_REMOTE",
+)
+
+
+class Profile(StrEnum):
+    """What a session is for: a catch-up wants throughput, a tail wants to start soon and answer soon."""
+
+    LONG_CATCH_UP = "long catch-up"
+    CATCH_UP = "catch-up"
+    TAIL = "tail"
+
+    @classmethod
+    def of_catch_up(cls, offsets: int) -> Profile:
+        """That of a catch-up which has so many offsets to fold."""
+        return cls.LONG_CATCH_UP if offsets >= _LONG else cls.CATCH_UP
+
+
+# C1 alone starts a third quicker and makes small slices quicker. On one core it makes a catch-up of 340,000 records quicker,
+# too, by an eighth, from its first slice to its last: what C2 compiles is paid in the time in which it would have helped. On
+# two, one of 20 million records of few keys takes as long with both; of many keys, one of 10 million takes less with C2, and one of 50 a sixth less.
+_C1_ALONE = "-XX:TieredStopAtLevel=1"
+_LONG = 10_000_000
+_JVM_OPTIONS = {Profile.LONG_CATCH_UP: ("-XX:+UseParallelGC",), Profile.CATCH_UP: (_C1_ALONE, "-XX:+UseParallelGC"), Profile.TAIL: (_C1_ALONE,)}
+
+# What spark-submit gives each JVM (launcher/.../JavaModuleOptions.java of Spark 4.2), but for the vector module, which only MLlib's
+# fastest loops use: it costs a start, and a warning.
+_OPENED = (
+    *(f"java.base/java.{name}" for name in ("lang", "lang.invoke", "lang.reflect", "io", "net", "nio", "util", "util.concurrent", "util.concurrent.atomic")),
+    *(f"java.base/{name}" for name in ("jdk.internal.ref", "sun.nio.ch", "sun.nio.cs", "sun.security.action", "sun.util.calendar")),
+    "java.security.jgss/sun.security.krb5",
+)
+_SPARKS_OPTIONS = (
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    *(f"--add-opens={name}=ALL-UNNAMED" for name in _OPENED),
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Dio.netty.allocator.type=pooled",
+    "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
+    "--sun-misc-unsafe-memory-access=allow",
+    "--enable-native-access=ALL-UNNAMED",
+    "-Dderby.connection.requireAuthentication=false",
+)
+
+_PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
+# What PySpark sets when a session begins, and until then its own defaults: a session that is there goes by them while the next JVM boots.
+_SET_BY_PYSPARK = {_PORT: "", _SECRET: "", "SPARK_AUTH_SOCKET_TIMEOUT": "15", "SPARK_BUFFER_SIZE": "65536"}
+# Ctrl-C is for the process to answer, and its JVM to outlive.
+_WITHOUT_INTERRUPTS = ("/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh")
+_NAP_SECONDS = 0.01
+
+# What the system allows (104 on macOS, 108 on Linux) without `/.`, a UUID, `.sock` and an end.
+_SOCKET_FOLDER_BYTES = 104 - 44
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A JVM that boots for this process's one session, and tells in the file `told` how it can be talked to. It ends when this process does, however it does."""
+
+    process: subprocess.Popen[bytes]
+    told: Path
+    name: str
+    memory: str
+    settings: Mapping[str, str]
+
+    def session(self) -> SparkSession:
+        """Waits for the JVM, and begins the session in it. Raises KappaError where the JVM has ended instead."""
+        # While the JVM boots: this takes as long as all that a process needs to start one.
+        from pyspark.sql import SparkSession  # noqa: PLC0415
+
+        try:
+            return self._begun(SparkSession.builder, *self._gateway())
+        except BaseException:
+            self.kill()
+            raise
+
+    def end(self) -> None:
+        """Ends the session in order, and then the JVM; this process may boot another."""
+        from pyspark import SparkContext as Context  # noqa: PLC0415  # it is imported by now
+
+        # PySpark gives up no JVM, and one that has died does not end in order.
+        with suppress(Exception):
+            Context._active_spark_context.stop()  # type: ignore[union-attr]  # noqa: SLF001
+        with suppress(Exception):
+            Context._gateway.shutdown()  # type: ignore[union-attr]  # noqa: SLF001
+        Context._active_spark_context = Context._gateway = Context._jvm = None  # noqa: SLF001
+        self.kill()
+
+    def kill(self) -> None:
+        """Ends the JVM, whatever it is at."""
+        with self.process:
+            self.process.kill()
+
+    def _begun(self, builder: SparkSession.Builder, port: int, secret: str) -> SparkSession:
+        builder = builder.master(self.settings["spark.master"]).appName(self.name)
+        for key, value in self.settings.items():
+            builder = builder.config(key, value)
+        # How PySpark is told of a JVM that is there already.
+        os.environ.update({_PORT: str(port), _SECRET: secret})
+        try:
+            spark = builder.getOrCreate()
+        finally:
+            os.environ.update({_PORT: "", _SECRET: ""})
+        # Where PySpark keeps one that it has started itself: it must not be let go while it is in use.
+        spark.sparkContext._gateway.proc = self.process  # type: ignore[union-attr]  # noqa: SLF001
+        return spark
+
+    def _gateway(self) -> tuple[int, str]:
+        """Port and secret, as the JVM has put them down; the file comes whole."""
+        while not self.told.exists():
+            if self.process.poll() is not None:
+                raise KappaError(
+                    f"Spark's JVM ended with {self.process.returncode} before it could be used", hint=f"what it said stands above; it asked for {self.memory} of memory"
+                )
+            time.sleep(_NAP_SECONDS)
+        said = self.told.read_bytes()
+        self.told.unlink()
+        port, length = struct.unpack_from(">ii", said)
+        return port, said[8 : 8 + length].decode()
+
+
+def boot(*, profile: Profile, name: str, memory: str, jars: Jars, local_dir: Path, cores: int = 0, record_archive: Path | None = None) -> Machine:
+    """Starts the JVM of this process's session, and does not wait for it. `memory` is its heap (`2g`); `cores` of 0 are all.
+
+    `local_dir` takes what Spark spills and leaves; it belongs to this process alone. With `record_archive` the JVM writes the
+    class archive there when it ends (only cds.py asks for it).
+    """
+    cores = cores or _cores_here()
+    for folder in (local_dir / "tmp", local_dir / "spark"):
+        folder.mkdir(parents=True, exist_ok=True)
+    for variable in (*_FOREIGN, *_SET_BY_PYSPARK):
+        os.environ.pop(variable, None)
+    os.environ.update({"SPARK_LOCAL_DIRS": str(local_dir / "spark"), "SPARK_LOCAL_IP": "127.0.0.1"})
+    # Workers must be this Python, with these packages.
+    os.environ.update({"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable})
+    told = Path(tempfile.mkdtemp(dir=local_dir / "tmp")) / "gateway"
+    environment = {**os.environ, "PYTHONHASHSEED": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told)}
+    # It ends when its input does.
+    process = subprocess.Popen([*_WITHOUT_INTERRUPTS, *command(profile, memory, jars, local_dir, record_archive)], stdin=subprocess.PIPE, env=environment)
+    # A value that another thread changes may be read meanwhile; one that it adds or takes away may not (getenv(3)).
+    os.environ.update(_SET_BY_PYSPARK)
+    return Machine(process, told, name, memory, _settings(local_dir, cores))
+
+
+def boot_for(settings: Settings, *, profile: Profile, name: str, local_dir: Path) -> Machine:
+    """Starts the JVM of this process's session as a project's settings have it, with its jars."""
+    jars = ensure_jars(find_java(), cache=settings.jars.cache, repository=settings.jars.repository)
+    return boot(profile=profile, name=name, memory=settings.engine.memory, jars=jars, local_dir=local_dir, cores=settings.engine.cores)
+
+
+class Session:
+    """Spark for one leg: its JVM boots and its session begins beside what else the job does, and both end with the leg."""
+
+    def __init__(self, settings: Settings, build: str, profile: Profile, local_dir: Path) -> None:
+        """`local_dir` is the job's own: what lies there is left over from one that was killed."""
+        self._settings = settings
+        self._build = build
+        self._profile = profile
+        self._folder = local_dir
+        self._machine: Machine | None = None
+        self._beginning: Future[SparkSession] | None = None
+        self._beside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="session")
+
+    def begin(self) -> Future[SparkSession]:
+        """Starts the JVM, and has the session begin in another thread, where that was not done yet."""
+        if self._beginning is None:
+            self._machine = boot_for(self._settings, profile=self._profile, name=self._build, local_dir=self._folder)
+            # Its modules import each other in circles: of two threads that import them at once, one may find half of a module.
+            import_module("pyspark.sql")
+            self._beginning = self._beside.submit(self._machine.session)
+        return self._beginning
+
+    def __call__(self) -> SparkSession:
+        """The session, active in this thread. Raises KappaError where its JVM has ended instead."""
+        spark = self.begin().result()
+        activate(spark)
+        return spark
+
+    def __enter__(self) -> Self:
+        """Itself, with a clean folder."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Ends both, in order where they were in use."""
+        if self._machine is not None:
+            if self._beginning is not None and self._beginning.done() and self._beginning.exception() is None:
+                self._machine.end()
+            else:
+                self._machine.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def activate(spark: SparkSession) -> None:
+    """Makes a session that another thread has begun the active one of this thread, too: Spark goes by it, and a user's function may ask for it."""
+    getattr(spark._jvm, "org.apache.spark.sql.classic.SparkSession").setActiveSession(spark._jsparkSession)  # noqa: SLF001  # PySpark's own way; it has no public one
+
+
+def end_process(code: int) -> NoReturn:
+    """Ends this process, whose work is done, though threads of Spark's and Kafka's run; its JVM ends with it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _cores_here() -> int:
+    # Those this process may run on, where the system can say so: containers often have fewer than the machine.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def command(profile: Profile, memory: str, jars: Jars, local_dir: Path, record_archive: Path | None = None) -> list[str]:
+    """How a session's JVM is started: what PySpark has `spark-submit` do in half a second and a JVM more (pyspark/java_gateway.py)."""
+    options = [
+        # query.stop() can die of a StackOverflowError with the default.
+        "-Xss8m",
+        f"-Djava.io.tmpdir={local_dir / 'tmp'}",
+        "-Duser.timezone=UTC",
+        f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
+        *_JVM_OPTIONS[profile],
+    ]
+    java = locate_java()
+    archive = archive_path(jars, java)
+    if record_archive is not None:
+        options.append(f"-XX:ArchiveClassesAtExit={record_archive}")
+    elif archive.exists():
+        # A stale one is passed over by the JVM, which would say so on stdout.
+        options += [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
+    return [
+        java,
+        "-cp",
+        class_path(jars),
+        f"-Xmx{memory}",
+        *options,
+        "-Xlog:disable",
+        "-Xlog:all=error:stderr",
+        *_SPARKS_OPTIONS,
+        "org.apache.spark.api.python.PythonGatewayServer",
+    ]
+
+
+def _settings(local_dir: Path, cores: int) -> Mapping[str, str]:
+    return {
+        "spark.master": f"local[{cores}]",
+        # Local mode listens on the outer address otherwise.
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        # Its history makes the heap grow.
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.structuredLogging.enabled": "false",
+        "spark.sql.warehouse.dir": str(local_dir / "warehouse"),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # A snapshot of a small table in 50 tasks takes seconds.
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.sql.session.timeZone": "UTC",
+        # The default of 200 costs seconds a batch on two cores.
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.default.parallelism": str(cores),
+        # INT96, the default, is not what other readers take for a timestamp.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # Workers import a pipeline's modules from where this process does.
+        "spark.python.daemon.module": "kappa.engine.spark.workers",
+        # By TCP, each task of a worker waits 40 ms for its input: Nagle's algorithm against delayed acknowledgements.
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.unix.domain.socket.dir": str(_socket_folder(local_dir)),
+        # Spark 4.2.0 waits forever for a UDF over Parquet: it sends such rows in another form than its own workers read.
+        "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
+        # Batches that go to Python, to steps and to functions of the user's: large ones are the fastest way in.
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+        # Checkpoints lie on a local disk, where rename is atomic: a third of the default's time per micro-batch.
+        "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
+    }
+
+
+def _socket_folder(local_dir: Path) -> Path:
+    """A name for `local_dir`/tmp that is short enough for sockets, whose paths may have some hundred bytes."""
+    folder = local_dir / "tmp"
+    if len(os.fsencode(folder)) <= _SOCKET_FOLDER_BYTES:
+        return folder
+    if Path("/proc/self/fd").is_dir():
+        # The workers and the JVM find it there as long as this process lives.
+        return Path(f"/proc/{os.getpid()}/fd/{os.open(folder, os.O_RDONLY | os.O_DIRECTORY)}")
+    return Path(tempfile.mkdtemp(prefix="kappa-"))

@@ -1,0 +1,233 @@
+"""Commits a slice to one table, by one of two writers with equal results.
+
+Rows that are here in Arrow are committed from the driver by delta-rs, in some ten milliseconds; rows that are Spark's, by
+delta-spark, unless they turn out to be few or, of contributions by key, small. One process; a table's commits come one after the other. Law 2 is decided here: what a table
+has folded is compared with the slice by bounds, and a slice that does not follow stops the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+from delta.tables import DeltaTable as SparkTable
+from pyspark.sql import DataFrame, SparkSession
+
+from kappa.base.errors import Broken
+from kappa.base.failpoint import failpoint
+from kappa.engine.fold.combine import Combiner
+from kappa.engine.fold.fold import spark_quote
+from kappa.engine.function.contribution import unfit_in
+from kappa.engine.function.trouble import SPARK_ERRORS
+from kappa.engine.read.rows import Rows
+from kappa.engine.write.recent import RecentRows
+from kappa.state.build import TableBirth, folder, recent_names, table_path
+from kappa.state.mark import Mark
+from kappa.state.offsets import Offsets
+from kappa.state.slices import Slice
+from kappa.state.store import Store
+from kappa.tables.delta import OVERFLOW_HINT, Guard, StoredTable, ensure_table
+from kappa.tables.merge import committed_columns, contribution_columns, is_mergeable, merge_for
+from kappa.values.arrow import arrow_schema
+from kappa.values.columns import quoted
+
+
+@dataclass(frozen=True, slots=True)
+class Merging:
+    """How contributions by key meet their table: of Spark's those of at most `at_most_bytes` are merged here; few of them wait beside a table of `large_rows` or more (None: beside none)."""
+
+    at_most_bytes: int = 0
+    large_rows: int | None = None
+
+
+# What Spark has computed is merged by Spark, and no contribution waits.
+AT_ONCE = Merging()
+
+
+_APPLICATION = "spark.databricks.delta.write.txnAppId"
+_NUMBER = "spark.databricks.delta.write.txnVersion"
+_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+_REPLAY = "kappa replay makes a new build from offset zero"
+
+
+def folded_of(mark: Mark, pieces: tuple[Slice, ...]) -> int:
+    """How many of a slice's pieces a table has folded: of a slice that is not split, 0 or 1. Raises Broken where the slice does not follow. Pure.
+
+    Bounds are compared, not the number alone (law 2). What a table folded last may have been split since: it began where some piece does.
+    """
+    first = pieces[0]
+    if (mark.leg, mark.slice) == (first.leg, first.number):
+        for number, piece in enumerate(pieces, 1):
+            if mark.end.equals(piece.end) and any(mark.start.equals(each.start) for each in pieces[:number]):
+                return number
+    elif mark.end.equals(first.start) and (mark.leg, mark.slice) < (first.leg, first.number):
+        return 0
+    raise Broken(
+        f"table {mark.table} of build {mark.build} has folded up to {mark.end} (slice {mark.leg}/{mark.slice}), and the next slice {first.leg}/{first.number} begins at {first.start}",
+        hint=f"a checkpoint was lost or is another build's; {_REPLAY}",
+    )
+
+
+class TableWriter:
+    """Writes one table of a build."""
+
+    def __init__(self, store: Store, build: str, birth: TableBirth, *, origin: Mark, driver_rows: int, merging: Merging = AT_ONCE) -> None:
+        """Opens the table, or makes it with the mark of the build's origin.
+
+        Of Spark's rows delta-rs commits those that are at most `driver_rows`, and merges more as `merging` says.
+        """
+        self.birth = birth
+        self.path = table_path(store, build, birth.name)
+        self._build = build
+        self._driver_rows = driver_rows
+        # Rows that are combined have been read beside those of their keys, by Spark: they stay there.
+        self._merge_bytes = merging.at_most_bytes if birth.keys and not birth.is_combined else 0
+        self._contributed = arrow_schema(contribution_columns(birth))
+        self._schema = arrow_schema(committed_columns(birth))
+        self._combiner = Combiner(birth, self.path, store.path(f"{folder(build)}/slice/combined/{birth.name}")) if birth.is_combined else None
+        self.stored: StoredTable = ensure_table(self.path, birth.columns, origin.of_table(birth.name))
+        recent = {name: table_path(store, build, name) for name in recent_names(birth.name)}
+        self.recent = RecentRows(birth, self.stored, recent, large_rows=merging.large_rows) if is_mergeable(birth) else None
+
+    @property
+    def version(self) -> int:
+        """The newest version of the table."""
+        return self.stored.version
+
+    def versions(self) -> dict[str, int]:
+        """The newest versions of all that holds its rows, by name."""
+        return {name: stored.version for name, stored in self._all_stored()}
+
+    def mark(self) -> Mark:
+        """What the table has folded, by the newest commit."""
+        return max((stored.mark() for _, stored in self._all_stored()), key=lambda mark: mark.place)
+
+    def at_rest(self) -> Iterator[tuple[str, StoredTable]]:
+        """What of it nobody is committing to between slices, by name."""
+        return self._all_stored() if self.recent is None else self.recent.at_rest()
+
+    def close(self) -> None:
+        """Lets nothing of it go on."""
+        if self.recent is not None:
+            self.recent.close()
+
+    def _all_stored(self) -> Iterator[tuple[str, StoredTable]]:
+        yield self.birth.name, self.stored
+        if self.recent is not None:
+            yield from self.recent.stored()
+
+    def commit(self, rows: Rows, mark: Mark) -> str:
+        """Commits a slice's rows with its mark, and answers who did: `delta-rs`, `spark` or `mark` (no rows)."""
+        mark = mark.of_table(self.birth.name)
+        # Within a leg it rises from each (sub-)slice to the next, be it empty.
+        guard = Guard(f"{self._build}/{self.birth.name}/{mark.leg}", mark.end.distance(Offsets()) + mark.slice)
+        if isinstance(rows, DataFrame):
+            return self._commit_frame(rows, mark, guard)
+        failpoint("table.before_commit")
+        if rows is None or rows.num_rows == 0:
+            self._commit_nothing(mark, guard)
+            who = "mark"
+        else:
+            self._commit_arrow(rows, mark, guard)
+            who = "delta-rs"
+        failpoint("table.after_commit")
+        return who
+
+    def _commit_nothing(self, mark: Mark, guard: Guard) -> None:
+        if self.recent is not None and self.recent.holds:
+            self.recent.merge(None, mark, guard)
+        else:
+            self.stored.commit_nothing(mark, guard)
+
+    def _commit_arrow(self, rows: pa.Table, mark: Mark, guard: Guard) -> None:
+        rows = rows.cast(self._contributed)
+        if self._combiner is not None:
+            # The table has not folded this slice, so its newest version is that of the slice before (law 1).
+            with self._folding():
+                rows = self._combiner.here(rows, self.version)
+        rows = rows.cast(self._schema)
+        if self.recent is not None and self.recent.takes(rows):
+            self.recent.merge(rows, mark, guard)
+            return
+        self._drain()
+        if self.birth.keys:
+            self.stored.merge(rows, merge_for(self.birth, quoted), mark, guard)
+        else:
+            self.stored.append(rows, mark, guard)
+
+    def _commit_frame(self, rows: DataFrame, mark: Mark, guard: Guard) -> str:
+        # Contributions by key are counted and used: they are kept. Rows to append are as many as the slice's; counting
+        # them reads one column of what was decoded, keeping them would need as much memory again.
+        kept = rows.persist() if self.birth.keys else rows
+        try:
+            count = kept.count()
+            if count <= self._driver_rows or (self._merge_bytes and _bytes_kept(kept) <= self._merge_bytes):
+                return self.commit(kept.toArrow() if count else None, mark)
+            self._drain()
+            before = self.version
+            failpoint("table.before_spark_commit")
+            self._spark_merge(kept, mark, guard) if self.birth.keys else self._spark_append(kept, mark, guard)
+            failpoint("table.after_spark_commit")
+        finally:
+            if self.birth.keys:
+                kept.unpersist()
+        self.stored.refresh()
+        # Delta skips a transaction that it has seen without a word.
+        if self.version == before or self.stored.mark() != mark:
+            raise Broken(f"Spark did not commit slice {mark.leg}/{mark.slice} to table {self.birth.name} of build {self._build}", hint=_REPLAY)
+        return "spark"
+
+    def _drain(self) -> None:
+        if self.recent is not None:
+            self.recent.drain()
+
+    def _spark_append(self, rows: DataFrame, mark: Mark, guard: Guard) -> None:
+        options = {"txnAppId": guard.application, "txnVersion": str(guard.number), "userMetadata": mark.to_json()}
+        rows.write.format("delta").mode("append").options(**options).save(self.path)
+
+    def _spark_merge(self, rows: DataFrame, mark: Mark, guard: Guard) -> None:
+        if self._combiner is None:
+            self._spark_merge_rows(rows, mark, guard)
+            return
+        # A merge looks at its rows twice, and a KLL sketch would be another each time.
+        combined = self._combiner.at_spark(rows, self.version).persist()
+        try:
+            self._spark_merge_rows(combined, mark, guard)
+        finally:
+            combined.unpersist()
+
+    def _spark_merge_rows(self, rows: DataFrame, mark: Mark, guard: Guard) -> None:
+        session: SparkSession = rows.sparkSession
+        how = merge_for(self.birth, spark_quote)
+        into = SparkTable.forPath(session, self.path).alias("t").merge(rows.alias("s"), how.match)
+        update, insert = dict(how.update), dict(how.insert)
+        matched = into.whenMatchedUpdate(set=update) if how.update_when is None else into.whenMatchedUpdate(how.update_when, set=update)  # type: ignore[arg-type]  # delta's stubs want an invariant dict
+        settings = {_APPLICATION: guard.application, _NUMBER: str(guard.number), _METADATA: mark.to_json()}
+        for name, value in settings.items():
+            session.conf.set(name, value)
+        try:
+            with self._folding():
+                matched.whenNotMatchedInsert(values=insert).execute()  # type: ignore[arg-type]  # as above
+        finally:
+            # Left set, they would make Delta skip the session's next write.
+            for name in settings:
+                session.conf.unset(name)
+
+    @contextmanager
+    def _folding(self) -> Iterator[None]:
+        """Says of what does not fit that contributions are computed by then: it is a fold of many records, and no one record's fault."""
+        try:
+            yield
+        except SPARK_ERRORS as error:
+            unfit = unfit_in(str(error))
+            if unfit is None:
+                raise
+            raise Broken(f"contributions could not be folded into table {self.birth.name}: {unfit}", hint=OVERFLOW_HINT) from error
+
+
+def _bytes_kept(rows: DataFrame) -> int:
+    """What rows take that were persisted and counted, as Spark keeps them: by columns, and as long as they are uncompressed."""
+    size: int = rows._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()  # noqa: SLF001  # as in describe.py
+    return size

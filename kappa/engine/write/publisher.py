@@ -1,0 +1,161 @@
+"""Publishes a build's frontier: what readers may see, one record after the other, and none while a hold is open.
+
+The first record of a process repeats what is published under its own epoch, so that a late one of a dead process finds its
+number taken (law 10). A hold is acknowledged once, in a frontier that names it; then nothing is published until it ends,
+or until it has lasted too long and this job releases it by a record of its own: the journal decides who was first.
+Two threads come here: the one that folds, to publish, and the one that watches the journal. Read next: kappa/journal/hold.py.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from kappa.base.clock import now
+from kappa.base.errors import Broken
+from kappa.base.failpoint import failpoint
+from kappa.engine.write.keeper import Keeper
+from kappa.journal.hold import hold_after
+from kappa.journal.journal import Held, Journal, Record, Released
+from kappa.state.build import Birth
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.mark import Mark
+from kappa.state.store import Store
+
+_LOOK_SECONDS = 0.05
+
+
+class Stopping(Exception):
+    """The job was asked to stop while it waited, or before it began."""
+
+
+class Publisher:
+    """The one voice of a build's job."""
+
+    def __init__(
+        self,
+        store: Store,
+        birth: Birth,
+        *,
+        hold_seconds: float,
+        keep_every_seconds: float = 60.0,
+        stop: threading.Event | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`hold_seconds` is how long a hold is respected, counted from when this job saw it; `keep_every_seconds`: see Keeper.
+
+        `stop` makes whoever waits for the end of a hold give up.
+        """
+        self._build = birth.build
+        self._journal = Journal(store)
+        self._frontiers = Frontiers(store, birth.build)
+        self._keeper = Keeper(store, birth.build, pipeline=birth.pipeline, every_seconds=keep_every_seconds, clock=clock)
+        self._hold_seconds = hold_seconds
+        self._clock = clock
+        self._turn = threading.RLock()
+        self._seen = 0
+        self._hold: Record | None = None
+        self._held_since = 0.0
+        self._stop = stop or threading.Event()
+        self._newest: Frontier | None = None
+
+    @property
+    def newest(self) -> Frontier:
+        """The frontier that readers see."""
+        assert self._newest is not None, "take_over comes first"
+        return self._newest
+
+    def take_over(self, first: Frontier) -> Frontier:
+        """Begins this process's epoch: publishes what is published already, or `first` for a build that is new."""
+        with self._turn:
+            self._newest = self._frontiers.publish_next(lambda found: self._begun(found, first))
+        return self.newest
+
+    def publish(self, mark: Mark, versions: Mapping[str, int], *, heard_at: str | None = None) -> Frontier:
+        """Publishes that all tables have folded the slice of `mark`; `heard_at` is new where it is given. Waits while a hold is open; raises Stopping if asked to stop meanwhile."""
+        return self._when_free(
+            lambda last: replace(
+                last,
+                offsets=last.offsets.highest(mark.end),
+                versions=dict(versions),
+                leg=mark.leg,
+                slice=mark.slice,
+                log_time=mark.log_time,
+                tally=mark.tally,
+                heard_at=heard_at or last.heard,
+            )
+        )
+
+    def republish(self, versions: Mapping[str, int]) -> Frontier:
+        """Publishes the same frontier at other versions of the same rows, after maintenance."""
+        return self._when_free(lambda last: replace(last, versions=dict(versions), heard_at=last.heard))
+
+    def hear(self, heard_at: str) -> Frontier:
+        """Publishes the same frontier, of a build that has nothing left to read of its compacted topics."""
+        return self._when_free(lambda last: replace(last, heard_at=heard_at))
+
+    def look(self) -> None:
+        """Reads on in the journal: acknowledges a hold that was opened, and releases one that has lasted too long."""
+        with self._turn:
+            self._read_journal(self._newest)
+            if self._newest is not None:
+                self._keeper.look(self._newest)
+            if self._hold is None:
+                return
+            if self.newest.hold != self._hold.number:
+                failpoint("publisher.before_acknowledge")
+                self._put(replace(self.newest, number=self.newest.number + 1, hold=self._hold.number, published_at=now(), heard_at=self.newest.heard))
+                failpoint("publisher.after_acknowledge")
+            if self._clock() - self._held_since >= self._hold_seconds:
+                self._release(self._hold)
+
+    def is_held(self) -> bool:
+        """True while a hold is open, as far as the journal was read."""
+        return self._hold is not None
+
+    def _when_free(self, change: Callable[[Frontier], Frontier]) -> Frontier:
+        while True:
+            with self._turn:
+                self.look()
+                if self._hold is None:
+                    last = self.newest
+                    self._put(replace(change(last), number=last.number + 1, hold=None, published_at=now()))
+                    return self.newest
+            if self._stop.wait(_LOOK_SECONDS):
+                raise Stopping
+
+    def _begun(self, found: Frontier | None, first: Frontier) -> Frontier:
+        self._read_journal(found)
+        if found is not None:
+            # What readers saw all the while that no job was there.
+            self._keeper.look(found)
+        at = now()
+        begun = replace(first, heard_at=at) if found is None else replace(found, number=found.number + 1, epoch=found.epoch + 1, heard_at=found.heard)
+        return replace(begun, hold=self._hold_number(), published_at=at)
+
+    def _put(self, frontier: Frontier) -> None:
+        last = self._newest
+        if last is not None and not frontier.offsets.covers(last.offsets):
+            raise Broken(f"frontier {frontier.number} of build {self._build} would go back, from {last.offsets} to {frontier.offsets}", hint="kappa replay makes a new build")
+        self._frontiers.publish(frontier)
+        self._newest = frontier
+
+    def _read_journal(self, shown: Frontier | None) -> None:
+        for record in self._journal.after(self._seen):
+            self._keeper.hear(record, shown)
+            self._seen = record.number
+            before, self._hold = self._hold, hold_after(self._hold, record, self._build)
+            if self._hold is not None and self._hold is not before:
+                self._held_since = self._clock()
+
+    def _release(self, hold: Record) -> None:
+        assert isinstance(hold.event, Held)
+        reason = f"the job of build {self._build} has waited {self._hold_seconds:g} seconds"
+        self._journal.append(self._seen + 1, Released(hold.event.rollout, self._build, hold.number, reason))
+        # Taken or not: what stands there now decides.
+        self._read_journal(self._newest)
+
+    def _hold_number(self) -> int | None:
+        return None if self._hold is None else self._hold.number

@@ -1,0 +1,1 @@
+"""The append-only, numbered records of what was decided and observed."""

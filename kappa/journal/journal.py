@@ -1,0 +1,400 @@
+"""The journal: numbered, append-only records of what was decided and observed, by whom.
+
+Everything else about rollouts is a fold of it (replay/rollout/rollout.py).
+
+A record is put if its number is free. "Taken" means: read what is there; if it is our own (its random id says so) the
+answer to an earlier put was lost and it did succeed, otherwise somebody else was first and the decision must be made again
+on what is there now. So the journal decides every race, never a clock.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import secrets
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from kappa.base.clock import now
+from kappa.base.errors import Damaged
+from kappa.base.failpoint import failpoint
+from kappa.state.build import Base
+from kappa.state.frontier import OffsetsField
+from kappa.state.store import NumberedRecords, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A build was accepted as a candidate: a rollout begins, named by this record's number.
+
+    `auto_promote`: once its verification has passed it is promoted; otherwise it then waits for a PromoteAsked.
+    `accepted` is what stood in the way and was let through, and why: kept as long as the journal is. `base` is what the build
+    stands on where it is a branch.
+    """
+
+    pipeline: str
+    build: str
+    version: str
+    reasons: tuple[str, ...]
+    accepted: tuple[str, ...] = ()
+    auto_promote: bool = True
+    base: Base | None = None
+    kind: Literal["staged"] = "staged"
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchAsked:
+    """A build that is kept shall serve (again): undo, redo, or a deploy of its version. A rollout begins here too."""
+
+    pipeline: str
+    build: str
+    reason: str
+    accepted: tuple[str, ...] = ()
+    kind: Literal["switch_asked"] = "switch_asked"
+
+
+@dataclass(frozen=True, slots=True)
+class CaughtUp:
+    """The candidate was aligned with the live build, or has reached what the log held when its tail began (`alignment` None)."""
+
+    rollout: int
+    offsets: OffsetsField
+    alignment: int | None = None
+    kind: Literal["caught_up"] = "caught_up"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One declared check and what it found: `failing` rows (None: it could not be run, `error` says why)."""
+
+    table: str
+    condition: str
+    rows: int
+    failing: int | None
+    error: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """True only where it ran and no row failed."""
+        return self.failing == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How a table's served rows differ between two builds at equal offsets.
+
+    `rows_before` and `rows_after` are what was compared, so they leave out the `unsettled` rows, whose keys a compacted
+    topic has written again since (law 5); None where that side has no such table. Appended rows have no keys: each is added
+    or removed, as often as it stands there more or less often. `changed_by_column` names the columns in which any row
+    changed; `largest_relative_change` is |after - before| / max(|before|, |after|) at most, so 1 is from or to nothing.
+    Columns of one side only, and retyped ones (old and new type), are no changed rows. `incomparable` says why no rows were
+    compared, though both sides have the table.
+    """
+
+    table: str
+    rows_before: int | None
+    rows_after: int | None
+    added: int = 0
+    removed: int = 0
+    changed: int = 0
+    changed_by_column: Mapping[str, int] = field(default_factory=dict)
+    largest_relative_change: Mapping[str, float] = field(default_factory=dict)
+    unsettled: int = 0
+    columns_gone: tuple[str, ...] = ()
+    columns_new: tuple[str, ...] = ()
+    columns_retyped: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    incomparable: str = ""
+
+    @property
+    def compared(self) -> bool:
+        """True where both sides have the table and its rows were compared."""
+        return self.rows_before is not None and self.rows_after is not None and not self.incomparable
+
+    @property
+    def equal(self) -> bool:
+        """True where the rows were compared and no difference was found, in rows or in columns."""
+        return self.compared and not (self.added or self.removed or self.changed or self.columns_gone or self.columns_new or self.columns_retyped)
+
+    def share(self, rows: int) -> float:
+        """So many rows as a share of the old ones; of an empty table any row is all of it."""
+        return rows / self.rows_before if self.rows_before else float(rows > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """What became of a topic's records on both sides: `what` is duplicate, rejected, or rejected as one reason."""
+
+    topic: str
+    what: str
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """The candidate was checked at one of its frontiers, and compared with the live build where there was one.
+
+    `live_build` is what it was compared with, at equal offsets of all topics but `incomparable_topics`. The candidate has
+    `rejected` so many of the `records` that it read (None: not known).
+    """
+
+    rollout: int
+    verdict: Literal["passed", "failed", "inconclusive"]
+    offsets: OffsetsField
+    checks: tuple[Check, ...] = ()
+    reason: str = ""
+    live_build: str | None = None
+    differences: tuple[Difference, ...] = ()
+    counts: tuple[Count, ...] = ()
+    incomparable_topics: tuple[str, ...] = ()
+    rejected: int | None = None
+    records: int | None = None
+    kind: Literal["verified"] = "verified"
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyAsked:
+    """A candidate that is ready shall be verified once more, at a later alignment than number `alignment_after`."""
+
+    rollout: int
+    alignment_after: int
+    kind: Literal["verify_asked"] = "verify_asked"
+
+
+@dataclass(frozen=True, slots=True)
+class PromoteAsked:
+    """Somebody has seen the verification of a candidate that is ready, and wants it to serve.
+
+    `together`: the other rollouts that the same yes is for. All of them switch in one Served record, or none does.
+    """
+
+    rollout: int
+    together: tuple[int, ...] = ()
+    kind: Literal["promote_asked"] = "promote_asked"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The live build publishes no frontier until a Served or Released follows. `build` is the live one.
+
+    `together`: the other rollouts that are promoted with this one; what ends or releases one of them ends this hold too.
+    """
+
+    rollout: int
+    build: str
+    attempt: int
+    together: tuple[int, ...] = ()
+    kind: Literal["held"] = "held"
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The hold of that record number is ended without a switch: the live job itself had waited too long."""
+
+    rollout: int
+    build: str
+    hold: int
+    reason: str
+    kind: Literal["released"] = "released"
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The proof in a promote's record. `live_offsets` is None for the first build of a pipeline, which had nothing to hold.
+
+    `code` and `live_code` are the hashes of both builds' sources (`Birth.code_sha256`): what the diff of the code was between.
+    `base` is what the build stands on where it is a branch: up to there its rows are another build's.
+    """
+
+    pipeline: str
+    build: str
+    version: str
+    candidate_offsets: OffsetsField
+    live_build: str | None
+    live_offsets: OffsetsField | None
+    checks: tuple[Check, ...] = ()
+    reasons: tuple[str, ...] = ()
+    first: bool = False
+    differences: tuple[Difference, ...] = ()
+    counts: tuple[Count, ...] = ()
+    incomparable_topics: tuple[str, ...] = ()
+    code: str = ""
+    live_code: str | None = None
+    base: Base | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Switched:
+    """One pipeline's part in a switch: the rollout that ends with it, and its receipt."""
+
+    rollout: int
+    receipt: Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The whole serving map of a new generation: pipeline -> build that answers for its tables. Ends the holds.
+
+    `others` are the rollouts that were promoted together with the first, each with its receipt; `previous_generation` is
+    the one that readers saw until then (None: nothing was served).
+    """
+
+    rollout: int
+    generation: int
+    serving: Mapping[str, str]
+    receipt: Receipt
+    others: tuple[Switched, ...] = ()
+    previous_generation: int | None = None
+    kind: Literal["served"] = "served"
+
+    @property
+    def switched(self) -> tuple[Switched, ...]:
+        """All that switched in this record: one, or those that were promoted together."""
+        return Switched(self.rollout, self.receipt), *self.others
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoned:
+    """The rollout was given up before it served; its build will be retired, unless it is one that is kept."""
+
+    rollout: int
+    reason: str
+    kind: Literal["abandoned"] = "abandoned"
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The rollout ended by itself without serving: the job stopped, a check failed, no hold held.
+
+    `together`: the others of its group, where what failed is their switch.
+    """
+
+    rollout: int
+    reason: str
+    hint: str = ""
+    together: tuple[int, ...] = ()
+    kind: Literal["failed"] = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """The build no longer runs and its data may go."""
+
+    build: str
+    kind: Literal["retired"] = "retired"
+
+
+@dataclass(frozen=True, slots=True)
+class Proved:
+    """The log of a build was folded again, from its origin to `offsets`, in other slices, and compared with its tables.
+
+    `how` it was cut: at random with that `seed`, evenly, or as one slice. `rows` were compared, and `hash` is of those that stand in
+    the build's tables (replay/prove/row_hash.py), but for the columns `left_out` (`table.column` -> why). `causes` are what may explain
+    a difference. Of a branch what was folded again begins at its `base`. It is a record of what was seen, and changes nothing.
+    """
+
+    pipeline: str
+    build: str
+    offsets: OffsetsField
+    how: Literal["random", "even", "one"]
+    slices: int
+    seed: int | None
+    equal: bool
+    rows: int
+    hash: str
+    differences: tuple[Difference, ...] = ()
+    counts: tuple[Count, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    causes: tuple[str, ...] = ()
+    base: Base | None = None
+    kind: Literal["proved"] = "proved"
+
+
+Event = Annotated[
+    Staged | SwitchAsked | CaughtUp | Verified | VerifyAsked | PromoteAsked | Held | Released | Served | Abandoned | Failed | Retired | Proved,
+    Field(discriminator="kind"),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One line of the journal."""
+
+    number: int
+    event: Event
+    at: str
+    by: str
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    format: int = 1
+
+
+_RECORD = TypeAdapter(Record)
+
+
+class Journal:
+    """The journal under one root."""
+
+    def __init__(self, store: Store) -> None:
+        self._records = NumberedRecords(store, "journal")
+
+    def append(self, number: int, event: Event) -> Record | None:
+        """Puts record `number`, which must follow the last one looked at; None where somebody else's is there."""
+        record = Record(number=number, event=event, at=now(), by=whoami())
+        failpoint(f"journal.before_{event.kind}")
+        put = self._records.put(number, _RECORD.dump_python(record, mode="json"))
+        failpoint(f"journal.after_{event.kind}")
+        if put:
+            return record
+        taken = self.get(number)
+        return record if taken is not None and taken.id == record.id else None
+
+    def get(self, number: int) -> Record | None:
+        """Record `number`, or None where the journal ends before it."""
+        document = self._records.get(number)
+        return None if document is None else _read(number, document)
+
+    def after(self, number: int) -> Iterator[Record]:
+        """The records that follow `number`, in order; `after(0)` is the whole journal."""
+        for each, document in self._records.after(number):
+            yield _read(each, document)
+
+    def last_served(self) -> tuple[int, Record | None]:
+        """The journal's last number, and the newest Served record in it (None: nothing has served yet)."""
+        numbers = self._records.numbers()
+        last = numbers[-1] if numbers else 0
+        while self.get(last + 1) is not None:
+            last += 1
+        for number in range(last, 0, -1):
+            record = self.get(number)
+            if record is not None and isinstance(record.event, Served):
+                return last, record
+        return last, None
+
+
+def as_document(record: Record) -> dict[str, Any]:
+    """A record as the journal holds it."""
+    document: dict[str, Any] = _RECORD.dump_python(record, mode="json")
+    return document
+
+
+def whoami() -> str:
+    """Who acts, as `user@host`; KAPPA_BY overrides it (CI jobs, bots)."""
+    given = os.environ.get("KAPPA_BY")
+    if given:
+        return given
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
+
+
+def _read(number: int, document: object) -> Record:
+    try:
+        return _RECORD.validate_python(document)
+    except ValidationError as error:
+        raise Damaged(f"journal record {number} cannot be read: {error.errors()[0]['msg']}", hint="it may come from a newer version of Kappa") from error

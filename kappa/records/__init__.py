@@ -1,0 +1,1 @@
+"""What a valid record is: its text, its identity, its lateness, what is redriven for it."""

@@ -1,0 +1,67 @@
+"""An alignment: a candidate and the live build at equal offsets, both kept by a lease, so that their rows can be compared.
+
+The candidate's job makes one: it pins a frontier that the live build has published, takes bounded slices that end exactly
+there, and puts this record. The live job is not touched. Read next: engine/job/align.py for how, replay/verify/diff.py for what for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pydantic import TypeAdapter, ValidationError
+
+from kappa.base.errors import Broken, Damaged
+from kappa.base.failpoint import failpoint
+from kappa.state.build import folder
+from kappa.state.frontier import Frontier
+from kappa.state.store import NumberedRecords, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """Two frontiers whose offsets are equal in every partition of the topics in `comparable`.
+
+    Offsets of other topics say nothing of one another. `lease` is the id of the lease that pins both frontiers' versions;
+    once it has ended (kappa/state/lease.py), they may be gone.
+    """
+
+    number: int
+    candidate: Frontier
+    live: Frontier
+    comparable: tuple[str, ...]
+    lease: str
+    format: int = 1
+
+
+_ALIGNMENT = TypeAdapter(Alignment)
+
+
+class Alignments:
+    """The alignments of one candidate, newest last."""
+
+    def __init__(self, store: Store, build: str) -> None:
+        """`build` is the candidate."""
+        self._build = build
+        self._records = NumberedRecords(store, f"{folder(build)}/alignments")
+
+    def last(self) -> Alignment | None:
+        """The newest one; None where the build was never aligned."""
+        found = self._records.last()
+        if found is None:
+            return None
+        try:
+            return _ALIGNMENT.validate_python(found[1])
+        except ValidationError as error:
+            raise Damaged(f"alignment {found[0]} of build {self._build} cannot be read: {error.errors()[0]['msg']}") from error
+
+    def put(self, alignment: Alignment) -> None:
+        """Puts the next one. Raises Broken where its offsets are not equal, or its number is taken: a build has one writer."""
+        topics = set(alignment.comparable)
+        here, there = alignment.candidate.offsets.only(topics), alignment.live.offsets.only(topics)
+        if not here.equals(there):
+            raise Broken(f"build {self._build} stands at {here}, and build {alignment.live.build} at {there}: they are not aligned")
+        failpoint("alignment.before_put")
+        put = self._records.put(alignment.number, _ALIGNMENT.dump_python(alignment, mode="json"))
+        failpoint("alignment.after_put")
+        if not put:
+            raise Broken(f"alignment {alignment.number} of build {self._build} was put by another process", hint="two jobs ran for one build; kappa logs says which")

@@ -1,0 +1,116 @@
+"""The frontier: what readers may see of a build. Numbered records, each put only after the one before (law 10).
+
+A record holds the offsets and the Delta version of every table at them, published in one put after ALL tables of a
+slice are committed. `epoch` counts the holders of the build's lock: a new holder first publishes the same frontier again
+under its own epoch, so that a late put of a dead one finds its number taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, PlainSerializer, TypeAdapter, ValidationError
+
+from kappa.base.errors import Broken, Damaged
+from kappa.base.failpoint import failpoint
+from kappa.state.build import folder
+from kappa.state.offsets import Offsets
+from kappa.state.store import NumberedRecords, Store
+from kappa.values.tally import Tally
+
+OffsetsField = Annotated[Offsets, BeforeValidator(Offsets.parse), PlainSerializer(Offsets.plain)]
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """One published frontier of a build.
+
+    `versions` maps table name (the rejects table too, and a large table's recent ones: `recent_names`) to Delta version; `log_time` is the running maximum of the broker's
+    timestamp per topic and partition, in milliseconds (law 4); `hold` is the number of the journal's hold record that this
+    frontier acknowledges; `leg` and `slice` say what was folded last (-1: nothing yet). `heard_at` is when all that compacted
+    topics held was read last, and for a build that never came so far, when it began to read (law 5).
+    """
+
+    number: int
+    build: str
+    epoch: int
+    offsets: OffsetsField
+    versions: Mapping[str, int]
+    published_at: str
+    leg: int = -1
+    slice: int = -1
+    hold: int | None = None
+    log_time: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    tally: Mapping[str, Mapping[int, Tally]] = field(default_factory=dict)
+    heard_at: str = ""
+    format: int = 1
+
+    @property
+    def heard(self) -> str:
+        """`heard_at`, which older frontiers do not have."""
+        return self.heard_at or self.published_at
+
+
+_FRONTIER = TypeAdapter(Frontier)
+# A dead process leaves one put behind at most, and its holder has seen it gone before.
+_LATE = 5
+
+
+class Taken(Broken):
+    """A frontier's number is taken: another process writes for the build, or what a dead one had under way has landed."""
+
+
+class Frontiers:
+    """The frontiers of one build, newest last."""
+
+    def __init__(self, store: Store, build: str) -> None:
+        self._build = build
+        self._records = NumberedRecords(store, f"{folder(build)}/frontier")
+
+    def newest(self) -> Frontier | None:
+        """What readers may see now; None where the build has published nothing."""
+        last = self._records.last()
+        return None if last is None else self._read(*last)
+
+    def get(self, number: int) -> Frontier | None:
+        """One frontier by number; None where it is not there (any more)."""
+        document = self._records.get(number)
+        return None if document is None else self._read(number, document)
+
+    def publish(self, frontier: Frontier) -> None:
+        """Puts the next frontier. Raises Taken where its number is: another process writes for this build."""
+        failpoint("frontier.before_put")
+        put = self._records.put(frontier.number, _FRONTIER.dump_python(frontier, mode="json"))
+        failpoint("frontier.after_put")
+        if not put:
+            raise Taken(f"frontier {frontier.number} of build {self._build} was published by another process", hint="two jobs ran for one build; kappa logs says which")
+
+    def publish_next(self, next_of: Callable[[Frontier | None], Frontier | None]) -> Frontier | None:
+        """Publishes what follows the newest one as the build's new holder, and gives it; None, and nothing is done, where `next_of` says so.
+
+        What the holder before had under way when it died may land just now: then what is newest is looked at again.
+        """
+        for _ in range(_LATE):
+            following = next_of(self.newest())
+            if following is None:
+                return None
+            try:
+                self.publish(following)
+            except Taken:
+                continue
+            return following
+        raise Broken(f"build {self._build} has a new frontier each time that one is to follow the last", hint="two jobs ran for one build; kappa logs says which")
+
+    def delete_below(self, number: int) -> None:
+        """Deletes the frontiers before `number`."""
+        failpoint("frontier.before_delete")
+        self._records.delete_below(number)
+        failpoint("frontier.after_delete")
+
+    def _read(self, number: int, document: Any) -> Frontier:
+        try:
+            return _FRONTIER.validate_python(document)
+        except ValidationError as error:
+            raise Damaged(f"frontier {number} of build {self._build} cannot be read: {error.errors()[0]['msg']}") from error

@@ -1,0 +1,151 @@
+"""A lease: what a reader has pinned, so that collection keeps it; and the floor: what collection has let go (law 11).
+
+Each side writes first and looks second. A reader puts its lease, then reads the floors; collection puts its floor, then
+lists the leases. So at least one of them sees the other, whatever their order: a pinned frontier below the floor is given
+up by the reader, any other is kept by collection. Read next: serving/pin/catalog.py (the reader), engine/write/maintenance.py.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from pydantic import TypeAdapter, ValidationError
+
+from kappa.base.errors import Broken, Damaged
+from kappa.base.failpoint import failpoint
+from kappa.state.build import folder
+from kappa.state.store import NumberedRecords, Store
+
+# Collection keeps a lease for so much longer than its reader trusts it: a renewal on its way, and clocks of two hosts.
+GRACE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """What is kept of one build: the number of a frontier, and the Delta versions of its tables at it."""
+
+    frontier: int
+    versions: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """One reader's claim on pinned versions, good until `expires_at` (seconds since 1970) unless it is renewed."""
+
+    pid: int
+    by: str
+    expires_at: float
+    pins: Mapping[str, Pin]
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    format: int = 1
+
+
+_LEASE = TypeAdapter(Lease)
+
+
+def ensure_lease(store: Store, lease: Lease) -> None:
+    """Puts a lease, or renews it by putting it again with a later end."""
+    failpoint("lease.before_put")
+    store.put_json(lease_name(lease.id), _LEASE.dump_python(lease, mode="json"))
+    failpoint("lease.after_put")
+
+
+def ensure_released(store: Store, lease_id: str) -> None:
+    """Gives a lease up; one that is not there is given up already."""
+    failpoint("lease.before_release")
+    store.delete(lease_name(lease_id))
+    failpoint("lease.after_release")
+
+
+def ensure_renewed(store: Store, lease_id: str, *, now: float, seconds: float) -> bool:
+    """Makes a lease longer where a third of its time has passed; False where it has ended, so that what it pinned may be gone.
+
+    Only a living lease is made longer: what an ended one pinned may have been collected already.
+    """
+    lease = read_lease(store, lease_id)
+    if lease is None or now >= lease.expires_at:
+        return False
+    if lease.expires_at - now < seconds * 2 / 3:
+        ensure_lease(store, replace(lease, expires_at=now + seconds))
+    return True
+
+
+def read_lease(store: Store, lease_id: str) -> Lease | None:
+    """A lease, or None where it is not there (any more). Raises Damaged where it cannot be read."""
+    document = store.get_json(lease_name(lease_id))
+    if document is None:
+        return None
+    try:
+        return _LEASE.validate_python(document)
+    except ValidationError as error:
+        raise Damaged(f"lease {lease_id} cannot be read: {error.errors()[0]['msg']}", hint=f"no reader needs it if none runs: delete {store.path(lease_name(lease_id))}") from error
+
+
+def live_leases(store: Store, now: float) -> tuple[Lease, ...]:
+    """The leases that collection must respect at the time `now`, in seconds since 1970.
+
+    Those whose end has passed are taken away: their readers see that before they give an answer out, and start over.
+    """
+    live, ended = sorted_leases(store, now)
+    for lease in ended:
+        ensure_released(store, lease.id)
+    return live
+
+
+def sorted_leases(store: Store, now: float) -> tuple[tuple[Lease, ...], tuple[Lease, ...]]:
+    """The leases that collection must respect at the time `now`, and those whose end has passed."""
+    found = (read_lease(store, name.rsplit("/", 1)[-1].removesuffix(".json")) for name in store.names("leases"))
+    there = [lease for lease in found if lease is not None]
+    live = tuple(lease for lease in there if now < lease.expires_at + GRACE_SECONDS)
+    return live, tuple(lease for lease in there if lease not in live)
+
+
+def lease_name(lease_id: str) -> str:
+    """Where a lease lies."""
+    return f"leases/{lease_id}.json"
+
+
+def floor(store: Store, build: str) -> int:
+    """The number of a build's least frontier whose versions are kept without a lease; 0 where nothing was let go yet."""
+    last = _floors(store, build).last()
+    return 0 if last is None else _floor_of(build, last[1])
+
+
+def put_floor(store: Store, build: str, frontier: int) -> None:
+    """Lets go of a build's frontiers before `frontier`; call it before the leases are listed.
+
+    A floor never falls: one that is not above the last is put already. Raises Broken where another process put one at
+    the same time: a build has one writer.
+    """
+    floors = _floors(store, build)
+    last = floors.last()
+    if last is None or _floor_of(build, last[1]) < frontier:
+        last = _next_floor(floors, build, 1 if last is None else last[0] + 1, frontier)
+    # Also where it is put already: who put it may have died before this.
+    failpoint("floor.before_delete")
+    floors.delete_below(last[0])
+    failpoint("floor.after_delete")
+
+
+def _next_floor(floors: NumberedRecords, build: str, number: int, frontier: int) -> tuple[int, object]:
+    document = {"format": 1, "frontier": frontier}
+    failpoint("floor.before_put")
+    put = floors.put(number, document)
+    failpoint("floor.after_put")
+    if not put:
+        raise Broken(f"floor {number} of build {build} was put by another process", hint="two jobs ran for one build; kappa logs says which")
+    return number, document
+
+
+def _floors(store: Store, build: str) -> NumberedRecords:
+    return NumberedRecords(store, f"{folder(build)}/floor")
+
+
+def _floor_of(build: str, document: object) -> int:
+    match document:
+        case {"frontier": int(frontier)}:
+            return frontier
+        case _:
+            raise Damaged(f"the floor of build {build} cannot be read: {str(document)[:200]}")

@@ -1,0 +1,69 @@
+"""The mark that every commit of a build's table carries: up to where the table has folded, and what became of the offsets.
+
+It is the `userMetadata` of the Delta commit and the one owner of that fact (law 3: every commit repeats it). A frontier
+is made of marks. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from kappa.base.errors import Damaged
+from kappa.state.frontier import OffsetsField
+from kappa.state.offsets import Offsets
+from kappa.values.tally import Tally
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Which slice a table folded last. A table that is new stands at its build's origin, with leg and slice -1.
+
+    `log_time` is the running maximum of the broker's timestamp, in milliseconds, and `tally` what became of the offsets
+    since the origin, both per topic and partition and with this slice in them.
+    """
+
+    build: str
+    table: str
+    leg: int
+    slice: int
+    start: Annotated[OffsetsField, Field(alias="from")]
+    end: Annotated[OffsetsField, Field(alias="to")]
+    log_time: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    tally: Mapping[str, Mapping[int, Tally]] = field(default_factory=dict)
+    format: int = 1
+
+    def to_json(self) -> str:
+        """As the commit carries it."""
+        return _MARK.dump_json(self, by_alias=True).decode()
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Where it stands among the marks of its build: what folded more is greater."""
+        return self.leg, self.slice, self.end.distance(Offsets())
+
+    def of_table(self, table: str) -> Mark:
+        """The same slice, for another table of the build."""
+        return replace(self, table=table)
+
+
+_MARK: TypeAdapter[Mark] = TypeAdapter(Mark)
+
+
+def origin_mark(build: str, at: Offsets) -> Mark:
+    """The mark of a table in which no job of its build has folded anything yet, and which stands there."""
+    return Mark(build=build, table="", leg=-1, slice=-1, start=at, end=at)
+
+
+def parse_mark(text: Any, *, where: str) -> Mark:
+    """Reads a mark; `where` names the commit in errors. Raises Damaged where it is none."""
+    if not isinstance(text, str):
+        raise Damaged(f"{where} carries no mark of Kappa", hint="another program has written to the table; kappa replay makes a new build of it")
+    try:
+        return _MARK.validate_python(json.loads(text))
+    except (ValueError, ValidationError) as error:
+        raise Damaged(f"{where} carries a mark that cannot be read: {text[:200]}") from error

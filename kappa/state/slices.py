@@ -1,0 +1,74 @@
+"""Slices: half-open ranges `[start, end)` of offsets, and how a long range is cut into them. Pure."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from kappa.state.offsets import Offsets
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The rows between two vectors; `number` counts within its leg, from 0."""
+
+    leg: int
+    number: int
+    start: Offsets
+    end: Offsets
+
+    @property
+    def distance(self) -> int:
+        """How many offsets the slice spans."""
+        return self.end.distance(self.start)
+
+
+def even_ends(start: Offsets, end: Offsets, pieces: int) -> tuple[Offsets, ...]:
+    """Where each of so many slices of `[start, end)` ends, partitions moving together; some are empty where there are more slices than offsets."""
+    return tuple(_part_way(start, end, number + 1, pieces) for number in range(pieces))
+
+
+def random_ends(start: Offsets, end: Offsets, draw: random.Random, *, small: int = 0, most: int = 8) -> tuple[Offsets, ...]:
+    """Where the slices of `[start, end)` end, cut at random: each partition goes at its own pace, and one slice, beside at most so many, is empty.
+
+    With `small`, the first slice and about every other one is of at most so many offsets a partition.
+    """
+    slices = draw.randint(2, most)
+    ways = {(topic, partition): sorted(draw.randint(start.at(topic, partition), last) for _ in range(slices - 1)) for topic, partition, last in end.items()}
+    ends = [_vector({part: way[number] for part, way in ways.items()}) for number in range(slices - 1)]
+    # What ends where the one before did is empty.
+    repeated = draw.randrange(len(ends))
+    ends = [*ends[: repeated + 1], *ends[repeated:], end]
+    if not small:
+        return tuple(ends)
+    found: list[Offsets] = []
+    for reached, following in pairwise([start, *ends]):
+        if not found or draw.random() < 0.5:
+            found.append(following.lowest(_vector({(topic, partition): reached.at(topic, partition) + draw.randint(1, small) for topic, partition, _ in end.items()})))
+        found.append(following)
+    return tuple(found)
+
+
+def cut(leg: int, start: Offsets, end: Offsets, *, at_most: int) -> Iterator[Slice]:
+    """Cuts `[start, end)` into contiguous slices of at most about `at_most` offsets, partitions moving together.
+
+    Each partition gets a share proportional to what it still has, so that all of them end with the last slice.
+    Yields nothing where nothing lies between.
+    """
+    before = start
+    for number, after in enumerate(even_ends(start, end, -(-end.distance(start) // at_most))):
+        yield Slice(leg=leg, number=number, start=before, end=after)
+        before = after
+
+
+def _part_way(start: Offsets, end: Offsets, part: int, parts: int) -> Offsets:
+    return _vector({(topic, partition): (first := start.at(topic, partition)) + (last - first) * part // parts for topic, partition, last in end.items()})
+
+
+def _vector(places: Mapping[tuple[str, int], int]) -> Offsets:
+    vector: dict[str, dict[int, int]] = {}
+    for (topic, partition), offset in places.items():
+        vector.setdefault(topic, {})[partition] = offset
+    return Offsets(vector)

@@ -1,0 +1,1 @@
+"""Delta tables: the only door to deltalake."""

@@ -1,0 +1,103 @@
+"""The archive of a topic: a typed copy of its log in columns, and the mark that says which offsets it holds.
+
+A topic has an archive for each way in which its records were decoded, told apart by fingerprint. Each of its commits carries a
+mark: that is the one owner of how far it goes (as kappa/state/mark.py is of a build's tables). Read next: engine/read/archived.py, which
+reads it while a slice is folded; engine/archive/archiver.py, which writes it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from kappa.base.errors import Damaged
+from kappa.state.offsets import Offsets
+from kappa.values.tally import Tally
+
+FOLDER = "archive"
+_HINT = "move its folder away, and the archive is made again from what the topic has"
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveMark:
+    """What an archive holds of each partition: all of `[start, end)`, holes included, and nothing else.
+
+    `topic_id` is the topic that it was read from: one made anew has another. `log_time` is the running maximum of the broker's
+    timestamp, in milliseconds, since `start`, and `tally` what became of the offsets since then. In the ranges
+    `[from, to)` of `raw` records are there as they lie in the log, too.
+    """
+
+    topic: str
+    topic_id: str
+    fingerprint: str
+    start: Mapping[int, int] = field(default_factory=dict)
+    end: Mapping[int, int] = field(default_factory=dict)
+    log_time: Mapping[int, int] = field(default_factory=dict)
+    tally: Mapping[int, Tally] = field(default_factory=dict)
+    raw: Mapping[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    format: int = 1
+
+    def to_json(self) -> str:
+        """As the commit carries it."""
+        return _MARK.dump_json(self).decode()
+
+    def then(self, partition: int, start: int, end: int, seen: Tally, log_time: int | None, *, raw: bool = False) -> ArchiveMark:
+        """The mark with `[start, end)` of a partition appended, where so much was seen in it, and kept `raw`; offsets without a record are absent ones."""
+        absent = end - start - seen.decoded - seen.rejected - seen.tombstone - seen.duplicate
+        tally = self.tally.get(partition, Tally()) + replace(seen, absent=absent)
+        return replace(
+            self,
+            start={**self.start, partition: self.start.get(partition, start)},
+            end={**self.end, partition: end},
+            log_time=self.log_time if log_time is None else {**self.log_time, partition: log_time},
+            tally={**self.tally, partition: tally},
+            raw={**self.raw, partition: _with(self.raw.get(partition, ()), start, end)} if raw else self.raw,
+        )
+
+
+def _with(ranges: tuple[tuple[int, int], ...], start: int, end: int) -> tuple[tuple[int, int], ...]:
+    return (*ranges[:-1], (ranges[-1][0], end)) if ranges and ranges[-1][1] == start else (*ranges, (start, end))
+
+
+_MARK = TypeAdapter(ArchiveMark)
+
+
+def folder(topic: str, fingerprint: str) -> str:
+    """Where an archive lies, below the root."""
+    return f"{FOLDER}/{topic}/{fingerprint}"
+
+
+def parse_archive_mark(text: Any, *, where: str) -> ArchiveMark:
+    """Reads a mark; `where` names the commit in errors. Raises Damaged where it is none."""
+    try:
+        return _MARK.validate_python(json.loads(text))
+    except (TypeError, ValueError, ValidationError) as error:
+        raise Damaged(f"{where} carries no mark of an archive: {str(text)[:200]}", hint=_HINT) from error
+
+
+def one_log(beginning: Offsets, archives: Iterable[ArchiveMark]) -> Offsets:
+    """Where the log begins that archives and topics are together: `beginning` is the topics' own.
+
+    An archive counts for a partition where it reaches the topic's first record: then nothing lies between both. Pure.
+    """
+    parts = {topic: dict(offsets) for topic, offsets in beginning.next.items()}
+    for mark in archives:
+        for partition, first in mark.start.items():
+            there = parts.get(mark.topic, {}).get(partition)
+            if there is not None and first < there <= mark.end[partition]:
+                parts[mark.topic][partition] = first
+    return Offsets(parts)
+
+
+def why_stopped(mark: ArchiveMark, topic_id: str | None, beginning: Mapping[int, int]) -> str | None:
+    """Why an archive cannot be gone on with, in words; None where it can. `beginning` is where the topic begins now. Pure."""
+    if topic_id is None:
+        return f"topic {mark.topic} is gone; its archive stays as it is"
+    if topic_id != mark.topic_id:
+        return f"topic {mark.topic} was made anew: its id is {topic_id}, and the archive is of {mark.topic_id}"
+    lost = [f"partition {part} lost offsets {end} to {beginning[part] - 1}" for part, end in sorted(mark.end.items()) if beginning.get(part, end) > end]
+    return f"topic {mark.topic} has lost records before they were archived: {', '.join(lost)}" if lost else None

@@ -1,0 +1,1 @@
+"""Types and values, and how they are read from text or refused."""

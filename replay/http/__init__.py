@@ -1,0 +1,1 @@
+"""What the commands report and may ask, over HTTP."""

@@ -1,0 +1,58 @@
+"""What was asked with a key is done once: who asks again with the same key gets the first answer, whatever became of the connection.
+
+A claim is put before it is done and the answer after it, so that a crash in between leaves a claim without an answer: then
+nobody can say whether it was done, and it is not done again; the journal tells.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kappa.base.errors import Conflict, KappaError, UsageError
+from kappa.state.store import Store
+
+_FOLDER = "run/asked"
+# So long a client may come back.
+_KEPT_SECONDS = 86_400.0
+_LONGEST_KEY = 200
+
+
+def do_once(store: Store, key: str, request: object, act: Callable[[], Mapping[str, Any]], *, clock: Callable[[], float] = time.time) -> Mapping[str, Any]:
+    """What `act` gives, or gave when the same was asked with this key. An error of `act` is told, and the key is free again.
+
+    Raises UsageError where the key was used for another request, and Conflict where the first is not done, or was broken off.
+    """
+    if not key or len(key) > _LONGEST_KEY:
+        raise UsageError(f"a key has 1 to {_LONGEST_KEY} characters", hint="make one up for each thing you want done, such as a UUID")
+    _forget(store, clock() - _KEPT_SECONDS)
+    name = f"{_FOLDER}/{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()}.json"
+    asked = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
+    if not store.put_new_json(name, {"format": 1, "asked": asked, "at": clock()}):
+        return _first_answer(store.get_json(name), asked)
+    try:
+        answer = act()
+    except KappaError:
+        store.delete(name)
+        raise
+    store.put_json(name, {"format": 1, "asked": asked, "at": clock(), "answer": answer})
+    return answer
+
+
+def _first_answer(found: Any, asked: str) -> Mapping[str, Any]:
+    if found is not None and found["asked"] != asked:
+        raise UsageError("this key was used for another request", hint="make up a new one for each thing you want done")
+    if found is None or "answer" not in found:
+        raise Conflict("the same is being done already, or was broken off", hint="GET /api/v1/rollouts tells whether it was done; if not, ask with a new key")
+    answer: Mapping[str, Any] = found["answer"]
+    return answer
+
+
+def _forget(store: Store, before: float) -> None:
+    for name in store.names(_FOLDER):
+        found = store.get_json(name)
+        if found is not None and found["at"] < before:
+            store.delete(name)

@@ -1,0 +1,1 @@
+"""What runs, serves and waits, for commands, HTTP and the page alike."""

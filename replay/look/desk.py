@@ -1,0 +1,164 @@
+"""The desk: what all who answer over HTTP look at, the API and the page alike, so that both tell the same.
+
+A look costs the broker and the disk something, and many look at once: one look is for all who ask within a second, and one that
+takes long is for all who ask within ten times as long; one that fails is too. What is told of a generation is looked at anew for the next.
+Read next: api.py (documents), page/routes.py (pages).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kappa.base.errors import KappaError, Unreachable
+from kappa.journal.journal import Journal, Served
+from kappa.state.build import read_birth
+from replay.look.listings import topics_listing
+from replay.look.status import BuildStatus, Status, observe_status
+from replay.rollout.underway import Underway, read_underway
+from serving.query.query import read
+from serving.query.render import Listing
+from serving.query.tables import ServedTable, served_tables
+
+if TYPE_CHECKING:
+    from kappa.log.client import Log
+    from replay.look.here import Here
+
+_Found = TypeVar("_Found")
+# One look is for all who ask within it; what it tells changes about as often.
+_LOOK_SECONDS = 1.0
+# Who watches a page asks all the time: at most a tenth of it is spent on looking.
+_REST = 10
+_LONGEST_REST_SECONDS = 30.0
+# What is in trouble is to be seen well again soon.
+_LONGEST_TROUBLE_SECONDS = 5.0
+# Of those that are named by what somebody asks for, the oldest go.
+_MOST_LOOKS = 200
+_COUNTED_REJECTS = "select pipeline, reason, count(*) from rejects group by all order by all"
+
+
+@dataclass(slots=True)
+class _Look:
+    """What was seen, or why it was not, and until when that is true enough."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    until: float = float("-inf")
+    seen: Any = None
+    trouble: KappaError | None = None
+
+
+class Desk:
+    """What answers stand on: the project, one client of its broker, and what was seen of it just now."""
+
+    def __init__(self, here: Here, *, clock: Callable[[], float] = time.monotonic, connect: Callable[[], Log] | None = None) -> None:
+        """`clock` gives seconds that only go forward; `connect` the broker's client, once where it is is known."""
+        self.here = here
+        self._connect = connect or here.log
+        self._clock = clock
+        self._log: tuple[str, Log] | None = None
+        self._lock = threading.Lock()
+        # By generation, where they are of one, and name.
+        self._looks: dict[tuple[int | None, str], _Look] = {}
+        self._generation = 0
+
+    def log(self) -> Log | None:
+        """The broker's client; None where no broker is known."""
+        servers = self.here.bootstrap_servers
+        if servers is None:
+            return None
+        if self._log is None or self._log[0] != servers:
+            self._log = servers, self._connect()
+        return self._log[1]
+
+    def look(self, what: str, look: Callable[[], _Found], *, generation: int | None = None) -> _Found:
+        """What `look` gives or raises, or did a moment ago under the same name; of each name one looks at a time.
+
+        What changes with the `generation` names it: what was seen of others is not told as this one's.
+        """
+        known = self._known(generation, what)
+        with known.lock:
+            begun = self._clock()
+            if begun > known.until:
+                known.seen, known.trouble = None, None
+                try:
+                    known.seen = look()
+                except KappaError as error:
+                    known.trouble = error
+                ended = self._clock()
+                longest = _LONGEST_REST_SECONDS if known.trouble is None else _LONGEST_TROUBLE_SECONDS
+                known.until = ended + min(longest, max(_LOOK_SECONDS, _REST * (ended - begun)))
+            if known.trouble is not None:
+                # It is raised many times: what led here is no part of it.
+                raise known.trouble.with_traceback(None)
+            found: _Found = known.seen
+            return found
+
+    def _known(self, generation: int | None, what: str) -> _Look:
+        with self._lock:
+            if generation is not None and generation > self._generation:
+                self._generation = generation
+                self._looks = {name: known for name, known in self._looks.items() if name[0] in {None, generation}}
+            if (generation, what) not in self._looks and len(self._looks) >= _MOST_LOOKS:
+                self._looks.pop(next(iter(self._looks)))
+            return self._looks.setdefault((generation, what), _Look())
+
+    def status(self) -> Status:
+        """What `kappa status` tells."""
+        return self.look("status", self._status)
+
+    def topics(self) -> Listing:
+        """What `kappa topics list` tells, but for topics that are declared only. Raises Unreachable where there is no broker."""
+        log = self.reached()
+
+        def look() -> Listing:
+            births = (read_birth(self.here.store, build) for build in self.here.state().wanted_builds())
+            return topics_listing(log, {topic.name: topic for birth in births for topic in birth.topics})
+
+        return self.look("topics", look)
+
+    def generation(self) -> int:
+        """What serves now, by the journal's last word alone; 0: nothing does."""
+        _, record = Journal(self.here.store).last_served()
+        return record.event.generation if record is not None and isinstance(record.event, Served) else 0
+
+    def tables(self, generation: int) -> tuple[ServedTable, ...]:
+        """What `kappa tables` tells, looked at since that generation serves."""
+        return self.look("tables", lambda: served_tables(self.here.store, lease_seconds=self.here.lease_seconds), generation=generation)
+
+    def counted_rejects(self, generation: int) -> Mapping[tuple[str, str], int]:
+        """How many records what serves has rejected, by pipeline and reason, looked at since that generation serves."""
+
+        def counted() -> dict[tuple[str, str], int]:
+            try:
+                found = read(self.here.store, lambda reader: reader.rows(_COUNTED_REJECTS), lease_seconds=self.here.lease_seconds)
+            except KappaError:
+                # Nothing is served yet, so there is no such table.
+                return {}
+            return {(str(pipeline), str(reason)): int(count) for pipeline, reason, count in found.rows}
+
+        return self.look("rejects", counted, generation=generation)
+
+    def reached(self) -> Log:
+        """The broker's client. Raises Unreachable where no broker is known."""
+        found = self.log()
+        if found is None:
+            raise Unreachable("kappa is not up, so there is no broker", hint="start it with: kappa up -d")
+        return found
+
+    def pulse(self) -> Hashable:
+        """Something else whenever builds or the log have moved on."""
+        status = self.status()
+        return tuple(map(beat_of, status.builds)), status.broker_error, status.generation, self.here.running is None
+
+    def _status(self) -> Status:
+        underway = Underway() if self.here.running is None else read_underway(self.here.store)
+        return observe_status(self.here.store, self.log(), soak_seconds=self.here.settings.rollout.soak_seconds, underway=underway)
+
+
+def beat_of(build: BuildStatus) -> Hashable:
+    """What of a build is told as it changes: all but what follows from the journal, whose records are events of their own. Pure."""
+    moving = build.folded, build.lag, build.fresh_at, build.rate, build.rejected, build.late, build.duplicate, build.held_back
+    return build.build, build.role, moving, build.waits_for, build.trouble, build.stopped, build.kept_until, build.beyond

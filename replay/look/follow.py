@@ -1,0 +1,85 @@
+"""Following a rollout from outside: what it comes to, as it comes to it. It only reads; stopping to follow changes nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from kappa.base.errors import TimedOut, Unreachable
+from kappa.journal.journal import Journal
+from kappa.state.build import read_birth
+from kappa.state.frontier import Frontiers
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from replay.rollout.rollout import Rollout, State, fold
+from replay.rollout.underway import Waiting, read_underway
+
+_LOOK_SECONDS = 0.2
+# Between the supervisor's death and its next `kappa up`, and while it starts, nobody is there for a moment.
+_PATIENCE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a rollout is: `start` is where its build began to read, `folded` what its frontier shows (None: nothing yet).
+
+    `waiting` and `trouble` are the supervisor's words; `live` is the build that serves, `shown` what readers see of it.
+    """
+
+    rollout: Rollout
+    start: Offsets
+    folded: Offsets | None
+    waiting: Waiting = field(default_factory=Waiting)
+    trouble: str = ""
+    live: str | None = None
+    shown: Offsets | None = None
+
+    def done(self, end: Offsets) -> tuple[int, int]:
+        """How many offsets are folded, and how many lie between where it began and `end`: never more of the one than of the other."""
+        folded = 0 if self.folded is None else self.folded.distance(self.start)
+        return folded, max(folded, end.distance(self.start))
+
+
+def follow(
+    store: Store, number: int, *, timeout: float | None, supervised: Callable[[], bool], until: Callable[[Rollout], bool] = lambda rollout: not rollout.active
+) -> Iterator[Progress]:
+    """Gives a rollout's progress at every look, some a second, until it has served, failed or been abandoned: that is the last.
+
+    `until` ends it earlier, at the first rollout that it is true of. `timeout` is in seconds (None: no end); `supervised`
+    says whether a supervisor is up. Raises TimedOut where it ends earlier than the rollout, and Unreachable where nobody is there to bring it on. Both leave the rollout as it is.
+    """
+    journal, state = Journal(store), State()
+    begun = seen_up = time.monotonic()
+    before: Progress | None = None
+    start: Offsets | None = None
+    while True:
+        state = fold(journal.after(state.last), state)
+        rollout = state.rollout(number)
+        # The data of one that has ended may be on their way out.
+        start = read_birth(store, rollout.build).reads_from if start is None else start
+        newest = Frontiers(store, rollout.build).newest() if rollout.active else None
+        folded = newest.offsets if newest is not None else before.folded if before is not None else None
+        up, underway, live = supervised(), read_underway(store), state.serving.get(rollout.pipeline)
+        shown = None if live is None or live == rollout.build else Frontiers(store, live).newest()
+        before = Progress(
+            rollout,
+            start,
+            folded,
+            underway.rollouts.get(number, Waiting()) if up else Waiting(),
+            underway.trouble(rollout.build) if up else "",
+            None if shown is None else live,
+            None if shown is None else shown.offsets,
+        )
+        yield before
+        if not rollout.active or until(rollout):
+            return
+        now = time.monotonic()
+        seen_up = now if up else seen_up
+        if now - seen_up > _PATIENCE_SECONDS:
+            raise Unreachable(f"rollout {number} is {rollout.phase}, and nobody is there to bring it on", hint="kappa up -d goes on with it; kappa status shows it")
+        if timeout is not None and now - begun > timeout:
+            raise TimedOut(
+                f"rollout {number} is still {rollout.phase} after {timeout:g} s", hint=f"it goes on: kappa status -w follows it, kappa abandon {rollout.pipeline} gives it up"
+            )
+        time.sleep(_LOOK_SECONDS)

@@ -1,0 +1,99 @@
+"""What a command stands on: the project's settings, its root, the pipelines it declares, and the way to the broker.
+
+Each is looked up when it is first needed, and what that takes is imported then: a query neither loads the user's files nor
+asks for a supervisor. Nothing is decided or changed here.
+"""
+
+# ruff: noqa: PLC0415  # a command imports what it needs and nothing else: see cli.py
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kappa.base.errors import Unreachable, UsageError
+
+if TYPE_CHECKING:
+    from kappa.base.settings import Settings
+    from kappa.declare.pipeline import Pipeline
+    from kappa.declare.topic import Topic
+    from kappa.log.client import Log
+    from kappa.state.store import Store
+    from replay.look.running import Running
+    from replay.rollout.rollout import State
+
+
+class Here:
+    """What a command stands on: settings, root, and the way to the broker, each looked up when first needed."""
+
+    def __init__(self, project: Path | None, root: str | None) -> None:
+        """The flags that were given."""
+        self._project = project
+        self._root = root
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The project's settings."""
+        from kappa.base.settings import load_settings
+
+        if self._project is not None and not self._project.is_dir():
+            raise UsageError(f"there is no folder {self._project}", hint="give --project the folder that holds kappa.toml")
+        return load_settings(self._project or Path.cwd(), root=self._root)
+
+    @cached_property
+    def store(self) -> Store:
+        """Everything below the root."""
+        from kappa.state.store import Store
+
+        return Store(self.settings.root_url)
+
+    @cached_property
+    def pipelines(self) -> Mapping[str, Pipeline]:
+        """The pipelines that the project declares."""
+        from kappa.code.project import load_pipelines
+
+        return load_pipelines(self.settings.project)
+
+    @cached_property
+    def topics(self) -> dict[str, Topic]:
+        """The topics that the project declares."""
+        return {topic.name: topic for pipeline in self.pipelines.values() for topic in pipeline.topics}
+
+    @property
+    def running(self) -> Running | None:
+        """The supervisor, where one is up."""
+        from replay.look.running import running
+
+        return running(self.settings)
+
+    @property
+    def lease_seconds(self) -> float:
+        """How long a reader's lease lasts."""
+        return self.settings.rollout.lease_seconds
+
+    @property
+    def bootstrap_servers(self) -> str | None:
+        """Where Kafka is: the configured cluster, or the supervisor's own broker while that is up."""
+        return self.settings.kafka.bootstrap_servers or (self.running.bootstrap_servers if self.running else None)
+
+    def state(self) -> State:
+        """What the journal comes to now."""
+        from kappa.journal.journal import Journal
+        from replay.rollout.rollout import fold
+
+        return fold(Journal(self.store).after(0))
+
+    def log(self) -> Log:
+        """The broker's client. Raises Unreachable where no broker is known."""
+        from kappa.log.client import Log
+
+        if self.bootstrap_servers is None:
+            raise Unreachable("kappa is not up, so there is no broker", hint="start it with: kappa up -d")
+        return Log(self.bootstrap_servers, self.settings.kafka.options)
+
+    def must_run(self) -> None:
+        """Raises Unreachable where no supervisor is up."""
+        if self.running is None:
+            raise Unreachable("kappa is not up, so nobody would do it", hint="start it with: kappa up -d")

@@ -1,0 +1,59 @@
+"""What the processes say: the log of the supervisor, of the broker, of verifications, and of each build's job."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from kappa.base.errors import UsageError
+from kappa.state.store import Store
+from replay.rollout.rollout import State
+
+_OWN = ("supervisor", "broker", "verification", "http", "archiver")
+_BLOCK = 65_536
+# A file tells nobody that it grows; so often it is looked at.
+_LOOK_SECONDS = 0.2
+
+
+def log_file(store: Store, state: State, name: str) -> Path:
+    """The log of `supervisor`, `broker`, `verification`, `http`, `archiver`, a build, or a pipeline: then that of its candidate, or else of its live build.
+
+    Raises UsageError where there is nobody of that name, or nothing was said yet.
+    """
+    candidate = state.active(name)
+    build = candidate.build if candidate is not None else state.serving.get(name, name)
+    path = store.path(f"logs/{build}.log")
+    if build not in _OWN and build not in state.versions:
+        known = [*_OWN, *sorted({*state.serving, *state.wanted_builds()})]
+        raise UsageError(f"there is no log of {name}", hint=f"there are {', '.join(known)}")
+    if not path.exists():
+        raise UsageError(f"{build} has said nothing yet", hint="start it with: kappa up -d")
+    return path
+
+
+def last_lines(path: Path, count: int) -> tuple[bytes, int]:
+    """The last lines of a file, and the position behind them."""
+    with path.open("rb") as file:
+        end = begin = file.seek(0, os.SEEK_END)
+        found = b""
+        # One line break more than lines: the first of them must be whole.
+        while begin > 0 and found.count(b"\n") <= count:
+            begin = max(0, begin - _BLOCK)
+            file.seek(begin)
+            found = file.read(end - begin)
+        return b"".join(found.splitlines(keepends=True)[-count:] if count else []), end
+
+
+def following(path: Path, position: int) -> Iterator[bytes]:
+    """What is written to a file from a position on, as it comes, for ever; a file that was begun anew is read from its start."""
+    while True:
+        if path.exists():
+            with path.open("rb") as file:
+                # A log that has grown too large is moved aside, and a shorter one takes its place.
+                file.seek(position if file.seek(0, os.SEEK_END) >= position else 0)
+                while block := file.read(_BLOCK):
+                    yield block
+                position = file.tell()
+        time.sleep(_LOOK_SECONDS)

@@ -1,0 +1,174 @@
+"""How a rollout's progress is told while somebody follows it: lines that move on a terminal, and a plain one now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from kappa.base.errors import Conflict, KappaError, VerificationFailed
+from kappa.journal.journal import Verified
+from kappa.state.offsets import Offsets
+from replay.look.follow import Progress
+from replay.rollout.rollout import Phase, Rollout
+from replay.verify.diff_listing import count_line, difference_line, differing, rejects_line
+
+# Without a terminal: often enough to see that it lives, seldom enough for a CI's log.
+_PLAIN_SECONDS = 10.0
+# How far the live build is behind is asked of the broker, so not at every look.
+_LOG_END_SECONDS = 2.0
+# What to do where a candidate has not passed.
+_AFTER = {"failed": "mend the pipeline or its check and deploy again", "inconclusive": "see to what kept it from being told, and try the same code again: kappa retry {pipeline}"}
+
+
+def tell(
+    steps: Iterable[Progress],
+    end: Offsets,
+    console: Console,
+    *,
+    known: Rollout | None = None,
+    end_now: Callable[[], Offsets] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Rollout:
+    """Tells a rollout's progress to its end, and gives the rollout as it ended.
+
+    `end` is the log's end when the rollout was begun: what the share that is folded is of. `end_now` asks for the one of
+    now, for how far behind the live build is. What has happened to `known` was told before. On a terminal a few lines move; elsewhere there is one line every ten
+    seconds, beside the news.
+    """
+    last = known
+    log_end = _LogEnd(end_now, clock)
+    with _moving(console) as moving:
+        due = clock() + _PLAIN_SECONDS
+        for progress in steps:
+            for line in (said := news(last, progress.rollout)):
+                console.print(line, markup=False, highlight=False, soft_wrap=True)
+            lines = standing(progress, end, log_end.look() if progress.rollout.active else None)
+            if moving is not None:
+                moving.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True)
+            elif said:
+                due = clock() + _PLAIN_SECONDS
+            elif progress.rollout.active and clock() >= due:
+                console.print("; ".join(lines), markup=False, highlight=False, soft_wrap=True)
+                due = clock() + _PLAIN_SECONDS
+            last = progress.rollout
+    if last is None:
+        raise AssertionError("following gives at least what there is")
+    return last
+
+
+def standing(progress: Progress, end: Offsets, log_end: Offsets | None) -> tuple[str, ...]:
+    """How it stands with a rollout, a line each: phase and share, rate and time left, what is waited for, trouble, the live build. Pure."""
+    rollout, waiting = progress.rollout, progress.waiting
+    folded, total = progress.done(end)
+    share = f"{folded:,} of {total:,} records" + (f" ({100 * folded // total} %)" if total else "")
+    if waiting.rate and total > folded:
+        share += f", {waiting.rate:,.0f}/s, {(total - folded) / waiting.rate:,.0f} s left"
+    lines = [f"rollout {rollout.number} of pipeline {rollout.pipeline}: {rollout.phase}" + (f", {share}" if rollout.phase is Phase.REPLAYING else "")]
+    if waiting.waits_for:
+        lines.append(f"waits for {waiting.waits_for}")
+    if progress.trouble:
+        lines.append(f"build {rollout.build}: {progress.trouble}")
+    if progress.live is not None and progress.shown is not None and log_end is not None:
+        behind = log_end.only(set(progress.shown.next)).distance(progress.shown)
+        lines.append(f"live build {progress.live} is {f'{behind:,} records behind the log' if behind > 0 else 'at the end of the log'}")
+    if rollout.verified is not None:
+        checks = rollout.verified.checks
+        lines.append(f"verification {rollout.verified.verdict}" + (f", {sum(check.passed for check in checks)} of {len(checks)} checks" if checks else ""))
+    return tuple(lines)
+
+
+def ensure_served(rollout: Rollout) -> None:
+    """Raises what a rollout that ended without serving means to the one who asked for it."""
+    match rollout.phase:
+        case Phase.FAILED if rollout.verified is not None and rollout.verified.verdict != "passed":
+            raise VerificationFailed(
+                f"build {rollout.build} of pipeline {rollout.pipeline} was not promoted: {rollout.reason}",
+                hint=rollout.hint or f"{_AFTER[rollout.verified.verdict].format(pipeline=rollout.pipeline)}; what served goes on serving",
+            )
+        case Phase.FAILED:
+            raise KappaError(f"build {rollout.build} of pipeline {rollout.pipeline} was not promoted: {rollout.reason}", hint=rollout.hint or f"see kappa logs {rollout.build}")
+        case Phase.ABANDONED:
+            raise Conflict(
+                f"rollout {rollout.number} of pipeline {rollout.pipeline} was given up by {rollout.asked_by}: {rollout.reason}",
+                hint=f"to begin anew: kappa deploy {rollout.pipeline}",
+            )
+        case _:
+            return
+
+
+def ensure_not_waiting(rollout: Rollout) -> None:
+    """Raises where a rollout that had its yes has lost it: what it was to serve together with was given up, failed, or is verified again."""
+    if rollout.waits:
+        raise KappaError(
+            f"build {rollout.build} of pipeline {rollout.pipeline} was not promoted: {rollout.reason or 'it was verified once more since'}",
+            hint=f"it waits: kappa promote {rollout.pipeline}; or kappa abandon {rollout.pipeline}",
+        )
+
+
+def news(before: Rollout | None, now: Rollout) -> tuple[str, ...]:
+    """What has happened to a rollout between two looks, a line each."""
+    lines = []
+    if before is None:
+        comes = "is kept, and shall serve again" if now.switch else "replays from the beginning" if now.base is None else f"is {now.base}"
+        lines.append(f"rollout {now.number}: build {now.build} of pipeline {now.pipeline} {comes}")
+    if now.caught_up is not None and (before is None or before.caught_up is None):
+        lines.append(f"caught up at {now.caught_up}")
+    if now.verified is not None and (before is None or before.verified is None):
+        lines.extend(_verified(now.verified))
+    if now.attempts > (0 if before is None else before.attempts):
+        lines.append(f"holding the live build still (attempt {now.attempts})")
+    return tuple(lines)
+
+
+class _LogEnd:
+    """The log's end, asked for now and then; None where nobody answers."""
+
+    def __init__(self, ask: Callable[[], Offsets] | None, clock: Callable[[], float]) -> None:
+        self._ask = ask
+        self._clock = clock
+        self._due = clock()
+        self._last: Offsets | None = None
+
+    def look(self) -> Offsets | None:
+        if self._ask is not None and self._clock() >= self._due:
+            self._due = self._clock() + _LOG_END_SECONDS
+            try:
+                self._last = self._ask()
+            except KappaError:
+                # A broker that is away for a moment takes a number from the view, and stops nobody from watching.
+                self._last = None
+        return self._last
+
+
+@contextmanager
+def _moving(console: Console) -> Iterator[Live | None]:
+    """Lines that are written again in place, where there is a terminal for it."""
+    if not console.is_terminal:
+        yield None
+        return
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        yield live
+
+
+def told_verification(rollout: Rollout) -> str:
+    """What the verification of a candidate found, as text."""
+    lines = [f"{rollout.pipeline}: build {rollout.build} (version {rollout.version})", *(_verified(rollout.verified) if rollout.verified else ())]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _verified(verified: Verified) -> list[str]:
+    lines = [f"verified at {verified.offsets}: {verified.verdict}{', ' + verified.reason if verified.reason else ''}"]
+    for check in verified.checks:
+        found = f"could not be run: {check.error}" if check.failing is None else f"{check.failing:,} of {check.rows:,} rows fail" if check.failing else f"{check.rows:,} rows pass"
+        lines.append(f"  {check.table}: {check.condition}: {found}")
+    lines.extend(f"  {difference_line(difference)}" for difference in verified.differences)
+    rejects = rejects_line(verified.counts) or (f"rejects: {verified.rejected:,} of {verified.records:,} records" if verified.rejected and verified.records else "")
+    lines.extend([f"  {rejects}"] if rejects else [])
+    lines.extend(f"  {count_line(count)}" for count in differing(verified.counts))
+    lines.extend(f"  topic {topic} is not the same for both builds: what comes from it is not comparable" for topic in verified.incomparable_topics)
+    return lines

@@ -1,0 +1,37 @@
+"""Who the supervisor of a root is, as it writes down once it is ready."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kappa.base.process import ProcessId
+from kappa.base.settings import Settings
+from kappa.state.store import Store
+
+RUNNING = "run/supervisor.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The supervisor that runs now and is ready: who it is, and where its jobs find Kafka."""
+
+    pid: int
+    born: str
+    bootstrap_servers: str
+    started: str
+    format: int = 1
+
+
+def running(settings: Settings) -> Running | None:
+    """The supervisor of this root, or None where none is up and ready."""
+    return running_at(Store(settings.root_url))
+
+
+def running_at(store: Store) -> Running | None:
+    """The supervisor of a root, or None where none is up and ready."""
+    document = store.get_json(RUNNING)
+    if document is None:
+        return None
+    found = Running(**document)
+    # What is written outlives a supervisor that was killed.
+    return found if ProcessId(found.pid, found.born).alive() else None

@@ -1,0 +1,193 @@
+"""The status: what runs, how far each build has come, and how far behind the log it is. A look, and nothing but a look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Protocol
+
+from kappa.base.errors import KappaError
+from kappa.declare.breaker import beyond_text, is_beyond, rejected_of
+from kappa.journal.journal import Journal
+from kappa.state.build import Birth, read_birth
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.offsets import Offsets
+from kappa.state.stopped import Stopped, read_stopped
+from kappa.state.store import Store
+from kappa.values.tally import Tally
+from replay.rollout.libraries import changed_libraries, installed_libraries
+from replay.rollout.rollout import Rollout, State, fold, soak_end
+from replay.rollout.underway import Underway, Waiting
+
+
+class Ends(Protocol):
+    """Of the broker's client, what a status takes."""
+
+    def end(self, topics: Iterable[str]) -> Offsets: ...  # noqa: D102  # as in Log
+
+    def high_watermark(self, topics: Iterable[str]) -> Offsets: ...  # noqa: D102  # as in Log
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """Offsets of a partition that nobody may read yet, since a transaction was begun at the first of them and not ended."""
+
+    topic: str
+    partition: int
+    offset: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class BuildStatus:
+    """One build that is wanted. `role` is live, idle or candidate, and then `rollout` is its rollout.
+
+    `lag` counts offsets up to the log's end (None: the broker was not asked), and `held_back` those among them that an
+    open transaction keeps from every reader; `fresh_at` is when its frontier was published; `folded` counts offsets since its
+    origin (`begun_with` of them stood in its tables when it was begun, of a branch), `rejected` (`late` are some of them) and `duplicate` records. `kept_until` is when the soak of an idle build ends;
+    `waits_for`, `rate` (offsets a second) and `trouble` are the supervisor's words. `libraries` are those that are installed
+    in another version than when it was born. `beyond` says that it has rejected more than its pipeline allows a candidate;
+    `topics` are those that it reads, from `reads_from` on; `base` is what it stands on where it is a branch.
+    """
+
+    pipeline: str
+    role: str
+    build: str
+    version: str
+    offsets: Offsets
+    lag: int | None
+    fresh_at: datetime | None
+    folded: int
+    rejected: int
+    rollout: Rollout | None = None
+    stopped: Stopped | None = None
+    kept_until: datetime | None = None
+    waits_for: str = ""
+    rate: float | None = None
+    trouble: str = ""
+    libraries: tuple[str, ...] = ()
+    held_back: tuple[HeldBack, ...] = ()
+    beyond: str = ""
+    late: int = 0
+    duplicate: int = 0
+    topics: frozenset[str] = frozenset()
+    base: str = ""
+    begun_with: int = 0
+    reads_from: Offsets = field(default_factory=Offsets)
+
+    @property
+    def read(self) -> tuple[int, int] | None:
+        """How many offsets its job has folded, of how many up to the log's end; None where that is not known."""
+        folded = self.folded - self.begun_with
+        return None if self.lag is None else (folded, folded + self.lag)
+
+    @property
+    def eta_seconds(self) -> float | None:
+        """How long a candidate still needs to the log's end, at its rate; None where that cannot be said."""
+        return self.lag / self.rate if self.rollout is not None and self.lag is not None and self.rate else None
+
+    def age_seconds(self, now: datetime) -> float | None:
+        """How long ago its frontier was published; None where it has none."""
+        return None if self.fresh_at is None else (now - self.fresh_at).total_seconds()
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The generation that is served, and the builds that are wanted, by pipeline: live, idle, candidate.
+
+    `broker_error` says why lags are not known; `end` is the log's end, as far as the broker was asked.
+    """
+
+    generation: int
+    builds: tuple[BuildStatus, ...]
+    broker_error: str = ""
+    end: Offsets | None = None
+
+
+def observe_status(store: Store, log: Ends | None, *, soak_seconds: float = 3600.0, underway: Underway | None = None) -> Status:
+    """Looks at journal, frontiers and the log's end; `log` is None where there is no broker to ask.
+
+    A broker that does not answer leaves the lags open. `underway` is what the supervisor says (None: there is none).
+    """
+    state = fold(Journal(store).after(0))
+    births = {build: read_birth(store, build) for build in state.wanted_builds()}
+    topics = frozenset(topic.name for birth in births.values() for topic in birth.topics)
+    end, broker_error = None, ""
+    held: tuple[HeldBack, ...] = ()
+    try:
+        if log is not None and topics:
+            # In this order: what is appended between the two questions is not held back.
+            high = log.high_watermark(topics)
+            committed = log.end(topics)
+            end, held = committed.highest(high), held_back(committed, high)
+    except KappaError as error:
+        broker_error = error.message
+    seen = (_seen(store, *each, births[each[2]], end, held) for each in _roles(state))
+    told = (_told(each, state, underway or Underway(), soak_seconds) for each in seen)
+    return Status(state.generation, tuple(sorted(told, key=lambda build: build.pipeline)), broker_error, end)
+
+
+def held_back(end: Offsets, high_watermark: Offsets) -> tuple[HeldBack, ...]:
+    """What open transactions hold back: what lies between where readers of committed records come to their end, and the log's own. Pure."""
+    return tuple(
+        HeldBack(topic, partition, end.at(topic, partition), high - end.at(topic, partition))
+        for topic, partition, high in high_watermark.items()
+        if high > end.at(topic, partition)
+    )
+
+
+def _told(build: BuildStatus, state: State, underway: Underway, soak_seconds: float) -> BuildStatus:
+    """The same, with what the supervisor says of it and until when it is kept."""
+    waiting = Waiting() if build.rollout is None else underway.rollouts.get(build.rollout.number, Waiting())
+    kept_until = soak_end(state, build.pipeline, soak_seconds) if build.role == "idle" else None
+    return replace(build, kept_until=kept_until, waits_for=waiting.waits_for, rate=waiting.rate, trouble=underway.trouble(build.build))
+
+
+def _roles(state: State) -> Iterator[tuple[str, str, str, Rollout | None]]:
+    """(pipeline, role, build, rollout); a build that is on its way back is told as what it is now."""
+    active = {rollout.build: rollout for rollout in state.active_rollouts}
+    for pipeline, build in state.serving.items():
+        yield pipeline, "live", build, None
+    for pipeline, build in state.idle.items():
+        yield pipeline, "idle", build, active.pop(build, None)
+    for build, rollout in active.items():
+        yield rollout.pipeline, "candidate", build, rollout
+
+
+def _seen(store: Store, pipeline: str, role: str, build: str, rollout: Rollout | None, birth: Birth, end: Offsets | None, held: tuple[HeldBack, ...]) -> BuildStatus:
+    frontier = Frontiers(store, build).newest()
+    tally = _tally(frontier)
+    offsets = birth.origin_offsets if frontier is None else frontier.offsets
+    return BuildStatus(
+        pipeline,
+        role,
+        build,
+        birth.version,
+        offsets,
+        None if end is None else end.only(set(birth.topic_ids)).distance(offsets),
+        None if frontier is None else datetime.fromisoformat(frontier.published_at).astimezone(UTC),
+        offsets.distance(birth.origin_offsets),
+        tally.rejected,
+        rollout,
+        read_stopped(store, build),
+        libraries=changed_libraries(birth.libraries, installed_libraries()),
+        held_back=tuple(each for each in held if each.topic in birth.topic_ids),
+        beyond=_beyond(birth, frontier),
+        late=tally.late,
+        duplicate=tally.duplicate,
+        topics=frozenset(birth.topic_ids),
+        base="" if birth.base is None else str(birth.base),
+        begun_with=birth.reads_from.distance(birth.origin_offsets),
+        reads_from=birth.reads_from,
+    )
+
+
+def _beyond(birth: Birth, frontier: Frontier | None) -> str:
+    counted = (0, 0) if frontier is None else rejected_of(frontier.tally)
+    return beyond_text(birth.max_rejects, *counted) if is_beyond(birth.max_rejects, *counted) else ""
+
+
+def _tally(frontier: Frontier | None) -> Tally:
+    """What became of all offsets of a build."""
+    return Tally() if frontier is None else sum((tally for parts in frontier.tally.values() for tally in parts.values()), Tally())

@@ -1,0 +1,80 @@
+"""Before a version is replayed it is held to the law of slices, on records of its topics' beginnings, middles and ends.
+
+What breaks it would give other rows live than in a replay, and no verification at one frontier would find that. A child
+process tries it (kappa/engine/children/law.py), once per version, and again where the log has more to try it on: what was tried lies under `cache/law/<version>.json`.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+
+from kappa.base.errors import KappaError, VerificationFailed
+from kappa.base.settings import Settings
+from kappa.code.spark_child import ask
+from kappa.log.reader import Record
+from kappa.state.store import Store
+from replay.plan.plan import Plan, Step
+from replay.preflight.sample import Sampled, sample
+
+_FORMAT = 1
+# The more, the more likely a cut is found that breaks it; each takes the time of a small slice.
+_SLICES = 8
+_MOST_BYTES = 4 << 20
+_PATIENCE_SECONDS = 600.0
+
+
+def ensure_lawful(settings: Settings, store: Store, log: Sampled, plan: Plan) -> None:
+    """Raises VerificationFailed where a pipeline that is about to be replayed gives other rows when its log is cut otherwise.
+
+    What was let through although it gives another value each time cannot hold the law, and is not tried.
+    """
+    steps = {step.pipeline: step for step in plan.steps if step.replays and settings.verify.law_records > 0}
+    records = {name: list(_sample(log, step, settings.verify.law_records)) for name, step in steps.items() if step.declared is not None and not step.declared.doubtful}
+    tried = {name: step.declared.module for name, step in steps.items() if step.declared is not None and len(records.get(name, ())) > _tried_on(store, step)}
+    if not tried:
+        return
+    names = ", ".join(tried)
+    too_long = KappaError(
+        f"{names} could not be held to the law of slices within {_PATIENCE_SECONDS:.0f} seconds", hint="try fewer records: verify.law_records in kappa.toml; 0 for none"
+    )
+    answers = ask(
+        settings,
+        settings.project,
+        "kappa.engine.children.law",
+        tried,
+        patience_seconds=_PATIENCE_SECONDS,
+        too_long=too_long,
+        slices=_SLICES,
+        # Without headers: offsets are others here, and what stands for an earlier record is tried as any other.
+        records={name: [(each.topic, each.partition, each.timestamp_ms, _text(each.key), _text(each.value)) for each in records[name]] for name in tried},
+    )
+    for name in tried:
+        if name in answers:
+            raise VerificationFailed(answers[name]["message"], hint=answers[name]["hint"])
+        store.put_json(_cache(steps[name]), {"format": _FORMAT, "records": len(records[name])})
+
+
+def _tried_on(store: Store, step: Step) -> int:
+    """On how many records this version was held to the law before."""
+    return int((store.get_json(_cache(step)) or {}).get("records", 0))
+
+
+def _sample(log: Sampled, step: Step, at_most: int) -> Iterator[Record]:
+    """Records of each partition's beginning, middle and end, in the order of their offsets."""
+    for topic in () if step.declared is None else step.declared.pipeline.topics:
+        taken = 0
+        for _, record in sample(log, log.beginning([topic.name]), log.end([topic.name]), at_most):
+            taken += len(record.key or b"") + len(record.value or b"")
+            # One topic's large records leave room for another's.
+            if taken > _MOST_BYTES:
+                break
+            yield record
+
+
+def _cache(step: Step) -> str:
+    return f"cache/law/{step.version}.json"
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else base64.b64encode(value).decode()

@@ -1,0 +1,200 @@
+"""Looks at what a plan is made of: project, journal, log, disk. It changes nothing but the cache of described pipelines.
+
+A fact that cannot be had leaves its place empty; a broker that is away is an error, since nothing can be planned without.
+"""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kappa.base.errors import DeclarationError, KappaError, Unreachable
+from kappa.base.settings import Settings
+from kappa.code.artifact import read_snapshot, snapshot_files
+from kappa.code.fingerprint import fingerprint
+from kappa.code.outputs import Described, learn_outputs
+from kappa.code.project import Place, load_project
+from kappa.code.sources import Find
+from kappa.declare.breaker import rejected_of
+from kappa.declare.pipeline import Pipeline
+from kappa.journal.journal import Journal
+from kappa.log.sizes import partition_bytes
+from kappa.state.build import Birth, folder, read_birth
+from kappa.state.frontier import Frontiers
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.tables.archive import FOLDER, ArchiveMark, one_log
+from kappa.tables.branch import shown_of
+from kappa.tables.shape import table_births
+from replay.preflight.cost import last_replays
+from replay.preflight.determinism import doubtful, overlooked
+from replay.preflight.finding import Finding
+from replay.preflight.observed import Declared, DiskFacts, LogFacts, Observed
+from replay.preflight.readable import read_samples
+from replay.rollout.libraries import installed_libraries
+from replay.rollout.rollout import State, fold
+from serving.query.query import unreadable
+
+if TYPE_CHECKING:
+    from kappa.log.client import Log
+
+_HOUR_MS = 3_600_000
+
+
+def observe(settings: Settings, store: Store, log: Log, *, only: str | None = None) -> Observed:
+    """Looks at the project, the journal, the log and the disk.
+
+    `only` leaves the other pipelines undescribed. Raises DeclarationError for what is wrong in the user's files.
+    """
+    records = tuple(Journal(store).after(0))
+    state = fold(records)
+    births = {build: read_birth(store, build) for build in state.wanted_builds()}
+    names, declared = _declared(settings, store, only)
+    serving = {name: build for name, build in state.serving.items() if name in declared}
+    facts = _log_facts(settings, store, log, {name: each.pipeline for name, each in declared.items()})
+    replayed = {topic.name: topic for name, each in declared.items() if _is_new(each, name, state, births) for topic in each.pipeline.topics}
+    return Observed(
+        names=names,
+        declared=declared,
+        state=state,
+        births=births,
+        log=facts,
+        snapshots={build: read_snapshot(store, births[build]) for build in serving.values()},
+        replays=last_replays(records, functools.partial(_origin, store)),
+        disk=_disk(store, state, births),
+        libraries=installed_libraries(),
+        samples=read_samples(log, replayed.values(), facts.topics_beginning, facts.end, at_each_place=settings.plan.sample_records) if settings.plan.sample_records else {},
+        max_unreadable=settings.plan.max_unreadable,
+        rejected={build: rejected_of(frontier.tally)[0] for build in serving.values() if (frontier := Frontiers(store, build).newest()) is not None},
+        shown={build: shown_of(store, build) for build in serving.values()},
+    )
+
+
+def _is_new(declared: Declared, name: str, state: State, births: Mapping[str, Birth]) -> bool:
+    """True where no build of this version serves or is kept, so that a deploy would make one."""
+    return declared.version not in {births[build].version for build in (state.serving.get(name), state.idle.get(name)) if build is not None}
+
+
+def _declared(settings: Settings, store: Store, only: str | None) -> tuple[frozenset[str], Mapping[str, Declared]]:
+    project = load_project(settings.project)
+    find = functools.cache(project.sources.find)
+    wanted = {name: pipeline for name, pipeline in project.pipelines.items() if only in {None, name}}
+    places = {name: project.places[name] for name in wanted}
+    prints = {name: fingerprint(pipeline, places[name].module, places[name].attribute, find) for name, pipeline in wanted.items()}
+    found = {name: doubts(pipeline, places[name], find) for name, pipeline in wanted.items()}
+    described = {name: Described(pipeline, places[name].module, prints[name].version) for name, pipeline in wanted.items()}
+    outputs = learn_outputs(settings, store, project.sources.folder, described)
+    declared = {
+        name: Declared(
+            pipeline=pipeline,
+            module=places[name].module,
+            version=prints[name].version,
+            parts=prints[name].parts,
+            tables=table_births(pipeline, outputs[name].tables),
+            files=snapshot_files(places[name].module, find),
+            doubtful=(*found[name], *overlooked(outputs[name].changing, found[name], _line(pipeline, project.sources.folder))),
+        )
+        for name, pipeline in wanted.items()
+    }
+    for each in declared.values():
+        _refuse_unreadable(each)
+    return frozenset(project.pipelines), declared
+
+
+def doubts(pipeline: Pipeline, place: Place, find: Find) -> tuple[Finding, ...]:
+    """What is doubtful in the code that the function or a step reaches; what both reach is found once."""
+    return tuple(dict.fromkeys(found for root in pipeline.roots(place.module, place.attribute) for found in doubtful(*root, find)))
+
+
+def _refuse_unreadable(declared: Declared) -> None:
+    """Raises DeclarationError, with the line, for a view or a check that the pipeline's own tables do not bear: a replay would end with it."""
+    pipeline = declared.pipeline
+    refused = unreadable(declared.tables, {view.name: view.sql for view in pipeline.views})
+    places = {view.name: (view.source, f"view {view.name}") for view in pipeline.views}
+    places |= {f"{table.name}: {check}": (table.source, f"the check {check!r} of table {table.name}") for table in pipeline.tables for check in table.checks}
+    for name, error in refused.items():
+        source, what = places[name]
+        raise DeclarationError(f"{source}: {what} cannot be read: {error.message}", hint=error.hint)
+
+
+def _line(pipeline: Pipeline, folder: Path) -> str:
+    return f"{Path(pipeline.source.file).relative_to(folder)}:{pipeline.source.line}"
+
+
+def _log_facts(settings: Settings, store: Store, log: Log, wanted: Mapping[str, Pipeline]) -> LogFacts:
+    there = log.topics() if wanted else {}
+    names = sorted({topic.name for pipeline in wanted.values() for topic in pipeline.topics if topic.name in there})
+    facts = [there[name] for name in names]
+    beginning = log.beginning(names)
+    archived = _archived(store, wanted, {each.name: each.id for each in facts})
+    return LogFacts(
+        ids={each.name: each.id for each in facts},
+        partitions={each.name: each.partitions for each in facts},
+        beginning=one_log(beginning, archived),
+        end=log.end(names),
+        hour_ago=_hour_ago(log, names),
+        configs={name: config for name in names if (config := _config(log, name)) is not None},
+        # No client library tells what a partition takes on a broker's disk; our own broker's disk is ours to look at.
+        bytes=partition_bytes(store.folder, names) if settings.runs_broker else {},
+        archived=archived,
+        topics_beginning=beginning,
+    )
+
+
+def _archived(store: Store, wanted: Mapping[str, Pipeline], topic_ids: Mapping[str, str]) -> tuple[ArchiveMark, ...]:
+    if not store.path(FOLDER).is_dir():
+        return ()
+    from kappa.engine.read.archived import Archives  # noqa: PLC0415  # it takes Arrow, which most plans do without
+
+    topics = {topic.name: topic for pipeline in wanted.values() for topic in pipeline.topics}
+    return Archives(store, topics.values(), topic_ids).marks()
+
+
+def _hour_ago(log: Log, names: list[str]) -> Offsets | None:
+    try:
+        return log.at_time(names, int(time.time() * 1000) - _HOUR_MS)
+    except Unreachable:
+        raise
+    except KappaError:
+        return None
+
+
+def _config(log: Log, name: str) -> Mapping[str, str] | None:
+    try:
+        return log.config(name)
+    except Unreachable:
+        raise
+    except KappaError:
+        # Who may read a topic need not be allowed to read its settings.
+        return None
+
+
+def _disk(store: Store, state: State, births: Mapping[str, Birth]) -> DiskFacts:
+    builds = {}
+    for build in state.serving.values():
+        frontier = Frontiers(store, build).newest()
+        if frontier is not None:
+            builds[build] = _taken(store, build), frontier.offsets.distance(births[build].origin_offsets)
+    return DiskFacts(shutil.disk_usage(store.folder).free, builds)
+
+
+def _taken(store: Store, build: str) -> int:
+    taken = 0
+    for path in store.path(f"{folder(build)}/tables").rglob("*"):
+        try:
+            taken += path.stat().st_size if path.is_file() else 0
+        except FileNotFoundError:
+            # Its job tidies up meanwhile.
+            continue
+    return taken
+
+
+def _origin(store: Store, build: str) -> Offsets | None:
+    try:
+        return read_birth(store, build).begins
+    except KappaError:
+        return None

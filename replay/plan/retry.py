@@ -1,0 +1,55 @@
+"""Retry: a rollout that failed or was abandoned is begun again, with the same code, and with what was let through then. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kappa.base.errors import Conflict, UsageError
+from kappa.state.offsets import Offsets
+from replay.plan.branch import Branching
+from replay.plan.plan import Change, Plan, make_plan
+from replay.preflight.finding import Accepting
+from replay.preflight.observed import Observed
+from replay.rollout.intents import refuse_underway
+from replay.rollout.rollout import Phase, Rollout, State
+
+
+def ended_without_serving(state: State, pipeline: str) -> Rollout:
+    """The last rollout of a pipeline, which failed or was abandoned before its build ever served.
+
+    Raises Conflict where it has not ended, and UsageError where it ended otherwise, or there is none.
+    """
+    refuse_underway(state, pipeline)
+    last = next((rollout for rollout in reversed(state.rollouts) if rollout.pipeline == pipeline), None)
+    if last is None:
+        raise UsageError(f"pipeline {pipeline} has no rollout to begin again", hint="kappa plan shows what a deploy would do; kappa history what was done")
+    if last.phase is Phase.SERVED:
+        raise UsageError(
+            f"rollout {last.number}, the last of pipeline {pipeline}, has served: there is nothing to begin again", hint=f"a new build of the same code: kappa replay {pipeline}"
+        )
+    if last.switch:
+        raise UsageError(f"rollout {last.number}, the last of pipeline {pipeline}, was to a build that was kept, and made none", hint=f"ask for it again: kappa undo {pipeline}")
+    return last
+
+
+def plan_again(observed: Observed, pipeline: str) -> Plan:
+    """The plan that begins the last rollout of a pipeline again: a new build of the code that it was of; of a branch, one at the same offsets.
+
+    What was let through then is let through where exactly the same is found now. Raises as `ended_without_serving` does,
+    and Conflict where the code is not that of then.
+    """
+    last = ended_without_serving(observed.state, pipeline)
+    before = Accepting(before=last.accepted)
+    found = observed.declared.get(pipeline)
+    if found is not None and found.version != last.version:
+        raise Conflict(
+            f"the code of pipeline {pipeline} has changed since rollout {last.number}: it is version {found.version} now, and was {last.version}",
+            hint=f"deploy what is there now: kappa deploy {pipeline}",
+        )
+    branching = None if last.base is None else Branching(Offsets.parse(last.base.offsets))
+    plan = make_plan(observed, only=pipeline, accepting=before, branching=branching)
+    if any(step.change in {Change.SAME, Change.KEPT} for step in plan.steps):
+        # It was a replay of what serves, or of what is kept: that is what is begun again.
+        plan = make_plan(observed, only=pipeline, again=True, accepting=before)
+    reasons = tuple(dict.fromkeys((*last.reasons, f"rollout {last.number} is begun again")))
+    return replace(plan, steps=tuple(replace(step, reasons=reasons) for step in plan.steps))

@@ -1,0 +1,219 @@
+"""A plan in a file: made by `kappa plan --out`, applied by `kappa deploy --plan` with no question, refused when stale.
+
+The file carries the plan as `-o json` shows it, and its ground: versions, what the journal says of each pipeline, topics. A
+deploy plans again and compares grounds; what moved is named. A log that has only grown is none of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from kappa.base.clock import now
+from kappa.base.errors import Conflict, Damaged, UsageError
+from kappa.code.fingerprint import differences
+from kappa.journal.journal import whoami
+from kappa.state.offsets import Offsets
+from replay.plan.plan import Plan, Step, make_plan
+from replay.plan.plan_text import plan_document
+from replay.preflight.finding import Accepting
+from replay.preflight.observed import Observed
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineGround:
+    """What a step was planned on: code, and what the journal said of the pipeline."""
+
+    change: str
+    version: str
+    parts: Mapping[str, str]
+    serving: str | None
+    idle: str | None
+    rollout: int | None
+    accepted: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicGround:
+    """What a topic was: its id, and where each partition began and ended (plain offsets)."""
+
+    id: str
+    partitions: int
+    beginning: Mapping[str, int]
+    end: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """All that a plan was made on, the journal's last number among it."""
+
+    journal: int
+    generation: int
+    pipelines: Mapping[str, PipelineGround]
+    topics: Mapping[str, TopicGround]
+
+
+@dataclass(frozen=True, slots=True)
+class SavedPlan:
+    """A plan that was saved: for which pipeline (None: all), what was let through, what it was made on, when and by whom."""
+
+    only: str | None
+    accepting: Accepting
+    ground: Ground
+    at: str
+    by: str
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Reads a saved plan. Raises UsageError where the file is none, Damaged where it was changed since."""
+        hint = "make one with: kappa plan --out FILE"
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise UsageError(f"{path} cannot be read: {error.strerror}", hint=hint) from error
+        except ValueError as error:
+            raise UsageError(f"{path} is no saved plan: it is no JSON", hint=hint) from error
+        if not isinstance(document, dict) or "hash" not in document or "ground" not in document:
+            raise UsageError(f"{path} is no saved plan", hint=hint)
+        if document.get("format") != _FORMAT:
+            raise UsageError(f"{path} is a saved plan of format {document.get('format')}, and this Kappa reads format {_FORMAT}", hint="plan again: kappa plan --out FILE")
+        if document["hash"] != _hash(document):
+            raise Damaged(f"{path} was changed after it was saved", hint="plan again: kappa plan --out FILE")
+        ground = document["ground"]
+        return cls(
+            only=document["only"],
+            accepting=Accepting(**{**document["accepting"], "before": tuple(document["accepting"].get("before", ()))}),
+            ground=Ground(
+                journal=ground["journal"],
+                generation=ground["generation"],
+                pipelines={name: PipelineGround(**{**each, "accepted": tuple(each["accepted"])}) for name, each in ground["pipelines"].items()},
+                topics={name: TopicGround(**each) for name, each in ground["topics"].items()},
+            ),
+            at=document["at"],
+            by=document["by"],
+        )
+
+    def plan_again(self, path: Path, observed: Observed) -> Plan:
+        """The same plan, made on what is observed now. Raises Conflict, saying what moved, where it stands on another ground."""
+        if self.only is not None and self.only not in observed.names:
+            found: tuple[str, ...] = (f"code: pipeline {self.only} was taken away since",)
+        else:
+            plan = make_plan(observed, only=self.only, accepting=self.accepting)
+            found = tuple(moved(self.ground, ground_of(plan, observed)))
+            if not found:
+                return plan
+        raise Conflict(f"{path} is stale, it was made at {self.at} by {self.by}: {'; '.join(found)}", hint=f"plan again: kappa plan --out {path}")
+
+
+def save_plan(path: Path, plan: Plan, observed: Observed, *, only: str | None, accepting: Accepting) -> None:
+    """Puts a plan into a file whole, in place of any that was there. Raises UsageError where it cannot be written."""
+    document = {
+        "format": _FORMAT,
+        "at": now(),
+        "by": whoami(),
+        "only": only,
+        "accepting": asdict(accepting),
+        "ground": asdict(ground_of(plan, observed)),
+        "plan": plan_document(plan),
+    }
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder", hint="give --out a file in it")
+    written = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        written.write_text(json.dumps({**document, "hash": _hash(document)}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        written.replace(path)
+    except OSError as error:
+        written.unlink(missing_ok=True)
+        raise UsageError(f"{path} cannot be written: {error.strerror}", hint="give --out a file in a folder that is there") from error
+
+
+def ground_of(plan: Plan, observed: Observed) -> Ground:
+    """What a plan stands on."""
+    log = observed.log
+    topics = {
+        name: TopicGround(topic_id, log.partitions[name], _plain(log.beginning, name), _plain(log.end, name))
+        for name, topic_id in log.ids.items()
+        if any(topic.name == name for step in plan.steps if step.pipeline in observed.declared for topic in observed.declared[step.pipeline].pipeline.topics)
+    }
+    return Ground(plan.looked_at, plan.generation, {step.pipeline: _pipeline_ground(step, observed) for step in plan.steps}, topics)
+
+
+def moved(then: Ground, now_: Ground) -> Iterator[str]:
+    """What moved between two grounds, a sentence each; nothing where a plan made on the one holds on the other."""
+    for name in sorted({*then.pipelines, *now_.pipelines}):
+        yield from _pipeline_moved(name, then.pipelines.get(name), now_.pipelines.get(name), journal=(then.journal, now_.journal))
+    for name in sorted({*then.topics, *now_.topics}):
+        yield from _topic_moved(name, then.topics.get(name), now_.topics.get(name))
+
+
+def _pipeline_ground(step: Step, observed: Observed) -> PipelineGround:
+    declared = observed.declared.get(step.pipeline)
+    return PipelineGround(
+        change=str(step.change),
+        version=step.version,
+        parts={} if declared is None else declared.parts,
+        serving=step.serving,
+        idle=observed.state.idle.get(step.pipeline),
+        rollout=None if step.rollout is None else step.rollout.number,
+        accepted=step.accepted,
+    )
+
+
+def _pipeline_moved(name: str, then: PipelineGround | None, now_: PipelineGround | None, *, journal: tuple[int, int]) -> Iterator[str]:
+    if then is None or now_ is None:
+        yield f"code: pipeline {name} was {'declared' if then is None else 'taken away'} since"
+        return
+    if then.version != now_.version:
+        why = ", ".join(differences(then.parts, now_.parts))
+        yield f"code: pipeline {name} is version {now_.version} now, and was {then.version}{f' ({why})' if why else ''}"
+    records = f"record {journal[0]} then, {journal[1]} now"
+    if then.serving != now_.serving:
+        yield f"journal: pipeline {name} is served by {_build(now_.serving)} now, and was by {_build(then.serving)} ({records})"
+    elif then.idle != now_.idle:
+        yield f"journal: {_build(now_.idle)} is kept for pipeline {name} now, and was {_build(then.idle)} ({records})"
+    if then.rollout != now_.rollout:
+        yield (
+            f"journal: rollout {now_.rollout} of pipeline {name} is on its way ({records})"
+            if now_.rollout
+            else f"journal: rollout {then.rollout} of pipeline {name} has ended ({records})"
+        )
+    if then.accepted != now_.accepted:
+        other = [*(f"now {each}" for each in now_.accepted if each not in then.accepted), *(f"no longer {each}" for each in then.accepted if each not in now_.accepted)]
+        yield f"what is let through for pipeline {name}: {', '.join(other)}"
+
+
+def _topic_moved(name: str, then: TopicGround | None, now_: TopicGround | None) -> Iterator[str]:
+    if then is None or now_ is None:
+        yield f"topics: {name} was {'made' if then is None else 'deleted'} since"
+    elif then.id != now_.id:
+        yield f"topics: {name} was deleted and made anew"
+    elif then.partitions != now_.partitions:
+        yield f"topics: {name} has {now_.partitions} partitions, and had {then.partitions}"
+    else:
+        for partition, offset in then.beginning.items():
+            if now_.beginning.get(partition, offset) != offset:
+                yield f"topics: {name} partition {partition} begins at offset {now_.beginning[partition]} now, and began at {offset}"
+        for partition, offset in then.end.items():
+            if now_.end.get(partition, offset) < offset:
+                yield f"topics: {name} partition {partition} ends at offset {now_.end[partition]} now, and ended at {offset}"
+
+
+def _build(build: str | None) -> str:
+    return "no build" if build is None else f"build {build}"
+
+
+def _plain(offsets: Offsets, topic: str) -> Mapping[str, int]:
+    return offsets.plain().get(topic, {})
+
+
+def _hash(document: Mapping[str, Any]) -> str:
+    """SHA-256 of all of a document but its own hash."""
+    kept = {name: value for name, value in document.items() if name != "hash"}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True, ensure_ascii=False).encode()).hexdigest()

@@ -1,0 +1,134 @@
+"""Stage: makes the builds of a plan's steps and appends the records that begin their rollouts. The journal decides races.
+
+A build's files and birth certificate are put first, under a name nobody else has; then one record makes it a candidate.
+Where the journal has moved in between, the step is looked at again: it still holds, or somebody else was first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import replace
+
+from kappa.base.clock import now
+from kappa.base.errors import Conflict
+from kappa.base.failpoint import failpoint
+from kappa.code.artifact import digests, ensure_snapshot
+from kappa.code.declaration import declarations
+from kappa.code.semantics import SEMANTICS
+from kappa.journal.journal import Event, Journal, Record, Staged, SwitchAsked, whoami
+from kappa.state.build import Base, Birth, folder, new_build_id, put_birth, read_birth
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.tables.branch import begin_from, shown_of
+from replay.plan.branch import Branch, Branching, branch_of
+from replay.plan.plan import Change, Plan, Step
+from replay.preflight.observed import Declared
+from replay.rollout.libraries import installed_libraries
+from replay.rollout.rollout import State, check_may_follow, fold
+from serving.pin.catalog import pin_frontier
+
+# It renews itself for as long as files are being linked.
+_LEASE_SECONDS = 60.0
+# Seconds lie between two frontiers of a build that are let go.
+_LOOKS = 20
+
+
+def stage(store: Store, plan: Plan, *, auto_promote: bool = True) -> tuple[int, ...]:
+    """Begins a rollout for every step that acts, and gives their numbers.
+
+    `auto_promote`: what passes its verification is promoted with no further question. A build that is kept and shall serve
+    again is promoted in any case: it was verified before.
+    Raises what refuses the plan, and Conflict where another was first: rollouts begun before that one stay.
+    """
+    plan.ensure_possible()
+    libraries = installed_libraries()
+    return tuple(_begin(store, plan, step, libraries, auto_promote=auto_promote) for step in plan.steps if step.acts)
+
+
+def _begin(store: Store, plan: Plan, step: Step, libraries: Mapping[str, str], *, auto_promote: bool) -> int:
+    if step.change is Change.KEPT and step.build is not None:
+        asked = SwitchAsked(step.pipeline, step.build, f"version {step.version} was deployed, which this build holds", step.accepted)
+        return _append(store, plan, step, asked).number
+    if step.declared is None:
+        raise Conflict(f"the step of pipeline {step.pipeline} has nothing to build from", hint="plan again: kappa plan")
+    build = new_build_id(step.pipeline)
+    try:
+        base = _ensure_born(store, build, step, step.declared, libraries)
+        staged = Staged(step.pipeline, build, step.version, step.reasons, step.accepted, auto_promote=auto_promote, base=base)
+        return _append(store, plan, step, staged).number
+    except BaseException:
+        # No record names it, so nobody else can have begun to use it.
+        for name in store.names(folder(build)):
+            failpoint("stage.before_discard")
+            store.delete(name)
+            failpoint("stage.after_discard")
+        raise
+
+
+def _ensure_born(store: Store, build: str, step: Step, declared: Declared, libraries: Mapping[str, str]) -> Base | None:
+    """Puts the build's files; gives what it stands on where it is a branch."""
+    ensure_snapshot(store, build, declared.files)
+    birth = Birth(
+        build=build,
+        pipeline=step.pipeline,
+        version=step.version,
+        parts=declared.parts,
+        semantics=SEMANTICS,
+        sources=digests(declared.files),
+        module=declared.module,
+        topics=step.topics,
+        tables=declared.tables,
+        views={view.name: view.sql for view in declared.pipeline.views},
+        origin=step.origin.plain(),
+        libraries=libraries,
+        born_at=now(),
+        by=whoami(),
+        accepted=step.accepted,
+        declarations=declarations(declared.pipeline),
+        max_rejects=declared.pipeline.max_rejects,
+    )
+    if step.branch is None:
+        put_birth(store, birth)
+        return None
+    return _ensure_branched(store, birth, step.branch)
+
+
+def _ensure_branched(store: Store, birth: Birth, branch: Branch) -> Base:
+    """Begins a branch with the state that was planned, or, where that was let go while somebody thought about the plan, with what is there now."""
+    base, asked = branch.base, Branching(Offsets.parse(branch.base.offsets))
+    for _ in range(_LOOKS):
+        try:
+            with contextlib.nullcontext() if branch.frontier is None else pin_frontier(store, branch.frontier, lease_seconds=_LEASE_SECONDS):
+                put_birth(store, replace(birth, base=branch.base))
+                if branch.frontier is not None:
+                    begin_from(store, birth, store, branch.frontier)
+                return branch.base
+        except Conflict:
+            branch = branch_of(read_birth(store, base.build), shown_of(store, base.build), asked)
+    raise Conflict(f"what build {base.build} held is let go each time that it is to be taken", hint="ask again; kappa logs says what its job does")
+
+
+def _append(store: Store, plan: Plan, step: Step, event: Event) -> Record:
+    journal = Journal(store)
+    number = plan.looked_at + 1
+    while (record := journal.append(number, event)) is None:
+        state = fold(journal.after(0))
+        _refuse_moved(state, step)
+        check_may_follow(state, event)
+        number = state.last + 1
+    return record
+
+
+def _refuse_moved(state: State, step: Step) -> None:
+    underway = state.active(step.pipeline)
+    if underway is not None:
+        raise Conflict(
+            f"{underway.by} was first: rollout {underway.number} of pipeline {step.pipeline} is on its way, with build {underway.build}",
+            hint=f"follow it: kappa status -w; or end it: kappa abandon {step.pipeline}",
+        )
+    serving = state.serving.get(step.pipeline)
+    kept_moved = step.change is Change.KEPT and state.idle.get(step.pipeline) != step.build
+    if serving != step.serving or kept_moved:
+        who = state.switched_by(step.pipeline)
+        raise Conflict(f"{who} was first: pipeline {step.pipeline} is served by build {serving} now, and not by {step.serving} as in the plan", hint="plan again: kappa plan")

@@ -1,0 +1,1 @@
+"""What a plan looks at before anything runs: cost, samples, readers, determinism."""

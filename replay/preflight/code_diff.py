@@ -1,0 +1,108 @@
+"""Which function, topic or table changed between a build and the tree, as a diff that a reviewer can read. Pure.
+
+Both sides are written anew from their syntax trees, without comments, docstrings and layout (kappa/code/scan.py leaves those
+out of the version too), so that what decides no row is never shown as a change.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kappa.code.fingerprint import changed_parts, part_name
+from kappa.code.scan import Module, Statement, scan
+from kappa.code.sources import PIPELINES, Find, SourceFile
+
+_CODE = frozenset({"function", "class", "value", "statements", "module"})
+_CONTEXT_LINES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of two versions: its parts and their fingerprints, the files of its code, its declarations (declaration.py)."""
+
+    parts: Mapping[str, str]
+    files: Mapping[str, bytes]
+    declarations: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PartDiff:
+    """One part that differs: its name, the same in words, and the lines of a unified diff (none: what it was is not known)."""
+
+    part: str
+    what: str
+    lines: tuple[str, ...]
+
+
+def part_diffs(old: Side, new: Side) -> tuple[PartDiff, ...]:
+    """The parts in which two versions differ, the user's own code first."""
+    return tuple(PartDiff(part, part_name(part), tuple(_diff(part, old, new))) for part in changed_parts(old.parts, new.parts))
+
+
+def _diff(part: str, old: Side, new: Side) -> Iterator[str]:
+    before, after = _lines(part, old, new), _lines(part, new, old)
+    if before is None or after is None:
+        return
+    # The two lines that name files come first: the part is named already.
+    body = list(difflib.unified_diff(before, after, lineterm="", n=_CONTEXT_LINES))[2:]
+    yield from body
+
+
+def _lines(part: str, side: Side, other: Side) -> list[str] | None:
+    """A part as lines; [] where the side has none of that name, None where what it was cannot be told."""
+    if part not in side.parts:
+        return []
+    kind, _, rest = part.partition(" ")
+    if kind not in _CODE:
+        return side.declarations[part].splitlines() if part in side.declarations else None
+    path, _, name = rest.rpartition(":") if kind in {"function", "class", "value"} else (rest, "", "")
+    module = _module(path, side)
+    if module is None:
+        return None
+    statements = _statements(kind, name, module)
+    return [*_meanings(statements, module, _module(path, other)), *(line for each in statements for line in ast.unparse(ast.fix_missing_locations(each.node)).splitlines())]
+
+
+def _statements(kind: str, name: str, module: Module) -> tuple[Statement, ...]:
+    match kind:
+        case "module":
+            return module.statements
+        case "statements":
+            return module.effects
+        case _:
+            return module.defines.get(name, ())
+
+
+def _meanings(statements: tuple[Statement, ...], module: Module, other: Module | None) -> Iterator[str]:
+    """What imported names mean, where the other side means something else by them: the code alone would look the same."""
+    for name in sorted(frozenset().union(*(each.names for each in statements))) if other is not None else ():
+        here = module.imports.get(name, ())
+        if here and other is not None and other.imports.get(name, ()) != here:
+            yield f"# {name} is {' or '.join(map(str, here))}"
+
+
+def _module(path: str, side: Side) -> Module | None:
+    content = side.files.get(path)
+    if content is None:
+        return None
+    name = path.removesuffix(".py").replace("/", ".")
+    is_package = name.endswith(".__init__")
+    try:
+        return scan(SourceFile(name.removesuffix(".__init__"), path, content, is_package=is_package), _finding(side.files))
+    except SyntaxError:
+        # Written for another Python than this one.
+        return None
+
+
+def _finding(files: Mapping[str, bytes]) -> Find:
+    def find(module: str) -> SourceFile | None:
+        stem = module.replace(".", "/")
+        for path in (f"{stem}/__init__.py", f"{stem}.py", f"{PIPELINES}/{stem}/__init__.py", f"{PIPELINES}/{stem}.py"):
+            if path in files:
+                return SourceFile(module, path, files[path], is_package=path.endswith("__init__.py"))
+        return None
+
+    return find

@@ -1,0 +1,153 @@
+"""What a replay costs: records and bytes per partition, disk, and how long it may take. Pure; what is not known is None.
+
+The time is reckoned from the last replay of the same pipeline, from its staging until it had caught up (the journal knows
+both), starts of processes included. One that was over in a moment tells nothing of a larger log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from kappa.journal.journal import CaughtUp, Record, Staged
+from kappa.state.offsets import Offsets
+from replay.preflight.observed import DiskFacts, LogFacts, Replayed
+
+# Less than this is mostly the start of JVMs, which takes half a minute on a busy machine: its rate says nothing of a large log.
+_TELLING_SECONDS = 60.0
+_TELLING_RECORDS = 100_000
+# A log of up to so many times the records takes about as long as the last one, where its replay was short.
+_ALIKE = 2
+_HOUR_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCost:
+    """What is read of one partition: offsets, and the bytes it takes on the broker's disk."""
+
+    topic: str
+    partition: int
+    records: int
+    bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a replay costs. `rate` and `ingest` are records a second: of the last replay, and of what came in the last hour."""
+
+    partitions: tuple[PartitionCost, ...]
+    disk_needed: int | None = None
+    disk_free: int | None = None
+    rate: float | None = None
+    ingest: float | None = None
+    seconds: float | None = None
+
+    @property
+    def records(self) -> int:
+        """How many offsets are read: compaction and transactions leave holes."""
+        return sum(each.records for each in self.partitions)
+
+    @property
+    def bytes(self) -> int | None:
+        """How many bytes are read; None where it is not known of every partition."""
+        known = [each.bytes for each in self.partitions if each.bytes is not None]
+        return sum(known) if len(known) == len(self.partitions) else None
+
+    @property
+    def text(self) -> str:
+        """The cost in one line."""
+        read = (
+            f"{self.records:,} records in {len(self.partitions)} partition{'' if len(self.partitions) == 1 else 's'}, {'size unknown' if self.bytes is None else size(self.bytes)}"
+        )
+        free = "unknown" if self.disk_free is None else size(self.disk_free)
+        disk = f"disk unknown ({free} free)" if self.disk_needed is None else f"about {size(self.disk_needed)} of disk ({free} free)"
+        rate = f" at {self.rate:,.0f} records/s" if self.rate else ""
+        return f"{read}; {disk}; {'time unknown' if self.seconds is None else f'about {duration(self.seconds)}{rate}'}"
+
+
+def cost_of(topics: Iterable[str], origin: Offsets, log: LogFacts, *, serving: str | None, disk: DiskFacts | None, replayed: Replayed | None) -> Cost:
+    """What it costs to read these topics from `origin` to their end. `serving` is the build whose size is taken for the new one's."""
+    names = frozenset(topics)
+    partitions = tuple(
+        PartitionCost(topic, partition, end - origin.at(topic, partition), log.bytes.get(topic, {}).get(partition)) for topic, partition, end in log.end.only(names).items()
+    )
+    records = sum(each.records for each in partitions)
+    telling = replayed is not None and replayed.seconds >= _TELLING_SECONDS and replayed.records >= _TELLING_RECORDS
+    rate = replayed.records / replayed.seconds if replayed is not None and telling else None
+    ingest = None if log.hour_ago is None else log.end.only(names).distance(log.hour_ago.only(names).highest(origin)) / _HOUR_SECONDS
+    return Cost(
+        partitions=partitions,
+        disk_needed=_disk_needed(records, disk, serving),
+        disk_free=None if disk is None else disk.free,
+        rate=rate,
+        ingest=ingest,
+        seconds=_seconds(records, replayed, rate, ingest or 0.0),
+    )
+
+
+def last_replays(records: Iterable[Record], origin_of: Callable[[str], Offsets | None]) -> Mapping[str, Replayed]:
+    """Of each pipeline the last replay that caught up; `origin_of` tells where a build began to read."""
+    staged: dict[int, Record] = {}
+    found: dict[str, Replayed] = {}
+    for record in records:
+        match record.event:
+            # A branch folds little, by two codes in turn: it tells nothing of the next replay.
+            case Staged(base=None):
+                staged[record.number] = record
+            case CaughtUp(rollout=number, offsets=offsets) if number in staged:
+                begun = staged[number]
+                assert isinstance(begun.event, Staged), "only those are kept"
+                origin, seconds = origin_of(begun.event.build), _between(begun.at, record.at)
+                if origin is not None and seconds is not None:
+                    found[begun.event.pipeline] = Replayed(offsets.distance(origin), seconds)
+            case _:
+                pass
+    return found
+
+
+def size(count: int) -> str:
+    """A number of bytes for people, in SI units as disks are sold."""
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
+        value /= 1000
+    return f"{value:,.1f} TB"
+
+
+def duration(seconds: float) -> str:
+    """A time for people: `40 s`, `12 min`, `3 h 20 min`, `2 days`."""
+    minutes = round(seconds / 60)
+    if seconds < 100:
+        return f"{max(1, round(seconds))} s"
+    if minutes < 100:
+        return f"{minutes} min"
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{timedelta(seconds=seconds).days} days"
+
+
+def _disk_needed(records: int, disk: DiskFacts | None, serving: str | None) -> int | None:
+    known = None if disk is None or serving is None else disk.builds.get(serving)
+    if known is None or known[1] <= 0:
+        return None
+    taken, folded = known
+    return round(taken * records / folded)
+
+
+def _seconds(records: int, replayed: Replayed | None, rate: float | None, ingest: float) -> float | None:
+    if replayed is None:
+        return None
+    if rate is None:
+        return replayed.seconds if records <= _ALIKE * replayed.records else None
+    # What comes in meanwhile has to be folded too.
+    return records / (rate - ingest) if rate > ingest else None
+
+
+def _between(begun: str, ended: str) -> float | None:
+    try:
+        seconds = (datetime.fromisoformat(ended) - datetime.fromisoformat(begun)).total_seconds()
+    except ValueError:
+        return None
+    return seconds if seconds > 0 else None

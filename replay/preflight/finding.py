@@ -1,0 +1,64 @@
+"""Something that a plan found, and what people let through: values. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kappa.base.errors import UsageError
+
+GAP = "gap"
+BREAKING = "breaking"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that stands in the way of a step, or (not `refuses`) that should be known before it.
+
+    `name` is what lets it through: `--accept-gap`, `--allow-breaking`, or `--allow NAME=REASON`. What has no name cannot
+    be let through.
+    """
+
+    message: str
+    hint: str = ""
+    name: str = ""
+    refuses: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Accepting:
+    """What the one who plans lets through: a lost beginning, changes that break readers, and findings by name, with a reason.
+
+    `before` is what was let through and written down earlier: exactly that, and nothing else of that name.
+    """
+
+    gap: bool = False
+    breaking: bool = False
+    allowed: Mapping[str, str] = field(default_factory=dict)
+    before: tuple[str, ...] = ()
+
+    def lets_through(self, finding: Finding) -> str | None:
+        """What is written down where a finding is let through: what it is, and why; None where it is not."""
+        reason = self.allowed.get(finding.name) if finding.name else None
+        flagged = (finding.name == GAP and self.gap) or (finding.name == BREAKING and self.breaking)
+        # What was found in code begins with its name, which is its line.
+        told = finding.message if finding.message.startswith(finding.name) else f"{finding.name}: {finding.message}"
+        if reason is None and not flagged:
+            return next((each for each in self.before if finding.name and (each == told or each.startswith(f"{told}: "))), None)
+        return told if reason is None else f"{told}: {reason}"
+
+
+def accepting(*, gap: bool, breaking: bool, allow: Iterable[str]) -> Accepting:
+    """What the flags say. Raises UsageError where an `--allow` has no name or no reason."""
+    allowed = {}
+    for each in allow:
+        name, _, reason = each.partition("=")
+        if not name.strip() or not reason.strip():
+            raise UsageError(f"--allow {each!r} says no {'reason' if name.strip() else 'name'}", hint="write --allow 'NAME=REASON', with the name that kappa plan tells")
+        allowed[name.strip()] = reason.strip()
+    return Accepting(gap=gap, breaking=breaking, allowed=allowed)
+
+
+def flag(finding: Finding) -> str:
+    """What to type to let a finding through."""
+    return {GAP: "--accept-gap", BREAKING: "--allow-breaking"}.get(finding.name, f"--allow '{finding.name}=REASON'")

@@ -1,0 +1,96 @@
+"""What a plan is made of: the project as it is declared, the journal, and what is known of log, disk and earlier replays. Pure.
+
+Every fact that could not be had is absent, and a plan says "unknown" of it. Read next: observe.py, which gathers them;
+plan.py, which makes the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kappa.declare.pipeline import Pipeline
+from kappa.state.build import Birth, TableBirth
+from kappa.state.frontier import Frontier
+from kappa.state.offsets import Offsets
+from kappa.tables.archive import ArchiveMark
+from replay.preflight.finding import Finding
+from replay.preflight.readable import Sample
+from replay.rollout.rollout import State
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A pipeline as the project declares it now: its version, the tables a build of it would have, and the files it needs.
+
+    `doubtful` is what the lint found in its code (determinism.py).
+    """
+
+    pipeline: Pipeline
+    module: str
+    version: str
+    parts: Mapping[str, str]
+    tables: tuple[TableBirth, ...]
+    files: Mapping[str, bytes] = field(repr=False)
+    doubtful: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """What the broker knows of the topics that are declared and there.
+
+    `beginning` is that of the log that topics and their archives are together, `archived` what those archives hold; `topics_beginning` is
+    what the broker still has. `hour_ago` is where each partition stood an hour ago; `configs` are the settings in force; `bytes` what a partition
+    takes on the broker's disk.
+    """
+
+    ids: Mapping[str, str]
+    partitions: Mapping[str, int]
+    beginning: Offsets
+    end: Offsets
+    hour_ago: Offsets | None = None
+    configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    bytes: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    archived: tuple[ArchiveMark, ...] = ()
+    topics_beginning: Offsets = field(default_factory=Offsets)
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """The last replay of a pipeline that caught up: how many offsets it folded, and how long that took from its staging."""
+
+    records: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class DiskFacts:
+    """What is free where the builds lie, and of each build that serves what it takes, and of how many offsets that is."""
+
+    free: int
+    builds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What a plan is made of. `names` are all declared pipelines, `declared` those that are looked at.
+
+    `snapshots` are the files of the builds that serve, `replays` the last replay of each pipeline, `libraries` the
+    packages that are installed now. `samples` are of the topics that would be replayed; of one at most the share
+    `max_unreadable` may be rejected. `rejected` is how many records each build that serves has rejected, `shown` its
+    frontiers that are there, the newest last.
+    """
+
+    names: frozenset[str]
+    declared: Mapping[str, Declared]
+    state: State
+    births: Mapping[str, Birth]
+    log: LogFacts
+    snapshots: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict, repr=False)
+    replays: Mapping[str, Replayed] = field(default_factory=dict)
+    disk: DiskFacts | None = None
+    libraries: Mapping[str, str] = field(default_factory=dict)
+    samples: Mapping[str, Sample] = field(default_factory=dict)
+    max_unreadable: float = 1.0
+    rejected: Mapping[str, int] = field(default_factory=dict)
+    shown: Mapping[str, tuple[Frontier, ...]] = field(default_factory=dict)

@@ -1,0 +1,77 @@
+"""Whether a build's tables are what its log gives again: the comparison that a proof takes (replay/prove/prove.py).
+
+It is the diff's (diff.py), and stricter: the rejects are compared too, row by row, and rows have a hash. What may depend on the
+order in which rows were folded, or on chance (law 8), is left out of the hash, and named. Set aside and counted is what compaction decides: unsettled keys (law 5), and rejects of compacted topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from kappa.declare.table import REJECTS
+from kappa.declare.topic import TopicKind
+from kappa.journal.journal import Difference
+from kappa.state.build import Birth, TableBirth
+from kappa.values.columns import quoted
+from replay.prove.row_hash import hash_of_all, hash_sql, table_hash
+from replay.verify.diff import Sample, Sources, Unsettled, compare_appended, compare_keyed, settled
+from replay.verify.left_out import left_out_of
+from serving.query.pair import AFTER, BEFORE
+from serving.query.query import Reader, text
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One table: how it differs, samples of that, the hashes of what was compared on both sides, and columns that are not in them, with why."""
+
+    difference: Difference
+    samples: tuple[Sample, ...]
+    hashes: tuple[str, str]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def equal(self) -> bool:
+        """True where no row differs, and the hashes do not either."""
+        return self.difference.equal and self.hashes[0] == self.hashes[1]
+
+
+def compare_tables(reader: Reader, birth: Birth, *, unsettled: Unsettled, samples: int) -> tuple[Compared, ...]:
+    """Compares all tables of two builds of one birth, the rejects last. Raises Broken where a key stands twice in a table."""
+    return tuple(_compared(reader, birth, table, unsettled, samples) for table in birth.tables)
+
+
+def hash_before(tables: Iterable[Compared]) -> str:
+    """The hash of what stands in the tables before, all of them together."""
+    return hash_of_all((each.difference.table, each.difference.rows_before or 0, each.hashes[0]) for each in tables)
+
+
+def _compared(reader: Reader, birth: Birth, table: TableBirth, unsettled: Unsettled, samples: int) -> Compared:
+    found, common, left_out = Difference(table.name, None, None), dict(table.served), left_out_of(table)
+    if table.keys:
+        sources, aside = settled(reader, table, unsettled)
+        difference, shown = compare_keyed(reader, found, table.keys, common, samples, sources=sources, likeness={column: table.exactness(column) for column in common})
+    else:
+        sources, aside = _appended(reader, birth, table)
+        difference, shown = compare_appended(reader, found, common, samples, sources=sources)
+    hashed = [(name, kind) for name, kind in table.served if name not in left_out]
+    before, after = (_hash(reader, hashed, source) for source in sources)
+    return Compared(replace(difference, unsettled=aside), shown, (before, after), left_out)
+
+
+def _appended(reader: Reader, birth: Birth, table: TableBirth) -> tuple[Sources, int]:
+    whole = f"{BEFORE}.{quoted(table.name)}", f"{AFTER}.{quoted(table.name)}"
+    compacted = [topic.name for topic in birth.topics if topic.kind == TopicKind.COMPACTED]
+    if table.name != REJECTS or not compacted:
+        return whole, 0
+    # A reject whose key was written again may be there for one and compacted away for the other.
+    names = ", ".join(map(text, compacted))
+    theirs = f"topic in ({names})"
+    aside = max(int(reader.rows(f"select count(*) from {side} where {theirs}").rows[0][0]) for side in whole)
+    before, after = (f"(select * from {side} where not {theirs})" for side in whole)
+    return (before, after), aside
+
+
+def _hash(reader: Reader, columns: Iterable[tuple[str, str]], source: str) -> str:
+    ((_, *sums),) = reader.rows(hash_sql(columns, source)).rows
+    return table_hash(map(int, sums))

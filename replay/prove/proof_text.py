@@ -1,0 +1,103 @@
+"""A proof told: lines for people, rows under columns, and the document that `-o json` promises. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from kappa.declare.table import REJECTS
+from kappa.journal.journal import Proved, Record
+from replay.verify.diff_listing import count_line, difference_document, differing, table_lines
+from replay.verify.left_out import within
+from serving.query.render import Listing
+
+if TYPE_CHECKING:
+    # A history tells proofs, and needs nothing of what it takes to find them.
+    from replay.prove.prove import Proof
+
+
+def proof_line(found: Proved) -> str:
+    """What was found, in one line: `proved: 3 tables, 1,203,441 rows, equal at offsets hits:0=120`."""
+    tables = [each for each in found.differences if each.table != REJECTS]
+    rejects = sum(each.rows_before or 0 for each in found.differences if each.table == REJECTS)
+    also = f" and {_counted(rejects, 'reject')}" if rejects else ""
+    base = "" if found.base is None else ", what its base held among them"
+    counted = f"{_counted(len(tables), 'table')}, {_counted(found.rows - rejects, 'row')}{also}{base}"
+    return f"proved: {counted}, equal at offsets {found.offsets}" if found.equal else f"not equal: {counted}, at offsets {found.offsets}"
+
+
+def cut_line(found: Proved) -> str:
+    """How the log was cut, with what to type to have it cut so again; of a branch, from where on."""
+    return _cut(found) if found.base is None else f"{_cut(found)}, of {found.base}"
+
+
+def _cut(found: Proved) -> str:
+    match found.how:
+        case "one":
+            return "in one slice, read and computed by Spark as a batch job"
+        case "even":
+            return f"in {found.slices:,} even slices"
+        case "random":
+            return f"in {found.slices:,} random slices (--seed {found.seed})"
+
+
+def proof_text(proof: Proof) -> str:
+    """All of it for people."""
+    return "".join(f"{line}\n" for line in _lines(proof))
+
+
+def proof_listing(proof: Proof) -> Listing:
+    """A row per table."""
+    rows = [{**difference_document(each.difference), "hash": each.hashes[0], "equal": each.equal} for each in proof.tables]
+    return Listing(tuple(rows[0]), tuple(tuple(row.values()) for row in rows))
+
+
+def proof_document(proof: Proof) -> dict[str, Any]:
+    """All of it for machines."""
+    found = proof.proved
+    return {
+        **record_document(proof.record, found),
+        "version": proof.birth.version,
+        "tables": [
+            {
+                **difference_document(each.difference),
+                "equal": each.equal,
+                "hash": each.hashes[0],
+                "hash_again": each.hashes[1],
+                "samples": [asdict(sample) for sample in each.samples],
+            }
+            for each in proof.tables
+        ],
+    }
+
+
+def record_document(record: Record, found: Proved) -> dict[str, Any]:
+    """What the journal has of it, for machines."""
+    told = {name: value for name, value in asdict(found).items() if name not in {"kind", "differences", "offsets"}}
+    return {"number": record.number, "at": record.at, "by": record.by, **told, "offsets": found.offsets.plain()}
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _lines(proof: Proof) -> Iterator[str]:
+    found = proof.proved
+    yield proof_line(found)
+    yield f"build {found.build} (version {proof.birth.version}), folded again {cut_line(found)}"
+    yield f"hash {found.hash}"
+    yield from (f"not in the hash: {column} is {why}, and equal within {within(why)}" for column, why in found.left_out.items())
+    yield from (f"set aside: {each.unsettled:,} rows of {each.table}, which compaction decides" for each in found.differences if each.unsettled)
+    if found.equal:
+        return
+    keys = {table.name: table.keys for table in proof.birth.tables}
+    yield "before: what serves; after: what the log gives again"
+    for table in proof.tables:
+        if not table.equal:
+            yield ""
+            yield from table_lines(table.difference, table.samples, keys[table.difference.table])
+    moved = differing(found.counts)
+    yield from ["", *map(count_line, moved)] if moved else []
+    yield ""
+    yield from (f"likely cause: {cause}" for cause in found.causes)

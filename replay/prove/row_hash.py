@@ -1,0 +1,74 @@
+"""The hash of a table's rows, whatever their order: what a proof is told by, so that a second one can be held against it.
+
+Each value of a row is written as text, with its length in bytes and a colon before it; a null is `~`:
+
+    string                     as it is, in UTF-8
+    whole number, decimal      its digits; a decimal has as many behind the point as its type says
+    float, double              the shortest text that reads back as the same number, as DuckDB writes it; -0.0 as 0.0
+    boolean, date              true, false; 2026-01-31
+    timestamp                  microseconds since 1970-01-01T00:00:00Z
+    binary                     hexadecimal digits, in upper case
+    array, struct              JSON, as DuckDB's `to_json` writes it where the time zone is UTC
+
+A row is the texts of its served columns, one behind the other, in the order of the columns' names. The four 64-bit numbers of
+its SHA-256 (big-endian) are added up over all rows, each modulo 2^64, so equal rows count as often as they are there; the four sums as 64
+hexadecimal digits are the hash of the table. That of several tables is the SHA-256 of a line for each, in the order of their
+names: name, number of rows, hash, with a space between and a newline at the end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+from kappa.base.errors import DeclarationError
+from kappa.values.columns import Array, Decimal, Scalar, Struct, Type, parse_type, quoted
+
+_WORDS = 4
+_MODULUS = 1 << 64
+
+
+def hash_sql(columns: Iterable[tuple[str, str]], source: str) -> str:
+    """DuckDB's query for the number of rows in `source`, and the sums that are its hash; `columns` are (name, Spark's simple type)."""
+    row = " || ".join(_text(quoted(name), kind) for name, kind in sorted(columns)) or "''"
+    words = (f"sum(('0x' || substr(digest, {16 * word + 1}, 16))::ubigint::hugeint) % {_MODULUS}::hugeint" for word in range(_WORDS))
+    sums = ", ".join(f"coalesce({each}, 0::hugeint)" for each in words)
+    return f"select count(*), {sums} from (select sha256({row}) as digest from {source})"
+
+
+def table_hash(sums: Iterable[int]) -> str:
+    """The sums of that query as the hash of the table."""
+    return "".join(f"{each:016x}" for each in sums)
+
+
+def hash_of_all(tables: Iterable[tuple[str, int, str]]) -> str:
+    """The hash of several tables: name, number of rows and hash of each."""
+    return hashlib.sha256("".join(f"{name} {rows} {each}\n" for name, rows, each in sorted(tables)).encode()).hexdigest()
+
+
+def _text(column: str, kind: str) -> str:
+    text = f"hex({column})" if kind == "binary" else _plain(column, _parsed(kind))
+    return f"coalesce(strlen({text}) || ':' || {text}, '~')"
+
+
+def _plain(column: str, kind: Type | None) -> str:
+    match kind:
+        case Scalar("string"):
+            return column
+        case Scalar("float" | "double"):
+            # Adding 0 takes the sign from -0.0, and changes nothing else.
+            return f"cast({column} + 0 as varchar)"
+        case Scalar("timestamp"):
+            return f"cast(epoch_us({column}) as varchar)"
+        case Scalar() | Decimal():
+            return f"cast({column} as varchar)"
+        case Array() | Struct() | None:
+            return f"cast(to_json({column}) as varchar)"
+
+
+def _parsed(kind: str) -> Type | None:
+    try:
+        return parse_type(kind)
+    except DeclarationError:
+        # The headers of rejects hold bytes, which are no type of an event.
+        return None

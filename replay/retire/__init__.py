@@ -1,0 +1,1 @@
+"""Builds that nobody needs any more, and the files that go with them."""

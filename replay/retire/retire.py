@@ -1,0 +1,74 @@
+"""Retiring: what is left on disk of builds that nobody needs. It deletes nothing that a reader has pinned.
+
+A build is retired by a record first; then its job is seen gone, then its data go, as soon as no lease is on them. A reader
+who pins it later than that finds a newer Served in the journal and starts over (law 11). Its birth certificate stays: the
+history refers to it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from kappa.base.failpoint import failpoint
+from kappa.base.lock import Lock
+from kappa.state.build import folder
+from kappa.state.lease import live_leases
+from kappa.state.store import Store
+
+_KEPT = frozenset({"birth.json", "lock"})
+# Staging writes the folder and, seconds later, its record. One without a record after so long has nobody behind it.
+_ORPHAN_SECONDS = 3600.0
+
+
+def ensure_data_deleted(store: Store, build: str, *, now: float) -> bool:
+    """Deletes the data of a retired build whose job is gone; False where a reader still has them pinned at `now`.
+
+    Raises Conflict where its job is alive after all.
+    """
+    if not any(data_of(store, build)):
+        return True
+    if any(build in lease.pins for lease in live_leases(store, now)):
+        return False
+    with Lock(store.path(f"{folder(build)}/lock"), what=f"build {build}"):
+        for path in data_of(store, build):
+            _delete(path)
+    return True
+
+
+def ensure_orphans_deleted(store: Store, staged: frozenset[str], *, now: float) -> tuple[str, ...]:
+    """Deletes the folders of builds that were never staged, where nothing in them is younger than an hour; gives their names."""
+    found = orphans(store, staged, now=now)
+    for path in found:
+        _delete(path)
+    return tuple(path.name for path in found)
+
+
+def orphans(store: Store, staged: frozenset[str], *, now: float) -> tuple[Path, ...]:
+    """The folders of builds that were never staged, where nothing in them is younger than an hour."""
+    return tuple(path for path in _entries(store.path("builds")) if path.is_dir() and path.name not in staged and now - _newest(path) > _ORPHAN_SECONDS)
+
+
+def data_of(store: Store, build: str) -> Iterator[Path]:
+    """What of a build goes when it is retired."""
+    return (path for path in _entries(store.path(folder(build))) if path.name not in _KEPT)
+
+
+def _entries(path: Path) -> tuple[Path, ...]:
+    return tuple(sorted(path.iterdir())) if path.is_dir() else ()
+
+
+def _newest(path: Path) -> float:
+    # Only the folder and what lies directly in it: stage writes there last.
+    return max((each.stat().st_mtime for each in (path, *_entries(path)) if each.exists()), default=time.time())
+
+
+def _delete(path: Path) -> None:
+    failpoint("retire.before_delete")
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=False)
+    else:
+        path.unlink(missing_ok=True)
+    failpoint("retire.after_delete")

@@ -1,0 +1,50 @@
+"""The history: every rollout that the journal tells of, with its receipt if it served, and every proof. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kappa.journal.journal import Proved, Receipt, Record, Served
+from replay.rollout.rollout import Rollout, State
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """One rollout from its beginning to where it stands; `served` is the record that made it serve, if one did."""
+
+    rollout: Rollout
+    served: Record | None
+
+    @property
+    def generation(self) -> int | None:
+        """The generation it made; None where it did not serve (yet)."""
+        return None if self._event is None else self._event.generation
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """What proves its promote."""
+        switched = () if self._event is None else self._event.switched
+        return next((each.receipt for each in switched if each.rollout == self.rollout.number), None)
+
+    @property
+    def _event(self) -> Served | None:
+        return self.served.event if self.served is not None and isinstance(self.served.event, Served) else None
+
+
+def chapters(state: State) -> tuple[Chapter, ...]:
+    """All rollouts, oldest first."""
+    return tuple(Chapter(rollout, state.served_in(rollout.number)) for rollout in state.rollouts)
+
+
+@dataclass(frozen=True, slots=True)
+class ProofRecord:
+    """A proof of a build, or that it failed, as the journal has it, and the build's version."""
+
+    record: Record
+    found: Proved
+    version: str
+
+
+def proof_records(state: State) -> tuple[ProofRecord, ...]:
+    """All proofs, oldest first."""
+    return tuple(ProofRecord(record, record.event, state.versions[record.event.build]) for record in state.proofs if isinstance(record.event, Proved))

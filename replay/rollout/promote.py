@@ -1,0 +1,155 @@
+"""The promote: how a candidate takes over so that no reader ever goes back.
+
+    hold -> the live job acknowledges it in its frontier -> the candidate's frontier reaches that one -> served
+
+The live build publishes nothing between its acknowledgement and the record that ends the hold, so what is compared last
+is what readers saw last. The record is put at exactly the number after the last one looked at: a release by the live job,
+an abandon, or another pipeline's switch in between takes that number, and the choice is made again. The journal decides
+every race, never a clock. `tests/replay/test_promote_model.py` takes every order of steps of a small world with these
+functions. An undo is the same in the other direction.
+
+Rollouts that were approved together hold together: not before each of them is near, and served by one record, which any of
+them may be the one to put. What is true of one hold is true of each, since what takes a number breaks them all.
+
+`next_promote_step` is pure and knows no earlier tick; so a promote goes on after a crash wherever it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kappa.base.clock import now
+from kappa.base.errors import Broken, Damaged
+from kappa.base.failpoint import failpoint
+from kappa.base.lock import Lock
+from kappa.base.settings import RolloutSettings
+from kappa.journal.journal import Failed, Held, Receipt, Served, Switched
+from kappa.state.build import folder
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from replay.rollout.rollout import Phase
+from replay.rollout.step import Acknowledge, Append, Sight, Step, Wait
+
+
+def next_promote_step(sight: Sight, rules: RolloutSettings) -> Step:
+    """The next step of a rollout that is READY or HOLDING."""
+    rollout, live_build = sight.rollout, sight.live_build
+    if sight.candidate is None:
+        return Wait(f"build {rollout.build} to publish its first frontier")
+    if rollout.phase is Phase.HOLDING and sight.live is not None and live_build is not None and rollout.hold is not None:
+        return _while_holding(sight, sight.live, live_build, rollout.hold)
+    if sight.recreated is not None:
+        return Append(Failed(rollout.number, f"topic {sight.recreated} was created anew since build {rollout.build} was born", "stage a new build: kappa deploy"))
+    if live_build is None:
+        return _served_together(sight)
+    if rollout.attempts >= rules.hold_attempts:
+        return Append(_never_reached(sight, rules))
+    # A hold keeps what readers see from getting fresher: it is not begun while any candidate has a way to go.
+    for each in (sight, *sight.others):
+        if not _near(each):
+            return Wait(f"build {each.rollout.build} to come near build {each.live_build}" if each.live_build else f"build {each.rollout.build} to publish its first frontier")
+    return Append(Held(rollout.number, live_build, rollout.attempts + 1, rollout.together))
+
+
+def reaches(candidate: Offsets, live: Offsets, topics: frozenset[str]) -> bool:
+    """True where no partition of these topics is further in `live`; one that a side does not name counts as 0."""
+    return candidate.covers(live.only(topics))
+
+
+def ensure_acknowledged(store: Store, build: str, hold: int) -> None:
+    """Acknowledges a hold for a live job that is dead: as its holder, in a frontier with the same offsets and versions.
+
+    Raises Conflict where the job is alive after all; what is left of a dead one (a JVM in a long write) is gone first.
+    """
+    with Lock(store.path(f"{folder(build)}/lock"), what=f"build {build}"):
+        failpoint("promote.before_acknowledge")
+        Frontiers(store, build).publish_next(lambda newest: _acknowledging(build, newest, hold))
+        failpoint("promote.after_acknowledge")
+
+
+def _acknowledging(build: str, newest: Frontier | None, hold: int) -> Frontier | None:
+    if newest is None:
+        raise Damaged(f"build {build} serves and has no frontier", hint=f"see kappa logs {build}")
+    return None if newest.hold == hold else replace(newest, number=newest.number + 1, epoch=newest.epoch + 1, hold=hold, published_at=now())
+
+
+def _near(sight: Sight) -> bool:
+    """True where nothing keeps it from being held, or from serving where there is nothing to hold."""
+    if sight.rollout.phase is Phase.HOLDING:
+        return True
+    return sight.candidate is not None and sight.recreated is None and (sight.live_build is None or sight.target_reached)
+
+
+def _never_reached(sight: Sight, rules: RolloutSettings) -> Failed:
+    pairs = [f"build {each.rollout.build} did not reach build {each.live_build}" for each in (sight, *sight.others) if each.live_build is not None]
+    return Failed(
+        sight.rollout.number,
+        f"{' together, or '.join(pairs)} within {rules.hold_seconds:g} s, {sight.rollout.attempts} times",
+        "see how far each is with kappa status; deploy or undo again, or set a longer rollout.hold_seconds in kappa.toml",
+        sight.rollout.together,
+    )
+
+
+def _while_holding(sight: Sight, live: Frontier, live_build: str, hold: int) -> Step:
+    if live.hold != hold and not sight.live_runs:
+        return Acknowledge(live_build, hold)
+    missing = _missing(sight)
+    return _served_together(sight) if missing is None else Wait(missing)
+
+
+def _served_together(sight: Sight) -> Step:
+    """The record that lets a rollout serve that has all it needs, with the others of its group; or what one of those still needs."""
+    missing = next(filter(None, map(_missing, sight.others)), None)
+    return Append(_served(sight)) if missing is None else Wait(missing)
+
+
+def _missing(sight: Sight) -> str | None:
+    """What has to happen before a rollout may serve; None where nothing has."""
+    rollout, candidate, live = sight.rollout, sight.candidate, sight.live
+    if candidate is None:
+        return f"build {rollout.build} to publish its first frontier"
+    if sight.live_build is None:
+        return None if sight.recreated is None else f"rollout {rollout.number}, whose topic {sight.recreated} was created anew"
+    if rollout.phase is not Phase.HOLDING or live is None:
+        return f"build {sight.live_build} to be held"
+    if live.hold != rollout.hold:
+        return f"build {sight.live_build} to acknowledge the hold"
+    if not reaches(candidate.offsets, live.offsets, sight.comparable):
+        return f"build {rollout.build} to reach build {sight.live_build}"
+    return None
+
+
+def _served(sight: Sight) -> Served:
+    # In the order of the yes, whoever of them puts it.
+    group = sorted((sight, *sight.others), key=lambda each: each.rollout.group.index(each.rollout.number) if each.rollout.group else 0)
+    switched = [Switched(each.rollout.number, _receipt(each)) for each in group]
+    serving = {**sight.state.serving, **{each.rollout.pipeline: each.rollout.build for each in group}}
+    return Served(switched[0].rollout, sight.state.generation + 1, serving, switched[0].receipt, tuple(switched[1:]), sight.state.generation or None)
+
+
+def _receipt(sight: Sight) -> Receipt:
+    rollout, candidate, live = sight.rollout, sight.candidate, sight.live
+    if candidate is None:
+        raise Broken(f"build {rollout.build} may not serve: it has no frontier")
+    # The promise to readers, checked where it is written whatever was decided before (a partition not named counts as 0).
+    if live is not None and not reaches(candidate.offsets, live.offsets, sight.comparable):
+        raise Broken(f"build {rollout.build} at {candidate.offsets} may not follow build {live.build} at {live.offsets}: readers would go back")
+    verified = rollout.verified
+    return Receipt(
+        pipeline=rollout.pipeline,
+        build=rollout.build,
+        version=rollout.version,
+        candidate_offsets=candidate.offsets,
+        live_build=None if live is None else live.build,
+        live_offsets=None if live is None else live.offsets,
+        checks=() if verified is None else verified.checks,
+        reasons=rollout.reasons,
+        first=live is None,
+        differences=() if verified is None else verified.differences,
+        counts=() if verified is None else verified.counts,
+        incomparable_topics=() if verified is None else verified.incomparable_topics,
+        code=sight.code,
+        live_code=sight.live_code,
+        base=sight.base,
+    )

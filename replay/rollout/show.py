@@ -1,0 +1,146 @@
+"""One generation in full: who made it serve, when and why, from which code, and the receipt that proves it. Pure but for `code_of`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kappa.base.errors import UsageError
+from kappa.journal.journal import Check, Receipt, Record, Served, as_document
+from kappa.state.build import Birth, folder
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from replay.rollout.rollout import Rollout, State
+from serving.query.render import Listing
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """The code that a build was made of: its snapshot's folder, one hash of all its files, and whether it is there still."""
+
+    folder: str
+    sha256: str
+    there: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One generation: the record that made it, each rollout that led to it with its receipt, and each pipeline's build then."""
+
+    record: Record
+    served: Served
+    switched: tuple[tuple[Rollout, Receipt], ...]
+    births: Mapping[str, Birth]
+    codes: Mapping[str, Code]
+    previous: Mapping[str, str]
+
+
+def serving_in(state: State, generation: int) -> Mapping[str, str]:
+    """The serving map of a generation (pipeline -> build). Raises UsageError where there is none of that number."""
+    return _served(state, generation)[1].serving
+
+
+def _served(state: State, generation: int) -> tuple[Record, Served]:
+    for record in state.served:
+        if isinstance(record.event, Served) and record.event.generation == generation:
+            return record, record.event
+    raise UsageError(
+        f"there is no generation {generation}", hint=f"there are 1 to {state.generation}: kappa history" if state.generation else "nothing is served yet: kappa deploy"
+    )
+
+
+def shown(state: State, generation: int, births: Mapping[str, Birth], codes: Mapping[str, Code]) -> Shown:
+    """All there is to say of a generation; `births` and `codes` are those of the builds in its serving map."""
+    record, served = _served(state, generation)
+    before = next((each.event.serving for each in state.served if isinstance(each.event, Served) and each.event.generation == generation - 1), {})
+    switched = tuple((state.rollout(each.rollout), each.receipt) for each in served.switched)
+    return Shown(record, served, switched, births, codes, before)
+
+
+def code_of(store: Store, birth: Birth) -> Code:
+    """Where a build's code lies, and its hash."""
+    path = store.path(f"{folder(birth.build)}/code")
+    return Code(str(path), birth.code_sha256, path.is_dir())
+
+
+def show_listing(found: Shown) -> Listing:
+    """A row per pipeline that switched and partition: where the build began, what readers saw before the switch, and what after."""
+    rows = (row for _, receipt in found.switched for row in _offset_rows(receipt, found.births[receipt.build].origin_offsets))
+    return Listing(("pipeline", "topic", "partition", "origin", "before", "after"), tuple(rows))
+
+
+def _offset_rows(receipt: Receipt, origin: Offsets) -> Iterator[tuple[Any, ...]]:
+    after, live = receipt.candidate_offsets, receipt.live_offsets
+    for topic, partition, _ in origin.highest(after).highest(live or Offsets()).items():
+        yield receipt.pipeline, topic, partition, origin.at(topic, partition), None if live is None else live.at(topic, partition), after.at(topic, partition)
+
+
+def show_text(found: Shown) -> str:
+    """All but the offsets, for people, a fact a line."""
+    lines = [
+        f"generation {found.served.generation}, served {found.record.at} by {found.record.by}",
+        *(line for rollout, receipt in found.switched for line in _switch_lines(rollout, receipt, found.served.generation)),
+        *(_build_line(found, pipeline, build) for pipeline, build in sorted(found.served.serving.items())),
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def show_document(found: Shown) -> dict[str, Any]:
+    """All of it; `record` is the journal's record as it stands there."""
+    return {
+        "generation": found.served.generation,
+        "previous_generation": found.served.generation - 1 or None,
+        "served_at": found.record.at,
+        "served_by": found.record.by,
+        "switched": [_switch_document(*each) for each in found.switched],
+        "offsets": show_listing(found).objects(),
+        "builds": {
+            pipeline: {
+                "build": build,
+                "version": found.births[build].version,
+                "born_at": found.births[build].born_at,
+                "born_by": found.births[build].by,
+                "previous_build": found.previous.get(pipeline),
+                "code": {"folder": found.codes[build].folder, "sha256": found.codes[build].sha256, "there": found.codes[build].there},
+            }
+            for pipeline, build in found.served.serving.items()
+        },
+        "record": as_document(found.record),
+    }
+
+
+def _switch_lines(rollout: Rollout, receipt: Receipt, generation: int) -> Iterator[str]:
+    yield f"rollout {rollout.number}, asked for {rollout.at} by {rollout.by}: {'; '.join(receipt.reasons) or 'no reason was given'}"
+    instead = ", its first" if receipt.first else f" instead of {receipt.live_build}, which generation {generation - 1} served"
+    yield f"{receipt.pipeline}: build {receipt.build} (version {receipt.version}){instead}"
+    if receipt.base is not None:
+        yield f"it is {receipt.base}: up to there its rows are that build's"
+    yield from (f"let through: {each}" for each in rollout.accepted)
+    yield from (f"check of {check.table}: {check.condition}: {_found(check)}" for check in receipt.checks)
+
+
+def _switch_document(rollout: Rollout, receipt: Receipt) -> dict[str, Any]:
+    return {
+        "rollout": rollout.number,
+        "asked_at": rollout.at,
+        "asked_by": rollout.by,
+        "pipeline": receipt.pipeline,
+        "build": receipt.build,
+        "version": receipt.version,
+        "reasons": receipt.reasons,
+        "accepted": rollout.accepted,
+        "first": receipt.first,
+        "base": None if receipt.base is None else asdict(receipt.base),
+        "checks": [{"table": check.table, "condition": check.condition, "rows": check.rows, "failing": check.failing, "passed": check.passed} for check in receipt.checks],
+    }
+
+
+def _build_line(found: Shown, pipeline: str, build: str) -> str:
+    birth, code = found.births[build], found.codes[build]
+    where = code.folder if code.there else "its code is not kept any more"
+    return f"{pipeline} was served by build {build} (version {birth.version}, born {birth.born_at}): {where}, sha256 {code.sha256[:16]}"
+
+
+def _found(check: Check) -> str:
+    return f"could not be run: {check.error}" if check.failing is None else f"{check.failing:,} of {check.rows:,} rows fail" if check.failing else f"{check.rows:,} rows pass"

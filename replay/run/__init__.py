@@ -1,0 +1,1 @@
+"""The supervisor, its children, and the controller's loop."""

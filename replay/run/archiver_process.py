@@ -1,0 +1,93 @@
+"""The archiver seen from the supervisor: a child that runs where a topic may be archived, and is started again where it dies or the project's files change.
+
+What a project declares is known only by running its files, which a supervisor never does: the word in a file is enough to try,
+and a child that finds no archived topic ends. Read next: beside.py, kappa/engine/archive/archiver.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from kappa.base.settings import Settings
+from kappa.code.sources import Sources
+from kappa.state.store import Store
+from replay.run.beside import Beside
+
+LOG = "archiver"
+# It may be killed at any time, and goes on from what it has committed; and everything else of the supervisor's waits meanwhile.
+_PATIENCE_SECONDS = 1.0
+_LOOK_SECONDS = 5.0
+# The job that keeps tables fresh goes before it.
+_NICE = 5
+
+# The project's files that may declare topics, and when each was changed.
+_Files = Mapping[Path, int]
+
+
+class ArchiverProcess:
+    """The supervisor's child that archives topics, where the project's files say that any are."""
+
+    def __init__(self, store: Store, settings: Settings, *, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        """`say` is told what the operator should read; `clock` gives seconds that only go forward."""
+        self._settings = settings
+        self._clock = clock
+        self._child = Beside("the archiver", store.path(f"logs/{LOG}.log"), say=say, clock=clock, patience_seconds=_PATIENCE_SECONDS, nice=_NICE)
+        self._bootstrap_servers = ""
+        self._files: _Files = {}
+        self._wanted = False
+        self._look_at = 0.0
+
+    def ensure_running(self, bootstrap_servers: str) -> None:
+        """Starts it where it does not run, is wanted, and has not died just now; ends one that knows an older project or another broker."""
+        if (code := self._child.ended()) is not None:
+            if code == 0:
+                # No topic is archived, and none will be until the files change.
+                self._wanted = False
+            else:
+                self._child.has_died(code)
+        if self._clock() >= self._look_at:
+            self._look_at = self._clock() + _LOOK_SECONDS
+            self._look()
+        if bootstrap_servers != self._bootstrap_servers:
+            self.end()
+            self._bootstrap_servers = bootstrap_servers
+        if self._wanted:
+            where = ("--project", str(self._settings.project), "--root", self._settings.root_url, "--bootstrap", bootstrap_servers)
+            self._child.ensure_started("kappa.engine.archive.archiver", *where)
+
+    def end(self) -> None:
+        """Ends it: it goes on from what it has committed."""
+        self._child.end()
+
+    def _look(self) -> None:
+        try:
+            found = _changed_at(Sources(self._settings.project).python_files())
+        except OSError:
+            # A folder went away while it was listed: the next look sees what is there then.
+            return
+        if found == self._files:
+            return
+        self._files = found
+        self.end()
+        self._wanted = any(_says_archive(path) for path in found)
+        self._child.may_start()
+
+
+def _changed_at(paths: Iterable[Path]) -> _Files:
+    found = {}
+    for path in paths:
+        try:
+            found[path] = path.stat().st_mtime_ns
+        except OSError:
+            # It is being replaced: the next look sees it.
+            continue
+    return found
+
+
+def _says_archive(path: Path) -> bool:
+    try:
+        return b"archive" in path.read_bytes()
+    except OSError:
+        return False

@@ -1,0 +1,281 @@
+"""The controller: folds the journal, looks at each active rollout, takes one step of it. And the two things people ask of it.
+
+It remembers nothing that matters: state is a fold of the journal, so after a crash the next tick goes on from there. It
+starts no process itself (Processes) and reads no topic's records. Read next: promote.py for the steps of a switch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Protocol, assert_never
+
+from kappa.base.errors import Broken, Conflict, KappaError, UsageError
+from kappa.base.failpoint import failpoint
+from kappa.base.settings import RolloutSettings
+from kappa.declare.topic import TopicKind
+from kappa.engine.job.legs import has_tail
+from kappa.journal.journal import CaughtUp, Event, Failed, Held, Journal, Retired, Served, Verified
+from kappa.state.alignment import Alignment, Alignments
+from kappa.state.build import comparable_topics, read_birth
+from kappa.state.frontier import Frontiers
+from kappa.state.lease import ensure_released, ensure_renewed
+from kappa.state.offsets import Offsets
+from kappa.state.stopped import Stopped
+from kappa.state.store import Store
+from replay.retire.retire import ensure_data_deleted, ensure_orphans_deleted
+from replay.rollout.promote import ensure_acknowledged, next_promote_step
+from replay.rollout.rollout import Phase, Rollout, State, advance, check_may_follow, fold, soaked
+from replay.rollout.step import Acknowledge, AlignAgain, Append, Sight, StartVerification, Step, Wait, waits_for
+
+if TYPE_CHECKING:
+    from kappa.log.client import TopicFacts
+
+# With back-off that is more than five minutes: longer than a broker is away for a restart.
+_MOST_DEATHS = 15
+
+
+class LogView(Protocol):
+    """What the controller wants to know of Kafka (kappa/log/client.py has it)."""
+
+    def end(self, topics: Iterable[str]) -> Offsets:
+        """Where a reader of committed records comes to its end for now."""
+
+    def facts(self, name: str) -> TopicFacts | None:
+        """One topic, or None where the broker has none of that name."""
+
+
+class Processes(Protocol):
+    """What the controller wants of the supervisor's child processes (processes.py has it)."""
+
+    def job_runs(self, build: str) -> bool:
+        """True while a process of the build's job is there."""
+
+    def job_stopped(self, build: str) -> Stopped | None:
+        """Why the build's job is not started again."""
+
+    def job_deaths(self, build: str) -> int:
+        """How often in a row the build's job has died."""
+
+    def ensure_aligned_again(self, build: str) -> None:
+        """Aligns a build that tails, and lets its tail go on then."""
+
+    def ensure_verifying(self, rollout: int) -> str | None:
+        """Starts a verification unless it runs; says why where it has died too often to be started again."""
+
+
+class Controller:
+    """Brings every active rollout on, a step a tick, and what is retired to its end."""
+
+    def __init__(self, store: Store, *, log: LogView, processes: Processes, rules: RolloutSettings, clock: Callable[[], float]) -> None:
+        """`clock` gives seconds since 1970, for leases and soaks."""
+        self.state = State()
+        # What each active rollout waited for at the last tick: told to people, and nothing else.
+        self.waits: dict[int, str] = {}
+        self._store = store
+        self._journal = Journal(store)
+        self._log = log
+        self._processes = processes
+        self._rules = rules
+        self._clock = clock
+        # What a candidate has to reach, sampled once per phase and attempt. Forgotten in a crash, it is sampled again.
+        self._targets: dict[tuple[int, Phase, int], Offsets] = {}
+        self._let_go_of: set[int] = set()
+        self._deleted: set[str] = set()
+        self._orphans_looked_for = False
+
+    def tick(self) -> State:
+        """Looks at everything once, takes at most one step per rollout, and gives the state after it.
+
+        Raises KappaError, after all else was brought on, where something could not be looked at: Unreachable where the
+        broker did not answer. Nothing is decided without it.
+        """
+        self.state = fold(self._journal.after(self.state.last), self.state)
+        unseen: list[KappaError] = []
+        self.waits = {}
+        for begun in self.state.active_rollouts:
+            rollout = self.state.rollout(begun.number)
+            if not rollout.active:
+                # It ended with another one of its group.
+                continue
+            try:
+                step = next_step(self._sight(rollout), self._rules)
+                self.waits[rollout.number] = waits_for(step)
+                self._take(rollout, step)
+            except (Broken, UsageError) as error:
+                self._append(Failed(rollout.number, error.message, error.hint))
+            except KappaError as error:
+                self.waits[rollout.number] = f"what could not be looked at: {error.message}"
+                unseen.append(error)
+        self._let_go()
+        self._retire()
+        if unseen:
+            raise unseen[0]
+        return self.state
+
+    def _sight(self, rollout: Rollout) -> Sight:
+        """What is seen of a rollout, and of those that are promoted together with it."""
+        seen = self._look(rollout)
+        try:
+            return replace(seen, others=tuple(self._look(self.state.rollout(number)) for number in rollout.together))
+        except (Broken, UsageError) as error:
+            # Not this one's fault: the other fails for it when its turn comes, and this one waits for a new yes.
+            return replace(seen, unseen=error.message)
+
+    def _look(self, rollout: Rollout) -> Sight:
+        live_build = self.state.serving.get(rollout.pipeline)
+        birth, live = read_birth(self._store, rollout.build), read_birth(self._store, live_build) if live_build else None
+        seen = Sight(
+            state=self.state,
+            rollout=rollout,
+            candidate=Frontiers(self._store, rollout.build).newest(),
+            live=Frontiers(self._store, live_build).newest() if live_build else None,
+            comparable=comparable_topics(birth, live) if live else frozenset(),
+            tails=rollout.phase is Phase.REPLAYING and has_tail(self._store, rollout.build),
+            alignment=None if rollout.switch else self._alignment(rollout),
+            live_runs=live_build is not None and self._processes.job_runs(live_build),
+            live_stopped=None if live_build is None else self._processes.job_stopped(live_build),
+            code=birth.code_sha256,
+            base=birth.base,
+            live_code=None if live is None else live.code_sha256,
+            stopped=self._processes.job_stopped(rollout.build),
+            deaths=self._processes.job_deaths(rollout.build),
+        )
+        match rollout.phase:
+            case Phase.REPLAYING if seen.tails and not seen.aligns:
+                others = frozenset(birth.topic_ids) - seen.comparable
+                return replace(seen, target=self._target(rollout, lambda: self._log.end(sorted(others)).highest(_shown(seen))))
+            case Phase.READY if rollout.waits:
+                # What it has to reach is taken when it has its yes: until then the live build goes on.
+                self._targets = {key: target for key, target in self._targets.items() if key[0] != rollout.number}
+                return seen
+            case Phase.READY:
+                # A bounded read of a compacted topic lacks the keys that were written again behind it: all of that is read first (law 5).
+                compacted = sorted(topic.name for topic in birth.topics if topic.kind == TopicKind.COMPACTED)
+                return replace(
+                    seen,
+                    target=self._target(rollout, lambda: _shown(seen).highest(self._log.end(compacted) if compacted else Offsets())),
+                    recreated=self._recreated(birth.topic_ids),
+                )
+            case _:
+                return seen
+
+    def _alignment(self, rollout: Rollout) -> Alignment | None:
+        """The candidate's newest alignment that is new enough, kept until the rollout ends; None where it is gone."""
+        last = Alignments(self._store, rollout.build).last()
+        if last is None or last.number <= rollout.alignment_after:
+            return None
+        return last if ensure_renewed(self._store, last.lease, now=self._clock(), seconds=self._rules.lease_seconds) else None
+
+    def _target(self, rollout: Rollout, sample: Callable[[], Offsets]) -> Offsets:
+        key = (rollout.number, rollout.phase, rollout.attempts)
+        if key not in self._targets:
+            self._targets[key] = sample()
+        return self._targets[key]
+
+    def _recreated(self, topic_ids: dict[str, str]) -> str | None:
+        for name, topic_id in topic_ids.items():
+            facts = self._log.facts(name)
+            if facts is None or facts.id != topic_id:
+                return name
+        return None
+
+    def _take(self, rollout: Rollout, step: Step) -> None:
+        match step:
+            case Wait():
+                return
+            case Append(event):
+                self._append(event)
+            case StartVerification():
+                why_not = self._processes.ensure_verifying(rollout.number)
+                if why_not is not None:
+                    live = self.state.serving.get(rollout.pipeline)
+                    self._append(Verified(rollout.number, "inconclusive", rollout.caught_up or Offsets(), reason=f"{why_not}; see kappa logs verification", live_build=live))
+            case AlignAgain(build):
+                self._processes.ensure_aligned_again(build)
+            case Acknowledge(build, hold):
+                ensure_acknowledged(self._store, build, hold)
+            case _:
+                assert_never(step)
+
+    def _append(self, event: Event) -> None:
+        """Appends the next record. Where somebody else's is there already, the next tick looks and chooses again."""
+        check_may_follow(self.state, event)
+        if isinstance(event, Held | Served):
+            failpoint("promote.before_append")
+        record = self._journal.append(self.state.last + 1, event)
+        if record is not None:
+            self.state = advance(self.state, record)
+
+    def _let_go(self) -> None:
+        """Gives up the leases of alignments whose rollouts have ended; one that is forgotten here ends by itself."""
+        for rollout in self.state.rollouts:
+            if not rollout.active and rollout.number not in self._let_go_of:
+                last = Alignments(self._store, rollout.build).last()
+                if last is not None:
+                    ensure_released(self._store, last.lease)
+                self._let_go_of.add(rollout.number)
+
+    def _retire(self) -> None:
+        now = datetime.fromtimestamp(self._clock(), UTC)
+        for build in sorted(self.state.to_retire() | soaked(self.state, now, self._rules.soak_seconds)):
+            # Where an undo was first, its record has this number, and the next tick looks again.
+            self._append(Retired(build))
+        for build in sorted(self.state.retired - self._deleted):
+            if self._processes.job_runs(build):
+                continue
+            try:
+                if ensure_data_deleted(self._store, build, now=self._clock()):
+                    self._deleted.add(build)
+            except Conflict:
+                # Its job has outlived its supervisor for a moment; it is being killed.
+                continue
+        if not self._orphans_looked_for:
+            ensure_orphans_deleted(self._store, frozenset(self.state.versions), now=self._clock())
+            self._orphans_looked_for = True
+
+
+def next_step(sight: Sight, rules: RolloutSettings) -> Step:
+    """The next step of an active rollout. Pure."""
+    rollout = sight.rollout
+    if sight.stopped is not None:
+        return Append(Failed(rollout.number, f"the job of build {rollout.build} stopped: {sight.stopped.message}", sight.stopped.hint))
+    if sight.deaths >= _MOST_DEATHS:
+        return Append(Failed(rollout.number, f"the job of build {rollout.build} died {sight.deaths} times in a row", f"see kappa logs {rollout.build}"))
+    if sight.never_aligned is not None:
+        return Append(
+            Failed(
+                rollout.number,
+                f"build {rollout.build} cannot be compared with build {sight.live_build} at equal offsets: it is past where that one stopped: {sight.never_aligned.message}",
+                f"kappa retry {rollout.pipeline} makes a build of the same code that is brought to exactly there",
+            )
+        )
+    match rollout.phase:
+        case Phase.REPLAYING if sight.aligns and sight.alignment is not None:
+            return Append(CaughtUp(rollout.number, sight.alignment.candidate.offsets, sight.alignment.number))
+        case Phase.REPLAYING if sight.aligns:
+            return AlignAgain(rollout.build) if sight.tails else Wait(f"build {rollout.build} to come to where build {sight.live_build} is")
+        case Phase.REPLAYING if sight.candidate is not None and sight.target_reached:
+            return Append(CaughtUp(rollout.number, sight.candidate.offsets))
+        case Phase.REPLAYING:
+            return Wait(f"build {rollout.build} to catch up")
+        case Phase.VERIFYING if sight.aligns and sight.alignment is None:
+            return AlignAgain(rollout.build)
+        case Phase.VERIFYING:
+            return StartVerification()
+        case Phase.READY if rollout.waits:
+            return Wait(f"a yes: kappa promote {rollout.pipeline}")
+        case Phase.READY | Phase.HOLDING if sight.unseen:
+            return Wait(f"what it is promoted together with: {sight.unseen}")
+        case Phase.READY | Phase.HOLDING:
+            return next_promote_step(sight, rules)
+        case Phase.SERVED | Phase.FAILED | Phase.ABANDONED:
+            return Wait("nothing: it has ended")
+        case _:
+            assert_never(rollout.phase)
+
+
+def _shown(sight: Sight) -> Offsets:
+    """What readers of the live build have seen of the topics that the candidate reads too."""
+    return Offsets() if sight.live is None else sight.live.offsets.only(sight.comparable)

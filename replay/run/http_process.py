@@ -1,0 +1,57 @@
+"""The HTTP server seen from the supervisor: a child that is started, started again where it dies, and ended; and where it is served.
+
+Nothing of HTTP is imported here: a supervisor, and a command that asks where the server is, need none of it. Read next: beside.py, serve.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kappa.base.process import ProcessId
+from kappa.base.settings import Settings
+from kappa.state.store import Store
+from replay.run.beside import Beside
+
+SERVED = "run/http.json"
+_LOG = "logs/http.log"
+_PATIENCE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The server that runs now, and where."""
+
+    pid: int
+    born: str
+    url: str
+    format: int = 1
+
+
+def served_at(store: Store) -> str | None:
+    """The URL of the root's server, or None where none runs."""
+    document = store.get_json(SERVED)
+    found = None if document is None else Served(**document)
+    return found.url if found is not None and ProcessId(found.pid, found.born).alive() else None
+
+
+class HttpProcess:
+    """The supervisor's child that serves, where the settings say where."""
+
+    def __init__(self, store: Store, settings: Settings, *, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        """`say` is told what the operator should read; `clock` gives seconds that only go forward."""
+        self._settings = settings
+        self._child = Beside("the HTTP server", store.path(_LOG), say=say, clock=clock, patience_seconds=_PATIENCE_SECONDS)
+
+    def ensure_running(self) -> None:
+        """Starts it where it does not run, is wanted, and has not died just now."""
+        if not self._settings.serve.listen:
+            return
+        if (code := self._child.ended()) is not None:
+            self._child.has_died(code)
+        self._child.ensure_started("replay.run.serve", "--project", str(self._settings.project), "--root", self._settings.root_url)
+
+    def end(self) -> None:
+        """Ends it."""
+        self._child.end()

@@ -1,0 +1,86 @@
+"""The Kafka under a platform: an embedded broker that is kept running, or a cluster that is there already.
+
+The supervisor alone has one. A broker that dies is started again on its data, where it was if its port is free.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from kappa.base.errors import Unreachable
+from kappa.base.jars import ensure_jars
+from kappa.base.java import find_java
+from kappa.base.settings import Settings
+from kappa.log.broker import Broker
+from kappa.log.client import Log, TopicFacts
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from replay.run.told import Told
+
+_EXTERNAL_BROKER_SECONDS = 15.0
+_LONGEST_BACK_OFF_SECONDS = 30.0
+
+
+class Kafka:
+    """The broker that jobs use, and what the controller wants to know of it."""
+
+    def __init__(self, settings: Settings, store: Store, say: Callable[[str], None], told: Told) -> None:
+        self._settings = settings
+        self._store = store
+        self._say = say
+        self._told = told
+        self._broker: Broker | None = None
+        self._log: Log | None = None
+        self._starts = 0
+        self._not_before = 0.0
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients connect to, once `ensure_running` has come back."""
+        assert self._log is not None, "it was started"
+        return self._log.bootstrap_servers
+
+    def ensure_running(self) -> None:
+        """Starts the broker where it is not running. Raises KappaError where it cannot be, and waits longer before each next try."""
+        if self._settings.runs_broker:
+            self._ensure_own()
+        elif self._log is None:
+            servers = self._settings.kafka.bootstrap_servers or ""
+            log = Log(servers, self._settings.kafka.options)
+            with self._told.interrupting():
+                there = log.wait_until_ready(_EXTERNAL_BROKER_SECONDS)
+            if not there:
+                raise Unreachable(
+                    f"no Kafka broker answers at {servers}", hint="start it, or see kafka.bootstrap_servers in kappa.toml: without it, kappa runs a broker of its own"
+                )
+            self._log = log
+
+    def stop(self) -> None:
+        """Ends the broker, if it is ours."""
+        if self._broker is not None:
+            self._broker.stop()
+
+    def end(self, topics: Iterable[str]) -> Offsets:
+        """Where a reader of committed records comes to its end for now."""
+        assert self._log is not None, "it was started"
+        return self._log.end(topics)
+
+    def facts(self, name: str) -> TopicFacts | None:
+        """One topic, or None where the broker has none of that name."""
+        assert self._log is not None, "it was started"
+        return self._log.facts(name)
+
+    def _ensure_own(self) -> None:
+        if (self._broker is not None and self._broker.alive()) or time.monotonic() < self._not_before:
+            return
+        if self._broker is not None:
+            self._say("the broker has died, and is started again")
+        self._starts += 1
+        self._not_before = time.monotonic() + min(_LONGEST_BACK_OFF_SECONDS, 2.0**self._starts)
+        java = find_java()
+        with self._told.interrupting():
+            jars = ensure_jars(java, cache=self._settings.jars.cache, repository=self._settings.jars.repository)
+            self._broker = Broker.start(self._store.folder, jars, java, heap=self._settings.kafka.heap)
+        self._log = Log(self._broker.bootstrap_servers, self._settings.kafka.options)
+        self._say(f"the broker runs, process {self._broker.pid}")

@@ -1,0 +1,222 @@
+"""The supervisor: what `kappa up` runs. It owns the embedded broker, the child processes and the controller's loop.
+
+All that it knows is in the journal and the builds' folders, so one that is killed is answered by the next `kappa up`. What
+it started ends with it, however it ends. One per root: a lock says who. As a program it is the detached supervisor.
+Read next: processes.py (what runs), controller.py (what is decided).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from kappa.base.clock import now
+from kappa.base.errors import Broken, Conflict, ExitCode, KappaError, TimedOut
+from kappa.base.failpoint import failpoint
+from kappa.base.lock import Lock, holder
+from kappa.base.process import process_id
+from kappa.base.settings import Settings, load_settings
+from kappa.state.store import Store
+from replay.look.running import RUNNING, Running, running_at
+from replay.rollout.rollout import State
+from replay.rollout.underway import Reporter, ensure_nothing_said
+from replay.run.archiver_process import ArchiverProcess
+from replay.run.controller import Controller
+from replay.run.http_process import HttpProcess
+from replay.run.kafka import Kafka
+from replay.run.processes import Processes, open_log
+from replay.run.told import Told, ToldToEnd
+
+_LOCK = "run/supervisor.lock"
+_LOG = "logs/supervisor.log"
+_TICK_SECONDS = 0.2
+_NAP_SECONDS = 0.05
+# Jobs have 30 s to end, then the broker has 20.
+_DOWN_SECONDS = 90.0
+# Jars may have to be fetched, and a broker that was killed reads its log back.
+_UP_SECONDS = 600.0
+
+
+def up(settings: Settings, *, detach: bool) -> Running | None:
+    """Runs the platform: in this process until it is told to end (None), or detached, and gives who runs it once it is ready.
+
+    Detached, one that is up already is as good. In this process, Conflict says that there is one. Raises KappaError where
+    it cannot start: no Java, no broker, a broken journal.
+    """
+    if detach:
+        return _ensure_detached(settings)
+    store = Store(settings.root_url)
+    with open_log(store.path(_LOG)).open("a", encoding="utf-8") as log:
+
+        def say(text: str) -> None:
+            line = f"{now()} {text}"
+            print(line, file=sys.stderr, flush=True)
+            print(line, file=log, flush=True)
+
+        _run(settings, say)
+    return None
+
+
+def down(settings: Settings) -> bool:
+    """Ends the supervisor of this root and waits until it is gone; False where none was there.
+
+    Raises TimedOut where it is still ending after a minute and a half.
+    """
+    holds = holder(Store(settings.root_url).path(_LOCK))
+    process = None if holds is None else process_id(holds.pid)
+    if process is None:
+        return False
+    os.kill(process.pid, signal.SIGTERM)
+    deadline = time.monotonic() + _DOWN_SECONDS
+    while process.alive():
+        if time.monotonic() > deadline:
+            raise TimedOut(f"the supervisor (process {process.pid}) is still ending", hint=f"wait, or end it with: kill -9 {process.pid}; kappa up goes on from there")
+        time.sleep(_NAP_SECONDS)
+    return True
+
+
+def _ensure_detached(settings: Settings) -> Running:
+    store = Store(settings.root_url)
+    found = running_at(store)
+    if found is not None:
+        return found
+    path = open_log(store.path(_LOG))
+    # -P: what lies in the user's folder must not be imported instead of a library of the same name.
+    command = [sys.executable, "-P", "-m", "replay.run.supervisor", "--project", str(settings.project), "--root", settings.root_url]
+    with path.open("ab") as log:
+        begins_at = log.tell()
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, cwd=settings.project)
+    deadline = time.monotonic() + _UP_SECONDS
+    while (found := running_at(store)) is None:
+        # Where two came at once, the other one may have the lock, and be the one to wait for.
+        if process.poll() is not None and holder(store.path(_LOCK)) is None:
+            with path.open("rb") as log:
+                log.seek(begins_at)
+                raise _why(log.read().decode(errors="replace"), path)
+        if time.monotonic() > deadline:
+            raise TimedOut("kappa is not up yet", hint=f"see what it does: {path}")
+        time.sleep(_NAP_SECONDS)
+    return found
+
+
+def _why(said: str, path: Path) -> KappaError:
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    spoken = {kind: text for kind, _, text in (line.partition(": ") for line in lines)}
+    return KappaError(f"kappa did not come up: {spoken.get('error') or (lines or ['it said nothing'])[-1]}", hint=spoken.get("hint") or f"see {path}")
+
+
+def _run(settings: Settings, say: Callable[[str], None]) -> None:
+    """Runs the platform until this process is told to end."""
+    store = Store(settings.root_url)
+    lock = Lock(store.path(_LOCK), what="kappa")
+    try:
+        lock.acquire()
+    except Conflict as error:
+        other = holder(store.path(_LOCK))
+        raise Conflict(f"kappa is up already (process {other.pid if other else '?'})", hint="kappa status shows it; kappa down ends it") from error
+    store.delete(RUNNING)
+    ensure_nothing_said(store)
+    told = Told()
+    kafka = Kafka(settings, store, say, told)
+    processes = Processes(store, settings, say=say)
+    http = HttpProcess(store, settings, say=say)
+    archiver = ArchiverProcess(store, settings, say=say)
+    reporter = Reporter(store, processes.deaths, clock=time.monotonic)
+    try:
+        with told:
+            http.ensure_running()
+            kafka.ensure_running()
+            _loop(store, kafka, Controller(store, log=kafka, processes=processes, rules=settings.rollout, clock=time.time), processes, (http, archiver), reporter, say, told)
+    except ToldToEnd:
+        # While it waited for the broker; what it has started so far ends below, as ever.
+        pass
+    finally:
+        failpoint("supervisor.before_down")
+        store.delete(RUNNING)
+        failpoint("supervisor.after_down")
+        http.end()
+        archiver.end()
+        processes.end_all()
+        kafka.stop()
+        say("down")
+        lock.release()
+
+
+def _loop(
+    store: Store,
+    kafka: Kafka,
+    controller: Controller,
+    processes: Processes,
+    beside: tuple[HttpProcess, ArchiverProcess],
+    reporter: Reporter,
+    say: Callable[[str], None],
+    told: Told,
+) -> None:
+    http, archiver = beside
+    said, ready_at = "", ""
+    while not told.to_end:
+        try:
+            http.ensure_running()
+            kafka.ensure_running()
+            processes.ensure_jobs(controller.state.wanted_builds(), kafka.bootstrap_servers, serves=bool(controller.state.serving))
+            archiver.ensure_running(kafka.bootstrap_servers)
+            before = controller.state
+            for line in _news(before, controller.tick()):
+                say(line)
+            said = ""
+        except Broken:
+            raise
+        except KappaError as error:
+            # A full disk, a broker that is away: what runs goes on, and it is tried again. Said once, not at every tick.
+            if str(error) != said:
+                said = str(error)
+                say(said)
+        # For people to read, and nothing else: a disk that is full was said above.
+        with contextlib.suppress(KappaError):
+            reporter.report(controller.state, controller.waits)
+        if kafka.bootstrap_servers != ready_at:
+            ready_at = kafka.bootstrap_servers
+            me = process_id(os.getpid())
+            assert me is not None, "this process is there"
+            failpoint("supervisor.before_ready")
+            store.put_json(RUNNING, asdict(Running(me.pid, me.born, ready_at, now())))
+            failpoint("supervisor.after_ready")
+            say(f"up: Kafka at {ready_at}, everything below {store.folder}")
+        time.sleep(_TICK_SECONDS)
+
+
+def _news(before: State, after: State) -> Iterator[str]:
+    known = {rollout.number: rollout.phase for rollout in before.rollouts}
+    for rollout in after.rollouts:
+        if rollout.phase != known.get(rollout.number) and (before.last or rollout.active):
+            yield f"rollout {rollout.number} of pipeline {rollout.pipeline}, build {rollout.build}: {rollout.phase}{f' ({rollout.reason})' if rollout.reason else ''}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The detached supervisor's command; what it says goes to its log."""
+    parser = argparse.ArgumentParser(prog="replay.run.supervisor", description="runs the platform; made by: kappa up -d")
+    parser.add_argument("--project", type=Path, required=True)
+    parser.add_argument("--root", required=True)
+    given = parser.parse_args(arguments)
+
+    def say(text: str) -> None:
+        print(f"{now()} {text}", flush=True)
+
+    try:
+        _run(load_settings(given.project, root=given.root), say)
+    except KappaError as error:
+        print(f"error: {error.message}\nhint: {error.hint}", flush=True)
+        return int(error.exit_code)
+    return ExitCode.OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

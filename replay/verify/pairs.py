@@ -1,0 +1,132 @@
+"""Pairs: two builds of one pipeline at equal offsets, found and kept, so that their rows can be compared.
+
+By the newest alignment of one with the other, while its lease lasts; or by their newest frontiers, where these happen to
+be at equal offsets (nothing is produced, or both have come to the log's end). Nothing else is comparable: rows that differ
+by lag are no difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from kappa.base.errors import Conflict, UsageError
+from kappa.state.alignment import Alignments
+from kappa.state.build import comparable_topics, read_birth
+from kappa.state.frontier import Frontier
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from replay.rollout.rollout import State
+from replay.verify.diff import Comparison, Side, compare
+from replay.verify.unsettled import KeyLog, unsettled_keys
+from serving.pin.catalog import PinnedSnapshot, newest_frontier, pin_pair
+from serving.query.pair import connect_pair
+from serving.query.query import Limits
+
+_LOOKS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two frontiers that are equal in every partition of the `comparable` topics; `lease` is that of their alignment, if one made them."""
+
+    before: Frontier
+    after: Frontier
+    comparable: frozenset[str]
+    lease: str | None
+
+    @property
+    def offsets(self) -> Offsets:
+        """The offsets at which both stand, of the topics that both read."""
+        return self.after.offsets.only(self.comparable)
+
+
+def builds_to_compare(state: State, pipeline: str, before: str | None, after: str | None) -> tuple[str, str]:
+    """The two builds that are meant: those named, or what serves and the candidate; where none is on its way, the build before and what serves.
+
+    Raises UsageError where there are no two such builds of the pipeline. Pure.
+    """
+    if pipeline not in state.serving:
+        raise UsageError(f"no pipeline {pipeline} is served", hint=f"there are {', '.join(sorted(state.serving))}" if state.serving else "nothing is served yet: kappa deploy")
+    if before is None or after is None:
+        if before is not None:
+            raise UsageError("one build is named, and two are compared", hint=f"name both, or none: kappa diff {pipeline}")
+        rollout = state.active(pipeline)
+        serving, idle = state.serving[pipeline], state.idle.get(pipeline)
+        if rollout is not None:
+            return serving, rollout.build
+        if idle is None:
+            raise UsageError(f"pipeline {pipeline} has no build beside the one that serves", hint=f"kappa deploy or kappa replay {pipeline} makes one")
+        return idle, serving
+    for build in (before, after):
+        if state.pipelines.get(build) != pipeline or build in state.retired:
+            there = sorted(each for each, of in state.pipelines.items() if of == pipeline and each not in state.retired)
+            raise UsageError(f"pipeline {pipeline} has no build {build}{' any more' if build in state.retired else ''}", hint=f"it has {', '.join(there)}")
+    if before == after:
+        raise UsageError(f"build {before} does not differ from itself", hint=f"name two builds, or none: kappa diff {pipeline}")
+    return before, after
+
+
+def aligned_pair(store: Store, live: str, candidate: str) -> Pair | None:
+    """The newest alignment of a candidate, if it is one with that live build."""
+    last = Alignments(store, candidate).last()
+    if last is None or last.live.build != live:
+        return None
+    return Pair(last.live, last.candidate, frozenset(last.comparable), last.lease)
+
+
+def newest_pair(store: Store, before: str, after: str) -> Pair:
+    """The newest frontiers of two builds. Raises Conflict where they are not at equal offsets, and says how far apart they are."""
+    births = [read_birth(store, build) for build in (before, after)]
+    comparable = comparable_topics(*births)
+    one, other = (newest_frontier(store, build) for build in (before, after))
+    here, there = one.offsets.only(comparable), other.offsets.only(comparable)
+    if not here.equals(there):
+        apart = here.highest(there).distance(here.lowest(there))
+        raise Conflict(
+            f"build {before} stands at {here}, and build {after} at {there}: {apart:,} offsets apart, so their rows cannot be compared",
+            hint=f"kappa verify {births[1].pipeline} brings a candidate to where the live build stands, and compares them",
+        )
+    return Pair(one, other, comparable, None)
+
+
+@contextmanager
+def pin_equal(store: Store, before: str, after: str, *, lease_seconds: float) -> Iterator[tuple[Pair, PinnedSnapshot]]:
+    """Pins two builds at equal offsets. Raises Conflict where they are at none that are kept."""
+    with ExitStack() as kept:
+        for pair in _chances(store, before, after):
+            try:
+                pinned = kept.enter_context(pin_pair(store, pair.before, pair.after, alignment_lease=pair.lease, lease_seconds=lease_seconds))
+            except Conflict as error:
+                gone = error
+            else:
+                yield pair, pinned
+                return
+        raise gone
+
+
+def compare_pair(
+    store: Store, pair: Pair, pinned: PinnedSnapshot, *, log: KeyLog | None, limits: Limits | None, samples: int = 0, only: Collection[str] | None = None
+) -> Comparison:
+    """Compares a pinned pair. Raises Conflict where it was not kept until the end."""
+    births = pinned.snapshot.births
+    before, after = (Side(births[frontier.build], frontier) for frontier in (pair.before, pair.after))
+    with connect_pair(store, (before.birth, before.frontier), (after.birth, after.frontier), limits=limits) as reader:
+        found = compare(
+            reader, before, after, comparable=pair.comparable, unsettled=lambda table: unsettled_keys(log, after.birth, table, pair.offsets), samples=samples, only=only
+        )
+    pinned.confirm()
+    return found
+
+
+def _chances(store: Store, before: str, after: str) -> Iterator[Pair]:
+    """The pairs that may be kept, best first."""
+    aligned, turned = aligned_pair(store, before, after), aligned_pair(store, after, before)
+    if aligned is not None:
+        yield aligned
+    if turned is not None:
+        yield Pair(turned.after, turned.before, turned.comparable, turned.lease)
+    # Maintenance may let go of a frontier between the look and the lease; seconds lie between two runs of it.
+    for _ in range(_LOOKS):
+        yield newest_pair(store, before, after)

@@ -1,0 +1,48 @@
+"""Thresholds: how much of a table a candidate may change. Pure; verify.py asks, and the pipeline's file declares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from kappa.declare.table import Thresholds
+from kappa.journal.journal import Difference
+from kappa.state.build import TableBirth
+
+
+def exceeded(differences: Iterable[Difference], tables: Iterable[TableBirth]) -> tuple[str, ...]:
+    """A sentence for each threshold that a table's difference is beyond; at a threshold is within it."""
+    return tuple(
+        f"{_percent(difference.share(rows))} of the rows of table {difference.table} were {what}, and {name} is {_percent(limit)}"
+        for difference, thresholds in _declared(differences, tables)
+        if difference.compared
+        for name, what, limit, rows in _limits(difference, thresholds)
+        if difference.share(rows) > limit
+    )
+
+
+def unmeasured(differences: Iterable[Difference], tables: Iterable[TableBirth]) -> tuple[str, ...]:
+    """A sentence for each table that has thresholds, is there on both sides, and could not be compared: nobody knows."""
+    return tuple(
+        f"table {difference.table} has thresholds and could not be compared: {difference.incomparable}"
+        for difference, thresholds in _declared(differences, tables)
+        if difference.incomparable and thresholds != Thresholds()
+    )
+
+
+def _declared(differences: Iterable[Difference], tables: Iterable[TableBirth]) -> Iterator[tuple[Difference, Thresholds]]:
+    # What the candidate declares counts; a table that only the old build has goes, and that is in the plan.
+    thresholds = {table.name: table.thresholds for table in tables}
+    return ((difference, thresholds[difference.table]) for difference in differences if difference.table in thresholds)
+
+
+def _limits(difference: Difference, thresholds: Thresholds) -> Iterator[tuple[str, str, float, int]]:
+    measured = (
+        ("max_added", "added", thresholds.max_added, difference.added),
+        ("max_removed", "removed", thresholds.max_removed, difference.removed),
+        ("max_changed", "changed", thresholds.max_changed, difference.changed),
+    )
+    return ((name, what, limit, rows) for name, what, limit, rows in measured if limit is not None)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.4g} %"

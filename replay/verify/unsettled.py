@@ -1,0 +1,60 @@
+"""Unsettled keys: those of a compacted topic that were written again behind the offsets at which two builds are compared.
+
+Compaction takes an older record away once a newer one of its key is there. A build that read the topic before that has
+seen it, and one that reads it later has not, up to the same offset: both are right, and their rows differ. So what was
+written since is read back from the log, and rows of those keys are set aside (law 5). Out of sight stays only a tombstone
+that came and went since: Kafka keeps each for `delete.retention.ms`, a day by default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Protocol
+
+from kappa.base.errors import Conflict, Unreachable
+from kappa.declare.topic import TopicKind
+from kappa.state.build import Birth, TableBirth
+from kappa.state.offsets import Offsets
+
+if TYPE_CHECKING:
+    from kappa.log.client import TopicFacts
+
+
+class KeyLog(Protocol):
+    """What is asked of Kafka (kappa/log/client.py has it)."""
+
+    def facts(self, name: str) -> TopicFacts | None:
+        """One topic, or None where the broker has none of that name."""
+
+    def keys(self, topic: str, start: Offsets) -> Iterator[bytes]:
+        """The keys of the committed records from `start` to the end."""
+
+
+def unsettled_keys(log: KeyLog | None, birth: Birth, table: TableBirth, offsets: Offsets) -> Iterable[str] | None:
+    """The keys of a table's compacted topic with a record at or behind `offsets`, as text, some of them repeatedly.
+
+    None where the table is not the latest of a compacted topic: its rows are settled. Raises Unreachable where there is
+    no broker to ask, and Conflict where the topic is not there any more, or another one of its name.
+    """
+    topic = next((each for each in birth.topics if each.name == table.latest), None)
+    if topic is None or topic.kind != TopicKind.COMPACTED:
+        return None
+    if log is None:
+        raise Unreachable(
+            f"table {table.name} is the latest of the compacted topic {topic.name}, and there is no broker to tell which of its keys are settled", hint="start it with: kappa up -d"
+        )
+    facts = log.facts(topic.name)
+    if facts is None or facts.id != topic.id:
+        raise Conflict(
+            f"topic {topic.name} was deleted{' and made anew' if facts else ''} since build {birth.build} was born", hint=f"stage a new build: kappa replay {birth.pipeline}"
+        )
+    return _texts(log.keys(topic.name, offsets))
+
+
+def _texts(keys: Iterable[bytes]) -> Iterator[str]:
+    for key in keys:
+        try:
+            yield key.decode()
+        except UnicodeDecodeError:
+            # Its record is a reject, so no row has it.
+            continue

@@ -1,0 +1,202 @@
+"""Verification: a candidate's declared checks, and how its rows differ from those of the live build at equal offsets.
+
+Where a build serves already, both run at the newest alignment of the candidate with it, and the thresholds of the tables
+judge the differences; the first build of a pipeline is checked at its newest frontier. As a program (`python -m
+replay.verify.verify --rollout N ...`) it verifies one rollout and appends the verdict; the supervisor runs it in a process of
+its own, so that what it takes is bounded, its time too. It changes nothing but the journal. Only a verdict that was reached passes.
+Read next: diff.py, thresholds.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kappa.base.errors import Conflict, ExitCode, KappaError, Unreachable, UsageError
+from kappa.base.settings import load_settings
+from kappa.declare.breaker import beyond_text, is_beyond, rejected_of
+from kappa.declare.table import REJECTS
+from kappa.engine.job.rejected import Rejected
+from kappa.journal.journal import Check, Failed, Journal, Verified
+from kappa.log.client import Log
+from kappa.state.build import Birth, TableBirth, comparable_topics, read_birth
+from kappa.state.frontier import Frontiers
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from replay.rollout.rollout import Phase, Rollout, fold
+from replay.verify.pairs import aligned_pair, compare_pair
+from replay.verify.thresholds import exceeded, unmeasured
+from replay.verify.unsettled import KeyLog
+from serving.pin.catalog import PinnedSnapshot, Snapshot, pin_build, pin_pair
+from serving.query.query import Limits, Reader, check_sql, connect
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What a verification stands on: leases, limits of its queries, and the log (None: no broker is asked)."""
+
+    lease_seconds: float
+    limits: Limits | None = None
+    log: KeyLog | None = None
+
+
+def verify(store: Store, rollout: Rollout, live: str | None, means: Means) -> Verified:
+    """The verdict on a candidate, beside the build that serves its pipeline now, if one does.
+
+    What is looked at is kept pinned meanwhile; raises Conflict where it was not until the end.
+    """
+    birth = read_birth(store, rollout.build)
+    # A live build that reads none of the same topics (they were made anew) has nothing to be compared at.
+    if live is None or not comparable_topics(birth, read_birth(store, live)):
+        with pin_build(store, rollout.build, lease_seconds=means.lease_seconds) as pinned:
+            checked = _checked(store, pinned, rollout, means)
+            beyond = _beyond(store, pinned.snapshot, rollout.build)
+            pinned.confirm()
+        return _judged(checked if live is None else replace(checked, live_build=live, incomparable_topics=tuple(sorted(birth.topic_ids))), (), beyond)
+    pair = aligned_pair(store, live, rollout.build)
+    if pair is None:
+        return _never_compared(store, rollout, live, f"build {rollout.build} was not aligned with build {live}, which serves")
+    with ExitStack() as kept:
+        try:
+            pinned = kept.enter_context(pin_pair(store, pair.before, pair.after, alignment_lease=pair.lease, lease_seconds=means.lease_seconds))
+        except Conflict as error:
+            return _never_compared(store, rollout, live, error.message)
+        checked = _checked(store, pinned, rollout, means)
+        beyond = _beyond(store, pinned.snapshot, rollout.build)
+        try:
+            found = compare_pair(store, pair, pinned, log=means.log, limits=means.limits)
+        except Unreachable:
+            # Nothing is known of the rows; a broker that comes back tells, to the next process.
+            raise
+        except KappaError as error:
+            return replace(checked, verdict="inconclusive", reason=f"it could not be compared with build {live}: {error.message}", live_build=live)
+    seen = replace(checked, live_build=live, differences=found.differences, counts=found.counts, incomparable_topics=found.incomparable_topics)
+    return _judged(seen, pinned.snapshot.births[rollout.build].tables, beyond)
+
+
+def _checked(store: Store, pinned: PinnedSnapshot, rollout: Rollout, means: Means) -> Verified:
+    """What the checks find. No verdict yet, but where they could not be run at all."""
+    snapshot = pinned.snapshot
+    frontier = snapshot.frontiers[rollout.build]
+    rejected, records = rejected_of(frontier.tally)
+    try:
+        with connect(snapshot, store, limits=means.limits) as reader:
+            return Verified(rollout.number, "passed", frontier.offsets, tuple(_run_checks(reader, snapshot.births[rollout.build])), rejected=rejected, records=records)
+    except UsageError as error:
+        # A view of the pipeline that its own tables do not bear: readers would see that error.
+        return Verified(rollout.number, "inconclusive", frontier.offsets, reason=error.message, rejected=rejected, records=records)
+
+
+def _beyond(store: Store, snapshot: Snapshot, build: str) -> str:
+    """That the build has rejected more than its pipeline allows, and what; else nothing."""
+    birth, frontier = snapshot.births[build], snapshot.frontiers[build]
+    counted = rejected_of(frontier.tally)
+    return f"it {beyond_text(birth.max_rejects, *counted)}: {Rejected.of(store, birth, frontier.versions[REJECTS]).text}" if is_beyond(birth.max_rejects, *counted) else ""
+
+
+def _judged(seen: Verified, tables: Iterable[TableBirth], beyond: str = "") -> Verified:
+    """The verdict: a check that fails, a threshold that is exceeded or too many rejects (`beyond`) beat what could not be told, and that beats a pass. Pure."""
+    tables = tuple(tables)
+    failed = [
+        *(f"{check.failing} of {check.rows} rows of table {check.table} do not satisfy: {check.condition}" for check in seen.checks if check.failing),
+        *exceeded(seen.differences, tables),
+        *([beyond] if beyond else []),
+    ]
+    if failed:
+        return replace(seen, verdict="failed", reason="; ".join(failed))
+    untold = [
+        *([seen.reason] if seen.reason else []),
+        *(f"a check of table {check.table} could not be run: {check.condition}: {check.error}" for check in seen.checks if check.failing is None),
+        *unmeasured(seen.differences, tables),
+    ]
+    return replace(seen, verdict="inconclusive", reason="; ".join(untold)) if untold else seen
+
+
+def _never_compared(store: Store, rollout: Rollout, live: str | None, reason: str) -> Verified:
+    newest = Frontiers(store, rollout.build).newest()
+    return Verified(rollout.number, "inconclusive", Offsets() if newest is None else newest.offsets, reason=reason, live_build=live)
+
+
+def _run_checks(reader: Reader, birth: Birth) -> Iterable[Check]:
+    for table in birth.tables:
+        for condition in table.checks:
+            try:
+                rows, failing = reader.rows(check_sql(table.name, condition)).rows[0]
+            except KappaError as error:
+                yield Check(table.name, condition, 0, None, error.message)
+            else:
+                yield Check(table.name, condition, int(rows), int(failing))
+
+
+def ensure_verified(store: Store, number: int, means: Means) -> None:
+    """Verifies a rollout and appends the verdict, unless it has one or has ended meanwhile. Raises Unreachable where the broker is."""
+    _ensure_verdict(store, number, lambda rollout, live: verify(store, rollout, live, means))
+
+
+def ensure_given_up(store: Store, number: int, reason: str) -> None:
+    """Appends that nothing could be concluded, unless the rollout has a verdict or has ended meanwhile."""
+    _ensure_verdict(store, number, lambda rollout, live: _never_compared(store, rollout, live, reason))
+
+
+def _ensure_verdict(store: Store, number: int, judge: Callable[[Rollout, str | None], Verified]) -> None:
+    journal = Journal(store)
+    verdict: Verified | Failed | None = None
+    while True:
+        state = fold(journal.after(0))
+        rollout = state.rollout(number)
+        if rollout.phase is not Phase.VERIFYING:
+            return
+        if verdict is None:
+            try:
+                verdict = judge(rollout, state.serving.get(rollout.pipeline))
+            except Unreachable:
+                raise
+            except KappaError as error:
+                verdict = Failed(number, f"build {rollout.build} could not be verified: {error.message}", error.hint)
+        # Refused where anything was appended meanwhile: then it may be that nobody waits for this verdict any more.
+        if journal.append(state.last + 1, verdict) is not None:
+            return
+
+
+def _end_at(seconds: float, store: Store, number: int) -> None:
+    """Ends this process after so long, whatever it is at then. A daemon's thread: who is done sooner ends without it."""
+
+    def end() -> None:
+        try:
+            ensure_given_up(store, number, f"the verification did not end within {seconds:g} s (verify.timeout_seconds)")
+        finally:
+            # DuckDB's threads would go on.
+            os._exit(ExitCode.OK)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="replay.verify.verify", description="verifies the candidate of one rollout and appends the verdict")
+    for name in ("project", "root", "bootstrap"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--rollout", type=int, required=True)
+    given = parser.parse_args(arguments)
+    try:
+        settings = load_settings(Path(given.project), root=given.root)
+        store = Store(settings.root_url)
+        _end_at(settings.verify.timeout_seconds, store, given.rollout)
+        log = Log(given.bootstrap, settings.kafka.options)
+        ensure_verified(store, given.rollout, Means(settings.rollout.lease_seconds, Limits.of(settings.verify, store), log))
+    except KappaError as error:
+        print(f"{error.message}\n{error.hint}".strip(), file=sys.stderr, flush=True)
+        return int(error.exit_code)
+    return ExitCode.OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

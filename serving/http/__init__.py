@@ -1,0 +1,1 @@
+"""The HTTP server: its gate, its problems, queries, snapshots, events."""

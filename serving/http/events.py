@@ -1,0 +1,156 @@
+"""The journal as a stream of server-sent events: each record once, in order, with its number as the event's id.
+
+A client that comes back says which was the last that it has seen (`Last-Event-ID`), and is told all that followed. Who asks for
+progress is told beside them when something else has changed, and has to look for himself what: such an event has no id.
+Source: https://html.spec.whatwg.org/multipage/server-sent-events.html.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Hashable
+from typing import Annotated, Generic, TypeVar
+
+import anyio
+from fastapi import APIRouter, Header, Query, Request
+from fastapi.responses import StreamingResponse
+
+from kappa.journal.journal import Journal, Record, as_document
+from serving.http.http import API, stand_of
+from serving.http.problem import HttpError
+
+# What is asked whether something has changed: its answer is another one then. One look is for all who listen.
+Pulse = Callable[[], Hashable]
+
+_Seen = TypeVar("_Seen")
+
+# A record tells nobody that it is there; so often the journal is looked at, for all who listen.
+_LOOK_SECONDS = 0.25
+# Proxies close what says nothing for a minute, and one who has gone is found by telling him something.
+_SILENCE_SECONDS = 15.0
+# So often is looked whether something else has changed.
+_PULSE_SECONDS = 1.0
+_MOST = 256
+_AT_ONCE = 200
+# So many read records at once: what they read lies on a disk.
+_READERS = 4
+
+router = APIRouter()
+
+
+@router.get(f"{API}/events", tags=["events"], response_class=StreamingResponse, responses={200: {"content": {"text/event-stream": {}}}})
+async def events(
+    request: Request,
+    last_event_id: Annotated[str | None, Header(description="the id of the last event that was seen; what follows it is told first")] = None,
+    after: Annotated[int | None, Query(ge=0, description="the same, for a first request; without either, only what is new is told")] = None,
+    progress: Annotated[bool, Query(description="tell too, by an event without id, that builds or the log have moved on")] = False,
+) -> StreamingResponse:
+    """Tells every record of the journal, as it is appended: what was asked, decided and observed of rollouts."""
+    if last_event_id is not None and not (last_event_id.isascii() and last_event_id.isdecimal()):
+        raise HttpError(400, f"{last_event_id[:40]!r} is the id of no event", hint="ids are numbers; leave Last-Event-ID out to be told what is new")
+    listening = _listening(request)
+    if len(listening.who) >= _MOST:
+        raise HttpError(503, f"{_MOST} listen already", hint="come back in a while", headers={"Retry-After": "10"})
+    start = int(last_event_id) if last_event_id is not None else after
+    if start is None:
+        start = await listening.end.seen()
+    return StreamingResponse(_told(listening, start, progress=progress), media_type="text/event-stream", headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+
+
+class _Look(Generic[_Seen]):
+    """One look for all who listen, made at most so often, in a thread of its own: they take none of those that all else is answered by."""
+
+    def __init__(self, look: Callable[[], _Seen], *, seconds: float) -> None:
+        self._look = look
+        self._seconds = seconds
+        self._turn = asyncio.Lock()
+        self._thread = anyio.CapacityLimiter(1)
+        self._last: tuple[float, _Seen] | None = None
+
+    async def seen(self) -> _Seen:
+        """What was seen, less than `seconds` ago."""
+        async with self._turn:
+            now = asyncio.get_running_loop().time()
+            if self._last is None or now - self._last[0] >= self._seconds:
+                found = await anyio.to_thread.run_sync(self._look, limiter=self._thread)
+                self._last = asyncio.get_running_loop().time(), found
+            return self._last[1]
+
+
+class _Listening:
+    """Who listens, and what they share."""
+
+    def __init__(self, journal: Journal, pulse: Pulse | None) -> None:
+        self.journal = journal
+        self.who: set[object] = set()
+        self.end = _Look(_end_of(journal), seconds=_LOOK_SECONDS)
+        self.pulse = None if pulse is None else _Look(pulse, seconds=_PULSE_SECONDS)
+        self.readers = anyio.CapacityLimiter(_READERS)
+
+
+def _listening(request: Request) -> _Listening:
+    state = request.app.state
+    if not hasattr(state, "listening"):
+        state.listening = _Listening(Journal(stand_of(request).store), getattr(state, "pulse", None))
+    found = state.listening
+    assert isinstance(found, _Listening), "it was made here"
+    return found
+
+
+def _end_of(journal: Journal) -> Callable[[], int]:
+    """Gives the number of the last record, at each call; each is looked for once."""
+    last: int | None = None
+
+    def look() -> int:
+        nonlocal last
+        if last is None:
+            last, _ = journal.last_served()
+        while journal.get(last + 1) is not None:
+            last += 1
+        return last
+
+    return look
+
+
+async def _told(listening: _Listening, number: int, *, progress: bool) -> AsyncIterator[str]:
+    me = object()
+    listening.who.add(me)
+    try:
+        yield f"retry: 2000\nid: {number}\n\n"
+        silent = 0.0
+        beat: Hashable = None
+        while True:
+            if progress and listening.pulse is not None:
+                before, beat = beat, await listening.pulse.seen()
+                if before not in {None, beat}:
+                    silent = 0.0
+                    yield "event: progress\ndata: {}\n\n"
+            records = list[Record]()
+            if await listening.end.seen() > number:
+                records = await anyio.to_thread.run_sync(_some_after, listening.journal, number, limiter=listening.readers)
+            for record in records:
+                number = record.number
+                yield _event(record)
+            silent = 0.0 if records else silent + _LOOK_SECONDS
+            if silent >= _SILENCE_SECONDS:
+                silent = 0.0
+                yield ": still here\n\n"
+            if len(records) < _AT_ONCE:
+                await asyncio.sleep(_LOOK_SECONDS)
+    finally:
+        listening.who.discard(me)
+
+
+def _some_after(journal: Journal, number: int) -> list[Record]:
+    found = []
+    for record in journal.after(number):
+        found.append(record)
+        if len(found) == _AT_ONCE:
+            break
+    return found
+
+
+def _event(record: Record) -> str:
+    document = json.dumps(as_document(record), ensure_ascii=False, separators=(",", ":"))
+    return f"id: {record.number}\nevent: {record.event.kind}\ndata: {document}\n\n"

@@ -1,0 +1,93 @@
+"""Snapshots that are pinned for many requests: each has a name, and is kept for as long as it is asked for again and again."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from kappa.state.store import Store
+from serving.http.problem import HttpError
+from serving.pin.catalog import PinnedSnapshot, pin
+
+NEW = "new"
+# Each has a thread that renews its lease, and keeps files from being collected.
+_MOST = 64
+
+
+@dataclass(slots=True)
+class _Held:
+    """A pinned snapshot; `used` counts the requests that read from it now, `until` is when it goes if none does."""
+
+    pinned: PinnedSnapshot
+    closing: ExitStack
+    until: float
+    used: int = 0
+
+
+class Snapshots:
+    """The snapshots that are pinned by name; any thread may ask."""
+
+    def __init__(self, store: Store, *, lease_seconds: float, idle_seconds: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
+        """One that nobody reads from for `idle_seconds` goes when the next is asked for, or by `close`."""
+        self._store = store
+        self._lease_seconds = lease_seconds
+        self._idle_seconds = idle_seconds
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._held: dict[str, _Held] = {}
+
+    @contextmanager
+    def held(self, name: str) -> Iterator[tuple[str, PinnedSnapshot]]:
+        """The snapshot of that name, or a new one, and its name. Raises HttpError where it is not kept any more, or there are too many."""
+        found, held = self._taken(name)
+        try:
+            yield found, held.pinned
+        finally:
+            with self._lock:
+                held.used -= 1
+                held.until = self._clock() + self._idle_seconds
+
+    def let_go(self, name: str) -> None:
+        """Lets one go; one that is not there has gone already."""
+        with self._lock:
+            held = self._held.pop(name, None)
+        if held is not None:
+            held.closing.close()
+
+    def close(self) -> None:
+        """Lets all go."""
+        for name in tuple(self._held):
+            self.let_go(name)
+
+    def _taken(self, name: str) -> tuple[str, _Held]:
+        with self._lock:
+            gone = [each for each, held in self._held.items() if not held.used and (held.until < self._clock() or not held.pinned.holds())]
+            ended = [self._held.pop(each) for each in gone]
+            held = self._held.get(name)
+            if held is not None:
+                held.used += 1
+            full = len(self._held) >= _MOST
+        for each in ended:
+            each.closing.close()
+        if held is not None:
+            return name, held
+        if name != NEW:
+            raise HttpError(
+                410, f"snapshot {name[:40]} is not kept any more", hint=f"pin a new one: X-Kappa-Snapshot: {NEW}; one is kept while it is read from every {self._idle_seconds:g} s"
+            )
+        if full:
+            raise HttpError(503, f"{_MOST} snapshots are pinned", hint=f"let one go: DELETE /api/v1/snapshots/NAME; or wait {self._idle_seconds:g} s", headers={"Retry-After": "5"})
+        return self._pinned()
+
+    def _pinned(self) -> tuple[str, _Held]:
+        with ExitStack() as opening:
+            pinned = opening.enter_context(pin(self._store, lease_seconds=self._lease_seconds))
+            held = _Held(pinned, opening.pop_all(), self._clock() + self._idle_seconds, used=1)
+        name = secrets.token_hex(8)
+        with self._lock:
+            self._held[name] = held
+        return name, held

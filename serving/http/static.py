@@ -1,0 +1,36 @@
+"""The files that pages are made with: styles, scripts, and the vendored chart library. A short list, read once; nothing else is given out."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.resources import files
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Response
+
+from serving.http.gate import STATIC
+from serving.http.problem import HttpError
+from serving.page.render import HEADERS
+
+_TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
+_FOLDER = files("serving.page") / "static"
+_FILES = {
+    f"{folder}{each.name}": each.read_bytes()
+    for folder, there in (("", _FOLDER), ("vendor/", _FOLDER / "vendor"))
+    for each in there.iterdir()
+    if each.name.rpartition(".")[2] in _TYPES
+}
+_TAGS = {name: f'"{hashlib.sha256(content).hexdigest()[:16]}"' for name, content in _FILES.items()}
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get(f"{STATIC}{{name:path}}")
+async def static(name: str, if_none_match: Annotated[str | None, Header()] = None) -> Response:
+    """One of them; a browser asks each time whether it is the same still."""
+    if name not in _FILES:
+        raise HttpError(404, f"there is no file {name[:80]}", hint="the pages name those that there are")
+    headers = {**HEADERS, "ETag": _TAGS[name], "Cache-Control": "no-cache"}
+    if if_none_match == _TAGS[name]:
+        return Response(status_code=304, headers=headers)
+    return Response(_FILES[name], headers=headers, media_type=_TYPES[name.rpartition(".")[2]])

@@ -1,0 +1,1 @@
+"""Records that could not be folded: listed, exported, redriven."""

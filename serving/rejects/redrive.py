@@ -1,0 +1,169 @@
+"""Redriving: rejects are exported, mended, and produced again, each to the partition of its original and naming it (kappa/records/redrive.py).
+
+Whether a redriven record is folded is each build's to decide, by the log alone, so to produce one twice does no harm. What
+cannot be meant is refused before anything is sent: all lines are looked at first. Read next: kappa/log/envelope.py for a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from kappa.base.errors import Conflict, UsageError
+from kappa.declare.topic import TopicKind
+from kappa.log.client import ProducedRecord, TopicFacts
+from kappa.log.envelope import envelope_line, envelope_record
+from kappa.records.redrive import HEADER, Position, named_original
+from kappa.state.build import Birth
+from serving.rejects.rejects import Reject
+
+_EXPORT = "lines come from: kappa rejects export > rejects.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A mended record: where it stands in the file, and the place of the reject that it names."""
+
+    number: int
+    record: ProducedRecord
+    names: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Redrive:
+    """What is produced, per topic, and how many lines are passed over: those that were folded already, and those that are still as they were rejected."""
+
+    records: Mapping[str, tuple[ProducedRecord, ...]]
+    folded_already: int
+    unmended: int
+
+    @property
+    def text(self) -> str:
+        """A line for each topic, and one for what is passed over."""
+        lines = [f"{len(records):,} record{'s' * (len(records) != 1)} to topic {topic}" for topic, records in self.records.items()]
+        lines += [f"{self.folded_already:,} of the lines were redriven and folded before, and are passed over"] if self.folded_already else []
+        lines += [f"{self.unmended:,} of the lines are as they were rejected, and are passed over"] if self.unmended else []
+        return "".join(f"{line}\n" for line in lines)
+
+
+def to_mend(rejects: Iterable[Reject]) -> tuple[Reject, ...]:
+    """Those that nothing was folded for yet, one for each original: the last that was tried. In the order of the log. Pure."""
+    newest: dict[Position, Reject] = {}
+    for each in sorted(rejects, key=lambda each: each.at):
+        if each.redriven_at is None:
+            newest[each.original.position] = each
+    return tuple(sorted(newest.values(), key=lambda each: each.at))
+
+
+def export_line(reject: Reject) -> str:
+    """The reject as a line that is mended and redriven: its header names the original. Pure."""
+    headers = (*((name, value) for name, value in reject.headers if name != HEADER), reject.original.header())
+    # Kafka knows records without a time, by one before 1970, which no producer may send.
+    timestamp = reject.timestamp_ms if reject.timestamp_ms >= 0 else None
+    return envelope_line(ProducedRecord(reject.value, reject.key, timestamp, headers, reject.at.partition), note=f"{reject.at}: {reject.reason}: {reject.detail}")
+
+
+def read_lines(lines: Iterable[bytes]) -> tuple[Line, ...]:
+    """The records of a file. Raises UsageError, with the line's number, where one is no envelope or names no reject, and where there is none at all."""
+    found: list[Line] = []
+    seen: dict[Position, int] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            each = _line(number, line.rstrip(b"\r\n"))
+        except UsageError as error:
+            raise UsageError(f"line {number} {error.message}; nothing was sent", hint=error.hint) from error
+        first = seen.setdefault(each.names, number)
+        if first != number:
+            raise UsageError(
+                f"line {number} names {each.names}, as line {first} does; nothing was sent", hint="one record stands for one reject; what else there is to say, kappa produce sends"
+            )
+        found.append(each)
+    if not found:
+        raise UsageError("there is no record in it", hint=_EXPORT)
+    return tuple(found)
+
+
+def _line(number: int, line: bytes) -> Line:
+    record = envelope_record(line)
+    try:
+        original = named_original(record.headers)
+    except ValueError as error:
+        raise UsageError(f"cannot be redriven: {error}", hint=_EXPORT) from error
+    if original is None:
+        raise UsageError(f"names no reject: it has no header {HEADER}", hint=f"{_EXPORT}; what stands for no reject, kappa produce --envelope sends")
+    if record.partition not in {None, original.position.partition}:
+        raise UsageError(
+            f"has the partition {record.partition}, and {original.position} lies in another one", hint="a redriven record goes to its original's partition: leave partition out"
+        )
+    return Line(number, record, original.position)
+
+
+def plan_redrive(lines: Iterable[Line], rejects: Iterable[Reject], births: Mapping[str, Birth], facts: Mapping[str, TopicFacts | None]) -> Redrive:
+    """What redriving these lines would produce; `rejects` are those of the builds that serve, `births` theirs, `facts` of the topics that are named.
+
+    Raises UsageError where a line names what is no reject, and Conflict where the topic is not the one that it was rejected from. Pure.
+    """
+    by_place: dict[Position, list[Reject]] = {}
+    for reject in rejects:
+        by_place.setdefault(reject.at, []).append(reject)
+    records: dict[str, list[ProducedRecord]] = {}
+    originals: dict[Position, int] = {}
+    folded_already = unmended = 0
+    for line in lines:
+        found = by_place.get(line.names)
+        if found is None:
+            raise UsageError(
+                f"line {line.number} names {line.names}, which is no reject of what serves; nothing was sent", hint="see kappa rejects list; what was folded needs no redriving"
+            )
+        for reject in found:
+            _check_topic(line, births[reject.build], facts.get(line.names.topic))
+        original = found[0].original
+        first = originals.setdefault(original.position, line.number)
+        if first != line.number:
+            raise UsageError(
+                f"line {line.number} stands for {original.position}, as line {first} does; nothing was sent", hint="one record stands for one reject: keep the line that is mended"
+            )
+        if all(reject.redriven_at is not None for reject in found):
+            folded_already += 1
+        elif (line.record.key, line.record.value) == (found[0].key, found[0].value):
+            unmended += 1
+        else:
+            there = facts.get(line.names.topic)
+            for reject in found:
+                if line.record.key != reject.key and there is not None and there.partitions > 1:
+                    _check_order(line, births[reject.build])
+            headers = (*((name, value) for name, value in line.record.headers if name != HEADER), original.header())
+            records.setdefault(line.names.topic, []).append(replace(line.record, headers=headers, partition=line.names.partition))
+    return Redrive({topic: tuple(each) for topic, each in records.items()}, folded_already, unmended)
+
+
+def _check_order(line: Line, birth: Birth) -> None:
+    """Refuses another key where rows of a key must lie in one partition: in its original's it would stop the job for good."""
+    ordered = [table.name for table in birth.tables if table.steps_over]
+    if ordered:
+        raise UsageError(
+            f"line {line.number} has another key than {line.names}, and goes to its partition, where table {ordered[0]} of pipeline {birth.pipeline}, "
+            "which is folded in the order of the log, must not meet it; nothing was sent",
+            hint=f"send it to its own key's partition, as a record that stands for no other: without `partition` and the header {HEADER}, kappa produce {line.names.topic} FILE --envelope",
+        )
+
+
+def _check_topic(line: Line, birth: Birth, facts: TopicFacts | None) -> None:
+    topic = next(topic for topic in birth.topics if topic.name == line.names.topic)
+    if topic.kind == TopicKind.COMPACTED:
+        raise UsageError(
+            f"line {line.number} names {line.names}, and topic {topic.name} is compacted: a record of it is what its key holds now, and stands for no other; nothing was sent",
+            hint=f"if it is still what the key should hold: kappa produce {topic.name} FILE --envelope",
+        )
+    if facts is None or facts.id != topic.id:
+        raise Conflict(
+            f"topic {topic.name} {'is gone' if facts is None else 'was made anew'} since {line.names} was rejected; nothing was sent",
+            hint="its rejects are those of a log that is not there any more",
+        )
+    if "_redrives" not in dict(birth.table("rejects").columns):
+        raise Conflict(
+            f"build {birth.build}, which serves, was born before there were redriven records, and would fold a second one twice; nothing was sent",
+            hint=f"make a build that remembers them: kappa replay {birth.pipeline}",
+        )

@@ -1,0 +1,136 @@
+"""The rejects: records that were not valid, with raw bytes, place in the log and reason. Nothing is ever dropped silently.
+
+They are read at one snapshot, of what serves or of one build. Read next: redrive.py, which brings them back mended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+
+from kappa.base.errors import UsageError
+from kappa.declare.table import REJECTS
+from kappa.records.redrive import Original, Position
+from kappa.state.build import Birth, TableBirth, is_born, table_path
+from kappa.state.store import Store
+from kappa.tables.delta import files
+from kappa.tables.shape import REJECTS_BIRTH
+from serving.pin.catalog import PinnedSnapshot, Snapshot, pin, pin_build
+from serving.query.query import open_reader, stored_sql, text
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """One record that a build of a pipeline has rejected.
+
+    `original` is what a mended one stands for: the record itself, or the one that it was redriven for. `redriven_at` is
+    the offset of the redriven record that was folded for it, None where none was.
+    """
+
+    pipeline: str
+    build: str
+    at: Position
+    timestamp: datetime
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    reason: str
+    detail: str
+    original: Original
+    redriven_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which rejects are asked for: of one pipeline that serves, or of one build, serving or not; with one reason; at one place; of some topics."""
+
+    pipeline: str | None = None
+    build: str | None = None
+    reason: str | None = None
+    at: Position | None = None
+    topics: Collection[str] | None = None
+
+
+def newest_rejects(store: Store, wanted: Wanted, *, limit: int | None, lease_seconds: float = 60.0) -> tuple[Reject, ...]:
+    """The newest of them first; a limit of None is none. Raises UsageError where nothing of the pipeline serves."""
+    found = _read(store, wanted, f'"timestamp" desc, "topic", "partition", "offset" desc {"" if limit is None else f"limit {limit}"}', lease_seconds)
+    return tuple(sorted(found, key=lambda each: (-each.timestamp.timestamp(), each.at.topic, each.at.partition, -each.at.offset, each.pipeline))[:limit])
+
+
+def rejects_in_order(store: Store, wanted: Wanted, *, lease_seconds: float = 60.0) -> tuple[Reject, ...]:
+    """All of them, in the order of the log. Raises UsageError where nothing of the pipeline serves."""
+    return tuple(sorted(_read(store, wanted, '"topic", "partition", "offset"', lease_seconds), key=lambda each: (each.at, each.pipeline)))
+
+
+def _read(store: Store, wanted: Wanted, order: str, lease_seconds: float) -> Iterator[Reject]:
+    with _pinned(store, wanted.build, lease_seconds) as pinned:
+        found = list(_rejects(store, pinned.snapshot, wanted, order))
+        pinned.confirm()
+    yield from found
+
+
+def _pinned(store: Store, build: str | None, lease_seconds: float) -> AbstractContextManager[PinnedSnapshot]:
+    if build is not None and not is_born(store, build):
+        raise UsageError(f"there is no build {build[:80]!r}", hint="kappa status and kappa history name the builds")
+    return pin(store, lease_seconds=lease_seconds) if build is None else pin_build(store, build, lease_seconds=lease_seconds)
+
+
+def _rejects(store: Store, snapshot: Snapshot, wanted: Wanted, order: str) -> Iterator[Reject]:
+    if wanted.pipeline is not None and wanted.pipeline not in snapshot.serving:
+        raise UsageError(
+            f"no pipeline {wanted.pipeline} is served", hint=f"there are {', '.join(sorted(snapshot.serving))}" if snapshot.serving else "nothing is served yet: kappa deploy"
+        )
+    for pipeline, build in snapshot.serving.items():
+        if wanted.pipeline in {None, pipeline}:
+            yield from _of_build(store, snapshot.births[build], snapshot.frontiers[build].versions[REJECTS], wanted, order)
+
+
+def _of_build(store: Store, birth: Birth, version: int, wanted: Wanted, order: str) -> Iterator[Reject]:
+    table = birth.table(REJECTS)
+    stored = stored_sql(table, files(table_path(store, birth.build, REJECTS), version))
+    with open_reader(None, served=True) as reader:
+        for topic, partition, offset, *rest in reader.rows(f"with stored as ({_widened(stored, table)}) {_query(wanted)} order by {order}").rows:
+            timestamp, ms, key, value, headers, reason, detail, original, original_ms, redriven_at = rest
+            yield Reject(
+                pipeline=birth.pipeline,
+                build=birth.build,
+                at=Position(topic, partition, offset),
+                timestamp=timestamp,
+                timestamp_ms=ms,
+                key=key,
+                value=value,
+                headers=tuple((header["key"], header["value"]) for header in headers or ()),
+                reason=reason,
+                detail=detail,
+                original=Original(Position(topic, partition, original), original_ms),
+                redriven_at=redriven_at,
+            )
+
+
+def _widened(stored: str, table: TableBirth) -> str:
+    """The same rows with the columns of today: a build that was born earlier has fewer."""
+    lacking = "".join(f', null as "{name}"' for name, _ in REJECTS_BIRTH.columns if name not in dict(table.columns))
+    return f"select *{lacking} from ({stored})"
+
+
+def _query(wanted: Wanted) -> str:
+    """Rejects with the first of their chain, and what was folded for either."""
+    conditions = ["r._deleted is not true"]
+    if wanted.reason is not None:
+        conditions.append(f"r.reason = {text(wanted.reason)}")
+    if wanted.topics is not None:
+        conditions.append(f"r.topic in ({', '.join(map(text, wanted.topics)) or 'null'})")
+    if wanted.at is not None:
+        conditions.append(f'r.topic = {text(wanted.at.topic)} and r."partition" = {wanted.at.partition} and r."offset" = {wanted.at.offset}')
+    same = 'o.topic = r.topic and o."partition" = r."partition"'
+    return f"""
+        select r.topic, r."partition", r."offset", r."timestamp", epoch_ms(r."timestamp"), r.key, r.value, r.headers, r.reason, r.detail,
+            coalesce(first."offset", r."offset"), epoch_ms(coalesce(first."timestamp", r."timestamp")), coalesce(own."offset", firsts."offset")
+        from stored r
+        left join stored first on {same.replace("o.", "first.")} and first."offset" = r._redrives and first._deleted is not true
+        left join stored own on {same.replace("o.", "own.")} and own._redrives = r."offset" and own._deleted
+        left join stored firsts on {same.replace("o.", "firsts.")} and firsts._redrives = r._redrives and firsts._deleted
+        where {" and ".join(conditions)}"""

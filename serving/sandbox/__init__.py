@@ -1,0 +1,1 @@
+"""SQL of strangers, each query in a process of its own."""

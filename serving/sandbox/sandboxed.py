@@ -1,0 +1,235 @@
+"""The process of one query: it reads what is asked, confines itself, answers, and ends. What runs here is a stranger's.
+
+Four things stand between a query and everything but its tables, each of which would do: the parser's tree is looked through
+(allowed.py), DuckDB is told to open the snapshot's files and nothing else, and to keep that, the kernel is told the same
+(confine.py), and there is nothing to be had: no environment, no open file but the way back, an empty folder. What it gives is made
+here, whole, so that the server that started it only passes bytes on. Read next: sandbox.py, nursery.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kappa.base.errors import KappaError, UsageError
+from serving.query.allowed import ensure_allowed
+from serving.query.query import DUCKDB_ERRORS, Reader, Relations, TableFiles, explained, literal, put_relations, schema_of, text, told_apart
+from serving.query.render import csv_line, plain
+from serving.sandbox import confine
+from serving.sandbox.frames import ACCEPTED, ENDED, PIECE, REFUSED, put, take
+
+_CONFIGURED: dict[str, str | bool | int | float | list[str]] = {
+    "threads": 1,
+    "temp_directory": "",
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "allow_community_extensions": False,
+    # A table's name that is none of ours could be a variable of this file.
+    "python_enable_replacements": False,
+    "python_scan_all_frames": False,
+}
+# Values whose Python types are imported when the first of them comes, which cannot be done once the files are gone.
+_WARM = "select now(), now()::timestamp, 1.5::decimal(9, 2), uuid(), interval 1 day, date '2013-01-01', time '05:00', [1], {'a': 1}, 'x'::blob, '1'::hugeint, map {'a': 1}"
+_THREADS = 2
+# DuckDB keeps to its own limit only in part; the rest is what it and this program take beside it.
+_DUCKDBS_SHARE = 0.75
+_ROWS_AT_ONCE = 64
+_ARROW_ROWS_AT_ONCE = 2048
+_PATTERN = re.compile(r"[*?\[]")
+_REQUEST_BYTES = 1 << 28
+
+
+def answer_one(way_back: int, parent: int) -> None:
+    """Waits for one query, answers it, and returns; this process has no other use."""
+    confine.tie_to_parent(parent)
+    confine.close_all_but(way_back)
+    os.environ.clear()
+    connection = duckdb.connect(":memory:", config=_CONFIGURED)
+    connection.execute("set TimeZone = 'UTC'")
+    connection.execute("set enable_progress_bar = false")
+    connection.execute(_WARM).fetchall()
+    connection.execute(_WARM).to_arrow_table()
+    asked = take(lambda count: os.read(way_back, count), most=_REQUEST_BYTES)
+    if asked is None:
+        return
+    put(way_back, ACCEPTED)
+    request = json.loads(asked[1])
+    try:
+        ended = _answered(connection, request, _Pieces(way_back, request["bytes"]))
+    except KappaError as error:
+        too_much = isinstance(error.__cause__, duckdb.OutOfMemoryException)
+        kind = "too_much" if too_much else "usage" if isinstance(error, UsageError) else "failed"
+        put(way_back, REFUSED, json.dumps({"kind": kind, "message": error.message, "hint": error.hint}).encode())
+    except MemoryError:
+        put(way_back, REFUSED, json.dumps({"kind": "too_much", "message": "", "hint": ""}).encode())
+    else:
+        put(way_back, ENDED, json.dumps(ended).encode())
+
+
+def _answered(connection: duckdb.DuckDBPyConnection, request: Mapping[str, Any], pieces: _Pieces) -> Mapping[str, Any]:
+    found = [
+        Relations(each["pipeline"], {name: TableFiles(table["sql"], tuple(table["paths"])) for name, table in each["tables"].items()}, each["views"])
+        for each in request["relations"]
+    ]
+    # What the nursery says goes to a file of the server's; a query has none.
+    os.dup2(1, 2)
+    paths = [path for each in found for table in each.tables.values() for path in table.paths]
+    confine.limit(memory=request["memory"], cpu_seconds=request["cpu_seconds"])
+    confine.confine(paths, _looked_through(paths))
+    reader = Reader(connection, served=bool(found))
+    for name, value in (("threads", str(_THREADS)), ("memory_limit", text(f"{int(request['memory'] * _DUCKDBS_SHARE)}B"))):
+        reader.command(f"set {name} = {value}")
+    put_relations(reader, found)
+    # Of a path with a star in it DuckDB asks for both, the pattern and what it finds by it.
+    reader.command(f"set allowed_paths = [{', '.join(text(each) for each in sorted({*paths, *map(literal, paths)}))}]")
+    reader.command("set enable_external_access = false")
+    reader.command("set lock_configuration = true")
+    statement = _allowed(connection, reader, request["sql"], found)
+    try:
+        result = connection.execute(statement)
+        ended: Mapping[str, Any] = _FORMS[request["form"]](result, request, pieces)
+    except DUCKDB_ERRORS as error:
+        raise explained(error, served=bool(found)) from error
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise UsageError(f"the result cannot be written as {request['form']}: {error}", hint="cast the column to another type in the query, or ask for JSON") from error
+    return ended
+
+
+def _looked_through(paths: Sequence[str]) -> frozenset[str]:
+    """The folders that DuckDB lists to find these files: it takes a root's name for a pattern where that has a star in it."""
+    patterns = (Path(path).parts for path in paths)
+    firsts = ((parts, next((place for place, part in enumerate(parts) if _PATTERN.search(part)), None)) for parts in patterns)
+    return frozenset(str(Path(*parts[:first])) for parts, first in firsts if first is not None)
+
+
+def _allowed(connection: duckdb.DuckDBPyConnection, reader: Reader, sql: str, found: Sequence[Relations]) -> duckdb.Statement:
+    """The one statement in the text, which may be asked; two readings of it have to agree: as statements, and as a tree."""
+    reader.only_select(sql)
+    (statement,) = connection.extract_statements(sql)
+    serialized = connection.execute("select json_serialize_sql(?)", [sql]).fetchone()
+    assert serialized is not None, "it is one row"
+    try:
+        tree = json.loads(serialized[0])
+    except RecursionError:
+        raise UsageError("the query is nested too deeply to be read", hint="say it in parts: with a as (...), b as (...) select ...") from None
+    catalogue = {("main", name) for each in found for name in each.public} | {(schema_of(each.pipeline), name) for each in found for name in (*each.tables, *each.views)}
+    ensure_allowed(tree, catalogue | ({("main", "rejects")} if found else set()))
+    return statement
+
+
+class _Pieces:
+    """The way back for an answer's bytes, of which there are at most so many."""
+
+    closed = False
+
+    def __init__(self, file: int, most: int) -> None:
+        self._file = file
+        self._left = most
+        self._held = bytearray()
+
+    def fit(self, count: int) -> bool:
+        """True where so many more may be written."""
+        return count <= self._left
+
+    def write(self, content: Any) -> int:
+        """Writes some; in pieces of a size that is worth sending."""
+        self._left -= len(content)
+        self._held += content
+        if len(self._held) >= 1 << 16:
+            self.flush()
+        return len(content)
+
+    def flush(self) -> None:
+        """Sends what was written so far."""
+        for start in range(0, len(self._held), 1 << 20):
+            put(self._file, PIECE, bytes(self._held[start : start + (1 << 20)]))
+        self._held.clear()
+
+    def close(self) -> None:
+        """Arrow's writers say so at their end."""
+
+
+def _described(result: duckdb.DuckDBPyConnection) -> list[dict[str, str]]:
+    described = result.description or []
+    names = told_apart(str(column[0]) for column in described)
+    return [{"name": name, "type": str(column[1])} for name, column in zip(names, described, strict=True)]
+
+
+def _ended(columns: Sequence[Mapping[str, str]], rows: int, *, truncated: bool, pieces: _Pieces) -> Mapping[str, Any]:
+    pieces.flush()
+    return {"columns": columns, "rows": rows, "truncated": truncated}
+
+
+def _lines(result: duckdb.DuckDBPyConnection, request: Mapping[str, Any], pieces: _Pieces, line: Any) -> tuple[int, bool]:
+    """Writes a line for each row until there are enough; gives how many, and whether there were more."""
+    count = 0
+    while rows := result.fetchmany(_ROWS_AT_ONCE):
+        for row in rows:
+            told = line(count, row)
+            if count == request["rows"] or not pieces.fit(len(told)):
+                return count, True
+            pieces.write(told)
+            count += 1
+    return count, False
+
+
+def _as_json(result: duckdb.DuckDBPyConnection, request: Mapping[str, Any], pieces: _Pieces) -> Mapping[str, Any]:
+    columns = _described(result)
+    names = [column["name"] for column in columns]
+
+    def line(count: int, row: tuple[Any, ...]) -> bytes:
+        told = json.dumps(plain(dict(zip(names, row, strict=True))), ensure_ascii=False, allow_nan=False)
+        return f"{',' if count else ''}\n{told}".encode(errors="replace")
+
+    opening = json.dumps({**request["head"], "columns": columns}, ensure_ascii=False)
+    pieces.write(f'{opening[:-1]}, "rows": ['.encode())
+    rows, truncated = _lines(result, request, pieces, line)
+    pieces.write(f'\n], "truncated": {json.dumps(truncated)}}}\n'.encode())
+    return _ended(columns, rows, truncated=truncated, pieces=pieces)
+
+
+def _as_csv(result: duckdb.DuckDBPyConnection, request: Mapping[str, Any], pieces: _Pieces) -> Mapping[str, Any]:
+    columns = _described(result)
+    pieces.write(csv_line([column["name"] for column in columns]).encode())
+    rows, truncated = _lines(result, request, pieces, lambda _, row: csv_line(row).encode(errors="replace"))
+    return _ended(columns, rows, truncated=truncated, pieces=pieces)
+
+
+def _batches(reader: pa.RecordBatchReader, schema: pa.Schema, most: int, pieces: _Pieces) -> Iterator[tuple[pa.RecordBatch, bool]]:
+    """The batches up to so many rows and bytes, each with whether there is more than it."""
+    left = most
+    for batch in reader:
+        cut = batch.slice(0, left)
+        # Packed it is less than in memory; that is what there is to go by before it is written.
+        if not pieces.fit(cut.nbytes):
+            yield cut.slice(0, 0), True
+            return
+        yield pa.RecordBatch.from_arrays(cut.columns, schema=schema), len(cut) < len(batch)
+        left -= len(cut)
+
+
+def _as_arrow(result: duckdb.DuckDBPyConnection, request: Mapping[str, Any], pieces: _Pieces) -> Mapping[str, Any]:
+    columns = _described(result)
+    reader = result.to_arrow_reader(_ARROW_ROWS_AT_ONCE)
+    schema = pa.schema([field.with_name(column["name"]) for field, column in zip(reader.schema, columns, strict=True)])
+    rows, truncated = 0, False
+    with pa.ipc.new_stream(pieces, schema) if request["form"] == "arrow" else pq.ParquetWriter(pieces, schema, compression="zstd") as writer:
+        for batch, more in _batches(reader, schema, request["rows"], pieces):
+            truncated = more
+            if len(batch):
+                writer.write_batch(batch)
+            rows += len(batch)
+            if truncated:
+                break
+    return _ended(columns, rows, truncated=truncated, pieces=pieces)
+
+
+_FORMS: Mapping[str, Any] = {"json": _as_json, "csv": _as_csv, "arrow": _as_arrow, "parquet": _as_arrow}

@@ -1,0 +1,247 @@
+"""The shape of the house: imports go one way, each third-party system has one door, pure modules import no door."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+HOUSE = Path(__file__).resolve().parent.parent
+
+# The floor plan. A room imports rooms of the floors above its own line, and no others: so there is no circle.
+FLOORS = """
+kappa/base
+kappa/values
+kappa/declare
+kappa/records           kappa/state
+kappa/code              kappa/journal        kappa/log            kappa/tables
+kappa/engine/spark      kappa/engine/read    serving/pin
+kappa/engine/archive    kappa/engine/fold    serving/query
+kappa/engine/function   serving/page         serving/rejects      serving/sandbox
+kappa/engine/write      serving/http
+kappa/engine/job        replay/rollout
+kappa/engine/children   replay/preflight     replay/retire
+kappa                   replay/plan          replay/verify
+replay/prove
+replay/look
+replay/http
+replay/page
+replay/run
+cli
+"""
+FLOOR = {room: floor for floor, rooms in enumerate(FLOORS.strip().splitlines()) for room in rooms.split()}
+# What a room leaves alone though it is on a lower floor.
+APART = {"serving": ("kappa/engine",), "kappa": ("serving", "replay")}
+# Programs of users, which stand outside: the demo types commands, a pipeline has the public API.
+PROGRAMS = ("demo", "pipelines")
+
+# Third-party system -> the files that may import it; a folder means all in it.
+DOORS = {
+    "obstore": ("kappa/state/store.py",),
+    "pydantic_settings": ("kappa/base/settings.py",),
+    "confluent_kafka": ("kappa/log/client.py", "kappa/log/reader.py", "kappa/log/bulk.py"),
+    # Loops over each record of a replay.
+    "numba": ("kappa/base/compiled.py", "kappa/engine/read/find_values.py", "kappa/log/bulk.py"),
+    "llvmlite": ("kappa/base/compiled.py", "kappa/log/bulk.py"),
+    "deltalake": ("kappa/tables/delta.py",),
+    "delta": ("kappa/engine/write/commit.py", "kappa/engine/spark/recording.py"),
+    # A user's code is Spark's; types of a step's state are written as Spark's DDL.
+    "pyspark": ("kappa/engine/", "kappa/code/ddl.py", "pipelines/"),
+    "py4j": ("kappa/engine/",),
+    # The demo's oracle is an independent computation: it must not go through our door.
+    # The sandboxed child is a process of its own, for one query of a stranger.
+    "duckdb": ("serving/query/query.py", "serving/sandbox/sandboxed.py", "kappa/engine/read/plain_events.py", "demo/oracle.py"),
+    "pyarrow": (
+        "kappa/values/arrow.py",
+        "kappa/base/lengths.py",
+        "kappa/tables/delta.py",
+        "kappa/engine/",
+        "kappa/log/bulk.py",
+        "serving/sandbox/sandboxed.py",
+        "demo/",
+    ),
+    "fastapi": ("serving/http/", "replay/http/api.py", "replay/page/routes.py"),
+    "starlette": ("serving/http/http.py",),
+    "jinja2": ("serving/page/render.py",),
+    "markupsafe": ("serving/page/render.py",),
+    "anyio": ("serving/http/http.py", "serving/http/events.py"),
+    "uvicorn": ("replay/run/serve.py", "serving/http/patience.py"),
+    "h11": ("serving/http/patience.py",),
+    "typer": ("cli.py",),
+    "rich": (
+        "cli.py",
+        "serving/query/render.py",
+        "replay/look/progress.py",
+        "kappa/base/jars.py",
+        "kappa/setup.py",
+        "demo/",
+    ),
+    "pandas": ("kappa/engine/fold/ordered.py", "demo/events.py"),
+    # Whole columns at a time.
+    "numpy": ("kappa/base/lengths.py", "kappa/engine/", "kappa/log/bulk.py"),
+    # Records are read and upgraded by it; it is no system and may be used wherever a record is.
+    "pydantic": ("kappa/", "serving/http/http.py", "replay/http/api.py"),
+}
+
+# What a pure module may not touch: systems that are somewhere else, and our doors to them. Values of a library (Arrow's
+# types, pydantic's adapters, widths of characters) reach nowhere.
+OUTSIDE = {"obstore", "confluent_kafka", "deltalake", "delta", "pyspark", "py4j", "duckdb", "typer"}
+DOOR_MODULES = {
+    "kappa.state.store",
+    "kappa.log.client",
+    "kappa.tables.delta",
+    "kappa.engine.spark.session",
+    "serving.query.query",
+}
+
+
+def files() -> list[Path]:
+    tops = ("kappa", "serving", "replay", *PROGRAMS)
+    return sorted([*(path for top in tops for path in (HOUSE / top).rglob("*.py")), HOUSE / "cli.py"])
+
+
+def room_of(path: Path) -> str:
+    """`kappa/engine/read`; a file at the top is a room of its own."""
+    return path.parent.relative_to(HOUSE).as_posix() if path.parent != HOUSE else path.stem
+
+
+def rooms_imported(path: Path) -> set[str]:
+    """The rooms of what a file imports: a module's folder, or of a package that is imported itself the package."""
+    found = set()
+    for module in imports(path):
+        place = HOUSE.joinpath(*module.split("."))
+        if place.is_dir():
+            found.add(module.replace(".", "/"))
+        elif place.with_suffix(".py").is_file():
+            found.add(room_of(place.with_suffix(".py")))
+    return found & FLOOR.keys()
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(HOUSE).as_posix()
+
+
+def imports(path: Path, *, running: bool = False) -> Iterator[str]:
+    """The modules that a file imports, wherever it does; `running` leaves out what only types need."""
+    pending: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    while pending:
+        node = pending.pop()
+        match node:
+            case ast.Import(names=names):
+                yield from (name.name for name in names)
+            case ast.ImportFrom(module=str(module), level=0, names=names):
+                yield module
+                yield from (f"{module}.{name.name}" for name in names)
+            case ast.If(test=ast.Name(id="TYPE_CHECKING"), orelse=otherwise) if running:
+                pending.extend(otherwise)
+            case _:
+                pending.extend(ast.iter_child_nodes(node))
+
+
+def test_every_room_is_on_the_floor_plan() -> None:
+    holding = {room_of(path) for path in files() if path.name != "__init__.py"}
+
+    assert {room for room in holding if room not in PROGRAMS} == FLOOR.keys()
+
+
+@pytest.mark.parametrize("room", FLOOR)
+def test_a_room_imports_only_rooms_above_it_on_the_floor_plan(room: str) -> None:
+    apart = APART.get(room.partition("/")[0], ())
+    for path in files():
+        if room_of(path) == room:
+            # A module of a package is imported by way of the package, which holds a docstring.
+            foreign = rooms_imported(path) - {room, "kappa"}
+            assert {other for other in foreign if FLOOR[other] >= FLOOR[room]} == set(), name_of(path)
+            assert {other for other in foreign if other.startswith(apart)} == set() if apart else True, name_of(path)
+
+
+@pytest.mark.parametrize("room", FLOOR)
+def test_no_file_imports_itself_by_way_of_others(room: str) -> None:
+    beside = {path.stem: path for path in files() if room_of(path) == room}
+    package = room.replace("/", ".")
+    uses = {
+        name: {module.rpartition(".")[2] for module in imports(path, running=True) if module.rpartition(".")[0] == package} & beside.keys() - {name}
+        for name, path in beside.items()
+    }
+    while leaves := {name for name, used in uses.items() if not used & uses.keys()}:
+        uses = {name: used for name, used in uses.items() if name not in leaves}
+
+    assert uses == {}
+
+
+@pytest.mark.parametrize("room", [room for room in FLOOR if "/" in room or room == "kappa"])
+def test_a_room_is_a_map_of_itself(room: str) -> None:
+    assert ast.get_docstring(ast.parse((HOUSE / room / "__init__.py").read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("path", files(), ids=name_of)
+def test_each_system_has_one_door(path: Path) -> None:
+    name = name_of(path)
+    for module in imports(path):
+        top = module.partition(".")[0]
+        if (HOUSE / top).is_dir() or (HOUSE / f"{top}.py").is_file() or top in sys.stdlib_module_names:
+            continue
+        assert top in DOORS, f"{top} is not in the table of doors"
+        assert any(name == door or (door.endswith("/") and name.startswith(door)) for door in DOORS[top]), f"{name} imports {top} past its door"
+
+
+def test_what_is_imported_is_required_at_the_version_of_the_lock() -> None:
+    required = {_plain(each) for each in tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]}
+    locked = {_plain(each) for each in (HOUSE / "requirements.lock").read_text(encoding="utf-8").splitlines() if "==" in each}
+    # Spark's own way to its JVM, of the version that it says.
+    systems = DOORS.keys() - {"py4j"}
+    distributions = packages_distributions()
+
+    assert {_plain(distributions[system][0]) for system in systems} <= {name.partition("==")[0] for name in required}
+    assert required <= locked
+
+
+def _plain(name: str) -> str:
+    return name.partition(" ")[0].lower().replace("_", "-")
+
+
+def test_every_door_is_used() -> None:
+    used = {(top, name_of(path)) for path in files() for module in imports(path) if (top := module.partition(".")[0]) in DOORS}
+    unused = {
+        (system, door)
+        for system, doors in DOORS.items()
+        if system != "py4j"
+        for door in doors
+        if not any(top == system and (name == door or name.startswith(door)) for top, name in used)
+    }
+
+    assert unused == set()
+
+
+@pytest.mark.parametrize("path", [path for path in files() if "Pure." in (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "")], ids=name_of)
+def test_pure_modules_import_no_door(path: Path) -> None:
+    assert {module for module in imports(path, running=True) if module in DOOR_MODULES or module.partition(".")[0] in OUTSIDE} == set()
+
+
+@pytest.mark.parametrize("path", [path for path in files() if path.name != "__init__.py"], ids=name_of)
+def test_every_file_says_what_it_is(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+
+
+def test_a_session_is_made_in_one_place() -> None:
+    makers = {
+        name_of(path)
+        for path in files()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr == "builder" and ast.unparse(node.value) == "SparkSession"
+    }
+    assert makers <= {"kappa/engine/spark/session.py"}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["query", "--help"], ["deploy", "--help"], ["topics", "--help"]])
+def test_help_imports_neither_spark_nor_duckdb(arguments: list[str]) -> None:
+    code = "import sys, cli; code = cli.run(sys.argv[1:]); print([name for name in ('pyspark', 'duckdb', 'deltalake', 'pyarrow', 'confluent_kafka', 'obstore') if name in sys.modules], code)"
+    found = subprocess.run([sys.executable, "-c", code, *arguments], cwd=HOUSE, capture_output=True, text=True, check=True)
+
+    assert found.stdout.splitlines()[-1] == "[] 0"
