@@ -41,9 +41,15 @@ _Known = TypeVar("_Known")
 _WATCH_SECONDS = 1.0
 
 app = typer.Typer(
-    name="kappa", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="A replayable event platform: the log, the fold, the table, the query."
+    name="kappa",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="A replayable event platform: the log, the fold, the table, the query.",
 )
-topics_app = typer.Typer(no_args_is_help=True, help="The topics that the project declares, and those on the broker.")
+topics_app = typer.Typer(
+    no_args_is_help=True, help="The topics that the project declares, and those on the broker."
+)
 app.add_typer(topics_app, name="topics")
 
 
@@ -52,29 +58,94 @@ class _Rejects(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         # Typer has no public name for that type.
-        return super().parse_args(ctx, args if args and (args[0] in self.commands or args[0] == "--help") else ["list", *args])
+        return super().parse_args(
+            ctx,
+            args if args and (args[0] in self.commands or args[0] == "--help") else ["list", *args],
+        )
 
 
-rejects_app = typer.Typer(cls=_Rejects, help="The records that were not valid: list and show them, export them to mend them, and redrive what is mended.")
+rejects_app = typer.Typer(
+    cls=_Rejects,
+    help="The records that were not valid: list and show them, export them to mend them, and redrive what is mended.",
+)
 app.add_typer(rejects_app, name="rejects")
 
-archive_app = typer.Typer(no_args_is_help=True, help="The archives of topics that are declared with archive=True: what they hold, and whether it is what the topics are.")
+archive_app = typer.Typer(
+    no_args_is_help=True,
+    help="The archives of topics that are declared with archive=True: what they hold, and whether it is what the topics are.",
+)
 app.add_typer(archive_app, name="archive")
 
 As = Annotated[Form, typer.Option("-o", "--output", help="what is printed")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask")]
-AutoPromote = Annotated[bool, typer.Option("--auto-promote", help="ask about the plan only: what passes its verification serves")]
-Timeout = Annotated[float | None, typer.Option("--timeout", min=0, help="stop waiting after so many seconds; the rollout goes on")]
-AllowBreaking = Annotated[bool, typer.Option("--allow-breaking", help="let changes through that may break what reads the tables")]
-AcceptGap = Annotated[bool, typer.Option("--accept-gap", help="replay a topic that has lost its beginning; the history tells it for ever")]
-Allow = Annotated[
-    list[str] | None, typer.Option("--allow", metavar="NAME=REASON", show_default=False, help="let through what the plan refuses under that name; the reason is kept")
+AutoPromote = Annotated[
+    bool,
+    typer.Option(
+        "--auto-promote", help="ask about the plan only: what passes its verification serves"
+    ),
 ]
-PastGeneration = Annotated[int | None, typer.Option("--at-generation", min=1, help="of what that generation showed last, as long as it is kept", show_default=False)]
-PastTime = Annotated[str | None, typer.Option("--at", metavar="TIME", help="of what was served then (ISO 8601; UTC without a zone), as long as it is kept", show_default=False)]
-OfBuild = Annotated[str | None, typer.Option("--build", help="those of this build, such as a candidate that is on its way, and not of what serves", show_default=False)]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout", min=0, help="stop waiting after so many seconds; the rollout goes on"
+    ),
+]
+AllowBreaking = Annotated[
+    bool,
+    typer.Option(
+        "--allow-breaking", help="let changes through that may break what reads the tables"
+    ),
+]
+AcceptGap = Annotated[
+    bool,
+    typer.Option(
+        "--accept-gap",
+        help="replay a topic that has lost its beginning; the history tells it for ever",
+    ),
+]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow",
+        metavar="NAME=REASON",
+        show_default=False,
+        help="let through what the plan refuses under that name; the reason is kept",
+    ),
+]
+PastGeneration = Annotated[
+    int | None,
+    typer.Option(
+        "--at-generation",
+        min=1,
+        help="of what that generation showed last, as long as it is kept",
+        show_default=False,
+    ),
+]
+PastTime = Annotated[
+    str | None,
+    typer.Option(
+        "--at",
+        metavar="TIME",
+        help="of what was served then (ISO 8601; UTC without a zone), as long as it is kept",
+        show_default=False,
+    ),
+]
+OfBuild = Annotated[
+    str | None,
+    typer.Option(
+        "--build",
+        help="those of this build, such as a candidate that is on its way, and not of what serves",
+        show_default=False,
+    ),
+]
 PastOffsets = Annotated[
-    str | None, typer.Option("--at-offsets", metavar="TOPIC:PARTITION=OFFSET,...", help="of what serves, as it stood exactly there, as long as it is kept", show_default=False)
+    str | None,
+    typer.Option(
+        "--at-offsets",
+        metavar="TOPIC:PARTITION=OFFSET,...",
+        help="of what serves, as it stood exactly there, as long as it is kept",
+        show_default=False,
+    ),
 ]
 PastEventTime = Annotated[
     str | None,
@@ -85,21 +156,38 @@ PastEventTime = Annotated[
         show_default=False,
     ),
 ]
-OnePipeline = Annotated[str | None, typer.Argument(metavar="[PIPELINE]", show_default=False, help="one pipeline")]
+OnePipeline = Annotated[
+    str | None, typer.Argument(metavar="[PIPELINE]", show_default=False, help="one pipeline")
+]
 
 
 @app.callback()
 def everywhere(
     context: typer.Context,
-    project: Annotated[Path | None, typer.Option("--project", help="a folder in the project, instead of this one", show_default=False)] = None,
-    root: Annotated[str | None, typer.Option("--root", help="where everything lies, instead of kappa.toml's root", show_default=False)] = None,
+    project: Annotated[
+        Path | None,
+        typer.Option(
+            "--project", help="a folder in the project, instead of this one", show_default=False
+        ),
+    ] = None,
+    root: Annotated[
+        str | None,
+        typer.Option(
+            "--root", help="where everything lies, instead of kappa.toml's root", show_default=False
+        ),
+    ] = None,
 ) -> None:
     """Takes the flags that go before every command."""
     context.obj = Here(project, root)
 
 
 @app.command()
-def up(context: typer.Context, detach: Annotated[bool, typer.Option("-d", "--detach", help="in the background; returns when it is ready")] = False) -> None:
+def up(
+    context: typer.Context,
+    detach: Annotated[
+        bool, typer.Option("-d", "--detach", help="in the background; returns when it is ready")
+    ] = False,
+) -> None:
     """Start the platform: the broker (unless one is configured), a job for each build, the controller, HTTP."""
     from replay.run import supervisor
     from replay.run.http_process import served_at
@@ -109,7 +197,9 @@ def up(context: typer.Context, detach: Annotated[bool, typer.Option("-d", "--det
         started = supervisor.up(here.settings, detach=detach)
     if started is not None:
         url = served_at(here.store)
-        _say(f"kappa is up: process {started.pid}, Kafka at {started.bootstrap_servers}{f', HTTP at {url}' if url else ''}")
+        _say(
+            f"kappa is up: process {started.pid}, Kafka at {started.bootstrap_servers}{f', HTTP at {url}' if url else ''}"
+        )
 
 
 @app.command()
@@ -125,8 +215,23 @@ def down(context: typer.Context) -> None:
 @app.command()
 def serve(
     context: typer.Context,
-    listen: Annotated[str | None, typer.Option("--listen", metavar="HOST:PORT", show_default=False, help="where, instead of serve.listen; port 0: any that is free")] = None,
-    token: Annotated[str | None, typer.Option("--token", show_default=False, help="who asks has to bring it; KAPPA__SERVE__TOKEN is not seen by other users")] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            "--listen",
+            metavar="HOST:PORT",
+            show_default=False,
+            help="where, instead of serve.listen; port 0: any that is free",
+        ),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            "--token",
+            show_default=False,
+            help="who asks has to bring it; KAPPA__SERVE__TOKEN is not seen by other users",
+        ),
+    ] = None,
 ) -> None:
     """Serve HTTP alone, without the rest of the platform: queries of strangers, and looks at what runs. `kappa up` does it too."""
     from replay.run.serve import serve as serve_http
@@ -137,7 +242,12 @@ def serve(
 @topics_app.command("create")
 def topics_create(
     context: typer.Context,
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAMES]...", show_default=False, help="all declared ones, if none is named")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAMES]...", show_default=False, help="all declared ones, if none is named"
+        ),
+    ] = None,
     output: As = Form.TABLE,
 ) -> None:
     """Make the declared topics on the broker; one that is there stays as it is."""
@@ -145,7 +255,13 @@ def topics_create(
     declared = [_named(name, here.topics, "topic") for name in names or here.topics]
     log = here.log()
     made = [(topic, log.create(topic)) for topic in declared]
-    _print(output, Listing(("topic", "kind", "partitions", "id"), tuple((topic.name, topic.kind, facts.partitions, facts.id) for topic, facts in made)))
+    _print(
+        output,
+        Listing(
+            ("topic", "kind", "partitions", "id"),
+            tuple((topic.name, topic.kind, facts.partitions, facts.id) for topic, facts in made),
+        ),
+    )
 
 
 @topics_app.command("list")
@@ -164,12 +280,26 @@ def archive_status(context: typer.Context, output: As = Form.TABLE) -> None:
     from replay.look.archive import archive_status as look
 
     here = _here(context)
-    _print(output, archive_listing(look(here.settings, here.store, here.topics, here.log() if here.bootstrap_servers else None)))
+    _print(
+        output,
+        archive_listing(
+            look(
+                here.settings,
+                here.store,
+                here.topics,
+                here.log() if here.bootstrap_servers else None,
+            )
+        ),
+    )
 
 
 @archive_app.command("verify")
 def archive_verify(
-    context: typer.Context, topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", show_default=False, help="that of one topic")] = None, output: As = Form.TABLE
+    context: typer.Context,
+    topic: Annotated[
+        str | None, typer.Argument(metavar="[TOPIC]", show_default=False, help="that of one topic")
+    ] = None,
+    output: As = Form.TABLE,
 ) -> None:
     """Check that archives have no gap and nothing twice, and decode again what topics still have, to compare it (exit code 4 where it differs)."""
     from kappa.base.errors import VerificationFailed
@@ -185,15 +315,25 @@ def archive_verify(
         where = f"topic {wrong[0].topic} partition {wrong[0].found.partition}"
         kept = here.store.path(folder(wrong[0].topic, wrong[0].fingerprint))
         hint = f"move {kept} away, and it is made again from what the topic has"
-        raise VerificationFailed(f"the archive of {where} is not what it should be: {wrong[0].found.wrong}", hint=hint)
+        raise VerificationFailed(
+            f"the archive of {where} is not what it should be: {wrong[0].found.wrong}", hint=hint
+        )
 
 
 @app.command()
 def produce(
     context: typer.Context,
     topic: Annotated[str, typer.Argument(help="the topic", show_default=False)],
-    file: Annotated[str, typer.Argument(help="a file with a record a line, or - for stdin", show_default=False)],
-    envelope: Annotated[bool, typer.Option("--envelope", help='a line is {"key", "value", "timestamp", "headers", "partition"}; "value": null is a tombstone')] = False,
+    file: Annotated[
+        str, typer.Argument(help="a file with a record a line, or - for stdin", show_default=False)
+    ],
+    envelope: Annotated[
+        bool,
+        typer.Option(
+            "--envelope",
+            help='a line is {"key", "value", "timestamp", "headers", "partition"}; "value": null is a tombstone',
+        ),
+    ] = False,
     output: As = Form.TABLE,
 ) -> None:
     """Send records to a topic, one a line, and wait until all are acknowledged."""
@@ -204,7 +344,11 @@ def produce(
     declared = None if envelope else here.topics.get(topic)
     with _lines(file) as lines, _talk().status("") as moving:
         acknowledged = produce_lines(
-            log, topic, lines, envelope_record if envelope else lambda line: event_record(line, declared), on_progress=lambda count: moving.update(f"{count:,} acknowledged")
+            log,
+            topic,
+            lines,
+            envelope_record if envelope else lambda line: event_record(line, declared),
+            on_progress=lambda count: moving.update(f"{count:,} acknowledged"),
         )
     _say(f"{acknowledged.count} records acknowledged")
     _print(
@@ -218,8 +362,18 @@ def produce(
 def plan(
     context: typer.Context,
     pipeline: OnePipeline = None,
-    detailed_exitcode: Annotated[bool, typer.Option("--detailed-exitcode", help="exit with 3 where there are changes")] = False,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", show_default=False, help="save the plan, for: kappa deploy --plan FILE")] = None,
+    detailed_exitcode: Annotated[
+        bool, typer.Option("--detailed-exitcode", help="exit with 3 where there are changes")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            show_default=False,
+            help="save the plan, for: kappa deploy --plan FILE",
+        ),
+    ] = None,
     allow_breaking: AllowBreaking = False,
     accept_gap: AcceptGap = False,
     allow: Allow = None,
@@ -232,7 +386,11 @@ def plan(
 
     accepted = accepting(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
     made, observed = _planned(_here(context), pipeline, again=False, accepting=accepted)
-    sys.stdout.write(plan_text(made) if output is Form.TABLE else rendered(output, plan_listing(made), document=plan_document(made)))
+    sys.stdout.write(
+        plan_text(made)
+        if output is Form.TABLE
+        else rendered(output, plan_listing(made), document=plan_document(made))
+    )
     made.ensure_possible()
     if out is not None:
         save_plan(out, made, observed, only=pipeline, accepting=accepted)
@@ -245,7 +403,15 @@ def plan(
 def deploy(
     context: typer.Context,
     pipeline: OnePipeline = None,
-    saved: Annotated[Path | None, typer.Option("--plan", metavar="FILE", show_default=False, help="apply a plan that was saved, with no question; refused when stale")] = None,
+    saved: Annotated[
+        Path | None,
+        typer.Option(
+            "--plan",
+            metavar="FILE",
+            show_default=False,
+            help="apply a plan that was saved, with no question; refused when stale",
+        ),
+    ] = None,
     allow_breaking: AllowBreaking = False,
     accept_gap: AcceptGap = False,
     allow: Allow = None,
@@ -258,9 +424,21 @@ def deploy(
 
     accepted = accepting(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
     if saved is None:
-        _roll_out(_here(context), "deploy", pipeline, again=False, accepting=accepted, yes=yes, auto_promote=auto_promote, timeout=timeout)
+        _roll_out(
+            _here(context),
+            "deploy",
+            pipeline,
+            again=False,
+            accepting=accepted,
+            yes=yes,
+            auto_promote=auto_promote,
+            timeout=timeout,
+        )
     elif pipeline is not None or accepted != Accepting():
-        raise UsageError("a saved plan says itself what is deployed, and what is let through", hint=f"kappa deploy --plan {saved}; or plan again: kappa plan --out {saved}")
+        raise UsageError(
+            "a saved plan says itself what is deployed, and what is let through",
+            hint=f"kappa deploy --plan {saved}; or plan again: kappa plan --out {saved}",
+        )
     else:
         _apply(_here(context), saved, timeout=timeout)
 
@@ -280,14 +458,31 @@ def replay(
     from replay.preflight.finding import accepting
 
     accepted = accepting(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
-    _roll_out(_here(context), "replay", pipeline, again=True, accepting=accepted, yes=yes, auto_promote=auto_promote, timeout=timeout)
+    _roll_out(
+        _here(context),
+        "replay",
+        pipeline,
+        again=True,
+        accepting=accepted,
+        yes=yes,
+        auto_promote=auto_promote,
+        timeout=timeout,
+    )
 
 
 @app.command()
 def branch(
     context: typer.Context,
     pipeline: Annotated[str, typer.Argument(help="the pipeline", show_default=False)],
-    start: Annotated[str, typer.Option("--from", metavar="OFFSETS", help="topic:partition=offset,... of every partition; or now: where what serves stands", show_default=False)],
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="OFFSETS",
+            help="topic:partition=offset,... of every partition; or now: where what serves stands",
+            show_default=False,
+        ),
+    ],
     allow_breaking: AllowBreaking = False,
     allow: Allow = None,
     yes: Yes = False,
@@ -309,8 +504,21 @@ def branch(
     branching = Branching(None if start == "now" else parse_offsets(start))
     accepted = accepting(gap=False, breaking=allow_breaking, allow=allow or ())
     here.must_run()
-    made = make_plan(_observed(here, pipeline), only=pipeline, accepting=accepted, branching=branching)
-    _brought_on(here, _begun(here, f"branch --from {start}", pipeline, made, yes=yes, auto_promote=yes or auto_promote), timeout)
+    made = make_plan(
+        _observed(here, pipeline), only=pipeline, accepting=accepted, branching=branching
+    )
+    _brought_on(
+        here,
+        _begun(
+            here,
+            f"branch --from {start}",
+            pipeline,
+            made,
+            yes=yes,
+            auto_promote=yes or auto_promote,
+        ),
+        timeout,
+    )
 
 
 @app.command()
@@ -328,18 +536,35 @@ def retry(
     ended_without_serving(here.state(), pipeline)
     here.must_run()
     made = plan_again(_observed(here, pipeline), pipeline)
-    _brought_on(here, _begun(here, "retry", pipeline, made, yes=yes, auto_promote=yes or auto_promote), timeout)
+    _brought_on(
+        here,
+        _begun(here, "retry", pipeline, made, yes=yes, auto_promote=yes or auto_promote),
+        timeout,
+    )
 
 
 @app.command()
 def stage(
-    context: typer.Context, pipeline: OnePipeline = None, allow_breaking: AllowBreaking = False, accept_gap: AcceptGap = False, allow: Allow = None, yes: Yes = False
+    context: typer.Context,
+    pipeline: OnePipeline = None,
+    allow_breaking: AllowBreaking = False,
+    accept_gap: AcceptGap = False,
+    allow: Allow = None,
+    yes: Yes = False,
 ) -> None:
     """Begin the rollouts of a deploy and return: they replay and are verified, and then wait for `kappa promote`."""
     from replay.preflight.finding import accepting
 
     accepted = accepting(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
-    for number in _staged(_here(context), "stage", pipeline, again=False, accepting=accepted, yes=yes, auto_promote=False):
+    for number in _staged(
+        _here(context),
+        "stage",
+        pipeline,
+        again=False,
+        accepting=accepted,
+        yes=yes,
+        auto_promote=False,
+    ):
         _say(f"rollout {number} has begun: kappa wait follows it")
 
 
@@ -351,7 +576,9 @@ def wait(context: typer.Context, pipeline: OnePipeline = None, timeout: Timeout 
     here = _here(context)
     ended = _follow(here, awaited_rollout(here.state(), pipeline).number, timeout, to_the_yes=True)
     if ended.waits:
-        print(f"{ended.pipeline}: build {ended.build} (version {ended.version}) passed; to let it serve: kappa promote {ended.pipeline}")
+        print(
+            f"{ended.pipeline}: build {ended.build} (version {ended.version}) passed; to let it serve: kappa promote {ended.pipeline}"
+        )
 
 
 @app.command()
@@ -370,7 +597,14 @@ def verify(context: typer.Context, pipeline: OnePipeline = None, timeout: Timeou
 @app.command()
 def promote(
     context: typer.Context,
-    pipelines: Annotated[list[str] | None, typer.Argument(metavar="[PIPELINES]...", show_default=False, help="the one that is ready, if none is named")] = None,
+    pipelines: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PIPELINES]...",
+            show_default=False,
+            help="the one that is ready, if none is named",
+        ),
+    ] = None,
     yes: Yes = False,
     timeout: Timeout = None,
 ) -> None:
@@ -388,7 +622,11 @@ def promote(
 
 
 @app.command()
-def status(context: typer.Context, watch: Annotated[bool, typer.Option("-w", "--watch", help="go on showing it")] = False, output: As = Form.TABLE) -> None:
+def status(
+    context: typer.Context,
+    watch: Annotated[bool, typer.Option("-w", "--watch", help="go on showing it")] = False,
+    output: As = Form.TABLE,
+) -> None:
     """Show what serves, what is on its way, how far behind the log each build is, and what runs."""
     here = _here(context)
     if not watch:
@@ -401,7 +639,10 @@ def status(context: typer.Context, watch: Annotated[bool, typer.Option("-w", "--
 
     with Live(console=_console(stderr=False), auto_refresh=False) as live:
         while True:
-            live.update(Text(_status(here, output).rstrip("\n"), no_wrap=True, overflow="ellipsis"), refresh=True)
+            live.update(
+                Text(_status(here, output).rstrip("\n"), no_wrap=True, overflow="ellipsis"),
+                refresh=True,
+            )
             time.sleep(_WATCH_SECONDS)
 
 
@@ -410,7 +651,14 @@ def undo(
     context: typer.Context,
     pipeline: OnePipeline = None,
     to: Annotated[
-        int | None, typer.Option("--to", metavar="GENERATION", min=1, help="the build of that generation, if it is kept; default: the one before", show_default=False)
+        int | None,
+        typer.Option(
+            "--to",
+            metavar="GENERATION",
+            min=1,
+            help="the build of that generation, if it is kept; default: the one before",
+            show_default=False,
+        ),
     ] = None,
     yes: Yes = False,
     timeout: Timeout = None,
@@ -422,7 +670,9 @@ def undo(
     here.must_run()
     state = here.state()
     name, build = undone(state, pipeline, to)
-    print(f"{name}: build {build} (version {state.versions[build]}) will serve instead of {state.serving[name]} (version {state.versions[state.serving[name]]})")
+    print(
+        f"{name}: build {build} (version {state.versions[build]}) will serve instead of {state.serving[name]} (version {state.versions[state.serving[name]]})"
+    )
     _agree(_typed("undo", pipeline) + ("" if to is None else f" --to {to}"), yes=yes)
     _follow(here, ask_undo(here.store, name, to=to, seen=state).number, timeout)
 
@@ -449,15 +699,35 @@ def history(context: typer.Context, output: As = Form.TABLE) -> None:
 
 
 @app.command()
-def show(context: typer.Context, generation: Annotated[int, typer.Argument(help="its number, from kappa history", show_default=False)], output: As = Form.TABLE) -> None:
+def show(
+    context: typer.Context,
+    generation: Annotated[
+        int, typer.Argument(help="its number, from kappa history", show_default=False)
+    ],
+    output: As = Form.TABLE,
+) -> None:
     """Show one generation in full: who, when, why, which code, and the receipt of its promote."""
     from kappa.state.build import read_birth
-    from replay.rollout.show import code_of, serving_in, show_document, show_listing, show_text, shown
+    from replay.rollout.show import (
+        code_of,
+        serving_in,
+        show_document,
+        show_listing,
+        show_text,
+        shown,
+    )
 
     here = _here(context)
     state = here.state()
-    births = {build: read_birth(here.store, build) for build in serving_in(state, generation).values()}
-    found = shown(state, generation, births, {build: code_of(here.store, birth) for build, birth in births.items()})
+    births = {
+        build: read_birth(here.store, build) for build in serving_in(state, generation).values()
+    }
+    found = shown(
+        state,
+        generation,
+        births,
+        {build: code_of(here.store, birth) for build, birth in births.items()},
+    )
     _print(output, show_listing(found), document=show_document(found), heading=show_text(found))
 
 
@@ -466,11 +736,28 @@ def diff(
     context: typer.Context,
     pipeline: Annotated[str, typer.Argument(help="the pipeline", show_default=False)],
     before: Annotated[
-        str | None, typer.Argument(metavar="[A]", help="a build; default: the one that serves while a candidate is on its way, else the one that served before", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="[A]",
+            help="a build; default: the one that serves while a candidate is on its way, else the one that served before",
+            show_default=False,
+        ),
     ] = None,
-    after: Annotated[str | None, typer.Argument(metavar="[B]", help="another build; default: the candidate, else the one that serves", show_default=False)] = None,
-    table: Annotated[list[str] | None, typer.Option("--table", "-t", help="only this table; again for more", show_default=False)] = None,
-    sample: Annotated[int, typer.Option("--sample", min=0, max=10_000, help="so many rows of each kind are shown")] = 5,
+    after: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[B]",
+            help="another build; default: the candidate, else the one that serves",
+            show_default=False,
+        ),
+    ] = None,
+    table: Annotated[
+        list[str] | None,
+        typer.Option("--table", "-t", help="only this table; again for more", show_default=False),
+    ] = None,
+    sample: Annotated[
+        int, typer.Option("--sample", min=0, max=10_000, help="so many rows of each kind are shown")
+    ] = 5,
     output: As = Form.TABLE,
 ) -> None:
     """Compare the rows of two builds of a pipeline at equal offsets: added, removed, changed by column."""
@@ -480,21 +767,53 @@ def diff(
 
     here = _here(context)
     builds = builds_to_compare(here.state(), pipeline, before, after)
-    with _talk().status("comparing"), pin_equal(here.store, *builds, lease_seconds=here.lease_seconds) as (pair, pinned):
+    with (
+        _talk().status("comparing"),
+        pin_equal(here.store, *builds, lease_seconds=here.lease_seconds) as (pair, pinned),
+    ):
         log = None if here.bootstrap_servers is None else here.log()
-        found = compare_pair(here.store, pair, pinned, log=log, limits=Limits.of(here.settings.verify, here.store), samples=sample, only=table)
+        found = compare_pair(
+            here.store,
+            pair,
+            pinned,
+            log=log,
+            limits=Limits.of(here.settings.verify, here.store),
+            samples=sample,
+            only=table,
+        )
     if output is not Form.TABLE:
         _print(output, diff_listing(found), document=diff_document(pair, found))
         return
-    sys.stdout.write(diff_text(pair, found, {each.name: each.keys for each in pinned.snapshot.births[pair.after.build].tables}))
+    sys.stdout.write(
+        diff_text(
+            pair,
+            found,
+            {each.name: each.keys for each in pinned.snapshot.births[pair.after.build].tables},
+        )
+    )
 
 
 @app.command()
 def prove(
     context: typer.Context,
     pipeline: Annotated[str, typer.Argument(help="the pipeline", show_default=False)],
-    slices: Annotated[str, typer.Option("--slices", metavar="random|one|N", help="how the log is cut: at random, not at all (a plain Spark batch job), or in N slices")] = "random",
-    seed: Annotated[int | None, typer.Option("--seed", min=0, help="cut at random as a proof before that printed this seed", show_default=False)] = None,
+    slices: Annotated[
+        str,
+        typer.Option(
+            "--slices",
+            metavar="random|one|N",
+            help="how the log is cut: at random, not at all (a plain Spark batch job), or in N slices",
+        ),
+    ] = "random",
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            "--seed",
+            min=0,
+            help="cut at random as a proof before that printed this seed",
+            show_default=False,
+        ),
+    ] = None,
     output: As = Form.TABLE,
 ) -> None:
     """Fold the log again in other slices, beside what serves, and compare: equal rows, with their hash, or those that differ (exit code 4; 1 where nothing can be proved)."""
@@ -506,7 +825,9 @@ def prove(
     here = _here(context)
     how = cutting(slices, seed)
     with _talk().status("looking at the log") as moving:
-        proof = compare_again(here.settings, here.store, here.log(), pipeline, how, on_progress=moving.update)
+        proof = compare_again(
+            here.settings, here.store, here.log(), pipeline, how, on_progress=moving.update
+        )
     if output is Form.TABLE:
         sys.stdout.write(proof_text(proof))
     else:
@@ -522,9 +843,18 @@ def prove(
 @app.command()
 def logs(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="supervisor, broker, verification, http, archiver, a build, or a pipeline")] = "supervisor",
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="go on with what is written")] = False,
-    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="how many of the last lines")] = 40,
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="supervisor, broker, verification, http, archiver, a build, or a pipeline"
+        ),
+    ] = "supervisor",
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="go on with what is written")
+    ] = False,
+    lines: Annotated[
+        int, typer.Option("-n", "--lines", min=0, help="how many of the last lines")
+    ] = 40,
 ) -> None:
     """Show what the supervisor, the broker or a build's job said."""
     from replay.look.logs import following, last_lines, log_file
@@ -541,8 +871,17 @@ def logs(
 def rejects_list(
     context: typer.Context,
     pipeline: OnePipeline = None,
-    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="how many of the newest; 0 for all")] = 20,
-    reason: Annotated[str | None, typer.Option("--reason", help="only those with this reason: wrong_type, missing_field, ...", show_default=False)] = None,
+    lines: Annotated[
+        int, typer.Option("-n", "--lines", min=0, help="how many of the newest; 0 for all")
+    ] = 20,
+    reason: Annotated[
+        str | None,
+        typer.Option(
+            "--reason",
+            help="only those with this reason: wrong_type, missing_field, ...",
+            show_default=False,
+        ),
+    ] = None,
     build: OfBuild = None,
     output: As = Form.TABLE,
 ) -> None:
@@ -551,13 +890,26 @@ def rejects_list(
     from serving.rejects.rejects import Wanted, newest_rejects
 
     here = _here(context)
-    _print(output, rejects_listing(newest_rejects(here.store, Wanted(pipeline, build, reason), limit=lines or None, lease_seconds=here.lease_seconds)))
+    _print(
+        output,
+        rejects_listing(
+            newest_rejects(
+                here.store,
+                Wanted(pipeline, build, reason),
+                limit=lines or None,
+                lease_seconds=here.lease_seconds,
+            )
+        ),
+    )
 
 
 @rejects_app.command("show")
 def rejects_show(
     context: typer.Context,
-    place: Annotated[str, typer.Argument(metavar="TOPIC:PARTITION:OFFSET", help="where it lies", show_default=False)],
+    place: Annotated[
+        str,
+        typer.Argument(metavar="TOPIC:PARTITION:OFFSET", help="where it lies", show_default=False),
+    ],
     build: OfBuild = None,
     output: As = Form.TABLE,
 ) -> None:
@@ -568,9 +920,14 @@ def rejects_show(
 
     here = _here(context)
     at = parse_position(place)
-    found = newest_rejects(here.store, Wanted(build=build, at=at), limit=None, lease_seconds=here.lease_seconds)
+    found = newest_rejects(
+        here.store, Wanted(build=build, at=at), limit=None, lease_seconds=here.lease_seconds
+    )
     if not found:
-        raise UsageError(f"{at} is no reject of {f'build {build}' if build else 'what serves'}", hint="see kappa rejects list")
+        raise UsageError(
+            f"{at} is no reject of {f'build {build}' if build else 'what serves'}",
+            hint="see kappa rejects list",
+        )
     if output is Form.TABLE:
         sys.stdout.write("\n".join(map(reject_text, found)))
     else:
@@ -580,8 +937,17 @@ def rejects_show(
 @rejects_app.command("export")
 def rejects_export(
     context: typer.Context,
-    arguments: Annotated[list[str], typer.Argument(metavar="[PIPELINE] FILE", help="one pipeline; a new file for the lines, or - for stdout", show_default=False)],
-    reason: Annotated[str | None, typer.Option("--reason", help="only those with this reason", show_default=False)] = None,
+    arguments: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[PIPELINE] FILE",
+            help="one pipeline; a new file for the lines, or - for stdout",
+            show_default=False,
+        ),
+    ],
+    reason: Annotated[
+        str | None, typer.Option("--reason", help="only those with this reason", show_default=False)
+    ] = None,
 ) -> None:
     """Write those that are still to be mended as lines of JSON, to mend and then to redrive.
 
@@ -592,19 +958,33 @@ def rejects_export(
     from serving.rejects.rejects import Wanted, rejects_in_order
 
     if len(arguments) > 2:
-        raise UsageError(f"{len(arguments)} arguments were given", hint="kappa rejects export [PIPELINE] FILE")
+        raise UsageError(
+            f"{len(arguments)} arguments were given", hint="kappa rejects export [PIPELINE] FILE"
+        )
     here = _here(context)
     pipeline, file = (arguments[0] if len(arguments) == 2 else None), arguments[-1]
-    found = to_mend(rejects_in_order(here.store, Wanted(pipeline, reason=reason), lease_seconds=here.lease_seconds))
+    found = to_mend(
+        rejects_in_order(
+            here.store, Wanted(pipeline, reason=reason), lease_seconds=here.lease_seconds
+        )
+    )
     with _new_file(file) as lines:
         lines.writelines(f"{export_line(reject)}\n".encode() for reject in found)
-    _say(f"{len(found):,} rejects; once they are mended: kappa rejects redrive {'FILE' if file == '-' else file}")
+    _say(
+        f"{len(found):,} rejects; once they are mended: kappa rejects redrive {'FILE' if file == '-' else file}"
+    )
 
 
 @rejects_app.command("redrive")
 def rejects_redrive(
     context: typer.Context,
-    file: Annotated[str, typer.Argument(help="a file with mended lines of kappa rejects export, or - for stdin", show_default=False)],
+    file: Annotated[
+        str,
+        typer.Argument(
+            help="a file with mended lines of kappa rejects export, or - for stdin",
+            show_default=False,
+        ),
+    ],
     yes: Yes = False,
     output: As = Form.TABLE,
 ) -> None:
@@ -624,18 +1004,34 @@ def rejects_redrive(
     sys.stdout.write(planned.text) if output is Form.TABLE else _say(planned.text.rstrip("\n"))
     sys.stdout.flush()
     if planned.records:
-        _agree(f"rejects redrive {file}", yes=yes, question="produce them?", what="records would be produced", undone="nothing was produced")
+        _agree(
+            f"rejects redrive {file}",
+            yes=yes,
+            question="produce them?",
+            what="records would be produced",
+            undone="nothing was produced",
+        )
     sent = {topic: log.produce(records, topic) for topic, records in planned.records.items()}
     count = sum(each.count for each in sent.values())
     _say(f"{count} records acknowledged; what becomes of them: kappa rejects list")
     rows = tuple((*row,) for each in sent.values() for row in each.offsets.items())
-    _print(output, Listing(("topic", "partition", "next_offset"), rows), document={"acknowledged": count, "folded_already": planned.folded_already, "unmended": planned.unmended})
+    _print(
+        output,
+        Listing(("topic", "partition", "next_offset"), rows),
+        document={
+            "acknowledged": count,
+            "folded_already": planned.folded_already,
+            "unmended": planned.unmended,
+        },
+    )
 
 
 @app.command()
 def query(
     context: typer.Context,
-    sql: Annotated[str, typer.Argument(metavar="SQL", help="one query, in DuckDB's SQL", show_default=False)],
+    sql: Annotated[
+        str, typer.Argument(metavar="SQL", help="one query, in DuckDB's SQL", show_default=False)
+    ],
     at_generation: PastGeneration = None,
     at: PastTime = None,
     at_offsets: PastOffsets = None,
@@ -650,8 +1046,14 @@ def query(
     when = _moment(at_generation, at, at_offsets, at_event_time)
     found = answer(here.store, sql, when=when, lease_seconds=here.lease_seconds)
     if when is not None:
-        read = {build: "nothing read" if at is None else f"log time {told(at)}" for build, at in found.log_time.items()}
-        shown = (f"{pipeline} as shown from {found.shown_at[build]} on (build {build}, {read[build]})" for pipeline, build in found.serving.items())
+        read = {
+            build: "nothing read" if at is None else f"log time {told(at)}"
+            for build, at in found.log_time.items()
+        }
+        shown = (
+            f"{pipeline} as shown from {found.shown_at[build]} on (build {build}, {read[build]})"
+            for pipeline, build in found.serving.items()
+        )
         _say(f"generation {found.generation}: {'; '.join(shown)}")
     listing = Listing(found.columns, found.rows)
     document = {
@@ -666,7 +1068,10 @@ def query(
             }
             for pipeline, build in found.serving.items()
         },
-        "columns": [{"name": name, "type": kind} for name, kind in zip(found.columns, found.types, strict=True)],
+        "columns": [
+            {"name": name, "type": kind}
+            for name, kind in zip(found.columns, found.types, strict=True)
+        ],
         "rows": listing.objects(),
     }
     _print(output, listing, document=document)
@@ -685,21 +1090,44 @@ def tables(
     from serving.query.tables import served_tables, tables_listing
 
     here = _here(context)
-    found = served_tables(here.store, when=_moment(at_generation, at, at_offsets, at_event_time), lease_seconds=here.lease_seconds)
+    found = served_tables(
+        here.store,
+        when=_moment(at_generation, at, at_offsets, at_event_time),
+        lease_seconds=here.lease_seconds,
+    )
     _print(output, tables_listing(found, columns_as_text=output is Form.TABLE))
 
 
 @app.command()
-def gc(context: typer.Context, dry_run: Annotated[bool, typer.Option("--dry-run", help="only say what would be deleted")] = False, output: As = Form.TABLE) -> None:
+def gc(
+    context: typer.Context,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="only say what would be deleted")
+    ] = False,
+    output: As = Form.TABLE,
+) -> None:
     """Delete what nobody needs: retired builds, files that nothing refers to, expired leases. Running jobs keep their own builds in shape."""
     from replay.look.listings import gc_listing
     from replay.retire import gc as collection
 
     here = _here(context)
     collect = collection.look if dry_run else collection.gc
-    found = collect(here.store, keep_seconds=here.settings.history.keep_seconds, now=time.time(), temp=here.settings.verify.temp)
+    found = collect(
+        here.store,
+        keep_seconds=here.settings.history.keep_seconds,
+        now=time.time(),
+        temp=here.settings.verify.temp,
+    )
     listing = gc_listing(found, done=not dry_run)
-    _print(output, listing, document={"dry_run": dry_run, "bytes": sum(each.bytes for each in found), "found": listing.objects()})
+    _print(
+        output,
+        listing,
+        document={
+            "dry_run": dry_run,
+            "bytes": sum(each.bytes for each in found),
+            "found": listing.objects(),
+        },
+    )
 
 
 def main() -> None:
@@ -738,7 +1166,12 @@ def run(arguments: list[str]) -> int:
         return ExitCode.OK
     except OSError as error:
         _write_no_more()
-        return _failed(KappaError(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", hint="what there was to print may not all be written"))
+        return _failed(
+            KappaError(
+                f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}",
+                hint="what there was to print may not all be written",
+            )
+        )
     return ExitCode.OK
 
 
@@ -802,7 +1235,10 @@ def _lines(file: str) -> Iterator[Iterable[bytes]]:
         try:
             lines = closing.enter_context(Path(file).open("rb"))
         except OSError as error:
-            raise UsageError(f"{file} cannot be read: {error.strerror}", hint="give a file with a record a line, or - for stdin") from error
+            raise UsageError(
+                f"{file} cannot be read: {error.strerror}",
+                hint="give a file with a record a line, or - for stdin",
+            ) from error
         yield lines
 
 
@@ -817,28 +1253,49 @@ def _new_file(file: str) -> Iterator[BinaryIO]:
         try:
             made = closing.enter_context(Path(file).open("xb"))
         except FileExistsError as error:
-            raise UsageError(f"{file} is there already, and may be mended in part", hint="give a new file, or delete it") from error
+            raise UsageError(
+                f"{file} is there already, and may be mended in part",
+                hint="give a new file, or delete it",
+            ) from error
         except OSError as error:
-            raise UsageError(f"{file} cannot be written: {error.strerror}", hint="give a new file, or - for stdout") from error
+            raise UsageError(
+                f"{file} cannot be written: {error.strerror}",
+                hint="give a new file, or - for stdout",
+            ) from error
         yield made
 
 
 def _named(name: str, known: Mapping[str, _Known], what: str) -> _Known:
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
-        raise UsageError(f"the project declares no {what} {name}", hint=f"did you mean {near[0]}?" if near else f"it declares {', '.join(known) or 'none'}")
+        raise UsageError(
+            f"the project declares no {what} {name}",
+            hint=f"did you mean {near[0]}?"
+            if near
+            else f"it declares {', '.join(known) or 'none'}",
+        )
     return known[name]
 
 
-def _moment(at_generation: int | None, at: str | None, at_offsets: str | None, at_event_time: str | None) -> Past | None:
+def _moment(
+    at_generation: int | None, at: str | None, at_offsets: str | None, at_event_time: str | None
+) -> Past | None:
     """The moment of the past that was asked for, if one was."""
     from serving.pin.at_log import AtEventTime, AtOffsets, parse_offsets
     from serving.pin.past import AtGeneration, AtTime
 
-    asked = {"--at-generation": at_generation, "--at": at, "--at-offsets": at_offsets, "--at-event-time": at_event_time}
+    asked = {
+        "--at-generation": at_generation,
+        "--at": at,
+        "--at-offsets": at_offsets,
+        "--at-event-time": at_event_time,
+    }
     flags = [flag for flag, given in asked.items() if given is not None]
     if len(flags) > 1:
-        raise UsageError(f"{' and '.join(flags)} were asked for, and an answer is of one moment", hint=f"leave {flags[-1]} out, or {flags[0]}")
+        raise UsageError(
+            f"{' and '.join(flags)} were asked for, and an answer is of one moment",
+            hint=f"leave {flags[-1]} out, or {flags[0]}",
+        )
     if at_generation is not None:
         return AtGeneration(at_generation)
     if at_offsets is not None:
@@ -858,7 +1315,9 @@ def _time(text: str) -> datetime:
     return time
 
 
-def _planned(here: Here, pipeline: str | None, *, again: bool, accepting: Accepting) -> tuple[Plan, Observed]:
+def _planned(
+    here: Here, pipeline: str | None, *, again: bool, accepting: Accepting
+) -> tuple[Plan, Observed]:
     from replay.plan.plan import make_plan
 
     observed = _observed(here, pipeline)
@@ -873,14 +1332,25 @@ def _observed(here: Here, pipeline: str | None) -> Observed:
         return observe(here.settings, here.store, log, only=pipeline)
 
 
-def _staged(here: Here, command: str, pipeline: str | None, *, again: bool, accepting: Accepting, yes: bool, auto_promote: bool) -> tuple[int, ...]:
+def _staged(
+    here: Here,
+    command: str,
+    pipeline: str | None,
+    *,
+    again: bool,
+    accepting: Accepting,
+    yes: bool,
+    auto_promote: bool,
+) -> tuple[int, ...]:
     """Plans, shows the plan, asks, and begins its rollouts; gives their numbers."""
     here.must_run()
     made, _ = _planned(here, pipeline, again=again, accepting=accepting)
     return _begun(here, command, pipeline, made, yes=yes, auto_promote=auto_promote)
 
 
-def _begun(here: Here, command: str, pipeline: str | None, made: Plan, *, yes: bool, auto_promote: bool) -> tuple[int, ...]:
+def _begun(
+    here: Here, command: str, pipeline: str | None, made: Plan, *, yes: bool, auto_promote: bool
+) -> tuple[int, ...]:
     from replay.plan.plan_text import plan_text
     from replay.plan.stage import stage
 
@@ -901,8 +1371,30 @@ def _hold_to_law(here: Here, made: Plan) -> None:
         ensure_lawful(here.settings, here.store, here.log(), made)
 
 
-def _roll_out(here: Here, command: str, pipeline: str | None, *, again: bool, accepting: Accepting, yes: bool, auto_promote: bool, timeout: float | None) -> None:
-    _brought_on(here, _staged(here, command, pipeline, again=again, accepting=accepting, yes=yes, auto_promote=yes or auto_promote), timeout)
+def _roll_out(
+    here: Here,
+    command: str,
+    pipeline: str | None,
+    *,
+    again: bool,
+    accepting: Accepting,
+    yes: bool,
+    auto_promote: bool,
+    timeout: float | None,
+) -> None:
+    _brought_on(
+        here,
+        _staged(
+            here,
+            command,
+            pipeline,
+            again=again,
+            accepting=accepting,
+            yes=yes,
+            auto_promote=yes or auto_promote,
+        ),
+        timeout,
+    )
 
 
 def _brought_on(here: Here, numbers: tuple[int, ...], timeout: float | None) -> None:
@@ -916,7 +1408,11 @@ def _brought_on(here: Here, numbers: tuple[int, ...], timeout: float | None) -> 
 
     _all_told(bring_on, numbers)
     if waiting:
-        _agree(_typed("promote", " ".join(rollout.pipeline for rollout in waiting)), yes=False, question="promote?")
+        _agree(
+            _typed("promote", " ".join(rollout.pipeline for rollout in waiting)),
+            yes=False,
+            question="promote?",
+        )
         _promoted(here, waiting, timeout)
 
 
@@ -933,7 +1429,9 @@ def _apply(here: Here, file: Path, *, timeout: float | None) -> None:
     sys.stdout.flush()
     made.ensure_possible()
     _hold_to_law(here, made)
-    _all_told(lambda number: _follow(here, number, timeout), stage(here.store, made, auto_promote=True))
+    _all_told(
+        lambda number: _follow(here, number, timeout), stage(here.store, made, auto_promote=True)
+    )
 
 
 def _promoted(here: Here, ready: Iterable[Rollout], timeout: float | None) -> None:
@@ -945,7 +1443,12 @@ def _promoted(here: Here, ready: Iterable[Rollout], timeout: float | None) -> No
     asked = ask_promote(here.store, seen=[rollout.number for rollout in ready]).event
     assert isinstance(asked, PromoteAsked)
     # What happened up to the yes was told before it was asked for.
-    _all_told(lambda number: ensure_not_waiting(_follow(here, number, timeout, to_the_yes=True, known=here.state().rollout(number))), (asked.rollout, *asked.together))
+    _all_told(
+        lambda number: ensure_not_waiting(
+            _follow(here, number, timeout, to_the_yes=True, known=here.state().rollout(number))
+        ),
+        (asked.rollout, *asked.together),
+    )
 
 
 def _all_told(act: Callable[[int], object], numbers: Iterable[int]) -> None:
@@ -966,17 +1469,33 @@ def _typed(command: str, pipeline: str | None) -> str:
     return command if pipeline is None else f"{command} {pipeline}"
 
 
-def _agree(command: str, *, yes: bool, question: str = "go on?", what: str = "this changes what serves", undone: str = "what serves was not changed") -> None:
+def _agree(
+    command: str,
+    *,
+    yes: bool,
+    question: str = "go on?",
+    what: str = "this changes what serves",
+    undone: str = "what serves was not changed",
+) -> None:
     """Asks once, on a terminal. Raises ConsentNeeded where the answer is no, or nobody is there to give one."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise ConsentNeeded(f"{what}, and there is no terminal to ask on", hint=f"to go on: kappa {command} --yes")
+        raise ConsentNeeded(
+            f"{what}, and there is no terminal to ask on", hint=f"to go on: kappa {command} --yes"
+        )
     if not typer.confirm(question, err=True):
         raise ConsentNeeded(undone, hint=f"to go on: kappa {command}")
 
 
-def _follow(here: Here, number: int, timeout: float | None, *, to_the_yes: bool = False, known: Rollout | None = None) -> Rollout:
+def _follow(
+    here: Here,
+    number: int,
+    timeout: float | None,
+    *,
+    to_the_yes: bool = False,
+    known: Rollout | None = None,
+) -> Rollout:
     """Tells a rollout's progress to its end, or until it waits for a yes. Raises what its end means where it does not serve."""
     from kappa.state.build import read_birth
     from replay.look.follow import follow
@@ -986,14 +1505,30 @@ def _follow(here: Here, number: int, timeout: float | None, *, to_the_yes: bool 
     birth = read_birth(here.store, state.rollout(number).build)
     try:
         log = here.log()
-        steps = follow(here.store, number, timeout=timeout, supervised=lambda: here.running is not None, until=lambda rollout: to_the_yes and rollout.waits)
-        ended = tell(steps, log.end(birth.topic_ids), _talk(), known=known, end_now=lambda: log.end(birth.topic_ids))
+        steps = follow(
+            here.store,
+            number,
+            timeout=timeout,
+            supervised=lambda: here.running is not None,
+            until=lambda rollout: to_the_yes and rollout.waits,
+        )
+        ended = tell(
+            steps,
+            log.end(birth.topic_ids),
+            _talk(),
+            known=known,
+            end_now=lambda: log.end(birth.topic_ids),
+        )
     except KeyboardInterrupt:
-        _say(f"rollout {number} goes on; kappa status -w shows it, kappa abandon {birth.pipeline} gives it up")
+        _say(
+            f"rollout {number} goes on; kappa status -w shows it, kappa abandon {birth.pipeline} gives it up"
+        )
         raise
     ensure_served(ended)
     if not ended.active:
-        print(f"{ended.pipeline}: build {ended.build} (version {ended.version}) serves, generation {here.state().generation}")
+        print(
+            f"{ended.pipeline}: build {ended.build} (version {ended.version}) serves, generation {here.state().generation}"
+        )
     return ended
 
 
@@ -1004,10 +1539,20 @@ def _status(here: Here, form: Form) -> str:
 
     running, broker = here.running, here.bootstrap_servers
     underway = None if running is None else read_underway(here.store)
-    seen = observe_status(here.store, None if broker is None else here.log(), soak_seconds=here.settings.rollout.soak_seconds, underway=underway)
+    seen = observe_status(
+        here.store,
+        None if broker is None else here.log(),
+        soak_seconds=here.settings.rollout.soak_seconds,
+        underway=underway,
+    )
     now = datetime.now(UTC)
     document = status_document(seen, running, broker, now)
-    return rendered(form, status_listing(seen, now), document=document, heading=status_heading(seen, running, broker))
+    return rendered(
+        form,
+        status_listing(seen, now),
+        document=document,
+        heading=status_heading(seen, running, broker),
+    )
 
 
 if __name__ == "__main__":

@@ -19,10 +19,19 @@ from kappa.base.errors import ExitCode, KappaError
 
 def main() -> int:
     """The command. The folder is kept where something went wrong, or where it is asked for."""
-    parser = argparse.ArgumentParser(prog="python -m demo", description="The platform on real data: a replay beside the job that serves, a switch, an undo; and the proof.")
-    parser.add_argument("--rate", type=float, default=1_000.0, help="further events per second (default 1000)")
-    parser.add_argument("--flights", type=int, help="begin with so many flights instead of all 336,776")
-    parser.add_argument("--keep", action="store_true", help="keep the project's folder, to look around in it")
+    parser = argparse.ArgumentParser(
+        prog="python -m demo",
+        description="The platform on real data: a replay beside the job that serves, a switch, an undo; and the proof.",
+    )
+    parser.add_argument(
+        "--rate", type=float, default=1_000.0, help="further events per second (default 1000)"
+    )
+    parser.add_argument(
+        "--flights", type=int, help="begin with so many flights instead of all 336,776"
+    )
+    parser.add_argument(
+        "--keep", action="store_true", help="keep the project's folder, to look around in it"
+    )
     given = parser.parse_args()
     for number in (signal.SIGTERM, signal.SIGHUP):
         # As Ctrl-C: whatever ends the story, what it started ends with it.
@@ -36,13 +45,19 @@ def main() -> int:
     if code == ExitCode.OK and not given.keep:
         shutil.rmtree(folder)
     else:
-        screen.console.print(f"everything lies in {folder}, logs in {folder}/project/.kappa/logs", soft_wrap=True)
+        screen.console.print(
+            f"everything lies in {folder}, logs in {folder}/project/.kappa/logs", soft_wrap=True
+        )
     return code
 
 
 def _forget_settings() -> None:
     """The demo has settings of its own; only where jars come from is the user's."""
-    for name in [name for name in os.environ if name.startswith("KAPPA_") and not name.startswith("KAPPA__JARS__")]:
+    for name in [
+        name
+        for name in os.environ
+        if name.startswith("KAPPA_") and not name.startswith("KAPPA__JARS__")
+    ]:
         del os.environ[name]
 
 
@@ -50,7 +65,9 @@ def _tell(screen: Screen, folder: Path, wishes: Wishes) -> int:
     try:
         findings = Story(screen, folder, wishes).tell()
     except KappaError as error:
-        screen.console.print(f"[bold red]The story ended early:[/bold red] {error.message}", soft_wrap=True)
+        screen.console.print(
+            f"[bold red]The story ended early:[/bold red] {error.message}", soft_wrap=True
+        )
         screen.console.print(error.hint, soft_wrap=True)
         return int(error.exit_code)
     except KeyboardInterrupt:
@@ -59,7 +76,9 @@ def _tell(screen: Screen, folder: Path, wishes: Wishes) -> int:
     screen.heading("What held")
     screen.findings(findings)
     held = all(finding.held for finding in findings)
-    screen.console.print(f"\n{'All of it held' if held else 'NOT all of it held'}, in {screen.elapsed:.0f} seconds.")
+    screen.console.print(
+        f"\n{'All of it held' if held else 'NOT all of it held'}, in {screen.elapsed:.0f} seconds."
+    )
     return int(ExitCode.OK if held else ExitCode.FAILED)
 
 

@@ -21,17 +21,28 @@ _END_SECONDS = 90.0
 class Child:
     """`python -m MODULE ARGUMENTS...`, with the last line it has said at hand."""
 
-    def __init__(self, module: str, arguments: Sequence[str], *, environment: Mapping[str, str], folder: Path) -> None:
+    def __init__(
+        self, module: str, arguments: Sequence[str], *, environment: Mapping[str, str], folder: Path
+    ) -> None:
         """Starts it, in a session of its own: a Ctrl-C at the terminal is the story's to answer."""
         self._name = module
         self._complaints = (folder / f"{module}.log").open("w+", encoding="utf-8")
         command = [sys.executable, "-m", module, *arguments]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints, text=True, env=dict(environment), cwd=folder, start_new_session=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._complaints,
+            text=True,
+            env=dict(environment),
+            cwd=folder,
+            start_new_session=True,
         )
         self._last: dict[str, Any] | None = None
         assert self._process.stdout is not None
-        self._listener = threading.Thread(target=self._listen, args=(self._process.stdout,), name=module, daemon=True)
+        self._listener = threading.Thread(
+            target=self._listen, args=(self._process.stdout,), name=module, daemon=True
+        )
         self._listener.start()
 
     @property
@@ -46,7 +57,9 @@ class Child:
         deadline = time.monotonic() + patience_seconds
         while (said := self.last) is None:
             if time.monotonic() > deadline:
-                raise KappaError(f"{self._name} has said nothing for {patience_seconds:.0f} seconds")
+                raise KappaError(
+                    f"{self._name} has said nothing for {patience_seconds:.0f} seconds"
+                )
             time.sleep(_NAP_SECONDS)
         return said
 
@@ -57,7 +70,9 @@ class Child:
             code = self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            raise KappaError(f"{self._name} did not end within {_END_SECONDS:.0f} seconds and was killed") from None
+            raise KappaError(
+                f"{self._name} did not end within {_END_SECONDS:.0f} seconds and was killed"
+            ) from None
         self._listener.join()
         if self._last is None:
             raise self._died()
@@ -87,5 +102,12 @@ class Child:
     def _died(self) -> KappaError:
         self._complaints.flush()
         # os.pread: the child has the same file open, and its place in it is its own business.
-        words = os.pread(self._complaints.fileno(), 100_000, 0).decode(errors="replace").strip().splitlines()
-        return KappaError(f"{self._name} ended with exit code {self._process.returncode}: {words[-1] if words else 'it left no word'}")
+        words = (
+            os.pread(self._complaints.fileno(), 100_000, 0)
+            .decode(errors="replace")
+            .strip()
+            .splitlines()
+        )
+        return KappaError(
+            f"{self._name} ended with exit code {self._process.returncode}: {words[-1] if words else 'it left no word'}"
+        )

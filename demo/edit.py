@@ -45,5 +45,7 @@ def edited(version_1: str) -> str:
 
 def difference(before: str, after: str, name: str) -> str:
     """The edit as `diff -u` shows it, without its two header lines."""
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), name, name, lineterm="", n=0)
+    lines = difflib.unified_diff(
+        before.splitlines(), after.splitlines(), name, name, lineterm="", n=0
+    )
     return "\n".join(line for line in lines if not line.startswith(("---", "+++")))

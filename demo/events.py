@@ -20,14 +20,31 @@ from typing import Any
 
 PARTITIONS: Mapping[str, int] = {"flights": 4, "planes": 1, "airlines": 1, "airports": 1}
 # What no pipeline can take, once each in the middle of the load: they must turn up in `rejects`, and nowhere else.
-_RUBBISH = (b'{"id": "cut off", "day":', b"[1, 2, 3]", b'{"id": "no-carrier", "day": "2013-06-01"}', b"\xff\xfe is not UTF-8")
+_RUBBISH = (
+    b'{"id": "cut off", "day":',
+    b"[1, 2, 3]",
+    b'{"id": "no-carrier", "day": "2013-06-01"}',
+    b"\xff\xfe is not UTF-8",
+)
 _RUBBISH_AFTER = 20_000
 # Whole weeks, and more than a year: a flight keeps its day of the week, and no flight comes twice.
 _YEAR = timedelta(weeks=53)
 _AIRPORT = ("faa", "name", "lat", "lon", "alt", "tzone")
 _PLANE = ("tailnum", "year", "type", "manufacturer", "model", "engines", "seats")
 _FLIGHT = (
-    *("year", "month", "day", "time_hour", "minute", "sched_dep_time", "carrier", "flight", "tailnum", "origin", "dest"),
+    *(
+        "year",
+        "month",
+        "day",
+        "time_hour",
+        "minute",
+        "sched_dep_time",
+        "carrier",
+        "flight",
+        "tailnum",
+        "origin",
+        "dest",
+    ),
     *("dep_time", "dep_delay", "arr_delay", "air_time", "distance"),
 )
 # Made once: json.dumps with these options would make it again for each record.
@@ -59,7 +76,9 @@ def first_events(flights: int | None = None) -> Iterator[Event]:
     for number, flight in enumerate(_flights()[:flights]):
         if number == _RUBBISH_AFTER:
             for rubbish in _RUBBISH:
-                yield Event("flights", partition("flights", "rubbish"), "rubbish", rubbish, valid=False)
+                yield Event(
+                    "flights", partition("flights", "rubbish"), "rubbish", rubbish, valid=False
+                )
         yield _flight(flight, years=0)
 
 
@@ -77,7 +96,11 @@ def further_events(seed: int = 13) -> Iterator[Event]:
 def first_count(flights: int | None = None) -> int:
     """How many `first_events` there are."""
     told = len(_flights()[:flights])
-    return sum(1 for each in (_airlines, _airports, _planes) for _ in each()) + told + (len(_RUBBISH) if told > _RUBBISH_AFTER else 0)
+    return (
+        sum(1 for each in (_airlines, _airports, _planes) for _ in each())
+        + told
+        + (len(_RUBBISH) if told > _RUBBISH_AFTER else 0)
+    )
 
 
 def partition(topic: str, key: str) -> int:
@@ -122,16 +145,25 @@ def _flight(values: tuple[Any, ...], *, years: int) -> Event:
     row = dict(zip(_FLIGHT, values, strict=True))
     day = date(row["year"], row["month"], row["day"]) + years * _YEAR
     # time_hour is the scheduled hour, in UTC; minute the rest of it.
-    scheduled = datetime.fromisoformat(row["time_hour"]).replace(minute=row["minute"]) + years * _YEAR
-    key = f"{row['carrier']}{row['flight']}-{row['origin']}-{day:%Y%m%d}-{row['sched_dep_time']:04d}"
+    scheduled = (
+        datetime.fromisoformat(row["time_hour"]).replace(minute=row["minute"]) + years * _YEAR
+    )
+    key = (
+        f"{row['carrier']}{row['flight']}-{row['origin']}-{day:%Y%m%d}-{row['sched_dep_time']:04d}"
+    )
     value = {
         "id": key,
         "day": day.isoformat(),
         **{name: row[name] for name in ("carrier", "flight", "tailnum", "origin", "dest")},
         "scheduled": scheduled.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        **{name: row[name] for name in ("dep_time", "dep_delay", "arr_delay", "air_time", "distance")},
+        **{
+            name: row[name]
+            for name in ("dep_time", "dep_delay", "arr_delay", "air_time", "distance")
+        },
     }
-    return Event("flights", partition("flights", key), key, _json(value), int(scheduled.timestamp() * 1000))
+    return Event(
+        "flights", partition("flights", key), key, _json(value), int(scheduled.timestamp() * 1000)
+    )
 
 
 def _keyed(topic: str, key: str, value: Mapping[str, Any] | None) -> Event:
@@ -150,7 +182,9 @@ def _planes_of_record() -> list[dict[str, Any]]:
 @cache
 def _flights() -> list[tuple[Any, ...]]:
     place = [_FLIGHT.index(name) for name in ("time_hour", "minute", "carrier", "flight", "origin")]
-    return sorted(_rows("flights", _FLIGHT), key=lambda values: tuple(values[each] for each in place))
+    return sorted(
+        _rows("flights", _FLIGHT), key=lambda values: tuple(values[each] for each in place)
+    )
 
 
 def _rows(name: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:

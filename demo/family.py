@@ -33,8 +33,16 @@ def members(mark: str) -> tuple[Member, ...]:
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
                 if wanted in (entry / "environ").read_bytes().split(b"\0"):
-                    command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-                    resident = int((entry / "statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+                    command = (
+                        (entry / "cmdline")
+                        .read_bytes()
+                        .replace(b"\0", b" ")
+                        .decode(errors="replace")
+                        .strip()
+                    )
+                    resident = int(
+                        (entry / "statm").read_text(encoding="ascii").split()[1]
+                    ) * os.sysconf("SC_PAGE_SIZE")
                     found.append(Member(int(entry.name), command, resident))
             except (OSError, IndexError, ValueError):
                 # It ended while it was looked at, or is somebody else's and none of ours.

@@ -37,10 +37,15 @@ class Progress:
     offsets: dict[str, dict[str, int]]
 
 
-def feed(log: Log, ledger: Ledger, *, rate: float, flights: int | None, stop: threading.Event) -> None:
+def feed(
+    log: Log, ledger: Ledger, *, rate: float, flights: int | None, stop: threading.Event
+) -> None:
     """Produces until `stop` is set and all that was sent is acknowledged; tells how far it is by printing."""
     if any(offset for _, _, offset in log.high_watermark(PARTITIONS).items()):
-        raise KappaError("the demo's topics hold records already, of which its ledger knows nothing", hint="run the demo on a broker of its own, as it does by itself")
+        raise KappaError(
+            "the demo's topics hold records already, of which its ledger knows nothing",
+            hint="run the demo on a broker of its own, as it does by itself",
+        )
     with log.producer() as producer:
         sender = _Sender(producer, ledger, first_count(flights))
         sender.send_all(first_events(flights), stop)
@@ -79,7 +84,14 @@ class _Sender:
 
     def speak(self, *, loaded: bool) -> None:
         acknowledged = self._producer.acknowledged
-        print(json.dumps(asdict(Progress(self._first, acknowledged.count, loaded, acknowledged.offsets.plain()))), flush=True)
+        print(
+            json.dumps(
+                asdict(
+                    Progress(self._first, acknowledged.count, loaded, acknowledged.offsets.plain())
+                )
+            ),
+            flush=True,
+        )
         self._spoken = time.monotonic()
 
     def _speak_if_due(self, *, loaded: bool) -> None:
@@ -88,7 +100,15 @@ class _Sender:
 
     def _send(self, event: Event) -> None:
         self._ledger.add(event)
-        self._producer.send(event.topic, ProducedRecord(event.value, key=event.key.encode(), timestamp_ms=event.timestamp_ms, partition=event.partition))
+        self._producer.send(
+            event.topic,
+            ProducedRecord(
+                event.value,
+                key=event.key.encode(),
+                timestamp_ms=event.timestamp_ms,
+                partition=event.partition,
+            ),
+        )
 
 
 def stop_at_end_of_input() -> threading.Event:
@@ -120,7 +140,13 @@ def main() -> int:
     given = parser.parse_args()
     try:
         with Ledger(given.ledger) as ledger:
-            feed(Log(given.bootstrap_servers), ledger, rate=given.rate, flights=given.flights, stop=stop_at_end_of_input())
+            feed(
+                Log(given.bootstrap_servers),
+                ledger,
+                rate=given.rate,
+                flights=given.flights,
+                stop=stop_at_end_of_input(),
+            )
     except KappaError as error:
         print(error, file=sys.stderr)
         return int(error.exit_code)

@@ -27,7 +27,14 @@ class Freshness:
         return f"p50 {self.p50:.2f} s, p95 {self.p95:.2f} s over {self.events:,} events"
 
 
-def measure(sent: Mapping[int, Sequence[tuple[int, float]]], answers: Iterable[tuple[float, Offsets]], *, topic: str, since: float, until: float) -> Freshness | None:
+def measure(
+    sent: Mapping[int, Sequence[tuple[int, float]]],
+    answers: Iterable[tuple[float, Offsets]],
+    *,
+    topic: str,
+    since: float,
+    until: float,
+) -> Freshness | None:
     """The freshness of events sent between `since` and `until`; None where no such event was ever visible.
 
     `sent` gives (offset, when) per partition; `answers` (when, offsets) in the order they came.
@@ -44,7 +51,11 @@ def measure(sent: Mapping[int, Sequence[tuple[int, float]]], answers: Iterable[t
                 if first < len(times):
                     waits.append(times[first] - at)
     waits.sort()
-    return Freshness(len(waits), *(_quantile(waits, share) for share in (0.5, 0.95, 0.99))) if waits else None
+    return (
+        Freshness(len(waits), *(_quantile(waits, share) for share in (0.5, 0.95, 0.99)))
+        if waits
+        else None
+    )
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:

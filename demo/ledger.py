@@ -46,7 +46,9 @@ class Ledger:
     def add(self, event: Event) -> None:
         """Writes down that an event is sent now."""
         place = (event.topic, event.partition)
-        self._rows.append((*place, self._next[place], event.key, event.value, event.valid, time.monotonic()))
+        self._rows.append(
+            (*place, self._next[place], event.key, event.value, event.valid, time.monotonic())
+        )
         self._next[place] += 1
         if len(self._rows) >= _ROWS_IN_MEMORY:
             self._write()
@@ -69,17 +71,30 @@ class Ledger:
         self._write()
         self._writer.close()
         if acknowledged != self.offsets:
-            raise Broken(f"the broker acknowledged {acknowledged}, and {self.offsets} was sent", hint="somebody else produces to the demo's topics")
+            raise Broken(
+                f"the broker acknowledged {acknowledged}, and {self.offsets} was sent",
+                hint="somebody else produces to the demo's topics",
+            )
 
     def __enter__(self) -> Self:
         """Itself."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Closes the file, whatever stands in it."""
         self._writer.close()
 
     def _write(self) -> None:
         columns = zip(*self._rows, strict=True) if self._rows else [[] for _ in SCHEMA]
-        self._writer.write_table(pa.table([pa.array(values, kind.type) for values, kind in zip(columns, SCHEMA, strict=True)], schema=SCHEMA))
+        self._writer.write_table(
+            pa.table(
+                [pa.array(values, kind.type) for values, kind in zip(columns, SCHEMA, strict=True)],
+                schema=SCHEMA,
+            )
+        )
         self._rows.clear()

@@ -19,10 +19,15 @@ from kappa.state.offsets import Offsets
 _FLIGHT = """{"id": "VARCHAR", "day": "DATE", "carrier": "VARCHAR", "tailnum": "VARCHAR", "origin": "VARCHAR", "scheduled": "VARCHAR",
     "dep_time": "INTEGER", "dep_delay": "INTEGER", "distance": "INTEGER"}"""
 _PLANE = '{"year": "INTEGER", "type": "VARCHAR", "manufacturer": "VARCHAR", "model": "VARCHAR", "engines": "INTEGER", "seats": "INTEGER"}'
-_AIRPORT = '{"name": "VARCHAR", "lat": "DOUBLE", "lon": "DOUBLE", "alt": "INTEGER", "tzone": "VARCHAR"}'
+_AIRPORT = (
+    '{"name": "VARCHAR", "lat": "DOUBLE", "lon": "DOUBLE", "alt": "INTEGER", "tzone": "VARCHAR"}'
+)
 
 # The one place where the two versions differ.
-_ON_TIME = {1: "coalesce(dep_delay, 0) < 15", 2: "dep_time is not null and coalesce(dep_delay < 15, false)"}
+_ON_TIME = {
+    1: "coalesce(dep_delay, 0) < 15",
+    2: "dep_time is not null and coalesce(dep_delay < 15, false)",
+}
 
 _DEPARTURES = """
     select origin, time_bucket(interval 1 hour, scheduled::timestamptz) as hour, count(*) as flights, count(dep_time) as departed, sum(distance)::bigint as miles
@@ -74,15 +79,25 @@ class Oracle:
         """Reads the ledger; records at or behind `offsets` have not happened."""
         self._connection = duckdb.connect(":memory:")
         self._connection.execute("set TimeZone = 'UTC'")
-        self._connection.execute("create table upto (topic varchar, partition int, following bigint)")
-        self._connection.executemany("insert into upto values (?, ?, ?)", [list(each) for each in offsets.items()] or [["", 0, 0]])
-        self._connection.execute("create table log as select l.* from read_parquet(?) l join upto using (topic, partition) where l.offset < following", [str(ledger)])
+        self._connection.execute(
+            "create table upto (topic varchar, partition int, following bigint)"
+        )
+        self._connection.executemany(
+            "insert into upto values (?, ?, ?)",
+            [list(each) for each in offsets.items()] or [["", 0, 0]],
+        )
+        self._connection.execute(
+            "create table log as select l.* from read_parquet(?) l join upto using (topic, partition) where l.offset < following",
+            [str(ledger)],
+        )
         self._connection.execute(
             f"create table flights as select t.* from (select unnest([json_transform(decode(value), '{_FLIGHT}')]) as t from log where topic = 'flights' and valid)"
         )
         # A key lies in one partition only, so its newest record is the one with the greatest offset.
         newest = "select topic, key, value from log where topic <> 'flights' qualify row_number() over (partition by topic, key order by \"offset\" desc) = 1"
-        self._connection.execute(f"create table latest as select * from ({newest}) where value is not null")
+        self._connection.execute(
+            f"create table latest as select * from ({newest}) where value is not null"
+        )
 
     def rows(self, table: str, version: int) -> list[tuple[Any, ...]]:
         """All rows that a table or view must have under version 1 or 2."""
@@ -102,7 +117,12 @@ class Oracle:
         """Itself."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Closes."""
         self.close()
 
@@ -126,7 +146,13 @@ class Oracle:
         return ", ".join(f"{name} as ({sql})" for name, sql in parts.items())
 
 
-def compare(table: str, served: Sequence[tuple[Any, ...]], expected: Sequence[tuple[Any, ...]], *, told: int = 3) -> Comparison:
+def compare(
+    table: str,
+    served: Sequence[tuple[Any, ...]],
+    expected: Sequence[tuple[Any, ...]],
+    *,
+    told: int = 3,
+) -> Comparison:
     """Compares two multisets of rows exactly; `told` rows of each difference are shown."""
     left: dict[tuple[Any, ...], int] = {}
     for row in served:
@@ -138,4 +164,6 @@ def compare(table: str, served: Sequence[tuple[Any, ...]], expected: Sequence[tu
         else:
             missing.append(row)
     unexpected = [row for row, times in left.items() for _ in range(times)]
-    return Comparison(table, len(served), tuple(map(str, missing[:told])), tuple(map(str, unexpected[:told])))
+    return Comparison(
+        table, len(served), tuple(map(str, missing[:told])), tuple(map(str, unexpected[:told]))
+    )

@@ -25,7 +25,12 @@ class Prompt:
 
     def kappa(self, *arguments: str) -> None:
         """Shows and runs one command. Raises KappaError where it ends with anything but 0."""
-        self._console.print(Text.assemble("\n$ ", (f"kappa {' '.join(_shown(each) for each in arguments)}", "bold")), soft_wrap=True)
+        self._console.print(
+            Text.assemble(
+                "\n$ ", (f"kappa {' '.join(_shown(each) for each in arguments)}", "bold")
+            ),
+            soft_wrap=True,
+        )
         # What is still in our buffer would come after what the command prints.
         self._console.file.flush()
         code = self.quietly(*arguments)
@@ -34,7 +39,13 @@ class Prompt:
 
     def quietly(self, *arguments: str) -> int:
         """Runs one command without showing it as typed; gives its exit code."""
-        done = subprocess.run([sys.executable, "-P", "-m", "cli", *arguments], cwd=self._project, env=self._environment, stdin=subprocess.DEVNULL, check=False)
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "cli", *arguments],
+            cwd=self._project,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
         return done.returncode
 
 

@@ -44,7 +44,9 @@ def look(store: Store) -> Observation:
     with pin(store, lease_seconds=_LEASE_SECONDS) as pinned:
         snapshot = pinned.snapshot
         with connect(snapshot, store) as reader:
-            ((delays, departures, carriers, cancelled, not_departed, foreign, rejects, _planes),) = reader.rows(_QUESTIONS[_version(snapshot)]).rows
+            (
+                (delays, departures, carriers, cancelled, not_departed, foreign, rejects, _planes),
+            ) = reader.rows(_QUESTIONS[_version(snapshot)]).rows
         pinned.confirm()
     build = snapshot.build_of("flights")
     frontier = snapshot.frontiers[build]
@@ -54,7 +56,12 @@ def look(store: Store) -> Observation:
         generation=snapshot.generation,
         build=build,
         offsets=frontier.offsets,
-        flights={"delays": delays, "departures": departures, "carriers": carriers, "frontier": sum(tally.decoded for tally in tallies)},
+        flights={
+            "delays": delays,
+            "departures": departures,
+            "carriers": carriers,
+            "frontier": sum(tally.decoded for tally in tallies),
+        },
         cancelled={"delays": cancelled, "departures": not_departed},
         rejects={"rejects": rejects, "frontier": sum(tally.rejected for tally in tallies)},
         foreign=foreign,
@@ -63,7 +70,11 @@ def look(store: Store) -> Observation:
 
 def _version(snapshot: Snapshot) -> int:
     """Which version serves: 2 has a column for what was cancelled. Where nothing serves, any question says so."""
-    births = [snapshot.births[build] for pipeline, build in snapshot.serving.items() if pipeline == "flights"]
+    births = [
+        snapshot.births[build]
+        for pipeline, build in snapshot.serving.items()
+        if pipeline == "flights"
+    ]
     return 2 if any("cancelled" in dict(birth.table("delays").columns) for birth in births) else 1
 
 

@@ -34,30 +34,60 @@ class Finding:
 
 def compared(store: Store, oracle: Oracle, version: int, build: str) -> Finding:
     """A build at its newest frontier, as a reader would see it, against what version 1 or 2 must hold."""
-    with pin_build(store, build, lease_seconds=_LEASE_SECONDS) as pinned, connect(pinned.snapshot, store) as served:
-        comparisons = [compare(table, served.rows(sql).rows, oracle.rows(table, version)) for table, sql in ASKED.items()]
+    with (
+        pin_build(store, build, lease_seconds=_LEASE_SECONDS) as pinned,
+        connect(pinned.snapshot, store) as served,
+    ):
+        comparisons = [
+            compare(table, served.rows(sql).rows, oracle.rows(table, version))
+            for table, sql in ASKED.items()
+        ]
         pinned.confirm()
-    wrong = [f"{each.table}: missing {', '.join(each.missing) or 'none'}; unexpected {', '.join(each.unexpected) or 'none'}" for each in comparisons if not each.equal]
+    wrong = [
+        f"{each.table}: missing {', '.join(each.missing) or 'none'}; unexpected {', '.join(each.unexpected) or 'none'}"
+        for each in comparisons
+        if not each.equal
+    ]
     rows = sum(each.rows for each in comparisons)
-    return Finding(f"version {version}: every table and view equals the independent computation, row by row", not wrong, "; ".join(wrong) or f"{rows:,} rows of {len(comparisons)}")
+    return Finding(
+        f"version {version}: every table and view equals the independent computation, row by row",
+        not wrong,
+        "; ".join(wrong) or f"{rows:,} rows of {len(comparisons)}",
+    )
 
 
 def judged(verdict: Verdict) -> Finding:
     """What the reader has to say."""
     seen = f"{verdict.queries:,} queries, {verdict.errors} errors, {verdict.mixed} mixed answers, {verdict.backward} backward answers, {verdict.switches} switches seen"
-    return Finding("the reader found nothing wrong, from its first query to its last", verdict.clean, "; ".join([seen, *verdict.told]))
+    return Finding(
+        "the reader found nothing wrong, from its first query to its last",
+        verdict.clean,
+        "; ".join([seen, *verdict.told]),
+    )
 
 
 def seen_fresh(records: Path, *, topic: str, since: float, until: float) -> Freshness | None:
     """How fresh answers were to events sent in a window of time, from the ledger and the reader's log."""
-    ledger = pq.read_table(records / "ledger.parquet", columns=["topic", "partition", "offset", "sent_at"], filters=[("topic", "=", topic)])
-    return measure(sent_in(ledger), answers_in(records / "answers.jsonl"), topic=topic, since=since, until=until)
+    ledger = pq.read_table(
+        records / "ledger.parquet",
+        columns=["topic", "partition", "offset", "sent_at"],
+        filters=[("topic", "=", topic)],
+    )
+    return measure(
+        sent_in(ledger),
+        answers_in(records / "answers.jsonl"),
+        topic=topic,
+        since=since,
+        until=until,
+    )
 
 
 def sent_in(ledger: pa.Table) -> dict[int, list[tuple[int, float]]]:
     """When which offset of a topic was sent, per partition, by a producer's account (columns `partition`, `offset`, `sent_at`)."""
     sent: dict[int, list[tuple[int, float]]] = {}
-    for partition, offset, at in zip(*(ledger[name].to_pylist() for name in ("partition", "offset", "sent_at")), strict=True):
+    for partition, offset, at in zip(
+        *(ledger[name].to_pylist() for name in ("partition", "offset", "sent_at")), strict=True
+    ):
         sent.setdefault(partition, []).append((offset, at))
     return sent
 

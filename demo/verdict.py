@@ -66,13 +66,35 @@ def after_answer(verdict: Verdict, before: Observation | None, now: Observation)
 
 def after_error(verdict: Verdict, error: str) -> Verdict:
     """The verdict once a query has come back with an error instead of an answer."""
-    return replace(verdict, queries=verdict.queries + 1, errors=verdict.errors + 1, told=(*verdict.told, error)[:_TOLD])
+    return replace(
+        verdict,
+        queries=verdict.queries + 1,
+        errors=verdict.errors + 1,
+        told=(*verdict.told, error)[:_TOLD],
+    )
 
 
 def _mixed(now: Observation) -> tuple[str, ...]:
-    counted = (("flights", now.flights), ("cancelled flights", now.cancelled), ("rejects", now.rejects))
-    found = [f"generation {now.generation} counts {what} as {dict(counts)}" for what, counts in counted if len(set(counts.values())) > 1]
-    return (*found, *([f"generation {now.generation} has {now.foreign} rows that its version of the pipeline cannot have made"] if now.foreign else []))
+    counted = (
+        ("flights", now.flights),
+        ("cancelled flights", now.cancelled),
+        ("rejects", now.rejects),
+    )
+    found = [
+        f"generation {now.generation} counts {what} as {dict(counts)}"
+        for what, counts in counted
+        if len(set(counts.values())) > 1
+    ]
+    return (
+        *found,
+        *(
+            [
+                f"generation {now.generation} has {now.foreign} rows that its version of the pipeline cannot have made"
+            ]
+            if now.foreign
+            else []
+        ),
+    )
 
 
 def _backward(before: Observation | None, now: Observation) -> tuple[str, ...]:
@@ -81,5 +103,7 @@ def _backward(before: Observation | None, now: Observation) -> tuple[str, ...]:
     if now.generation < before.generation:
         return (f"generation {now.generation} came after generation {before.generation}",)
     if not now.offsets.covers(before.offsets):
-        return (f"offsets {now.offsets} of {now.build} came after {before.offsets} of {before.build}",)
+        return (
+            f"offsets {now.offsets} of {now.build} came after {before.offsets} of {before.build}",
+        )
     return ()

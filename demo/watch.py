@@ -56,7 +56,12 @@ class Watch:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Looks no more."""
         self._stop.set()
         self._thread.join()
@@ -66,7 +71,9 @@ class Watch:
         while not self._stop.wait(_LOOK_SECONDS):
             if time.monotonic() - weighed > _WEIGH_SECONDS:
                 weighed = time.monotonic()
-                self.peak_resident = max(self.peak_resident, sum(member.resident for member in members(self._mark)))
+                self.peak_resident = max(
+                    self.peak_resident, sum(member.resident for member in members(self._mark))
+                )
             self._look()
 
     def _look(self) -> None:

@@ -5,7 +5,24 @@ Read next: pipeline.py, table.py, topic.py for the declarations; engine/job/job.
 
 from kappa.declare.ordered import Ordered, ordered
 from kappa.declare.pipeline import Pipeline, pipeline
-from kappa.declare.table import Fold, Table, View, and_, count, first, hll, kll, latest, max_, min_, or_, set_, sum_, theta, top_k
+from kappa.declare.table import (
+    Fold,
+    Table,
+    View,
+    and_,
+    count,
+    first,
+    hll,
+    kll,
+    latest,
+    max_,
+    min_,
+    or_,
+    set_,
+    sum_,
+    theta,
+    top_k,
+)
 from kappa.declare.topic import Topic
 
 __all__ = [

@@ -27,11 +27,17 @@ def set_up(console: Console, settings: JarsSettings) -> Jars:
             try:
                 ensure_archive(jars)
             except KappaError as error:
-                console.print(f"no class archive: {error.message}. Jobs start more slowly without it.", soft_wrap=True)
+                console.print(
+                    f"no class archive: {error.message}. Jobs start more slowly without it.",
+                    soft_wrap=True,
+                )
     # Each worker of a catch-up would wait for it otherwise (kappa/base/compiled.py).
     for module in ("kappa.log.bulk", "kappa.engine.read.find_values"):
         importlib.import_module(module)
-    console.print(f"ready: Java {java.version} ({java.home}), {len(jars.broker) + len(jars.spark)} jars in {jars.spark[0].parent}", soft_wrap=True)
+    console.print(
+        f"ready: Java {java.version} ({java.home}), {len(jars.broker) + len(jars.spark)} jars in {jars.spark[0].parent}",
+        soft_wrap=True,
+    )
     return jars
 
 

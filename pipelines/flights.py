@@ -19,9 +19,24 @@ FLIGHTS = Topic(
         dep_time int, dep_delay int, arr_delay int, air_time int, distance int
     """,
 )
-PLANES = Topic("planes", kind="compacted", key="tailnum", event="tailnum string not null, year int, type string, manufacturer string, model string, engines int, seats int")
-AIRLINES = Topic("airlines", kind="compacted", key="carrier", event="carrier string not null, name string not null")
-AIRPORTS = Topic("airports", kind="compacted", key="faa", event="faa string not null, name string not null, lat double, lon double, alt int, tzone string")
+PLANES = Topic(
+    "planes",
+    kind="compacted",
+    key="tailnum",
+    event="tailnum string not null, year int, type string, manufacturer string, model string, engines int, seats int",
+)
+AIRLINES = Topic(
+    "airlines",
+    kind="compacted",
+    key="carrier",
+    event="carrier string not null, name string not null",
+)
+AIRPORTS = Topic(
+    "airports",
+    kind="compacted",
+    key="faa",
+    event="faa string not null, name string not null, lat double, lon double, alt int, tzone string",
+)
 
 # The rule of the US Department of Transportation: on time is less than 15 minutes late.
 LATE_MINUTES = 15
@@ -42,7 +57,12 @@ LATE_MINUTES = 15
             },
             checks=["flights > 0", "departed <= flights", "on_time between 0 and flights"],
         ),
-        Table("departures", keys=("origin", "hour"), fold={"flights": count(), "departed": count("dep_time"), "miles": sum_("distance")}, checks=["departed <= flights"]),
+        Table(
+            "departures",
+            keys=("origin", "hour"),
+            fold={"flights": count(), "departed": count("dep_time"), "miles": sum_("distance")},
+            checks=["departed <= flights"],
+        ),
         Table("planes", latest=PLANES),
         Table("airlines", latest=AIRLINES),
         Table("airports", latest=AIRPORTS),
@@ -54,7 +74,10 @@ LATE_MINUTES = 15
             from delays left join airlines using (carrier) group by all
             """,
         ),
-        View("fleet", "select manufacturer, count(*) as planes, sum(seats)::bigint as seats from planes group by manufacturer"),
+        View(
+            "fleet",
+            "select manufacturer, count(*) as planes, sum(seats)::bigint as seats from planes group by manufacturer",
+        ),
     ],
 )
 def flights(flights: DataFrame) -> dict[str, DataFrame]:

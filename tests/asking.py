@@ -41,13 +41,29 @@ class Server:
         port: int = 0,
     ) -> None:
         stand = Stand(store, Sandbox(allowance), Snapshots(store, lease_seconds=60), 60, lambda: ())
-        app = make_app(stand, token=token, routers=(router, *more), bounds=bounds, state={"desk": desk, "pulse": getattr(desk, "pulse", None)})
+        app = make_app(
+            stand,
+            token=token,
+            routers=(router, *more),
+            bounds=bounds,
+            state={"desk": desk, "pulse": getattr(desk, "pulse", None)},
+        )
         self._listening = socket.create_server(("127.0.0.1", port), backlog=512)
         self.port = self._listening.getsockname()[1]
         self._server = uvicorn.Server(
-            uvicorn.Config(app, log_level="warning", access_log=False, ws="none", http=patient((bounds or Bounds()).head_seconds), loop="asyncio", timeout_graceful_shutdown=1)
+            uvicorn.Config(
+                app,
+                log_level="warning",
+                access_log=False,
+                ws="none",
+                http=patient((bounds or Bounds()).head_seconds),
+                loop="asyncio",
+                timeout_graceful_shutdown=1,
+            )
         )
-        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._listening]})
+        self._thread = threading.Thread(
+            target=self._server.run, kwargs={"sockets": [self._listening]}
+        )
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -71,7 +87,11 @@ class Server:
         with contextlib.closing(connection):
             connection.request(method, path, content, sent)
             response = connection.getresponse()
-            return Answered(response.status, {name.lower(): value for name, value in response.getheaders()}, response.read())
+            return Answered(
+                response.status,
+                {name.lower(): value for name, value in response.getheaders()},
+                response.read(),
+            )
 
     def query(self, sql: str, **headers: str) -> Answered:
         return self.ask("POST", QUERY, {"sql": sql}, **headers)
@@ -94,4 +114,8 @@ def problem(answered: Answered) -> tuple[int, str, str]:
     """Its status, its kind, and what it says; it has to be one."""
     assert answered.headers["content-type"] == "application/problem+json"
     assert answered.document["status"] == answered.status
-    return answered.status, answered.document["type"].rpartition(":")[2], answered.document["detail"]
+    return (
+        answered.status,
+        answered.document["type"].rpartition(":")[2],
+        answered.document["detail"],
+    )

@@ -26,7 +26,9 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Two dozen brokers are started in a run: by C1 alone each costs 5 s of CPU until it answers, and 8 otherwise. Spark's JVMs have it anyway.
 # And tails that have nothing to fold ask the broker ten times a second, not sixty: it saves both two thirds of what they take.
-os.environ["JDK_JAVA_OPTIONS"] = f"{os.environ.get('JDK_JAVA_OPTIONS', '')} -XX:TieredStopAtLevel=1 -Dspark.sql.streaming.pollingDelay=100ms".strip()
+os.environ["JDK_JAVA_OPTIONS"] = (
+    f"{os.environ.get('JDK_JAVA_OPTIONS', '')} -XX:TieredStopAtLevel=1 -Dspark.sql.streaming.pollingDelay=100ms".strip()
+)
 
 # Examples are judged by what they show: how long one takes says only how busy the machine is.
 settings.register_profile("kappa", deadline=None)
@@ -65,7 +67,13 @@ def spark(jars: Jars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
     """One session for the run, as a tail has it. Its JVM ends with this process."""
     from kappa.engine.spark.session import Profile, boot
 
-    running = boot(profile=Profile.TAIL, name="tests", memory="1g", jars=jars, local_dir=tmp_path_factory.mktemp("spark")).session()
+    running = boot(
+        profile=Profile.TAIL,
+        name="tests",
+        memory="1g",
+        jars=jars,
+        local_dir=tmp_path_factory.mktemp("spark"),
+    ).session()
     try:
         yield running
     finally:
@@ -75,7 +83,9 @@ def spark(jars: Jars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
 @pytest.fixture
 def topic_name(request: pytest.FixtureRequest, _numbers: Callable[[], int]) -> str:
     """A name that no other test has: the test's own, shortened to Kafka's alphabet, and a number."""
-    own = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in request.node.name)[:80]
+    own = "".join(
+        letter if letter.isascii() and letter.isalnum() else "-" for letter in request.node.name
+    )[:80]
     return f"{own}.{os.getpid()}.{_numbers()}"
 
 

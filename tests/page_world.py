@@ -14,7 +14,21 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from kappa.base.process import process_id
-from kappa.journal.journal import Abandoned, CaughtUp, Check, Count, Difference, Event, Failed, Held, Journal, Receipt, Served, Staged, Verified
+from kappa.journal.journal import (
+    Abandoned,
+    CaughtUp,
+    Check,
+    Count,
+    Difference,
+    Event,
+    Failed,
+    Held,
+    Journal,
+    Receipt,
+    Served,
+    Staged,
+    Verified,
+)
 from kappa.log.client import Record, TopicFacts
 from kappa.state.build import Birth, TableBirth, TopicBirth, put_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
@@ -28,7 +42,13 @@ from replay.look.desk import Desk
 from replay.look.here import Here
 
 EVIL = "<script>alert('x')</script>\"'&{{ 7*7 }}"
-HITS = TableBirth("page_hits", (("page", "string"), ("minute", "timestamp"), ("hits", "bigint")), keys=("page", "minute"), fold={"hits": ("count", None)}, checks=("hits > 0",))
+HITS = TableBirth(
+    "page_hits",
+    (("page", "string"), ("minute", "timestamp"), ("hits", "bigint")),
+    keys=("page", "minute"),
+    fold={"hits": ("count", None)},
+    checks=("hits > 0",),
+)
 ROWS = 40
 
 
@@ -39,7 +59,10 @@ class FakeLog:
         self.partitions = partitions
 
     def topics(self) -> dict[str, TopicFacts]:
-        return {"visits": TopicFacts("visits", "id", self.partitions), "salaries": TopicFacts("salaries", "id2", 1)}
+        return {
+            "visits": TopicFacts("visits", "id", self.partitions),
+            "salaries": TopicFacts("salaries", "id2", 1),
+        }
 
     def beginning(self, topics: Iterable[str]) -> Offsets:
         return self._of(topics, 0)
@@ -53,10 +76,21 @@ class FakeLog:
     def records(self, _: Iterable[str], start: Offsets, end: Offsets) -> Iterator[Record]:
         for topic, partition, last in end.items():
             for offset in range(start.at(topic, partition), last):
-                yield Record(topic, partition, offset, 1_790_000_000_000, EVIL.encode(), b"\xff\x00" if offset % 2 else f'{{"page": "{EVIL}"}}'.encode(), ())
+                yield Record(
+                    topic,
+                    partition,
+                    offset,
+                    1_790_000_000_000,
+                    EVIL.encode(),
+                    b"\xff\x00" if offset % 2 else f'{{"page": "{EVIL}"}}'.encode(),
+                    (),
+                )
 
     def _of(self, topics: Iterable[str], offset: int) -> Offsets:
-        of = {"visits": {number: offset // (number + 1) for number in range(self.partitions)}, "salaries": {0: offset}}
+        of = {
+            "visits": {number: offset // (number + 1) for number in range(self.partitions)},
+            "salaries": {0: offset},
+        }
         return Offsets({name: of[name] for name in topics})
 
 
@@ -76,7 +110,16 @@ class World:
         """As if this process were the supervisor."""
         me = process_id(os.getpid())
         assert me is not None
-        self.store.put_json("run/supervisor.json", {"pid": me.pid, "born": me.born, "bootstrap_servers": "127.0.0.1:1", "started": "", "format": 1})
+        self.store.put_json(
+            "run/supervisor.json",
+            {
+                "pid": me.pid,
+                "born": me.born,
+                "bootstrap_servers": "127.0.0.1:1",
+                "started": "",
+                "format": 1,
+            },
+        )
 
     def append(self, *events: Event) -> None:
         last = max((record.number for record in self.journal.after(0)), default=0)
@@ -85,13 +128,37 @@ class World:
 
     def build(self, name: str, *, hits: int = 1, offset: int = 1000, evil: str = "") -> str:
         """A build with its tables, and an hour of frontiers."""
-        view = {"by_page": "select page, sum(hits)::bigint as hits from page_hits group by page order by page"}
+        view = {
+            "by_page": "select page, sum(hits)::bigint as hits from page_hits group by page order by page"
+        }
         tables = (HITS, REJECTS_BIRTH)
         topics = (TopicBirth("visits", "id", "retained", 2),)
-        put_birth(self.store, Birth(name, "web", f"version-of-{name}", {}, 1, {}, "", topics, tables, view, {}, {}, self._ago(3000), "ada@test"))
+        put_birth(
+            self.store,
+            Birth(
+                name,
+                "web",
+                f"version-of-{name}",
+                {},
+                1,
+                {},
+                "",
+                topics,
+                tables,
+                view,
+                {},
+                {},
+                self._ago(3000),
+                "ada@test",
+            ),
+        )
         begun = datetime(2026, 1, 1, tzinfo=UTC)
         pages = [f"/page/{number % 8}" if number else f"/{evil}" for number in range(ROWS)]
-        rows = {"page": pages, "minute": [begun + timedelta(minutes=number) for number in range(ROWS)], "hits": [hits * (number + 1) for number in range(ROWS)]}
+        rows = {
+            "page": pages,
+            "minute": [begun + timedelta(minutes=number) for number in range(ROWS)],
+            "hits": [hits * (number + 1) for number in range(ROWS)],
+        }
         self._write(name, HITS, pa.table(rows))
         self._write(name, REJECTS_BIRTH, self._rejects(evil) if evil else None)
         frontiers = Frontiers(self.store, name)
@@ -109,26 +176,63 @@ class World:
         put_kept(self.store, Kept(frontier, generations=(1, 2, 3)))
         return name
 
-    def goes_live(self, build: str, generation: int, before: str | None = None, *, reasons: tuple[str, ...] = ("new",)) -> None:
+    def goes_live(
+        self,
+        build: str,
+        generation: int,
+        before: str | None = None,
+        *,
+        reasons: tuple[str, ...] = ("new",),
+    ) -> None:
         """Staged, caught up, verified, held, served: with a receipt."""
         self.append(Staged("web", build, f"version-of-{build}", reasons))
         rollout = max(record.number for record in self.journal.after(0))
         self.append(CaughtUp(rollout, self._offsets(1000)), self.verified(rollout, before))
         if before is not None:
             self.append(Held(rollout, before, 1))
-        receipt = Receipt("web", build, f"version-of-{build}", self._offsets(1000), before, None if before is None else self._offsets(990), reasons=reasons, first=before is None)
+        receipt = Receipt(
+            "web",
+            build,
+            f"version-of-{build}",
+            self._offsets(1000),
+            before,
+            None if before is None else self._offsets(990),
+            reasons=reasons,
+            first=before is None,
+        )
         self.append(Served(rollout, generation, {"web": build}, receipt))
 
     def waits(self, build: str, live: str) -> int:
         """A candidate that is ready and was compared; gives its rollout."""
-        self.append(Staged("web", build, f"version-of-{build}", (f"function web changed {EVIL}",), auto_promote=False))
+        self.append(
+            Staged(
+                "web",
+                build,
+                f"version-of-{build}",
+                (f"function web changed {EVIL}",),
+                auto_promote=False,
+            )
+        )
         rollout = max(record.number for record in self.journal.after(0))
         self.append(CaughtUp(rollout, self._offsets(1000)), self.verified(rollout, live))
         return rollout
 
     def verified(self, rollout: int, live: str | None) -> Verified:
-        checks = (Check("page_hits", "hits > 0", ROWS, 0), Check("page_hits", f"page <> '{EVIL}'", ROWS, 0))
-        differences = (Difference("page_hits", ROWS, ROWS + 2, added=2, changed=ROWS, changed_by_column={"hits": ROWS}, largest_relative_change={"hits": 0.5}),)
+        checks = (
+            Check("page_hits", "hits > 0", ROWS, 0),
+            Check("page_hits", f"page <> '{EVIL}'", ROWS, 0),
+        )
+        differences = (
+            Difference(
+                "page_hits",
+                ROWS,
+                ROWS + 2,
+                added=2,
+                changed=ROWS,
+                changed_by_column={"hits": ROWS},
+                largest_relative_change={"hits": 0.5},
+            ),
+        )
         return Verified(
             rollout,
             "passed",
@@ -147,7 +251,10 @@ class World:
             self.build(f"web-{number}", hits=hits, evil=EVIL)
         self.goes_live("web-1", 1)
         self.goes_live("web-2", 2, "web-1", reasons=(f"table page_hits changed {EVIL}",))
-        for build, end in (("web-f", lambda number: Failed(number, f"check failed {EVIL}", "mend it")), ("web-a", lambda number: Abandoned(number, f"by hand {EVIL}"))):
+        for build, end in (
+            ("web-f", lambda number: Failed(number, f"check failed {EVIL}", "mend it")),
+            ("web-a", lambda number: Abandoned(number, f"by hand {EVIL}")),
+        ):
             self.append(Staged("web", build, "version-of-it", ("function web changed",)))
             self.append(end(max(record.number for record in self.journal.after(0))))
         return self.waits("web-3", "web-2")
@@ -164,8 +271,14 @@ class World:
             "topic": "visits", "partition": 0, "offset": 7, "timestamp": self.now, "key": evil.encode(), "value": f'{{"page": "{evil}"'.encode(), "reason": "no_json", "detail": f"cut off {evil}",
         }  # fmt: skip
         row = {field.name: known.get(field.name) for field in schema}
-        return pa.Table.from_pylist([row, {**row, "offset": 8, "value": b"\xff\xfe\x00"}], schema=schema)
+        return pa.Table.from_pylist(
+            [row, {**row, "offset": 8, "value": b"\xff\xfe\x00"}], schema=schema
+        )
 
     def _write(self, build: str, table: TableBirth, rows: pa.Table | None) -> None:
         schema = arrow_schema(table.columns)
-        write_deltalake(table_path(self.store, build, table.name), schema.empty_table() if rows is None else rows.cast(schema), mode="append")
+        write_deltalake(
+            table_path(self.store, build, table.name),
+            schema.empty_table() if rows is None else rows.cast(schema),
+            mode="append",
+        )

@@ -15,9 +15,20 @@ from kappa.tables.shape import LATEST_COLUMNS, REJECTS_BIRTH
 from kappa.values.arrow import arrow_schema
 from serving.query.query import Answer, answer
 
-DELAYS = TableBirth("delays", (("carrier", "string"), ("flights", "bigint"), ("_state", "binary")), keys=("carrier",))
-PLANES = TableBirth("planes", (("tailnum", "string"), ("seats", "int"), *LATEST_COLUMNS), keys=("tailnum",), latest="planes")
-ROWS_OF_DELAYS = pa.table({"carrier": ["UA", "ÅÄ", None], "flights": [3, 4, 5], "_state": [b"x", b"y", b"z"]})
+DELAYS = TableBirth(
+    "delays",
+    (("carrier", "string"), ("flights", "bigint"), ("_state", "binary")),
+    keys=("carrier",),
+)
+PLANES = TableBirth(
+    "planes",
+    (("tailnum", "string"), ("seats", "int"), *LATEST_COLUMNS),
+    keys=("tailnum",),
+    latest="planes",
+)
+ROWS_OF_DELAYS = pa.table(
+    {"carrier": ["UA", "ÅÄ", None], "flights": [3, 4, 5], "_state": [b"x", b"y", b"z"]}
+)
 ROWS_OF_PLANES = pa.table(
     {
         "tailnum": ["N1", "N2"],
@@ -36,19 +47,39 @@ class Platform:
     def __init__(self, store: Store) -> None:
         self.store = store
 
-    def serve(self, pipeline: str, tables: dict[TableBirth, pa.Table | None], views: dict[str, str] | None = None) -> None:
+    def serve(
+        self,
+        pipeline: str,
+        tables: dict[TableBirth, pa.Table | None],
+        views: dict[str, str] | None = None,
+    ) -> None:
         journal = Journal(self.store)
         last, record = journal.last_served()
         before = record.event if record is not None else None
-        generation, serving = (before.generation, before.serving) if isinstance(before, Served) else (0, {})
+        generation, serving = (
+            (before.generation, before.serving) if isinstance(before, Served) else (0, {})
+        )
         build = f"{pipeline}-{generation + 1}"
-        births = (*tables, *(() if any(each.name == "rejects" for each in tables) else (REJECTS_BIRTH,)))
-        put_birth(self.store, Birth(build, pipeline, "v1", {}, 1, {}, "", (), births, views or {}, {}, {}, "", "me"))
+        births = (
+            *tables,
+            *(() if any(each.name == "rejects" for each in tables) else (REJECTS_BIRTH,)),
+        )
+        put_birth(
+            self.store,
+            Birth(build, pipeline, "v1", {}, 1, {}, "", (), births, views or {}, {}, {}, "", "me"),
+        )
         for table in births:
             self._write(build, table, tables.get(table))
         versions = dict.fromkeys((table.name for table in births), 0)
-        Frontiers(self.store, build).publish(Frontier(1, build, 1, Offsets({"flights": {0: 12}}), versions, now()))
-        event = Served(1, generation + 1, {**serving, pipeline: build}, Receipt(pipeline, build, "v1", Offsets(), None, None))
+        Frontiers(self.store, build).publish(
+            Frontier(1, build, 1, Offsets({"flights": {0: 12}}), versions, now())
+        )
+        event = Served(
+            1,
+            generation + 1,
+            {**serving, pipeline: build},
+            Receipt(pipeline, build, "v1", Offsets(), None, None),
+        )
         assert journal.append(last + 1, event) is not None
 
     def advance(self, build: str, table: TableBirth, rows: pa.Table) -> None:
@@ -58,7 +89,9 @@ class Platform:
         last = frontiers.newest()
         assert last is not None
         versions = {**last.versions, table.name: last.versions[table.name] + 1}
-        frontiers.publish(Frontier(last.number + 1, build, 1, Offsets({"flights": {0: 24}}), versions, now()))
+        frontiers.publish(
+            Frontier(last.number + 1, build, 1, Offsets({"flights": {0: 24}}), versions, now())
+        )
 
     def ask(self, sql: str) -> Answer:
         return answer(self.store, sql)
@@ -66,7 +99,9 @@ class Platform:
     def _write(self, build: str, table: TableBirth, rows: pa.Table | None) -> None:
         schema = arrow_schema(table.columns)
         path = table_path(self.store, build, table.name)
-        write_deltalake(path, schema.empty_table() if rows is None else rows.cast(schema), mode="append")
+        write_deltalake(
+            path, schema.empty_table() if rows is None else rows.cast(schema), mode="append"
+        )
 
 
 TableBirth.__hash__ = lambda self: hash(self.name)  # type: ignore[method-assign]

@@ -62,7 +62,22 @@ def born(store: Store, tree: Path, pipeline: str = "orders") -> Birth:
     module = project.places[pipeline].module
     contents = snapshot_files(module, functools.cache(project.sources.find))
     ensure_snapshot(store, f"{pipeline}-1", contents)
-    return Birth(f"{pipeline}-1", pipeline, "v", {}, 1, digests(contents), module, (), (), {}, {}, {}, "now", "me")
+    return Birth(
+        f"{pipeline}-1",
+        pipeline,
+        "v",
+        {},
+        1,
+        digests(contents),
+        module,
+        (),
+        (),
+        {},
+        {},
+        {},
+        "now",
+        "me",
+    )
 
 
 def test_a_snapshot_holds_what_importing_the_pipeline_reads(store: Store, tree: Path) -> None:
@@ -93,20 +108,32 @@ def visits(visits):
     "pipelines/others.py": 'from pathlib import Path\nfrom kappa import Topic\nPAGES = Topic("others", event=Path("schemas/other.json"))',
     **{
         name: f'{{"type": "object", "properties": {{"{column}": {{"type": "string"}}}}}}'
-        for name, column in [("schemas/visit.json", "id"), ("schemas/click.json", "id"), ("schemas/other.json", "id"), ("pages.json", "id")]
+        for name, column in [
+            ("schemas/visit.json", "id"),
+            ("schemas/click.json", "id"),
+            ("schemas/other.json", "id"),
+            ("pages.json", "id"),
+        ]
     },
 }
 
 
-def test_schema_files_that_importing_it_reads_are_kept_as_they_were_read(store: Store, tmp_path: Path) -> None:
+def test_schema_files_that_importing_it_reads_are_kept_as_they_were_read(
+    store: Store, tmp_path: Path
+) -> None:
     tree = write(tmp_path / "tree", SCHEMAS)
 
     birth = born(store, tree, "visits")
-    write(tree, {"schemas/visit.json": '{"type": "object", "properties": {"other": {"type": "string"}}}'})
+    write(
+        tree,
+        {"schemas/visit.json": '{"type": "object", "properties": {"other": {"type": "string"}}}'},
+    )
 
     assert set(birth.sources) == SCHEMAS.keys() - {"pipelines/others.py", "schemas/other.json"}
     assert [column.name for column in load_snapshot(store, birth).topics[0].columns] == ["id"]
-    assert [column.name for column in load_project(tree).pipelines["visits"].topics[0].columns] == ["other"]
+    assert [column.name for column in load_project(tree).pipelines["visits"].topics[0].columns] == [
+        "other"
+    ]
 
 
 def test_a_schema_file_that_is_read_no_more_is_in_no_snapshot(store: Store, tmp_path: Path) -> None:
@@ -118,15 +145,22 @@ def test_a_schema_file_that_is_read_no_more_is_in_no_snapshot(store: Store, tmp_
     assert "schemas/click.json" not in born(store, tree, "visits").sources
 
 
-def test_a_schema_file_that_was_changed_in_a_snapshot_stops_its_build(store: Store, tmp_path: Path) -> None:
+def test_a_schema_file_that_was_changed_in_a_snapshot_stops_its_build(
+    store: Store, tmp_path: Path
+) -> None:
     birth = born(store, write(tmp_path / "tree", SCHEMAS), "visits")
-    store.put("builds/visits-1/code/schemas/visit.json", SCHEMAS["schemas/visit.json"].replace("id", "no").encode())
+    store.put(
+        "builds/visits-1/code/schemas/visit.json",
+        SCHEMAS["schemas/visit.json"].replace("id", "no").encode(),
+    )
 
     with pytest.raises(Broken, match=r"schemas/visit\.json was changed in the code snapshot"):
         load_snapshot(store, birth)
 
 
-def test_a_build_runs_without_its_tree(store: Store, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_runs_without_its_tree(
+    store: Store, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     birth = born(store, tree)
     monkeypatch.chdir(tree)
     monkeypatch.syspath_prepend(str(tree))
@@ -142,7 +176,22 @@ def test_two_builds_of_one_pipeline_each_have_their_own_helpers(store: Store, tr
     project = load_project(tree)
     contents = snapshot_files("pipelines.orders", project.sources.find)
     ensure_snapshot(store, "orders-2", contents)
-    two = Birth("orders-2", "orders", "v", {}, 1, digests(contents), "pipelines.orders", (), (), {}, {}, {}, "now", "me")
+    two = Birth(
+        "orders-2",
+        "orders",
+        "v",
+        {},
+        1,
+        digests(contents),
+        "pipelines.orders",
+        (),
+        (),
+        {},
+        {},
+        {},
+        "now",
+        "me",
+    )
 
     assert load_snapshot(store, one).function(None)["lines"][0] == "V1"
     assert load_snapshot(store, two).function(None)["lines"][0] == "v1v1"
@@ -151,11 +200,19 @@ def test_two_builds_of_one_pipeline_each_have_their_own_helpers(store: Store, tr
 
 @pytest.mark.parametrize(
     ("name", "content", "said"),
-    [("plain.py", b"NAME = 1", "plain.py was changed in"), ("plain.py", None, "plain.py is missing from"), ("pipelines/more.py", b"", "pipelines/more.py was added to")],
+    [
+        ("plain.py", b"NAME = 1", "plain.py was changed in"),
+        ("plain.py", None, "plain.py is missing from"),
+        ("pipelines/more.py", b"", "pipelines/more.py was added to"),
+    ],
 )
-def test_a_snapshot_that_is_not_what_was_born_stops_the_build(store: Store, tree: Path, name: str, content: bytes | None, said: str) -> None:
+def test_a_snapshot_that_is_not_what_was_born_stops_the_build(
+    store: Store, tree: Path, name: str, content: bytes | None, said: str
+) -> None:
     birth = born(store, tree)
-    store.delete(f"builds/orders-1/code/{name}") if content is None else store.put(f"builds/orders-1/code/{name}", content)
+    store.delete(f"builds/orders-1/code/{name}") if content is None else store.put(
+        f"builds/orders-1/code/{name}", content
+    )
 
     with pytest.raises(Broken, match=f"{said} the code snapshot of build orders-1"):
         load_snapshot(store, birth)
@@ -167,7 +224,10 @@ def test_code_that_does_not_run_any_more_stops_the_build(store: Store, tree: Pat
         patch.setenv("KAPPA_TEST_NAME", "x")
         birth = born(store, tree)
 
-    with pytest.raises(Broken, match=r"the code of build orders-1 does not run any more: .*builds/orders-1/code/plain.py:2: KeyError"):
+    with pytest.raises(
+        Broken,
+        match=r"the code of build orders-1 does not run any more: .*builds/orders-1/code/plain.py:2: KeyError",
+    ):
         load_snapshot(store, birth)
 
 
@@ -202,7 +262,9 @@ def by_pandas(texts: "pd.Series") -> "pd.Series":
 @pipeline(reads={"hits": Topic("hits", event="id string")}, writes=[Table("lines")])
 def web(hits):
     return {"lines": hits.select(decorated("id"), F.udf(plain, "string")("id"), by_pandas("id"), F.udf(lambda text: loud(text), "string")("id"))}
-""".replace('"pd.Series"', "pd.Series").replace("import threading", "import threading\nimport pandas as pd"),
+""".replace('"pd.Series"', "pd.Series").replace(
+        "import threading", "import threading\nimport pandas as pd"
+    ),
     "pipelines/words.py": """
 from dataclasses import dataclass
 from pyspark.sql import functions as F
@@ -225,7 +287,9 @@ other = F.udf(loud, "string")
 }
 
 
-def lines(spark: SparkSession, store: Store, birth: Birth, frame: DataFrame) -> list[tuple[str, ...]]:
+def lines(
+    spark: SparkSession, store: Store, birth: Birth, frame: DataFrame
+) -> list[tuple[str, ...]]:
     from kappa.engine.spark.workers import tell_workers
 
     pipeline = load_snapshot(store, birth)
@@ -234,7 +298,9 @@ def lines(spark: SparkSession, store: Store, birth: Birth, frame: DataFrame) -> 
 
 
 @pytest.mark.jvm
-def test_functions_of_every_module_run_in_sparks_workers_from_the_snapshot(spark: SparkSession, store: Store, tmp_path: Path) -> None:
+def test_functions_of_every_module_run_in_sparks_workers_from_the_snapshot(
+    spark: SparkSession, store: Store, tmp_path: Path
+) -> None:
     tree = write(tmp_path / "tree", UDFS)
     birth = born(store, tree, "web")
     write(tree, dict.fromkeys(UDFS, "raise RuntimeError"))
@@ -242,11 +308,16 @@ def test_functions_of_every_module_run_in_sparks_workers_from_the_snapshot(spark
 
     rows = lines(spark, store, birth, frame)
 
-    assert sorted(rows) == [("A19", "aa-lazy-MonOwna", "A", "A"), ("B19", "bb-lazy-MonOwnb", "B", "B")]
+    assert sorted(rows) == [
+        ("A19", "aa-lazy-MonOwna", "A", "A"),
+        ("B19", "bb-lazy-MonOwnb", "B", "B"),
+    ]
 
 
 @pytest.mark.jvm
-def test_workers_of_one_session_run_the_snapshot_that_was_loaded_last(spark: SparkSession, store: Store, tmp_path: Path) -> None:
+def test_workers_of_one_session_run_the_snapshot_that_was_loaded_last(
+    spark: SparkSession, store: Store, tmp_path: Path
+) -> None:
     tree = write(tmp_path / "tree", UDFS)
     birth = born(store, tree, "web")
     other = Store(tmp_path / "other")

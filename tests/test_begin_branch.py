@@ -35,7 +35,23 @@ def at(offset: int) -> Offsets:
 
 
 def birth(build: str, base: Base | None = None) -> Birth:
-    return Birth(build, "shop", "v", {}, 1, {}, "m", (), TABLES, {}, at(0).plain(), {}, "then", "ada", base=base)
+    return Birth(
+        build,
+        "shop",
+        "v",
+        {},
+        1,
+        {},
+        "m",
+        (),
+        TABLES,
+        {},
+        at(0).plain(),
+        {},
+        "then",
+        "ada",
+        base=base,
+    )
 
 
 class Folded:
@@ -43,16 +59,36 @@ class Folded:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.tables = {table.name: ensure_table(table_path(store, "a", table.name), table.columns, mark("a", table.name, 0)) for table in TABLES}
+        self.tables = {
+            table.name: ensure_table(
+                table_path(store, "a", table.name), table.columns, mark("a", table.name, 0)
+            )
+            for table in TABLES
+        }
 
     def fold(self, number: int) -> None:
         for name, table in self.tables.items():
-            table.append(pa.table({"n": [number]}), mark("a", name, number + 1), Guard(f"a/{name}/1", number + 1))
+            table.append(
+                pa.table({"n": [number]}),
+                mark("a", name, number + 1),
+                Guard(f"a/{name}/1", number + 1),
+            )
 
     def frontier(self, number: int) -> Frontier:
         offset = mark_of(self.tables["log"].path, self.tables["log"].version).end
         versions = {name: table.version for name, table in self.tables.items()}
-        return Frontier(number, "a", 3, offset, versions, "then", 1, 7, log_time={"orders": {0: 99}}, tally={"orders": {0: Tally(decoded=offset.at("orders", 0))}})
+        return Frontier(
+            number,
+            "a",
+            3,
+            offset,
+            versions,
+            "then",
+            1,
+            7,
+            log_time={"orders": {0: 99}},
+            tally={"orders": {0: Tally(decoded=offset.at("orders", 0))}},
+        )
 
 
 def mark(build: str, table: str, end: int) -> Mark:
@@ -65,11 +101,17 @@ def store(tmp_path: Path) -> Store:
 
 
 def rows(store: Store, build: str, table: str, version: int) -> list[int]:
-    return sorted(n for file in files(table_path(store, build, table), version) for n in pq.ParquetFile(file).read().column("n").to_pylist())
+    return sorted(
+        n
+        for file in files(table_path(store, build, table), version)
+        for n in pq.ParquetFile(file).read().column("n").to_pylist()
+    )
 
 
 @pytest.mark.parametrize("checkpointed", [False, True])
-def test_its_tables_are_those_of_the_frontier_whatever_becomes_of_the_other_build(store: Store, *, checkpointed: bool) -> None:
+def test_its_tables_are_those_of_the_frontier_whatever_becomes_of_the_other_build(
+    store: Store, *, checkpointed: bool
+) -> None:
     build = Folded(store)
     for number in range(5):
         build.fold(number)
@@ -90,11 +132,21 @@ def test_its_tables_are_those_of_the_frontier_whatever_becomes_of_the_other_buil
     first = Frontiers(store, "b").newest()
     assert first is not None
     # What it stands on has heard of no deletion since then, whenever the branch is made.
-    there_told = (first.number, first.offsets, first.leg, first.slice, first.tally, first.log_time, first.heard_at)
+    there_told = (
+        first.number,
+        first.offsets,
+        first.leg,
+        first.slice,
+        first.tally,
+        first.log_time,
+        first.heard_at,
+    )
     assert there_told == (1, at(5), -1, -1, there.tally, there.log_time, "then")
     for name in ("log", "other"):
         assert rows(store, "b", name, first.versions[name]) == [0, 1, 2, 3, 4]
-        assert mark_of(table_path(store, "b", name), first.versions[name]) == Mark("b", name, -1, -1, at(5), at(5), there.log_time, there.tally)
+        assert mark_of(table_path(store, "b", name), first.versions[name]) == Mark(
+            "b", name, -1, -1, at(5), at(5), there.log_time, there.tally
+        )
         assert rows(store, "a", name, build.tables[name].version) == list(range(9))
 
 
@@ -129,7 +181,10 @@ def test_a_version_that_is_not_there_any_more_is_damage_and_publishes_nothing(st
 
 def test_what_it_stands_on_is_kept_for_as_long_as_it_is_and_told_as_no_time(store: Store) -> None:
     branch = birth("b", Base("a", "v0", at(2).plain(), 1))
-    before, reached, later = (Frontier(number, "b", 1, at(offset), {}, "2026-01-01T00:00:00+00:00") for number, offset in ((1, 1), (2, 2), (3, 3)))
+    before, reached, later = (
+        Frontier(number, "b", 1, at(offset), {}, "2026-01-01T00:00:00+00:00")
+        for number, offset in ((1, 1), (2, 2), (3, 3))
+    )
 
     keep_base(store, branch, before)
     with pytest.raises(Broken, match="has not come to where its branch begins"):
@@ -153,17 +208,31 @@ def test_what_its_base_was_folded_by_keeps_no_proof_from_folding_from_there(stor
     writer = TableWriter(store, "b", TABLES[0], origin=origin_mark("b", at(0)), driver_rows=10)
     for piece in catch_up(1, at(1), at(20), at_most=3, kind=LegKind.BASE).slices_after(at(1)):
         writer.commit(None, next_mark(branch, writer.mark(), piece, {}))
-    keep_base(store, branch, replace(build.frontier(2), build="b", offsets=at(20), versions={"log": writer.version, "other": 1}))
+    keep_base(
+        store,
+        branch,
+        replace(
+            build.frontier(2),
+            build="b",
+            offsets=at(20),
+            versions={"log": writer.version, "other": 1},
+        ),
+    )
 
     anew = Store(store.folder / "anew")
     begin_from(anew, branch, store, base_frontier(store, branch))
     again = TableWriter(anew, "b", TABLES[0], origin=origin_mark("b", at(0)), driver_rows=10)
     for number, end in enumerate((at(20), at(21))):
-        again.commit(None, next_mark(branch, again.mark(), Slice(REFOLDED, number, again.mark().end, end), {}))
+        again.commit(
+            None,
+            next_mark(branch, again.mark(), Slice(REFOLDED, number, again.mark().end, end), {}),
+        )
     assert again.mark().end == at(21)
 
 
-def test_where_nothing_can_be_linked_it_is_copied_and_where_there_is_no_room_that_is_said(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothing_can_be_linked_it_is_copied_and_where_there_is_no_room_that_is_said(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     build = Folded(store)
     build.fold(0)
 
@@ -176,7 +245,9 @@ def test_where_nothing_can_be_linked_it_is_copied_and_where_there_is_no_room_tha
     monkeypatch.setattr("os.link", fails)
     begin_from(store, birth("b"), store, build.frontier(1))
     assert rows(store, "b", "log", 2) == [0]
-    assert not {path.stat().st_ino for path in Path(table_path(store, "b", "log")).iterdir()} & {path.stat().st_ino for path in Path(table_path(store, "a", "log")).iterdir()}
+    assert not {path.stat().st_ino for path in Path(table_path(store, "b", "log")).iterdir()} & {
+        path.stat().st_ino for path in Path(table_path(store, "a", "log")).iterdir()
+    }
 
     monkeypatch.setattr("shutil.copyfile", full)
     with pytest.raises(KappaError, match="could not be copied: .*No space left on device"):
@@ -195,19 +266,29 @@ def test_it_stands_before_its_base_until_its_frontier_does_not(store: Store) -> 
     assert not stands_before_base(store, "b")
 
 
-def test_a_birth_certificate_tells_the_base_and_one_of_before_there_were_any_reads_back(store: Store) -> None:
+def test_a_birth_certificate_tells_the_base_and_one_of_before_there_were_any_reads_back(
+    store: Store,
+) -> None:
     branch = birth("b", Base("a", "v0", at(2).plain(), 1, at(1).plain()))
     put_birth(store, branch)
     old = json.loads(store.get("builds/b/birth.json") or b"")
     of_before = old.pop("base")
-    assert of_before == {"build": "a", "version": "v0", "offsets": {"orders": {"0": 2}}, "frontier": 1, "start": {"orders": {"0": 1}}}
+    assert of_before == {
+        "build": "a",
+        "version": "v0",
+        "offsets": {"orders": {"0": 2}},
+        "frontier": 1,
+        "start": {"orders": {"0": 1}},
+    }
     store.put_new_json("builds/old/birth.json", old)
     del of_before["start"]
     store.put_new_json("builds/early/birth.json", {**old, "base": of_before})
 
     assert read_birth(store, "b") == branch
     found = {name: read_birth(store, name) for name in ("b", "old", "early")}
-    assert {name: (each.origin_offsets, each.reads_from, each.begins) for name, each in found.items()} == {
+    assert {
+        name: (each.origin_offsets, each.reads_from, each.begins) for name, each in found.items()
+    } == {
         "b": (at(0), at(1), at(2)),
         "old": (at(0), at(0), at(0)),
         "early": (at(0), at(0), at(2)),

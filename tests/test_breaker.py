@@ -40,7 +40,9 @@ def test_a_limit_is_a_count_or_a_share(limit: float | None) -> None:
 
 @pytest.mark.parametrize("limit", [-1, 1.5, -0.1, True, "1 %", float("nan")])
 def test_anything_else_is_refused_with_its_line(limit: object) -> None:
-    with pytest.raises(DeclarationError, match=r"test_breaker.py:\d+: pipeline web has max_rejects=") as refused:
+    with pytest.raises(
+        DeclarationError, match=r"test_breaker.py:\d+: pipeline web has max_rejects="
+    ) as refused:
         declared(limit)
 
     assert "max_rejects=0.01 is 1 %" in refused.value.hint
@@ -48,18 +50,38 @@ def test_anything_else_is_refused_with_its_line(limit: object) -> None:
 
 @pytest.mark.parametrize(
     ("limit", "rejected", "records", "beyond"),
-    [(None, 9, 9, False), (0, 0, 0, False), (0, 1, 9, True), (1, 1, 9, False), (1, 2, 9, True), (1.0, 9, 9, False), (0.5, 5, 10, False), (0.5, 6, 10, True), (0.0, 1, 99, True)],
+    [
+        (None, 9, 9, False),
+        (0, 0, 0, False),
+        (0, 1, 9, True),
+        (1, 1, 9, False),
+        (1, 2, 9, True),
+        (1.0, 9, 9, False),
+        (0.5, 5, 10, False),
+        (0.5, 6, 10, True),
+        (0.0, 1, 99, True),
+    ],
 )
-def test_at_the_limit_is_within_it(limit: float | None, rejected: int, records: int, *, beyond: bool) -> None:
+def test_at_the_limit_is_within_it(
+    limit: float | None, rejected: int, records: int, *, beyond: bool
+) -> None:
     assert is_beyond(limit, rejected, records) is beyond
 
 
 def test_offsets_without_records_count_as_nothing() -> None:
-    assert rejected_of({"a": {0: Tally(decoded=3, duplicate=1, rejected=2, tombstone=1, absent=90)}, "b": {1: Tally(rejected=1)}}) == (3, 8)
+    assert rejected_of(
+        {
+            "a": {0: Tally(decoded=3, duplicate=1, rejected=2, tombstone=1, absent=90)},
+            "b": {1: Tally(rejected=1)},
+        }
+    ) == (3, 8)
 
 
 def test_it_is_told_in_the_words_of_the_declaration() -> None:
-    assert beyond_text(0.01, 120, 2300) == "rejected 120 of 2,300 records (5.217 %), and max_rejects is 1 %"
+    assert (
+        beyond_text(0.01, 120, 2300)
+        == "rejected 120 of 2,300 records (5.217 %), and max_rejects is 1 %"
+    )
     assert beyond_text(1000, 1001, 2300).endswith("and max_rejects is 1,000")
 
 
@@ -69,7 +91,23 @@ def store(tmp_path: Path) -> Store:
 
 
 def born(store: Store, limit: float | None) -> Birth:
-    birth = Birth("b", "web", "v", {}, 1, {}, "", (), (REJECTS_BIRTH,), {}, {}, {}, "", "me", max_rejects=limit)
+    birth = Birth(
+        "b",
+        "web",
+        "v",
+        {},
+        1,
+        {},
+        "",
+        (),
+        (REJECTS_BIRTH,),
+        {},
+        {},
+        {},
+        "",
+        "me",
+        max_rejects=limit,
+    )
     put_birth(store, birth)
     return read_birth(store, "b")
 
@@ -81,16 +119,38 @@ def test_a_birth_certificate_tells_a_count_of_one_from_all(store: Store, limit: 
 
 def frontier(*, rejected: int, decoded: int) -> Frontier:
     at = Offsets({"hits": {0: rejected + decoded}})
-    return Frontier(1, "b", 1, at, {"rejects": 0}, "", tally={"hits": {0: Tally(decoded=decoded, rejected=rejected)}})
+    return Frontier(
+        1,
+        "b",
+        1,
+        at,
+        {"rejects": 0},
+        "",
+        tally={"hits": {0: Tally(decoded=decoded, rejected=rejected)}},
+    )
 
 
 def put_rejects(store: Store, *reasons: str) -> None:
-    rows = [{"topic": "hits", "partition": 0, "offset": 7 + number, "reason": reason, "detail": f"{reason} it is"} for number, reason in enumerate(reasons)]
+    rows = [
+        {
+            "topic": "hits",
+            "partition": 0,
+            "offset": 7 + number,
+            "reason": reason,
+            "detail": f"{reason} it is",
+        }
+        for number, reason in enumerate(reasons)
+    ]
     remembered = {"topic": "hits", "partition": 0, "offset": 3, "_redrives": 1, "_deleted": True}
-    write_deltalake(table_path(store, "b", "rejects"), pa.Table.from_pylist([remembered, *rows], arrow_schema(REJECTS_BIRTH.columns)))
+    write_deltalake(
+        table_path(store, "b", "rejects"),
+        pa.Table.from_pylist([remembered, *rows], arrow_schema(REJECTS_BIRTH.columns)),
+    )
 
 
-def test_a_candidate_that_is_beyond_it_is_stopped_with_counts_reasons_and_an_example(store: Store) -> None:
+def test_a_candidate_that_is_beyond_it_is_stopped_with_counts_reasons_and_an_example(
+    store: Store,
+) -> None:
     birth = born(store, 2)
     put_rejects(store, "wrong_type", "missing_field", "wrong_type")
 
@@ -104,7 +164,9 @@ def test_a_candidate_that_is_beyond_it_is_stopped_with_counts_reasons_and_an_exa
     assert "max_rejects=" in stopped.value.hint
 
 
-def test_by_a_share_it_is_stopped_only_once_nothing_that_is_to_come_can_bring_it_back(store: Store) -> None:
+def test_by_a_share_it_is_stopped_only_once_nothing_that_is_to_come_can_bring_it_back(
+    store: Store,
+) -> None:
     birth = born(store, 0.01)
     put_rejects(store, "wrong_type")
 
@@ -114,4 +176,6 @@ def test_by_a_share_it_is_stopped_only_once_nothing_that_is_to_come_can_bring_it
 
 
 def test_without_one_nothing_is_stopped(store: Store) -> None:
-    ensure_within(store, born(store, None), frontier(rejected=9, decoded=0), Offsets({"hits": {0: 9}}))
+    ensure_within(
+        store, born(store, None), frontier(rejected=9, decoded=0), Offsets({"hits": {0: 9}})
+    )

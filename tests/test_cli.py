@@ -21,7 +21,22 @@ import cli
 from kappa.base.clock import now
 from kappa.base.errors import Conflict, KappaError, VerificationFailed
 from kappa.base.process import process_id
-from kappa.journal.journal import Abandoned, CaughtUp, Check, Event, Failed, Held, Journal, PromoteAsked, Receipt, Served, Staged, SwitchAsked, Switched, Verified
+from kappa.journal.journal import (
+    Abandoned,
+    CaughtUp,
+    Check,
+    Event,
+    Failed,
+    Held,
+    Journal,
+    PromoteAsked,
+    Receipt,
+    Served,
+    Staged,
+    SwitchAsked,
+    Switched,
+    Verified,
+)
 from kappa.log.client import Acknowledged, ProducedRecord, TopicFacts
 from kappa.state.build import Birth, TableBirth, put_birth, read_birth
 from kappa.state.frontier import Frontier, Frontiers
@@ -67,7 +82,9 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def kappa(project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Kappa:
+def kappa(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Kappa:
     """Types a command in the project's folder."""
     monkeypatch.chdir(project)
 
@@ -93,13 +110,46 @@ def append(store: Store, *events: Event) -> None:
 
 
 def born(store: Store, build: str, pipeline: str = "web") -> None:
-    put_birth(store, Birth(build, pipeline, f"v{build[-1]}", {}, 1, {}, "", (), (TableBirth("page_hits", (("page", "string"),)),), {}, {}, {}, now(), "me"))
-    Frontiers(store, build).publish(Frontier(1, build, 1, Offsets({"web.hits": {0: 7}}), {"page_hits": 0}, now()))
+    put_birth(
+        store,
+        Birth(
+            build,
+            pipeline,
+            f"v{build[-1]}",
+            {},
+            1,
+            {},
+            "",
+            (),
+            (TableBirth("page_hits", (("page", "string"),)),),
+            {},
+            {},
+            {},
+            now(),
+            "me",
+        ),
+    )
+    Frontiers(store, build).publish(
+        Frontier(1, build, 1, Offsets({"web.hits": {0: 7}}), {"page_hits": 0}, now())
+    )
 
 
 def served(rollout: int, generation: int, build: str, live: str | None) -> Served:
     offsets = Offsets({"web.hits": {0: 7}})
-    return Served(rollout, generation, {"web": build}, Receipt("web", build, f"v{build[-1]}", offsets, live, None if live is None else offsets, first=live is None))
+    return Served(
+        rollout,
+        generation,
+        {"web": build},
+        Receipt(
+            "web",
+            build,
+            f"v{build[-1]}",
+            offsets,
+            live,
+            None if live is None else offsets,
+            first=live is None,
+        ),
+    )
 
 
 @pytest.fixture
@@ -108,8 +158,19 @@ def two_builds(store: Store) -> Store:
     here = Offsets({"web.hits": {0: 7}})
     for build in ("web-1", "web-2"):
         born(store, build)
-    append(store, Staged("web", "web-1", "v1", ("new",)), CaughtUp(1, here), Verified(1, "passed", here), served(1, 1, "web-1", None))
-    append(store, Staged("web", "web-2", "v2", ("function web changed",)), CaughtUp(5, here), Verified(5, "passed", here, (Check("page_hits", "hits > 0", 3, 0),)))
+    append(
+        store,
+        Staged("web", "web-1", "v1", ("new",)),
+        CaughtUp(1, here),
+        Verified(1, "passed", here),
+        served(1, 1, "web-1", None),
+    )
+    append(
+        store,
+        Staged("web", "web-2", "v2", ("function web changed",)),
+        CaughtUp(5, here),
+        Verified(5, "passed", here, (Check("page_hits", "hits > 0", 3, 0),)),
+    )
     append(store, Held(5, "web-1", 1), served(5, 2, "web-2", "web-1"))
     return store
 
@@ -155,12 +216,42 @@ def pretend_up(store: Store) -> None:
         (["logs", "nobody"], 2, "there is no log of nobody", "supervisor, broker"),
         (["show", "1"], 2, "there is no generation 1", "kappa deploy"),
         (["show", "last"], 2, "Invalid value for 'generation'", "kappa show --help"),
-        (["query", "select 1", "--at", "yesterday"], 2, "'yesterday' is no time", "2026-01-31T14:05:00Z"),
-        (["query", "select 1", "--at", "2020-01-01T00:00Z"], 2, "nothing was served yet at 2020-01-01", "kappa deploy"),
-        (["query", "select 1", "--at-generation", "3"], 2, "there is no generation 3", "kappa deploy"),
-        (["query", "select 1", "--at-generation", "3", "--at", "2020-01-01T00:00Z"], 2, "--at-generation and --at were asked for", "leave --at"),
-        (["query", "select 1", "--at-offsets", "hits:0=3", "--at", "2020-01-01T00:00Z"], 2, "--at and --at-offsets were asked for", "leave --at-offsets"),
-        (["tables", "--at-offsets", "hits:0=3,hits"], 2, "'hits' is no offset of a partition", "orders:0=120"),
+        (
+            ["query", "select 1", "--at", "yesterday"],
+            2,
+            "'yesterday' is no time",
+            "2026-01-31T14:05:00Z",
+        ),
+        (
+            ["query", "select 1", "--at", "2020-01-01T00:00Z"],
+            2,
+            "nothing was served yet at 2020-01-01",
+            "kappa deploy",
+        ),
+        (
+            ["query", "select 1", "--at-generation", "3"],
+            2,
+            "there is no generation 3",
+            "kappa deploy",
+        ),
+        (
+            ["query", "select 1", "--at-generation", "3", "--at", "2020-01-01T00:00Z"],
+            2,
+            "--at-generation and --at were asked for",
+            "leave --at",
+        ),
+        (
+            ["query", "select 1", "--at-offsets", "hits:0=3", "--at", "2020-01-01T00:00Z"],
+            2,
+            "--at and --at-offsets were asked for",
+            "leave --at-offsets",
+        ),
+        (
+            ["tables", "--at-offsets", "hits:0=3,hits"],
+            2,
+            "'hits' is no offset of a partition",
+            "orders:0=120",
+        ),
         (["tables", "--at-event-time", "yesterday"], 2, "'yesterday' is no time", "2026"),
         (["prove", "web", "--slices", "some"], 2, "no way to cut the log", "--slices 20"),
         (["diff", "web"], 2, "no pipeline web is served", "kappa deploy"),
@@ -168,16 +259,33 @@ def pretend_up(store: Store) -> None:
         (["rejects", "web"], 2, "no pipeline web is served", "kappa deploy"),
         (["rejects", "list", "web"], 2, "no pipeline web is served", "kappa deploy"),
         (["rejects", "show", "visits:0"], 2, "'visits:0' is no place of a record", "visits:0:17"),
-        (["rejects", "show", "visits:0:17"], 2, "visits:0:17 is no reject of what serves", "kappa rejects list"),
+        (
+            ["rejects", "show", "visits:0:17"],
+            2,
+            "visits:0:17 is no reject of what serves",
+            "kappa rejects list",
+        ),
         (["rejects", "export", "web", "new.jsonl"], 2, "no pipeline web is served", "kappa deploy"),
         (["rejects", "export", "a", "b", "c"], 2, "3 arguments were given", "[PIPELINE] FILE"),
         (["rejects", "export", "kappa.toml"], 2, "kappa.toml is there already", "a new file"),
         (["rejects", "redrive", "nowhere.jsonl"], 2, "nowhere.jsonl cannot be read", "a file"),
-        (["rejects", "redrive", "/dev/null"], 2, "there is no record in it", "kappa rejects export"),
-        (["rejects", "redrive", "pipelines/web.py"], 2, "line 2 is no JSON", "an envelope is one JSON object a line"),
+        (
+            ["rejects", "redrive", "/dev/null"],
+            2,
+            "there is no record in it",
+            "kappa rejects export",
+        ),
+        (
+            ["rejects", "redrive", "pipelines/web.py"],
+            2,
+            "line 2 is no JSON",
+            "an envelope is one JSON object a line",
+        ),
     ],
 )
-def test_a_slip_is_one_sentence_a_hint_and_its_exit_code(kappa: Kappa, arguments: list[str], code: int, error: str, hint: str) -> None:
+def test_a_slip_is_one_sentence_a_hint_and_its_exit_code(
+    kappa: Kappa, arguments: list[str], code: int, error: str, hint: str
+) -> None:
     ended = kappa(*arguments)
 
     assert (ended.code, ended.out) == (code, "")
@@ -210,8 +318,34 @@ def test_help_is_an_answer(kappa: Kappa) -> None:
     assert all(
         command in ended.out
         for command in (
-            *("up", "down", "topics", "produce", "plan", "deploy", "replay", "status", "undo", "stage", "retry", "wait", "verify", "promote"),
-            *("abandon", "history", "show", "diff", "logs", "rejects", "query", "tables", "serve", "gc"),
+            *(
+                "up",
+                "down",
+                "topics",
+                "produce",
+                "plan",
+                "deploy",
+                "replay",
+                "status",
+                "undo",
+                "stage",
+                "retry",
+                "wait",
+                "verify",
+                "promote",
+            ),
+            *(
+                "abandon",
+                "history",
+                "show",
+                "diff",
+                "logs",
+                "rejects",
+                "query",
+                "tables",
+                "serve",
+                "gc",
+            ),
         )
     )
 
@@ -227,9 +361,19 @@ def test_where_nothing_is_there_each_look_is_empty_and_well(kappa: Kappa) -> Non
     assert kappa("query", "select 1 as one", "-o", "csv") == Ended(0, "one\n1\n", "")
     assert kappa("tables", "-o", "json") == Ended(0, "[]\n", "")
     assert kappa("history", "-o", "json") == Ended(0, "[]\n", "")
-    listed = Ended(0, "pipeline,topic,partition,offset,timestamp,reason,detail,key,value,redriven_at,redrives,headers,build\n", "")
-    assert [kappa("rejects", "-o", "csv"), kappa("rejects", "list", "-o", "csv"), kappa("rejects", "-n", "0", "-o", "csv")] == [listed] * 3
-    assert kappa("rejects", "export", "-") == Ended(0, "", "0 rejects; once they are mended: kappa rejects redrive FILE\n")
+    listed = Ended(
+        0,
+        "pipeline,topic,partition,offset,timestamp,reason,detail,key,value,redriven_at,redrives,headers,build\n",
+        "",
+    )
+    assert [
+        kappa("rejects", "-o", "csv"),
+        kappa("rejects", "list", "-o", "csv"),
+        kappa("rejects", "-n", "0", "-o", "csv"),
+    ] == [listed] * 3
+    assert kappa("rejects", "export", "-") == Ended(
+        0, "", "0 rejects; once they are mended: kappa rejects redrive FILE\n"
+    )
     status = kappa("status")
     assert (status.code, status.err) == (0, "")
     assert "kappa is not up: kappa up -d starts it" in status.out
@@ -245,13 +389,18 @@ def test_a_querys_json_tells_what_it_is_true_of(kappa: Kappa) -> None:
     assert answer["rows"] == [{"n": 1, "x": None, "s": "ä"}]
 
 
-def test_flags_beat_the_environment_and_the_file(kappa: Kappa, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flags_beat_the_environment_and_the_file(
+    kappa: Kappa, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (project / "kappa.toml").write_text("root = 'by_file'\n")
     monkeypatch.setenv("KAPPA__ROOT", "by_environment")
     kappa("tables")
     kappa("--root", "by_flag", "tables")
 
-    assert sorted(path.name for path in project.iterdir() if path.name.startswith("by_")) == ["by_environment", "by_flag"]
+    assert sorted(path.name for path in project.iterdir() if path.name.startswith("by_")) == [
+        "by_environment",
+        "by_flag",
+    ]
 
 
 def test_status_tells_each_wanted_build(kappa: Kappa, two_builds: Store) -> None:
@@ -259,44 +408,91 @@ def test_status_tells_each_wanted_build(kappa: Kappa, two_builds: Store) -> None
 
     assert found["generation"] == 2
     assert found["supervisor"] is None
-    assert [(each["role"], each["build"], each["state"], each["folded"]) for each in found["builds"]] == [("live", "web-2", "serving", 7), ("idle", "web-1", "kept", 7)]
+    assert [
+        (each["role"], each["build"], each["state"], each["folded"]) for each in found["builds"]
+    ] == [("live", "web-2", "serving", 7), ("idle", "web-1", "kept", 7)]
     assert "web-2" in kappa("status").out
 
 
-def test_status_tells_what_is_late_and_what_is_a_duplicate_where_there_is_any(kappa: Kappa, two_builds: Store) -> None:
+def test_status_tells_what_is_late_and_what_is_a_duplicate_where_there_is_any(
+    kappa: Kappa, two_builds: Store
+) -> None:
     frontiers = Frontiers(two_builds, "web-2")
     newest = frontiers.newest()
     assert newest is not None
-    tally = {"web.hits": {0: Tally(decoded=2, duplicate=2, rejected=1, late=1), 1: Tally(duplicate=1_000)}}
+    tally = {
+        "web.hits": {
+            0: Tally(decoded=2, duplicate=2, rejected=1, late=1),
+            1: Tally(duplicate=1_000),
+        }
+    }
     frontiers.publish(replace(newest, number=newest.number + 1, tally=tally))
 
     live, idle = kappa("status", "-o", "json").json()["builds"]
 
-    assert (live["late"], live["duplicate"], live["rejected"], live["note"]) == (1, 1_002, 1, "1 late; 1,002 duplicate")
+    assert (live["late"], live["duplicate"], live["rejected"], live["note"]) == (
+        1,
+        1_002,
+        1,
+        "1 late; 1,002 duplicate",
+    )
     assert (idle["late"], idle["duplicate"], "late" in idle["note"]) == (0, 0, False)
 
 
-def test_status_tells_of_a_candidate_what_following_it_tells_and_of_each_build_its_libraries(kappa: Kappa, two_builds: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_tells_of_a_candidate_what_following_it_tells_and_of_each_build_its_libraries(
+    kappa: Kappa, two_builds: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     here = Offsets({"web.hits": {0: 7}})
     born(two_builds, "web-3")
-    append(two_builds, Staged("web", "web-3", "v3", ("new",)), CaughtUp(10, here), Verified(10, "passed", here, (Check("page_hits", "hits > 0", 3, 0),)))
+    append(
+        two_builds,
+        Staged("web", "web-3", "v3", ("new",)),
+        CaughtUp(10, here),
+        Verified(10, "passed", here, (Check("page_hits", "hits > 0", 3, 0),)),
+    )
     birth = read_birth(two_builds, "web-2")
-    two_builds.put_json("builds/web-2/birth.json", asdict(replace(birth, libraries={"duckdb": "1", "pyspark": "4"})))
-    monkeypatch.setattr("replay.look.status.installed_libraries", lambda: {"duckdb": "2", "pyspark": "4"})
+    two_builds.put_json(
+        "builds/web-2/birth.json", asdict(replace(birth, libraries={"duckdb": "1", "pyspark": "4"}))
+    )
+    monkeypatch.setattr(
+        "replay.look.status.installed_libraries", lambda: {"duckdb": "2", "pyspark": "4"}
+    )
 
     live, _, candidate = kappa("status", "-o", "json").json()["builds"]
 
     assert (candidate["phase"], candidate["folded"], candidate["verdict"]) == ("ready", 7, "passed")
     assert [check["passed"] for check in candidate["checks"]] == [True]
-    assert (live["phase"], live["libraries"], live["note"]) == (None, ["duckdb 1 to 2"], "born with other libraries: duckdb 1 to 2")
+    assert (live["phase"], live["libraries"], live["note"]) == (
+        None,
+        ["duckdb 1 to 2"],
+        "born with other libraries: duckdb 1 to 2",
+    )
 
 
 def test_history_tells_every_rollout_with_its_receipt(kappa: Kappa, two_builds: Store) -> None:
     first, second = kappa("history", "-o", "json").json()
 
-    assert (first["generation"], first["build"], first["live_build"], first["state"]) == (1, "web-1", None, "served")
-    assert (second["generation"], second["live_build"], second["why"]) == (2, "web-1", "function web changed")
-    assert second["checks"] == [{"table": "page_hits", "condition": "hits > 0", "rows": 3, "failing": 0, "error": "", "passed": True}]
+    assert (first["generation"], first["build"], first["live_build"], first["state"]) == (
+        1,
+        "web-1",
+        None,
+        "served",
+    )
+    assert (second["generation"], second["live_build"], second["why"]) == (
+        2,
+        "web-1",
+        "function web changed",
+    )
+    assert second["checks"] == [
+        {
+            "table": "page_hits",
+            "condition": "hits > 0",
+            "rows": 3,
+            "failing": 0,
+            "error": "",
+            "passed": True,
+        }
+    ]
     assert second["live_offsets"] == {"web.hits": {"0": 7}}
     assert "function web changed" in kappa("history").out
 
@@ -307,8 +503,21 @@ def test_a_generation_is_shown_in_full(kappa: Kappa, two_builds: Store) -> None:
     (switched,) = found["switched"]
     assert (found["generation"], found["previous_generation"]) == (2, 1)
     assert (switched["pipeline"], switched["build"], switched["version"]) == ("web", "web-2", "v2")
-    assert (switched["rollout"], switched["first"], switched["asked_by"]) == (5, False, found["served_by"])
-    assert found["offsets"] == [{"pipeline": "web", "topic": "web.hits", "partition": 0, "origin": 0, "before": 7, "after": 7}]
+    assert (switched["rollout"], switched["first"], switched["asked_by"]) == (
+        5,
+        False,
+        found["served_by"],
+    )
+    assert found["offsets"] == [
+        {
+            "pipeline": "web",
+            "topic": "web.hits",
+            "partition": 0,
+            "origin": 0,
+            "before": 7,
+            "after": 7,
+        }
+    ]
     assert found["builds"]["web"]["previous_build"] == "web-1"
     assert found["builds"]["web"]["code"]["folder"].endswith(".kappa/builds/web-2/code")
     assert len(found["builds"]["web"]["code"]["sha256"]) == 64
@@ -319,23 +528,52 @@ def test_a_generation_is_shown_in_full(kappa: Kappa, two_builds: Store) -> None:
     assert "there are 1 to 2" in kappa("show", "3").err
 
 
-def test_a_generation_is_shown_with_what_was_let_through_for_it(kappa: Kappa, two_builds: Store) -> None:
+def test_a_generation_is_shown_with_what_was_let_through_for_it(
+    kappa: Kappa, two_builds: Store
+) -> None:
     here = Offsets({"web.hits": {0: 7}})
     born(two_builds, "web-3")
-    append(two_builds, Staged("web", "web-3", "v3", ("new",), ("pipelines/web.py:12 uses time.time, which reads the clock: it is only logged",)))
-    append(two_builds, CaughtUp(10, here), Verified(10, "passed", here), Held(10, "web-2", 1), served(10, 3, "web-3", "web-2"))
+    append(
+        two_builds,
+        Staged(
+            "web",
+            "web-3",
+            "v3",
+            ("new",),
+            ("pipelines/web.py:12 uses time.time, which reads the clock: it is only logged",),
+        ),
+    )
+    append(
+        two_builds,
+        CaughtUp(10, here),
+        Verified(10, "passed", here),
+        Held(10, "web-2", 1),
+        served(10, 3, "web-3", "web-2"),
+    )
 
-    assert "let through: pipelines/web.py:12 uses time.time, which reads the clock: it is only logged" in kappa("show", "3").out
-    assert kappa("show", "3", "-o", "json").json()["switched"][0]["accepted"] == ["pipelines/web.py:12 uses time.time, which reads the clock: it is only logged"]
+    assert (
+        "let through: pipelines/web.py:12 uses time.time, which reads the clock: it is only logged"
+        in kappa("show", "3").out
+    )
+    assert kappa("show", "3", "-o", "json").json()["switched"][0]["accepted"] == [
+        "pipelines/web.py:12 uses time.time, which reads the clock: it is only logged"
+    ]
 
 
-def test_who_waits_for_what_has_ended_already_is_told_how(kappa: Kappa, two_builds: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_waits_for_what_has_ended_already_is_told_how(
+    kappa: Kappa, two_builds: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Here, "log", lambda _: SimpleNamespace(end=lambda _topics: Offsets()))
     ended = kappa("wait", "web")
     assert (ended.code, ended.out) == (0, "web: build web-2 (version v2) serves, generation 2\n")
 
     born(two_builds, "web-3")
-    append(two_builds, Staged("web", "web-3", "v3", ("new",)), CaughtUp(10, Offsets()), Verified(10, "failed", Offsets(), reason="3 rows do not satisfy: hits > 0"))
+    append(
+        two_builds,
+        Staged("web", "web-3", "v3", ("new",)),
+        CaughtUp(10, Offsets()),
+        Verified(10, "failed", Offsets(), reason="3 rows do not satisfy: hits > 0"),
+    )
 
     for arguments in (["web"], []):
         ended = kappa("wait", *arguments)
@@ -343,9 +581,20 @@ def test_who_waits_for_what_has_ended_already_is_told_how(kappa: Kappa, two_buil
         assert "3 rows do not satisfy: hits > 0" in ended.err
 
 
-@pytest.mark.parametrize(("redirected", "code", "says"), [(">&-", 0, ""), (">/dev/full", 1, "error: No space left on device")])
-def test_where_nothing_can_be_printed_is_no_traceback(project: Path, two_builds: Store, redirected: str, code: int, says: str) -> None:
-    done = subprocess.run(["sh", "-c", f'"{sys.executable}" "{HOUSE / "cli.py"}" history {redirected}'], cwd=project, capture_output=True, text=True, check=False)
+@pytest.mark.parametrize(
+    ("redirected", "code", "says"),
+    [(">&-", 0, ""), (">/dev/full", 1, "error: No space left on device")],
+)
+def test_where_nothing_can_be_printed_is_no_traceback(
+    project: Path, two_builds: Store, redirected: str, code: int, says: str
+) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f'"{sys.executable}" "{HOUSE / "cli.py"}" history {redirected}'],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
     assert (done.returncode, says in done.stderr) == (code, True)
     assert "Traceback" not in done.stderr
@@ -354,7 +603,16 @@ def test_where_nothing_can_be_printed_is_no_traceback(project: Path, two_builds:
 
 def test_what_is_kept_no_longer_is_said_with_what_is(kappa: Kappa, two_builds: Store) -> None:
     # Long after the switch: within its millisecond it would be what was shown then.
-    Frontiers(two_builds, "web-1").publish(Frontier(2, "web-1", 1, Offsets({"web.hits": {0: 9}}), {"page_hits": 1}, "2999-01-01T00:00:00.000+00:00"))
+    Frontiers(two_builds, "web-1").publish(
+        Frontier(
+            2,
+            "web-1",
+            1,
+            Offsets({"web.hits": {0: 9}}),
+            {"page_hits": 1},
+            "2999-01-01T00:00:00.000+00:00",
+        )
+    )
 
     ended = kappa("query", "select 1", "--at-generation", "1")
 
@@ -364,7 +622,10 @@ def test_what_is_kept_no_longer_is_said_with_what_is(kappa: Kappa, two_builds: S
 
 
 def test_a_time_without_a_zone_is_said_to_be_utc(kappa: Kappa) -> None:
-    assert "2020-01-01 00:00 is taken as UTC" in kappa("query", "select 1", "--at", "2020-01-01 00:00").err
+    assert (
+        "2020-01-01 00:00 is taken as UTC"
+        in kappa("query", "select 1", "--at", "2020-01-01 00:00").err
+    )
 
 
 def test_gc_says_what_it_would_delete_and_then_deletes_it(kappa: Kappa, two_builds: Store) -> None:
@@ -375,14 +636,24 @@ def test_gc_says_what_it_would_delete_and_then_deletes_it(kappa: Kappa, two_buil
 
     done = kappa("gc", "-o", "json").json()
 
-    assert [(each["build"], each["what"], each["count"], each["note"]) for each in done["found"]] == [("web-1", "scratch of a job", 1, "deleted")]
+    assert [
+        (each["build"], each["what"], each["count"], each["note"]) for each in done["found"]
+    ] == [("web-1", "scratch of a job", 1, "deleted")]
     assert kappa("gc", "-o", "json").json()["found"] == []
 
 
-def test_status_tells_until_when_the_idle_build_is_kept_and_what_a_rollout_waits_for(kappa: Kappa, two_builds: Store) -> None:
+def test_status_tells_until_when_the_idle_build_is_kept_and_what_a_rollout_waits_for(
+    kappa: Kappa, two_builds: Store
+) -> None:
     append(two_builds, Staged("web", "web-3", "v3", ("new",)))
     born(two_builds, "web-3")
-    two_builds.put_json("run/underway.json", {"rollouts": {"10": {"waits_for": "build web-3 to catch up", "rate": 5.0}}, "deaths": {"web-3": {"count": 3, "last": "exit code 1"}}})
+    two_builds.put_json(
+        "run/underway.json",
+        {
+            "rollouts": {"10": {"waits_for": "build web-3 to catch up", "rate": 5.0}},
+            "deaths": {"web-3": {"count": 3, "last": "exit code 1"}},
+        },
+    )
     _, idle, candidate = kappa("status", "-o", "json").json()["builds"]
     assert datetime.fromisoformat(idle["kept_until"]) - timedelta(seconds=3600) <= datetime.now(UTC)
     assert idle["note"].startswith("kept until 20")
@@ -393,10 +664,15 @@ def test_status_tells_until_when_the_idle_build_is_kept_and_what_a_rollout_waits
     *_, candidate = kappa("status", "-o", "json").json()["builds"]
 
     assert (candidate["waits_for"], candidate["rate"]) == ("build web-3 to catch up", 5.0)
-    assert candidate["note"] == "its job died 3 times, last: exit code 1; see kappa logs web-3; waits for build web-3 to catch up"
+    assert (
+        candidate["note"]
+        == "its job died 3 times, last: exit code 1; see kappa logs web-3; waits for build web-3 to catch up"
+    )
 
 
-def test_an_undo_needs_a_yes_and_prints_what_it_will_do(kappa: Kappa, two_builds: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_undo_needs_a_yes_and_prints_what_it_will_do(
+    kappa: Kappa, two_builds: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pretend_up(two_builds)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     ended = kappa("undo", "web")
@@ -412,13 +688,19 @@ def waiting(two_builds: Store) -> Store:
     """Build web-3 has passed its verification, and nobody has said yes to it."""
     here = Offsets({"web.hits": {0: 7}})
     born(two_builds, "web-3")
-    append(two_builds, Staged("web", "web-3", "v3", ("table page_hits changed",), auto_promote=False), CaughtUp(10, here))
+    append(
+        two_builds,
+        Staged("web", "web-3", "v3", ("table page_hits changed",), auto_promote=False),
+        CaughtUp(10, here),
+    )
     append(two_builds, Verified(10, "passed", here, (Check("page_hits", "hits > 0", 3, 0),)))
     pretend_up(two_builds)
     return two_builds
 
 
-def test_a_candidate_that_passed_waits_and_is_shown_before_the_yes(kappa: Kappa, waiting: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_candidate_that_passed_waits_and_is_shown_before_the_yes(
+    kappa: Kappa, waiting: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waited = kappa("wait", "web")
     assert waited.code == 0
     assert "to let it serve: kappa promote web" in waited.out
@@ -442,38 +724,72 @@ def two_waiting(waiting: Store) -> Store:
     """Beside it a first build of another pipeline, which waits too: rollout 13."""
     here = Offsets({"web.hits": {0: 7}})
     born(waiting, "ads-1", "ads")
-    append(waiting, Staged("ads", "ads-1", "v1", ("new",), auto_promote=False), CaughtUp(13, here), Verified(13, "passed", here))
+    append(
+        waiting,
+        Staged("ads", "ads-1", "v1", ("new",), auto_promote=False),
+        CaughtUp(13, here),
+        Verified(13, "passed", here),
+    )
     return waiting
 
 
 def test_candidates_that_are_named_together_get_one_yes(kappa: Kappa, two_waiting: Store) -> None:
     unnamed = kappa("promote", "--yes")
-    assert (unnamed.code, "there are several pipelines: ads, web" in unnamed.err, "kappa promote ads web" in unnamed.err) == (2, True, True)
-    for refused, code in ((kappa("promote", "web", "nothing", "--yes"), 2), (kappa("promote", "nothing", "web", "--yes"), 2)):
-        assert (refused.code, "pipeline nothing has no active rollout" in refused.err) == (code, True)
+    assert (
+        unnamed.code,
+        "there are several pipelines: ads, web" in unnamed.err,
+        "kappa promote ads web" in unnamed.err,
+    ) == (2, True, True)
+    for refused, code in (
+        (kappa("promote", "web", "nothing", "--yes"), 2),
+        (kappa("promote", "nothing", "web", "--yes"), 2),
+    ):
+        assert (refused.code, "pipeline nothing has no active rollout" in refused.err) == (
+            code,
+            True,
+        )
     before = fold(Journal(two_waiting).after(0)).last
     assert before == 15
 
     promoted = kappa("promote", "web", "ads", "--yes", "--timeout", "0")
 
     assert promoted.code == 5
-    assert [record.event for record in Journal(two_waiting).after(before)] == [PromoteAsked(10, (13,))]
+    assert [record.event for record in Journal(two_waiting).after(before)] == [
+        PromoteAsked(10, (13,))
+    ]
     second = kappa("promote", "ads", "--yes")
     assert (second.code, "is on its way to serve" in second.err) == (6, True)
 
 
-def test_what_was_promoted_together_is_told_of_each_and_undone_by_itself(kappa: Kappa, two_waiting: Store) -> None:
-    web, ads = served(10, 3, "web-3", "web-2"), Receipt("ads", "ads-1", "v1", Offsets({"web.hits": {0: 7}}), None, None, first=True)
+def test_what_was_promoted_together_is_told_of_each_and_undone_by_itself(
+    kappa: Kappa, two_waiting: Store
+) -> None:
+    web, ads = (
+        served(10, 3, "web-3", "web-2"),
+        Receipt("ads", "ads-1", "v1", Offsets({"web.hits": {0: 7}}), None, None, first=True),
+    )
     append(two_waiting, PromoteAsked(10, (13,)), Held(10, "web-2", 1, (13,)))
-    append(two_waiting, replace(web, serving={"web": "web-3", "ads": "ads-1"}, others=(Switched(13, ads),)))
+    append(
+        two_waiting,
+        replace(web, serving={"web": "web-3", "ads": "ads-1"}, others=(Switched(13, ads),)),
+    )
 
-    told = {chapter["rollout"]: (chapter["pipeline"], chapter["generation"], chapter["state"]) for chapter in kappa("history", "-o", "json").json()}
+    told = {
+        chapter["rollout"]: (chapter["pipeline"], chapter["generation"], chapter["state"])
+        for chapter in kappa("history", "-o", "json").json()
+    }
     assert (told[10], told[13]) == (("web", 3, "served"), ("ads", 3, "served"))
     shown = kappa("show", "3").out
     assert "web: build web-3 (version v3) instead of web-2, which generation 2 served" in shown
     assert "ads: build ads-1 (version v1), its first" in shown
-    assert [(each["pipeline"], each["before"], each["after"]) for each in kappa("show", "3", "-o", "json").json()["offsets"]] == [("web", 7, 7), ("ads", None, 7)]
-    assert "web: build web-2 (version v2) will serve instead of web-3" in kappa("undo", "--yes", "--timeout", "0").out
+    assert [
+        (each["pipeline"], each["before"], each["after"])
+        for each in kappa("show", "3", "-o", "json").json()["offsets"]
+    ] == [("web", 7, 7), ("ads", None, 7)]
+    assert (
+        "web: build web-2 (version v2) will serve instead of web-3"
+        in kappa("undo", "--yes", "--timeout", "0").out
+    )
 
 
 def test_who_has_lost_the_yes_is_told_why(kappa: Kappa, two_waiting: Store) -> None:
@@ -482,7 +798,9 @@ def test_who_has_lost_the_yes_is_told_why(kappa: Kappa, two_waiting: Store) -> N
 
     lost = rollout_of(two_waiting, 10)
 
-    with pytest.raises(KappaError, match=r"was not promoted: rollout 13 of pipeline ads, .* was abandoned") as told:
+    with pytest.raises(
+        KappaError, match=r"was not promoted: rollout 13 of pipeline ads, .* was abandoned"
+    ) as told:
         ensure_not_waiting(lost)
     assert "kappa promote web" in told.value.hint
     assert "was abandoned" in kappa("status").out
@@ -506,8 +824,18 @@ class Asked(io.StringIO):
 @pytest.mark.parametrize(
     ("command", "meanwhile", "says", "hint"),
     [
-        ("promote", [PromoteAsked(10)], "ada@home was first: rollout 10 of pipeline web, begun by", "kappa wait web"),
-        ("promote", [Abandoned(10, "not good")], "ada@home was first: rollout 10 of pipeline web was given up: not good", "kappa deploy web"),
+        (
+            "promote",
+            [PromoteAsked(10)],
+            "ada@home was first: rollout 10 of pipeline web, begun by",
+            "kappa wait web",
+        ),
+        (
+            "promote",
+            [Abandoned(10, "not good")],
+            "ada@home was first: rollout 10 of pipeline web was given up: not good",
+            "kappa deploy web",
+        ),
         (
             "undo",
             [Abandoned(10, "no"), Staged("web", "web-4", "v4", ("new",))],
@@ -517,7 +845,13 @@ class Asked(io.StringIO):
     ],
 )
 def test_who_is_overtaken_while_being_asked_exits_6_and_learns_who_and_what_now(
-    kappa: Kappa, waiting: Store, monkeypatch: pytest.MonkeyPatch, command: str, meanwhile: list[Event], says: str, hint: str
+    kappa: Kappa,
+    waiting: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    meanwhile: list[Event],
+    says: str,
+    hint: str,
 ) -> None:
     def ada() -> None:
         with monkeypatch.context() as hers:
@@ -541,7 +875,9 @@ def test_a_verification_once_more_takes_the_yes_back(kappa: Kappa, waiting: Stor
     assert kappa("abandon").code == 0
 
 
-def test_a_rollout_that_outlives_our_patience_goes_on_and_a_second_one_is_refused(kappa: Kappa, two_builds: Store) -> None:
+def test_a_rollout_that_outlives_our_patience_goes_on_and_a_second_one_is_refused(
+    kappa: Kappa, two_builds: Store
+) -> None:
     pretend_up(two_builds)
     waited = kappa("undo", "--yes", "--timeout", "0")
     assert waited.code == 5
@@ -564,11 +900,19 @@ def test_waiting_has_an_end_and_the_rollout_goes_on(kappa: Kappa, two_builds: St
     waited = kappa("wait", "web", "--timeout", "0")
 
     assert waited.code == 5
-    assert "error: rollout 10 is still replaying after 0 s\nhint: it goes on: kappa status -w follows it, kappa abandon web gives it up\n" in waited.err
-    assert (rollout_of(two_builds, 10).active, fold(Journal(two_builds).after(0)).last) == (True, 10)
+    assert (
+        "error: rollout 10 is still replaying after 0 s\nhint: it goes on: kappa status -w follows it, kappa abandon web gives it up\n"
+        in waited.err
+    )
+    assert (rollout_of(two_builds, 10).active, fold(Journal(two_builds).after(0)).last) == (
+        True,
+        10,
+    )
 
 
-def test_an_undo_to_a_generation_is_to_the_build_that_served_in_it(kappa: Kappa, two_builds: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_undo_to_a_generation_is_to_the_build_that_served_in_it(
+    kappa: Kappa, two_builds: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pretend_up(two_builds)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     nothing = kappa("undo", "web", "--to", "2", "--yes")
@@ -581,7 +925,9 @@ def test_an_undo_to_a_generation_is_to_the_build_that_served_in_it(kappa: Kappa,
 
     assert undone.code == 5
     assert "build web-1 (version v1) will serve instead of web-2" in undone.out
-    assert [record.event for record in Journal(two_builds).after(9)] == [SwitchAsked("web", "web-1", "undo")]
+    assert [record.event for record in Journal(two_builds).after(9)] == [
+        SwitchAsked("web", "web-1", "undo")
+    ]
 
 
 def test_undo_of_what_was_never_switched_is_a_slip(kappa: Kappa, store: Store) -> None:
@@ -591,7 +937,9 @@ def test_undo_of_what_was_never_switched_is_a_slip(kappa: Kappa, store: Store) -
     assert "no build has served before" in ended.err
 
 
-def test_logs_are_found_by_pipeline_and_build_and_cut_from_their_end(kappa: Kappa, two_builds: Store) -> None:
+def test_logs_are_found_by_pipeline_and_build_and_cut_from_their_end(
+    kappa: Kappa, two_builds: Store
+) -> None:
     two_builds.put("logs/web-2.log", "".join(f"zeile {n} ä\n" for n in range(5000)).encode())
 
     assert kappa("logs", "web", "-n", "2").out == "zeile 4998 ä\nzeile 4999 ä\n"
@@ -622,7 +970,9 @@ class Sent:
     def end(self, topics: Iterable[str]) -> Offsets:
         return Offsets({name: {0: 10} for name in topics})
 
-    def produce(self, records: Iterable[ProducedRecord], topic: str, *, on_progress: Callable[[int], None]) -> Acknowledged:
+    def produce(
+        self, records: Iterable[ProducedRecord], topic: str, *, on_progress: Callable[[int], None]
+    ) -> Acknowledged:
         self.records = list(records)
         on_progress(len(self.records))
         return Acknowledged(len(self.records), Offsets({topic: {0: 10 + len(self.records)}}))
@@ -635,26 +985,46 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
     return broker
 
 
-def test_what_is_produced_is_counted_and_stands_in_the_log_up_to_the_offsets_that_are_printed(kappa: Kappa, project: Path, sent: Sent) -> None:
+def test_what_is_produced_is_counted_and_stands_in_the_log_up_to_the_offsets_that_are_printed(
+    kappa: Kappa, project: Path, sent: Sent
+) -> None:
     (project / "hits.jsonl").write_text('{"page": "/a"}\n\n{"page":  "/b"}\n')
 
     produced = kappa("produce", "web.hits", "hits.jsonl", "-o", "csv")
 
     assert (produced.code, produced.out) == (0, "topic,partition,next_offset\nweb.hits,0,12\n")
     assert "2 records acknowledged" in produced.err
-    assert sent.records == [ProducedRecord(b'{"page": "/a"}', b"/a"), ProducedRecord(b'{"page":  "/b"}', b"/b")]
-    assert kappa("produce", "web.hits", "hits.jsonl", "-o", "json").json() == {"acknowledged": 2, "offsets": {"web.hits": {"0": 12}}}
+    assert sent.records == [
+        ProducedRecord(b'{"page": "/a"}', b"/a"),
+        ProducedRecord(b'{"page":  "/b"}', b"/b"),
+    ]
+    assert kappa("produce", "web.hits", "hits.jsonl", "-o", "json").json() == {
+        "acknowledged": 2,
+        "offsets": {"web.hits": {"0": 12}},
+    }
 
 
 def test_a_line_of_envelopes_is_a_whole_record(kappa: Kappa, project: Path, sent: Sent) -> None:
-    (project / "hits.jsonl").write_text('{"key": "k", "value": {"page": "/a"}, "timestamp": 5, "headers": {"trace": "x"}, "partition": 0}\n{"key": "k", "value": null}\n')
+    (project / "hits.jsonl").write_text(
+        '{"key": "k", "value": {"page": "/a"}, "timestamp": 5, "headers": {"trace": "x"}, "partition": 0}\n{"key": "k", "value": null}\n'
+    )
 
     assert kappa("produce", "web.hits", "hits.jsonl", "--envelope").code == 0
-    assert sent.records == [ProducedRecord(b'{"page": "/a"}', b"k", 5, (("trace", b"x"),), 0), ProducedRecord(None, b"k")]
+    assert sent.records == [
+        ProducedRecord(b'{"page": "/a"}', b"k", 5, (("trace", b"x"),), 0),
+        ProducedRecord(None, b"k"),
+    ]
 
 
-def test_topics_are_listed_whether_they_are_declared_on_the_broker_or_both(kappa: Kappa, project: Path, sent: Sent) -> None:
-    (project / "pipelines" / "ads.py").write_text(PIPELINE.replace("web.hits", "ads.shown").replace("page_hits", "ads").replace("def web", "def ads"), encoding="utf-8")
+def test_topics_are_listed_whether_they_are_declared_on_the_broker_or_both(
+    kappa: Kappa, project: Path, sent: Sent
+) -> None:
+    (project / "pipelines" / "ads.py").write_text(
+        PIPELINE.replace("web.hits", "ads.shown")
+        .replace("page_hits", "ads")
+        .replace("def web", "def ads"),
+        encoding="utf-8",
+    )
 
     listed = kappa("topics", "list", "-o", "json").json()
 
@@ -668,12 +1038,28 @@ def test_topics_are_listed_whether_they_are_declared_on_the_broker_or_both(kappa
 @pytest.mark.parametrize(
     ("last", "kind", "says"),
     [
-        (Verified(1, "failed", Offsets(), (Check("page_hits", "hits > 0", 3, 2),), "2 of 3 rows of table page_hits do not satisfy: hits > 0"), VerificationFailed, "hits > 0"),
-        (Verified(1, "inconclusive", Offsets(), reason="it could not be run"), VerificationFailed, "could not be run"),
+        (
+            Verified(
+                1,
+                "failed",
+                Offsets(),
+                (Check("page_hits", "hits > 0", 3, 2),),
+                "2 of 3 rows of table page_hits do not satisfy: hits > 0",
+            ),
+            VerificationFailed,
+            "hits > 0",
+        ),
+        (
+            Verified(1, "inconclusive", Offsets(), reason="it could not be run"),
+            VerificationFailed,
+            "could not be run",
+        ),
         (Failed(1, "the job stopped", "mend it"), KappaError, "the job stopped"),
     ],
 )
-def test_a_rollout_that_does_not_serve_is_an_error_of_its_kind(store: Store, last: Event, kind: type[KappaError], says: str) -> None:
+def test_a_rollout_that_does_not_serve_is_an_error_of_its_kind(
+    store: Store, last: Event, kind: type[KappaError], says: str
+) -> None:
     append(store, Staged("web", "web-1", "v1", ("new",)), CaughtUp(1, Offsets()), last)
     with pytest.raises(kind, match=says) as told:
         ensure_served(rollout(store))
@@ -688,10 +1074,18 @@ def test_an_abandoned_rollout_was_ended_by_somebody_else(store: Store) -> None:
 
 def test_news_are_told_once(store: Store) -> None:
     steps = []
-    for event in (Staged("web", "web-1", "v1", ("new",)), CaughtUp(1, Offsets()), Verified(1, "passed", Offsets(), (Check("page_hits", "hits > 0", 3, 0),))):
+    for event in (
+        Staged("web", "web-1", "v1", ("new",)),
+        CaughtUp(1, Offsets()),
+        Verified(1, "passed", Offsets(), (Check("page_hits", "hits > 0", 3, 0),)),
+    ):
         append(store, event)
         steps.append(rollout(store))
-    told = [line for before, after in zip([None, *steps], [*steps, steps[-1]], strict=True) for line in news(before, after)]
+    told = [
+        line
+        for before, after in zip([None, *steps], [*steps, steps[-1]], strict=True)
+        for line in news(before, after)
+    ]
 
     assert told == [
         "rollout 1: build web-1 of pipeline web replays from the beginning",
@@ -719,27 +1113,50 @@ def test_an_interrupt_is_quiet(project: Path, two_builds: Store) -> None:
         assert (process.wait(30), read(process)) == (130, b"interrupted\n")
 
 
-def test_who_stops_following_a_rollout_learns_how_to_come_back_and_the_rollout_goes_on(project: Path, two_builds: Store) -> None:
+def test_who_stops_following_a_rollout_learns_how_to_come_back_and_the_rollout_goes_on(
+    project: Path, two_builds: Store
+) -> None:
     append(two_builds, Staged("web", "web-3", "v3", ("new",)))
     born(two_builds, "web-3")
     pretend_up(two_builds)
     with typed(project, "wait", "web") as process:
         assert process.stderr is not None
-        assert process.stderr.readline() == b"rollout 10: build web-3 of pipeline web replays from the beginning\n"
+        assert (
+            process.stderr.readline()
+            == b"rollout 10: build web-3 of pipeline web replays from the beginning\n"
+        )
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
-        assert read(process) == b"rollout 10 goes on; kappa status -w shows it, kappa abandon web gives it up\ninterrupted\n"
+        assert (
+            read(process)
+            == b"rollout 10 goes on; kappa status -w shows it, kappa abandon web gives it up\ninterrupted\n"
+        )
 
-    assert (rollout_of(two_builds, 10).active, fold(Journal(two_builds).after(0)).last) == (True, 10)
+    assert (rollout_of(two_builds, 10).active, fold(Journal(two_builds).after(0)).last) == (
+        True,
+        10,
+    )
 
 
-def test_at_a_terminal_status_is_shown_again_and_again_until_it_is_interrupted(project: Path, two_builds: Store) -> None:
+def test_at_a_terminal_status_is_shown_again_and_again_until_it_is_interrupted(
+    project: Path, two_builds: Store
+) -> None:
     screen, terminal = pty.openpty()
-    command, wide = [sys.executable, str(HOUSE / "cli.py"), "status", "-w"], {**os.environ, "TERM": "xterm", "COLUMNS": "200"}
-    with subprocess.Popen(command, cwd=project, stdout=terminal, stderr=subprocess.PIPE, env=wide) as process:
+    command, wide = (
+        [sys.executable, str(HOUSE / "cli.py"), "status", "-w"],
+        {**os.environ, "TERM": "xterm", "COLUMNS": "200"},
+    )
+    with subprocess.Popen(
+        command, cwd=project, stdout=terminal, stderr=subprocess.PIPE, env=wide
+    ) as process:
         os.close(terminal)
         see(screen, b"generation 2")
-        append(two_builds, SwitchAsked("web", "web-1", "undo"), Held(10, "web-2", 1), served(10, 3, "web-1", "web-2"))
+        append(
+            two_builds,
+            SwitchAsked("web", "web-1", "undo"),
+            Held(10, "web-2", 1),
+            served(10, 3, "web-1", "web-2"),
+        )
         see(screen, b"generation 3")
         process.send_signal(signal.SIGINT)
         assert (process.wait(30), read(process)) == (130, b"interrupted\n")
@@ -767,7 +1184,12 @@ def rollout(store: Store) -> Rollout:
 
 
 def typed(project: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, str(HOUSE / "cli.py"), *arguments], cwd=project, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return subprocess.Popen(
+        [sys.executable, str(HOUSE / "cli.py"), *arguments],
+        cwd=project,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 def read(process: subprocess.Popen[bytes]) -> bytes:

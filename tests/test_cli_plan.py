@@ -69,7 +69,9 @@ class Log:
         return self.settings
 
     def _everywhere(self, topics: Iterable[str], offset: int) -> Offsets:
-        return Offsets({name: dict.fromkeys(range(self.facts.partitions), offset) for name in topics})
+        return Offsets(
+            {name: dict.fromkeys(range(self.facts.partitions), offset) for name in topics}
+        )
 
 
 @dataclass(frozen=True)
@@ -93,15 +95,27 @@ class Project:
         self.write(PIPELINE)
         me = process_id(os.getpid())
         assert me is not None
-        self.store.put_json("run/supervisor.json", {"pid": me.pid, "born": me.born, "bootstrap_servers": "127.0.0.1:1", "started": now()})
+        self.store.put_json(
+            "run/supervisor.json",
+            {"pid": me.pid, "born": me.born, "bootstrap_servers": "127.0.0.1:1", "started": now()},
+        )
 
-    def write(self, text: str, *, columns: tuple[tuple[str, str], ...] = (("page", "string"), ("ms", "bigint"))) -> None:
+    def write(
+        self,
+        text: str,
+        *,
+        columns: tuple[tuple[str, str], ...] = (("page", "string"), ("ms", "bigint")),
+    ) -> None:
         """Writes the pipeline's file, and what describing it would find: that takes a JVM."""
         (self.folder / "pipelines" / "web.py").write_text(text, encoding="utf-8")
         project = load_project(self.folder)
         place = project.places["web"]
-        version = fingerprint(project.pipelines["web"], place.module, place.attribute, project.sources.find).version
-        self.store.put_json(f"cache/describe/{version}.json", {"format": 1, "tables": {"page_hits": columns}})
+        version = fingerprint(
+            project.pipelines["web"], place.module, place.attribute, project.sources.find
+        ).version
+        self.store.put_json(
+            f"cache/describe/{version}.json", {"format": 1, "tables": {"page_hits": columns}}
+        )
 
     def edit(self, old: str, new: str) -> None:
         assert old in PIPELINE
@@ -126,15 +140,27 @@ class Project:
             live = state.serving.get("web")
             if live is not None:
                 self.append(Held(rollout.number, live, 1))
-            receipt = Receipt("web", rollout.build, rollout.version, here, live, None if live is None else here, first=live is None)
-            self.append(Served(rollout.number, state.generation + 1, {"web": rollout.build}, receipt))
+            receipt = Receipt(
+                "web",
+                rollout.build,
+                rollout.version,
+                here,
+                live,
+                None if live is None else here,
+                first=live is None,
+            )
+            self.append(
+                Served(rollout.number, state.generation + 1, {"web": rollout.build}, receipt)
+            )
 
     def append(self, event: Event) -> None:
         assert Journal(self.store).append(self.state.last + 1, event) is not None
 
 
 @pytest.fixture
-def web(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Project:
+def web(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Project:
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "kappa.toml").touch()
     monkeypatch.chdir(tmp_path)
@@ -166,7 +192,11 @@ def test_a_plan_tells_changes_by_its_exit_code_where_it_is_asked_to(web: Project
 
 
 def test_what_serves_is_no_change(served: Project) -> None:
-    assert served.kappa("plan", "--detailed-exitcode") == Ended(0, f"web: unchanged (version {served.rollout.version}, build {served.rollout.build})\nnothing to deploy\n", "")
+    assert served.kappa("plan", "--detailed-exitcode") == Ended(
+        0,
+        f"web: unchanged (version {served.rollout.version}, build {served.rollout.build})\nnothing to deploy\n",
+        "",
+    )
 
 
 def test_prose_is_no_change(served: Project) -> None:
@@ -185,15 +215,26 @@ def test_a_change_is_shown_with_its_diff_and_its_cost(served: Project) -> None:
     document = served.kappa("plan", "-o", "json").json()
     (step,) = document["steps"]
     assert document["journal"] == 4
-    assert (step["change"], step["records"], step["cost"]["partitions"]) == ("changed", 7, [{"topic": "web.hits", "partition": 0, "records": 7, "bytes": None}])
-    assert step["diffs"] == [{"part": "value pipelines/web.py:LIMIT", "what": "value LIMIT in pipelines/web.py", "diff": "@@ -1 +1 @@\n-LIMIT = 15\n+LIMIT = 30\n"}]
+    assert (step["change"], step["records"], step["cost"]["partitions"]) == (
+        "changed",
+        7,
+        [{"topic": "web.hits", "partition": 0, "records": 7, "bytes": None}],
+    )
+    assert step["diffs"] == [
+        {
+            "part": "value pipelines/web.py:LIMIT",
+            "what": "value LIMIT in pipelines/web.py",
+            "diff": "@@ -1 +1 @@\n-LIMIT = 15\n+LIMIT = 30\n",
+        }
+    ]
 
 
 def test_a_changed_declaration_is_shown_from_the_birth_of_what_serves(served: Project) -> None:
     served.edit("ms bigint", "ms bigint, who string")
 
-    assert "  topic web.hits:\n      column page string not null\n      column ms bigint\n    +column who string\n" in served.kappa("plan").out.replace(
-        "     column", "      column"
+    assert (
+        "  topic web.hits:\n      column page string not null\n      column ms bigint\n    +column who string\n"
+        in served.kappa("plan").out.replace("     column", "      column")
     )
 
 
@@ -202,7 +243,10 @@ def test_a_lost_beginning_is_refused_and_accepted_for_ever(web: Project) -> None
 
     refused = web.kappa("deploy", "--yes")
     assert refused.code == 1
-    assert "web.hits partition 0 begins at offset 3: a replay would miss what came before" in refused.err
+    assert (
+        "web.hits partition 0 begins at offset 3: a replay would miss what came before"
+        in refused.err
+    )
     assert "kappa deploy web --accept-gap" in refused.err
     assert web.state.last == 0
 
@@ -221,7 +265,9 @@ def test_what_breaks_readers_is_refused_until_it_is_allowed(served: Project) -> 
     refused = served.kappa("deploy", "--yes")
     assert (refused.code, "kappa deploy web --allow-breaking" in refused.err) == (1, True)
     assert served.kappa("deploy", "--yes", "--allow-breaking", *NEVER_ENDS).code == 5
-    assert served.rollout.accepted == ("breaking: what reads the tables of web may break: column hits of table page_hits goes",)
+    assert served.rollout.accepted == (
+        "breaking: what reads the tables of web may break: column hits of table page_hits goes",
+    )
 
 
 def test_what_is_not_deterministic_is_refused_until_a_reason_is_given(web: Project) -> None:
@@ -230,11 +276,18 @@ def test_what_is_not_deterministic_is_refused_until_a_reason_is_given(web: Proje
     refused = web.kappa("plan")
     assert refused.code == 1
     assert "pipelines/web.py:6 uses time.time, which reads the clock" in refused.err
-    assert web.kappa("deploy", "--yes", "--allow", "pipelines/web.py:6=a test", *NEVER_ENDS).code == 5
-    assert web.rollout.accepted == ("pipelines/web.py:6 uses time.time, which reads the clock: a test",)
+    assert (
+        web.kappa("deploy", "--yes", "--allow", "pipelines/web.py:6=a test", *NEVER_ENDS).code == 5
+    )
+    assert web.rollout.accepted == (
+        "pipelines/web.py:6 uses time.time, which reads the clock: a test",
+    )
 
 
-@pytest.mark.parametrize(("allow", "says"), [("rate", "says no reason"), ("rate=", "says no reason"), ("=why", "says no name")])
+@pytest.mark.parametrize(
+    ("allow", "says"),
+    [("rate", "says no reason"), ("rate=", "says no reason"), ("=why", "says no name")],
+)
 def test_an_allowance_has_a_name_and_a_reason(web: Project, allow: str, says: str) -> None:
     ended = web.kappa("deploy", "--allow", allow)
 
@@ -278,13 +331,22 @@ def test_where_no_plan_can_be_saved_is_said(web: Project, path: str) -> None:
         ('checks=["hits >"]', "the check 'hits >' of table page_hits cannot be read"),
         ('), View("v", "select nope from page_hits"', "view v cannot be read"),
         ('), View("v", "select page frm page_hits"', "view v cannot be read"),
-        ('), View("v", "select page from w"), View("w", "select hits as page from u"', "view v cannot be read"),
+        (
+            '), View("v", "select page from w"), View("w", "select hits as page from u"',
+            "view v cannot be read",
+        ),
     ],
 )
-def test_sql_that_a_pipelines_own_tables_do_not_bear_is_refused_before_anything_is_replayed(web: Project, wrong: str, says: str) -> None:
+def test_sql_that_a_pipelines_own_tables_do_not_bear_is_refused_before_anything_is_replayed(
+    web: Project, wrong: str, says: str
+) -> None:
     mark = 'fold={"hits": count()}'
     assert mark in PIPELINE
-    web.write(PIPELINE.replace("count, pipeline", "View, count, pipeline").replace(mark, f"{mark}{'' if wrong.startswith(')') else ', '}{wrong}"))
+    web.write(
+        PIPELINE.replace("count, pipeline", "View, count, pipeline").replace(
+            mark, f"{mark}{'' if wrong.startswith(')') else ', '}{wrong}"
+        )
+    )
 
     ended = web.kappa("plan")
 
@@ -341,7 +403,9 @@ def test_a_plan_that_was_applied_is_stale(web: Project) -> None:
     assert web.state.last == 4
 
 
-@pytest.mark.parametrize("flags", [("web",), ("--accept-gap",), ("--allow-breaking",), ("--allow", "rate=night")])
+@pytest.mark.parametrize(
+    "flags", [("web",), ("--accept-gap",), ("--allow-breaking",), ("--allow", "rate=night")]
+)
 def test_a_saved_plan_says_itself_what_is_deployed(web: Project, flags: tuple[str, ...]) -> None:
     web.kappa("plan", "--out", "plan.json")
 
@@ -405,7 +469,9 @@ At = Callable[..., Terminal]
 
 
 @pytest.fixture
-def terminal(served: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> At:
+def terminal(
+    served: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> At:
     """Sits down at a terminal, and gives these answers. What is begun is brought on whenever a command asks for the broker: to follow it, it does."""
 
     def log(_: Here) -> Log:
@@ -423,14 +489,19 @@ def terminal(served: Project, capsys: pytest.CaptureFixture[str], monkeypatch: p
 
 
 @pytest.mark.parametrize("command", ["deploy", "replay"])
-def test_at_a_terminal_the_plan_is_shown_before_the_first_question_and_the_verification_before_the_second(served: Project, terminal: At, command: str) -> None:
+def test_at_a_terminal_the_plan_is_shown_before_the_first_question_and_the_verification_before_the_second(
+    served: Project, terminal: At, command: str
+) -> None:
     asked = terminal("y", "y")
     before = served.state.last
 
     ended = served.kappa(command, "web")
 
     assert ended.code == 0, ended.err
-    assert f"build {served.rollout.build} (version {served.rollout.version}) serves, generation 2" in ended.out
+    assert (
+        f"build {served.rollout.build} (version {served.rollout.version}) serves, generation 2"
+        in ended.out
+    )
     plan, verification = asked.shown
     assert "+LIMIT = 30" in plan
     assert "go on?" in plan
@@ -440,8 +511,12 @@ def test_at_a_terminal_the_plan_is_shown_before_the_first_question_and_the_verif
     assert asked.then == [before, before + 3]
 
 
-@pytest.mark.parametrize(("command", "flags"), [("deploy", ()), ("deploy", ("--auto-promote",)), ("replay", ())])
-def test_a_no_to_the_plan_begins_nothing(served: Project, terminal: At, command: str, flags: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("command", "flags"), [("deploy", ()), ("deploy", ("--auto-promote",)), ("replay", ())]
+)
+def test_a_no_to_the_plan_begins_nothing(
+    served: Project, terminal: At, command: str, flags: tuple[str, ...]
+) -> None:
     terminal("n")
     before = served.state
 
@@ -452,7 +527,9 @@ def test_a_no_to_the_plan_begins_nothing(served: Project, terminal: At, command:
     assert served.state == before
 
 
-def test_a_no_to_the_verification_leaves_the_candidate_waiting(served: Project, terminal: At) -> None:
+def test_a_no_to_the_verification_leaves_the_candidate_waiting(
+    served: Project, terminal: At
+) -> None:
     terminal("y", "n")
 
     refused = served.kappa("deploy")

@@ -29,7 +29,13 @@ def total(count):
 def hits(folder: Path, cache: Path, **more: str) -> int:
     """How often what is compiled was found in a cache, by a process of its own."""
     environment = {**os.environ, "XDG_CACHE_HOME": str(cache), **more}
-    ran = subprocess.run([sys.executable, "-c", PROGRAM.format(folder=str(folder))], env=environment, capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(folder=str(folder))],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return int(ran.stdout)
 
 
@@ -50,4 +56,9 @@ def test_where_nothing_can_be_kept_it_is_compiled_all_the_same(tmp_path: Path) -
     (tmp_path / "cache").touch()
     (tmp_path / "__pycache__").touch()
 
-    assert hits(tmp_path, tmp_path / "cache", HOME=str(tmp_path / "cache"), PYTHONDONTWRITEBYTECODE="1") == 0
+    assert (
+        hits(
+            tmp_path, tmp_path / "cache", HOME=str(tmp_path / "cache"), PYTHONDONTWRITEBYTECODE="1"
+        )
+        == 0
+    )

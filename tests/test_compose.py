@@ -23,7 +23,9 @@ def compose() -> dict[str, Any]:
 def test_it_is_of_the_compose_specification(compose):
     schema = json.loads((HERE / "data" / "compose-spec.json").read_text(encoding="utf-8"))
 
-    assert [error.message for error in jsonschema.Draft201909Validator(schema).iter_errors(compose)] == []
+    assert [
+        error.message for error in jsonschema.Draft201909Validator(schema).iter_errors(compose)
+    ] == []
 
 
 def test_the_schema_refuses_what_is_not(compose):
@@ -34,7 +36,9 @@ def test_the_schema_refuses_what_is_not(compose):
 
 
 def test_every_service_says_whether_it_is_well(compose):
-    assert {name for name, service in compose["services"].items() if "healthcheck" not in service} == set()
+    assert {
+        name for name, service in compose["services"].items() if "healthcheck" not in service
+    } == set()
 
 
 def test_brokers_know_each_other_and_differ_in_what_they_must(compose):
@@ -50,11 +54,17 @@ def test_brokers_know_each_other_and_differ_in_what_they_must(compose):
 def test_kappa_is_pointed_at_all_brokers_and_waits_for_them(compose):
     kappa = compose["services"]["kappa"]
 
-    assert kappa["environment"]["KAPPA__KAFKA__BOOTSTRAP_SERVERS"].split(",") == [f"{name}:9092" for name in BROKERS]
+    assert kappa["environment"]["KAPPA__KAFKA__BOOTSTRAP_SERVERS"].split(",") == [
+        f"{name}:9092" for name in BROKERS
+    ]
     assert set(kappa["depends_on"]) == set(BROKERS)
 
 
 def test_every_volume_that_is_used_is_declared(compose):
-    used = {volume.partition(":")[0] for service in compose["services"].values() for volume in service["volumes"]}
+    used = {
+        volume.partition(":")[0]
+        for service in compose["services"].values()
+        for volume in service["volumes"]
+    }
 
     assert {name for name in used if not name.startswith(".")} == set(compose["volumes"])

@@ -7,14 +7,35 @@ from typing import Any
 
 import pytest
 
-from kappa import Fold, Table, Topic, View, count, hll, kll, max_, min_, ordered, pipeline, set_, sum_, theta, top_k
+from kappa import (
+    Fold,
+    Table,
+    Topic,
+    View,
+    count,
+    hll,
+    kll,
+    max_,
+    min_,
+    ordered,
+    pipeline,
+    set_,
+    sum_,
+    theta,
+    top_k,
+)
 from kappa.base.errors import DeclarationError
 from kappa.declare.pipeline import ORIGIN_COLUMNS
 from kappa.declare.table import Thresholds
 from kappa.tables.shape import table_births
 from kappa.values.columns import parse_columns, parse_type
 
-HITS = Topic("web.hits", partitions=4, key="visitor", event="id string not null, visitor string, n int, price decimal(20,2), x double, tags array<string>")
+HITS = Topic(
+    "web.hits",
+    partitions=4,
+    key="visitor",
+    event="id string not null, visitor string, n int, price decimal(20,2), x double, tags array<string>",
+)
 PAGES = Topic("web.pages", kind="compacted", key="page", event="page string not null, title string")
 
 
@@ -23,7 +44,11 @@ def function(hits: Any) -> dict[str, Any]:
 
 
 def declared(**changed: Any) -> Any:
-    given: dict[str, Any] = {"reads": {"hits": HITS}, "writes": [Table("t", keys=("id",), fold={"rows": count()})], **changed}
+    given: dict[str, Any] = {
+        "reads": {"hits": HITS},
+        "writes": [Table("t", keys=("id",), fold={"rows": count()})],
+        **changed,
+    }
     return pipeline(**given)(function)
 
 
@@ -41,39 +66,145 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     ("no partition", lambda: Topic("a", event="x int", partitions=0), "0 partitions"),
     ("unknown key", lambda: Topic("a", event="x int", key="y"), "no column y"),
     ("key type", lambda: Topic("a", event="x double", key="x"), "key of type double"),
-    ("compacted without key", lambda: Topic("a", event="x int", kind="compacted"), "compacted and has no key"),
+    (
+        "compacted without key",
+        lambda: Topic("a", event="x int", kind="compacted"),
+        "compacted and has no key",
+    ),
     ("type", lambda: Topic("a", event="x map<string,int>"), "type map"),
     ("empty event", lambda: Topic("a", event=""), "column name is expected"),
     ("column twice", lambda: Topic("a", event="x int, X int"), "declared twice"),
     ("hidden column", lambda: Topic("a", event="_x int"), "underscore"),
     ("trailing text", lambda: Topic("a", event="x int y"), "not expected"),
-    ("a default that is no literal", lambda: Topic("a", event="x timestamp default now()"), "default of x is `now`, which is no literal"),
+    (
+        "a default that is no literal",
+        lambda: Topic("a", event="x timestamp default now()"),
+        "default of x is `now`, which is no literal",
+    ),
     ("no default", lambda: Topic("a", event="x int default"), "default of x is missing"),
     ("half a text", lambda: Topic("a", event="x string default 'y"), "no literal"),
-    ("a default of another type", lambda: Topic("a", event="x int default '1'"), "default of x is the text"),
-    ("a default out of range", lambda: Topic("a", event="x tinyint default 128"), "default of x is 128, beyond"),
-    ("a default without its zone", lambda: Topic("a", event="x timestamp default timestamp '2024-01-01 00:00:00'"), "not a time with zone"),
-    ("null by default", lambda: Topic("a", event="x int not null default null"), "not null, and null by default"),
-    ("two defaults", lambda: Topic("a", event="x int default 1 default 2"), "`default` is not expected"),
-    ("a default inside", lambda: Topic("a", event="x struct<y:int default 1>"), "y in x has a default"),
-    ("old name of no column", lambda: Topic("a", event="x int", was={"y": "z"}), "was names y, which is no column"),
-    ("old name inside a column", lambda: Topic("a", event="x struct<y:int>", was={"x.y": "z"}), "was names x.y"),
-    ("old name that is a column", lambda: Topic("a", event="x int, y int", was={"x": "y"}), "x was y, which is a column"),
-    ("a column's own name as its old one", lambda: Topic("a", event="x int", was={"x": "x"}), "x was x, which is a column"),
-    ("one old name of two columns", lambda: Topic("a", event="x int, y int", was={"x": "z", "y": ("w", "z")}), "y was z, which is what x was already"),
-    ("an old name that is none", lambda: Topic("a", event="x int", was={"x": ("y", "")}), "x was '', which is no name"),
-    ("lateness alone", lambda: Topic("a", event="at timestamp", lateness="1 hour"), "lateness alone"),
-    ("event_time alone", lambda: Topic("a", event="at timestamp", event_time="at"), "event_time alone"),
-    ("event_time of nothing", lambda: Topic("a", event="at timestamp", event_time="on", lateness="1 hour"), "no column on, its event_time"),
-    ("event_time of a day", lambda: Topic("a", event="at date", event_time="at", lateness="1 hour"), "no timestamp"),
-    ("lateness in words", lambda: Topic("a", event="at timestamp", event_time="at", lateness="a while"), "'a while', which is no duration"),
-    ("identity of nothing", lambda: Topic("a", event="x int", identity=("x", "y")), "no column y, its identity"),
-    ("identity twice", lambda: Topic("a", event="x int", identity=("x", "x")), "a column twice in its identity"),
-    ("inexact identity", lambda: Topic("a", event="x double", identity="x"), "an identity of type double"),
-    ("horizon alone", lambda: Topic("a", event="x int", identity_horizon="1 hour"), "identity_horizon alone"),
-    ("horizon of nothing", lambda: Topic("a", event="x int", identity="x", identity_horizon="0 minutes"), "within which no record is a duplicate"),
-    ("compacted identity", lambda: Topic("a", event="x int", kind="compacted", key="x", identity="x"), "compaction takes away"),
-    ("producers' time", lambda: Topic("a", event="x int", identity="x", config={"message.timestamp.type": "CreateTime"}), "go by the broker's time"),
+    (
+        "a default of another type",
+        lambda: Topic("a", event="x int default '1'"),
+        "default of x is the text",
+    ),
+    (
+        "a default out of range",
+        lambda: Topic("a", event="x tinyint default 128"),
+        "default of x is 128, beyond",
+    ),
+    (
+        "a default without its zone",
+        lambda: Topic("a", event="x timestamp default timestamp '2024-01-01 00:00:00'"),
+        "not a time with zone",
+    ),
+    (
+        "null by default",
+        lambda: Topic("a", event="x int not null default null"),
+        "not null, and null by default",
+    ),
+    (
+        "two defaults",
+        lambda: Topic("a", event="x int default 1 default 2"),
+        "`default` is not expected",
+    ),
+    (
+        "a default inside",
+        lambda: Topic("a", event="x struct<y:int default 1>"),
+        "y in x has a default",
+    ),
+    (
+        "old name of no column",
+        lambda: Topic("a", event="x int", was={"y": "z"}),
+        "was names y, which is no column",
+    ),
+    (
+        "old name inside a column",
+        lambda: Topic("a", event="x struct<y:int>", was={"x.y": "z"}),
+        "was names x.y",
+    ),
+    (
+        "old name that is a column",
+        lambda: Topic("a", event="x int, y int", was={"x": "y"}),
+        "x was y, which is a column",
+    ),
+    (
+        "a column's own name as its old one",
+        lambda: Topic("a", event="x int", was={"x": "x"}),
+        "x was x, which is a column",
+    ),
+    (
+        "one old name of two columns",
+        lambda: Topic("a", event="x int, y int", was={"x": "z", "y": ("w", "z")}),
+        "y was z, which is what x was already",
+    ),
+    (
+        "an old name that is none",
+        lambda: Topic("a", event="x int", was={"x": ("y", "")}),
+        "x was '', which is no name",
+    ),
+    (
+        "lateness alone",
+        lambda: Topic("a", event="at timestamp", lateness="1 hour"),
+        "lateness alone",
+    ),
+    (
+        "event_time alone",
+        lambda: Topic("a", event="at timestamp", event_time="at"),
+        "event_time alone",
+    ),
+    (
+        "event_time of nothing",
+        lambda: Topic("a", event="at timestamp", event_time="on", lateness="1 hour"),
+        "no column on, its event_time",
+    ),
+    (
+        "event_time of a day",
+        lambda: Topic("a", event="at date", event_time="at", lateness="1 hour"),
+        "no timestamp",
+    ),
+    (
+        "lateness in words",
+        lambda: Topic("a", event="at timestamp", event_time="at", lateness="a while"),
+        "'a while', which is no duration",
+    ),
+    (
+        "identity of nothing",
+        lambda: Topic("a", event="x int", identity=("x", "y")),
+        "no column y, its identity",
+    ),
+    (
+        "identity twice",
+        lambda: Topic("a", event="x int", identity=("x", "x")),
+        "a column twice in its identity",
+    ),
+    (
+        "inexact identity",
+        lambda: Topic("a", event="x double", identity="x"),
+        "an identity of type double",
+    ),
+    (
+        "horizon alone",
+        lambda: Topic("a", event="x int", identity_horizon="1 hour"),
+        "identity_horizon alone",
+    ),
+    (
+        "horizon of nothing",
+        lambda: Topic("a", event="x int", identity="x", identity_horizon="0 minutes"),
+        "within which no record is a duplicate",
+    ),
+    (
+        "compacted identity",
+        lambda: Topic("a", event="x int", kind="compacted", key="x", identity="x"),
+        "compaction takes away",
+    ),
+    (
+        "producers' time",
+        lambda: Topic(
+            "a", event="x int", identity="x", config={"message.timestamp.type": "CreateTime"}
+        ),
+        "go by the broker's time",
+    ),
     ("table name", lambda: Table("T"), "no name of a table"),
     ("platform's table", lambda: Table("rejects"), "belongs to the platform"),
     ("keys as text", lambda: Table("t", keys="id", fold={"n": count()}), "keys='id'"),
@@ -82,26 +213,96 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     ("no fold", lambda: Table("t", keys=("id",), fold={"n": "count"}), "no fold"),  # type: ignore[dict-item]  # the mistake under test
     ("latest and keys", lambda: Table("t", keys=("id",), latest=PAGES), "both latest and keys"),
     ("latest of no key", lambda: Table("t", latest=Topic("a", event="x int")), "has no key"),
-    ("a share beyond 1", lambda: Table("t", keys=("id",), fold={"n": count()}, max_changed=5), "max_changed=5, which is no share"),
-    ("a share below 0", lambda: Table("t", max_removed=-0.1), "max_removed=-0.1, which is no share"),
-    ("a share that is no number", lambda: Table("t", max_added="5%"), "max_added='5%', which is no share"),  # type: ignore[arg-type]  # the mistake under test
-    ("a share that is not a number", lambda: Table("t", max_added=float("nan")), "max_added=nan, which is no share"),
-    ("a share that is true", lambda: Table("t", max_added=True), "max_added=True, which is no share"),
+    (
+        "a share beyond 1",
+        lambda: Table("t", keys=("id",), fold={"n": count()}, max_changed=5),
+        "max_changed=5, which is no share",
+    ),
+    (
+        "a share below 0",
+        lambda: Table("t", max_removed=-0.1),
+        "max_removed=-0.1, which is no share",
+    ),
+    (
+        "a share that is no number",
+        lambda: Table("t", max_added="5%"),
+        "max_added='5%', which is no share",
+    ),  # type: ignore[arg-type]  # the mistake under test
+    (
+        "a share that is not a number",
+        lambda: Table("t", max_added=float("nan")),
+        "max_added=nan, which is no share",
+    ),
+    (
+        "a share that is true",
+        lambda: Table("t", max_added=True),
+        "max_added=True, which is no share",
+    ),
     ("changed rows without keys", lambda: Table("t", max_changed=0.1), "max_changed and no keys"),
-    ("a step by the name of a lambda", lambda: ordered(lambda *_: None, state="n int"), "<lambda> is no step"),
-    ("a step over what is not there", lambda: ordered(step, state="n int", over="polars"), "is called over .polars."),
+    (
+        "a step by the name of a lambda",
+        lambda: ordered(lambda *_: None, state="n int"),
+        "<lambda> is no step",
+    ),
+    (
+        "a step over what is not there",
+        lambda: ordered(step, state="n int", over="polars"),
+        "is called over .polars.",
+    ),
     ("a step that is no function", lambda: ordered(max, state="n int"), "max is no step"),
     ("a state that is no DDL", lambda: ordered(step, state="n"), "the state of step: "),
-    ("a state that is not null", lambda: ordered(step, state="n int not null"), "has the column n int not null"),
-    ("a state with a default", lambda: ordered(step, state="n int default 0"), "has the column n int default 0"),
-    ("a step and no keys", lambda: Table("t", fold=ordered(step, state="n int")), "fold and no keys"),
-    ("a state's column that is a key", lambda: Table("t", keys=("n",), fold=ordered(step, state="n int")), "column n twice"),
-    ("a hidden state", lambda: Table("t", keys=("id",), fold=ordered(step, state="n int, `_n` int")), "underscore"),
-    ("emitted and folded", lambda: Table("t", keys=("id",), fold={"n": count()}, emitted="n int"), "is emitted, and its rows are appended"),
-    ("emitted by nobody", lambda: declared(writes=[Table("t"), Table("e", emitted="n int")]), "e is emitted by no ordered fold"),
-    ("emitted twice", lambda: declared(writes=[stepping("t", emits="e"), stepping("u", emits="e"), Table("e", emitted="n int")]), "e is emitted by t and by u"),
-    ("emits into nothing", lambda: declared(writes=[stepping("t", emits="e")]), "emits rows into e, which pipeline function does not write"),
-    ("emits into a table of the function", lambda: declared(writes=[stepping("t", emits="e"), Table("e")]), "emits rows into e, which pipeline function does not write"),
+    (
+        "a state that is not null",
+        lambda: ordered(step, state="n int not null"),
+        "has the column n int not null",
+    ),
+    (
+        "a state with a default",
+        lambda: ordered(step, state="n int default 0"),
+        "has the column n int default 0",
+    ),
+    (
+        "a step and no keys",
+        lambda: Table("t", fold=ordered(step, state="n int")),
+        "fold and no keys",
+    ),
+    (
+        "a state's column that is a key",
+        lambda: Table("t", keys=("n",), fold=ordered(step, state="n int")),
+        "column n twice",
+    ),
+    (
+        "a hidden state",
+        lambda: Table("t", keys=("id",), fold=ordered(step, state="n int, `_n` int")),
+        "underscore",
+    ),
+    (
+        "emitted and folded",
+        lambda: Table("t", keys=("id",), fold={"n": count()}, emitted="n int"),
+        "is emitted, and its rows are appended",
+    ),
+    (
+        "emitted by nobody",
+        lambda: declared(writes=[Table("t"), Table("e", emitted="n int")]),
+        "e is emitted by no ordered fold",
+    ),
+    (
+        "emitted twice",
+        lambda: declared(
+            writes=[stepping("t", emits="e"), stepping("u", emits="e"), Table("e", emitted="n int")]
+        ),
+        "e is emitted by t and by u",
+    ),
+    (
+        "emits into nothing",
+        lambda: declared(writes=[stepping("t", emits="e")]),
+        "emits rows into e, which pipeline function does not write",
+    ),
+    (
+        "emits into a table of the function",
+        lambda: declared(writes=[stepping("t", emits="e"), Table("e")]),
+        "emits rows into e, which pipeline function does not write",
+    ),
     ("a set of nothing", lambda: set_("n", limit=0), "set_ has limit=0"),
     ("a set without a limit", lambda: set_("n", limit=None), "set_ has limit=None"),  # type: ignore[arg-type]  # the mistake under test
     ("no top row", lambda: top_k("n", 0, by="x"), "top_k has k=0"),
@@ -111,21 +312,37 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     ("a rank in per cent", lambda: kll("n", 99), "kll has rank=99, which is no number from 0 to 1"),
     ("a rank that is true", lambda: kll("n", rank=True), "kll has rank=True"),
     ("a quantile of nothing", lambda: kll("n", 0.5, k=7), "kll has k=7"),
-    ("a mark of overflow that is a key", lambda: Table("t", keys=("v_overflow",), fold={"v": set_("n")}), "column v_overflow twice"),
+    (
+        "a mark of overflow that is a key",
+        lambda: Table("t", keys=("v_overflow",), fold={"v": set_("n")}),
+        "column v_overflow twice",
+    ),
     ("view", lambda: View("v", " "), "no query"),
     ("no topic", lambda: declared(reads={}), "reads no topic"),
     ("no table", lambda: declared(writes=[]), "writes no table"),
     ("policy", lambda: declared(on_error="skip"), "pipeline function has on_error='skip'"),
-    ("same table twice", lambda: declared(writes=[Table("t"), View("t", "select 1")]), "writes t twice"),
+    (
+        "same table twice",
+        lambda: declared(writes=[Table("t"), View("t", "select 1")]),
+        "writes t twice",
+    ),
     ("parameter", lambda: declared(reads={"clicks": HITS}), "parameter hits"),
     ("compacted history", lambda: declared(reads={"hits": PAGES}), "history cannot be replayed"),
     ("idle topic", lambda: declared(reads={"hits": HITS, "pages": PAGES}), "does nothing with it"),
-    ("latest not read", lambda: declared(writes=[Table("t"), Table("p", latest=PAGES)]), "does not read"),
+    (
+        "latest not read",
+        lambda: declared(writes=[Table("t"), Table("p", latest=PAGES)]),
+        "does not read",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("declare", "said"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
-def test_what_cannot_be_meant_is_refused_with_the_users_line(declare: Callable[[], Any], said: str) -> None:
+@pytest.mark.parametrize(
+    ("declare", "said"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED]
+)
+def test_what_cannot_be_meant_is_refused_with_the_users_line(
+    declare: Callable[[], Any], said: str
+) -> None:
     with pytest.raises(DeclarationError, match=said) as refused:
         declare()
 
@@ -133,7 +350,10 @@ def test_what_cannot_be_meant_is_refused_with_the_users_line(declare: Callable[[
 
 
 def test_a_declared_pipeline_is_a_value() -> None:
-    made = declared(reads={"hits": HITS, "pages": PAGES}, writes=[Table("t"), Table("p", latest=PAGES), View("v", "select 1;")])
+    made = declared(
+        reads={"hits": HITS, "pages": PAGES},
+        writes=[Table("t"), Table("p", latest=PAGES), View("v", "select 1;")],
+    )
 
     assert made.name == "function"
     assert made.inputs == {"hits": HITS}
@@ -142,7 +362,9 @@ def test_a_declared_pipeline_is_a_value() -> None:
     assert made.views[0].sql == "select 1"
 
 
-@pytest.mark.parametrize("text", ["string", "decimal(10,2)", "array<struct<a:int,b:array<timestamp>>>"])
+@pytest.mark.parametrize(
+    "text", ["string", "decimal(10,2)", "array<struct<a:int,b:array<timestamp>>>"]
+)
 def test_a_type_is_spelled_as_it_is_read(text: str) -> None:
     assert str(parse_type(text)) == text
 
@@ -169,11 +391,26 @@ OUTPUT = {column.name: column.type for column in HITS.columns}
 
 
 def stored(fold: Fold) -> str:
-    return dict(table_births(declared(writes=[Table("t", keys=("id",), fold={"v": fold})]), {"t": OUTPUT})[0].columns)["v"]
+    return dict(
+        table_births(declared(writes=[Table("t", keys=("id",), fold={"v": fold})]), {"t": OUTPUT})[
+            0
+        ].columns
+    )["v"]
 
 
 def test_folds_decide_the_stored_type() -> None:
-    assert [stored(fold) for fold in (count(), count("tags"), sum_("n"), sum_("price"), sum_("x"), min_("id"), max_("price"))] == [
+    assert [
+        stored(fold)
+        for fold in (
+            count(),
+            count("tags"),
+            sum_("n"),
+            sum_("price"),
+            sum_("x"),
+            min_("id"),
+            max_("price"),
+        )
+    ] == [
         "bigint",
         "bigint",
         "bigint",
@@ -195,7 +432,12 @@ def test_a_latest_table_hides_its_order_and_its_tombstones() -> None:
 
     latest = table_births(made, {"t": OUTPUT})[1]
 
-    assert [name for name, _ in latest.columns if name.startswith("_")] == ["_log_time", "_partition", "_offset", "_deleted"]
+    assert [name for name, _ in latest.columns if name.startswith("_")] == [
+        "_log_time",
+        "_partition",
+        "_offset",
+        "_deleted",
+    ]
     assert [name for name, _ in latest.served] == [column.name for column in HITS.columns]
 
 
@@ -207,9 +449,19 @@ def test_a_table_that_a_step_folds_keeps_its_state_and_where_its_last_row_stands
 
     folded, emitted, _ = table_births(made, {"t": ORIGIN})
 
-    assert folded.columns == (("visitor", "string"), ("last", "int"), ("_topic", "string"), ("_partition", "int"), ("_offset", "bigint"))
+    assert folded.columns == (
+        ("visitor", "string"),
+        ("last", "int"),
+        ("_topic", "string"),
+        ("_partition", "int"),
+        ("_offset", "bigint"),
+    )
     assert folded.steps_over == tuple((name, str(kind)) for name, kind in ORIGIN.items())
-    assert (emitted.columns, emitted.keys, emitted.steps_over) == ((("who", "string"), ("n", "int")), (), ())
+    assert (emitted.columns, emitted.keys, emitted.steps_over) == (
+        (("who", "string"), ("n", "int")),
+        (),
+        (),
+    )
     assert made.function_tables == made.tables[:1]
 
 
@@ -217,20 +469,39 @@ def test_a_table_that_a_step_folds_keeps_its_state_and_where_its_last_row_stands
     ("keys", "output", "said"),
     [
         (("id",), ORIGIN, "its keys id do not have the topic's key among them"),
-        (("visitor",), OUTPUT, "needs column _topic string for its order, and the function does not return it"),
-        (("visitor",), {**ORIGIN, "_offset": parse_type("int")}, "needs column _offset bigint for its order, and the function returns it as int"),
+        (
+            ("visitor",),
+            OUTPUT,
+            "needs column _topic string for its order, and the function does not return it",
+        ),
+        (
+            ("visitor",),
+            {**ORIGIN, "_offset": parse_type("int")},
+            "needs column _offset bigint for its order, and the function returns it as int",
+        ),
         (("visitor", "x"), ORIGIN, "key x of type double"),
     ],
 )
-def test_an_order_that_is_none_is_refused_with_the_tables_line(keys: tuple[str, ...], output: dict[str, Any], said: str) -> None:
+def test_an_order_that_is_none_is_refused_with_the_tables_line(
+    keys: tuple[str, ...], output: dict[str, Any], said: str
+) -> None:
     with pytest.raises(DeclarationError, match=f"{__file__}:.*{said}"):
         table_births(declared(writes=[stepping("t", keys=keys)]), {"t": output})
 
 
 def test_thresholds_are_part_of_the_birth_of_every_kind_of_table() -> None:
-    tables = [Table("t", max_added=0), Table("k", keys=("id",), fold={"rows": count()}, max_changed=0.05), Table("p", latest=PAGES, max_removed=1)]
+    tables = [
+        Table("t", max_added=0),
+        Table("k", keys=("id",), fold={"rows": count()}, max_changed=0.05),
+        Table("p", latest=PAGES, max_removed=1),
+    ]
     made = declared(reads={"hits": HITS, "pages": PAGES}, writes=tables)
 
     births = table_births(made, {"t": OUTPUT, "k": OUTPUT})
 
-    assert [birth.thresholds for birth in births] == [Thresholds(max_added=0), Thresholds(max_changed=0.05), Thresholds(max_removed=1), Thresholds()]
+    assert [birth.thresholds for birth in births] == [
+        Thresholds(max_added=0),
+        Thresholds(max_changed=0.05),
+        Thresholds(max_removed=1),
+        Thresholds(),
+    ]

@@ -28,13 +28,18 @@ BY_K = Merge("t.k = s.k", {"n": "s.n"}, {"k": "s.k", "n": "s.n"})
 
 @pytest.fixture
 def table(tmp_path: Path) -> StoredTable:
-    return ensure_table(str(tmp_path / "röot 1* it's #1?" / "t"), [("k", "string"), ("n", "bigint")], MARK)
+    return ensure_table(
+        str(tmp_path / "röot 1* it's #1?" / "t"), [("k", "string"), ("n", "bigint")], MARK
+    )
 
 
 def grow(table: StoredTable, commits: int, draw: random.Random) -> None:
     """Commits of every kind."""
     for _ in range(commits):
-        rows, guard = pa.table({"k": [draw.choice("abcdef")], "n": [draw.randrange(9)]}), Guard("a", table.version)
+        rows, guard = (
+            pa.table({"k": [draw.choice("abcdef")], "n": [draw.randrange(9)]}),
+            Guard("a", table.version),
+        )
         match draw.choice(["append", "merge", "merge", "nothing", "compact"]):
             case "append":
                 table.append(rows, MARK, guard)
@@ -47,7 +52,9 @@ def grow(table: StoredTable, commits: int, draw: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_who_follows_the_commits_has_the_files_of_every_version(table: StoredTable, seed: int) -> None:
+def test_who_follows_the_commits_has_the_files_of_every_version(
+    table: StoredTable, seed: int
+) -> None:
     draw = random.Random(seed)
     grow(table, 25, draw)
     lists = FileLists()
@@ -58,7 +65,9 @@ def test_who_follows_the_commits_has_the_files_of_every_version(table: StoredTab
         assert lists.at(table.path, version) == files(table.path, version)
 
 
-def test_a_table_is_opened_once_and_then_followed_and_opened_again_where_commits_are_gone(table: StoredTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_is_opened_once_and_then_followed_and_opened_again_where_commits_are_gone(
+    table: StoredTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened: list[int] = []
 
     def counted(path: str, version: int) -> tuple[str, ...]:
@@ -104,12 +113,20 @@ def test_a_version_that_is_really_gone_is_said() -> None:
         _looked(look)
 
 
-def test_the_greatest_amount_of_a_column_is_a_bound_and_unknown_where_a_file_does_not_tell(tmp_path: Path) -> None:
+def test_the_greatest_amount_of_a_column_is_a_bound_and_unknown_where_a_file_does_not_tell(
+    tmp_path: Path,
+) -> None:
     columns = (("k", "string"), ("n", "bigint"), ("d", "decimal(20,2)"))
     table = ensure_table(str(tmp_path / "t"), columns, origin_mark("b", Offsets()).of_table("t"))
     assert (table.rows(), table.greatest("n")) == (0, 0)
-    for number, (n, d) in enumerate([(-7, Decimal("1.50")), (None, None), (5, Decimal("-2.25"))], 1):
-        table.append(pa.table({"k": ["a"], "n": [n], "d": [d]}, schema=arrow_schema(columns)), origin_mark("b", Offsets()), Guard("t", number))
+    for number, (n, d) in enumerate(
+        [(-7, Decimal("1.50")), (None, None), (5, Decimal("-2.25"))], 1
+    ):
+        table.append(
+            pa.table({"k": ["a"], "n": [n], "d": [d]}, schema=arrow_schema(columns)),
+            origin_mark("b", Offsets()),
+            Guard("t", number),
+        )
     assert (table.rows(), table.greatest("n"), table.greatest("d")) == (3, 7, Decimal("2.25"))
     # A value that no file tells of: whatever is added to it passes any limit.
     assert table.greatest("nowhere") + Decimal(1) > 10**30

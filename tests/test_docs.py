@@ -32,18 +32,30 @@ def shown(field: FieldInfo) -> str:
 
 
 def test_the_settings_page_tells_every_setting_with_its_default_and_what_it_is() -> None:
-    page = {row["name"]: (row["default"], row["what"]) for row in map(ROW.match, (ROOT / "docs" / "settings.md").read_text(encoding="utf-8").splitlines()) if row}
+    page = {
+        row["name"]: (row["default"], row["what"])
+        for row in map(
+            ROW.match, (ROOT / "docs" / "settings.md").read_text(encoding="utf-8").splitlines()
+        )
+        if row
+    }
 
     assert page == {name: (shown(field), field.description) for name, field in fields(Settings)}
 
 
 def test_the_readme_tells_every_exit_code() -> None:
-    told = re.findall(r"^\| (\d+) \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    told = re.findall(
+        r"^\| (\d+) \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
 
     assert [int(code) for code in told] == sorted(ExitCode)
 
 
-@pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]), ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page",
+    sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]),
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
 def test_what_a_page_links_to_is_there(page: Path) -> None:
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8"))
 
@@ -51,7 +63,9 @@ def test_what_a_page_links_to_is_there(page: Path) -> None:
 
 
 def test_the_files_that_the_readme_names_in_its_tree_are_there() -> None:
-    (tree,) = re.findall(r"```text\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    (tree,) = re.findall(
+        r"```text\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL
+    )
 
     paths = [line.split()[0] for line in tree.splitlines() if line and not line.startswith(" ")]
     assert paths
@@ -60,8 +74,16 @@ def test_the_files_that_the_readme_names_in_its_tree_are_there() -> None:
 
 @pytest.mark.parametrize("page", ["design.md", "guarantees.md"])
 def test_the_tests_that_a_page_names_are_there(page: str) -> None:
-    named = set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (ROOT / "docs" / page).read_text(encoding="utf-8")))
+    named = set(
+        re.findall(
+            r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (ROOT / "docs" / page).read_text(encoding="utf-8")
+        )
+    )
 
     assert named
     assert [path for path, _ in sorted(named) if not (ROOT / path).exists()] == []
-    assert [(path, test) for path, test in sorted(named) if test and f"\ndef {test}(" not in (ROOT / path).read_text(encoding="utf-8")] == []
+    assert [
+        (path, test)
+        for path, test in sorted(named)
+        if test and f"\ndef {test}(" not in (ROOT / path).read_text(encoding="utf-8")
+    ] == []

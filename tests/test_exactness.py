@@ -19,25 +19,49 @@ from kappa.tables.shape import table_births
 from kappa.values.columns import parse_type
 
 GUARANTEES = Path(__file__).parents[1] / "docs" / "guarantees.md"
-FOLDED = {"rows": count(), "x": sum_("x"), "n": sum_("n"), "half": kll("x", 0.5), "names": hll("k", lg_k=10)}
+FOLDED = {
+    "rows": count(),
+    "x": sum_("x"),
+    "n": sum_("n"),
+    "half": kll("x", 0.5),
+    "names": hll("k", lg_k=10),
+}
 
 
-@pipeline(reads={"events": Topic("events", event="k string, x double, n int")}, writes=[Table("t", keys=("k",), fold=FOLDED)])
+@pipeline(
+    reads={"events": Topic("events", event="k string, x double, n int")},
+    writes=[Table("t", keys=("k",), fold=FOLDED)],
+)
 def folded(events: object) -> dict[str, object]:
     return {}
 
 
 def born() -> TableBirth:
-    return table_births(folded, {"t": {name: parse_type(kind) for name, kind in (("k", "string"), ("x", "double"), ("n", "int"))}})[0]
+    return table_births(
+        folded,
+        {
+            "t": {
+                name: parse_type(kind)
+                for name, kind in (("k", "string"), ("x", "double"), ("n", "int"))
+            }
+        },
+    )[0]
 
 
-def test_only_sums_of_doubles_are_rounded_and_only_a_sketch_that_throws_dice_is_approximate() -> None:
+def test_only_sums_of_doubles_are_rounded_and_only_a_sketch_that_throws_dice_is_approximate() -> (
+    None
+):
     table = born()
 
     said = {column: table.exactness(column) for column, _ in table.served}
 
     exact = dict.fromkeys(("k", "rows", "n"), Exactness.EXACT)
-    assert said == {**exact, "x": Exactness.ROUNDED, "half": Exactness.APPROXIMATE, "names": Exactness.ESTIMATED}
+    assert said == {
+        **exact,
+        "x": Exactness.ROUNDED,
+        "half": Exactness.APPROXIMATE,
+        "names": Exactness.ESTIMATED,
+    }
     assert [name for name, _ in table.compared if name not in said] == ["_half_low", "_half_high"]
 
 
@@ -56,17 +80,42 @@ def test_only_sums_of_doubles_are_rounded_and_only_a_sketch_that_throws_dice_is_
         ("half", (None, None, None), (None, None, None), True),
     ],
 )
-def test_the_law_of_slices_takes_two_values_for_equal_as_their_fold_says(column: str, one: Any, other: Any, equal: bool) -> None:
+def test_the_law_of_slices_takes_two_values_for_equal_as_their_fold_says(
+    column: str, one: Any, other: Any, equal: bool
+) -> None:
     def row(value: Any) -> dict[str, Any]:
-        return dict(zip((column, "_half_low", "_half_high"), value if isinstance(value, tuple) else (value,), strict=False))
+        return dict(
+            zip(
+                (column, "_half_low", "_half_high"),
+                value if isinstance(value, tuple) else (value,),
+                strict=False,
+            )
+        )
 
     assert _equal(born(), column, row(one), row(other)) is equal
     assert _equal(born(), column, row(other), row(one)) is equal
 
 
-def test_a_birth_certificate_keeps_the_options_of_folds_and_an_old_one_has_none(tmp_path: Path) -> None:
+def test_a_birth_certificate_keeps_the_options_of_folds_and_an_old_one_has_none(
+    tmp_path: Path,
+) -> None:
     store = Store(tmp_path)
-    made = Birth("b", "p", "v", {}, 1, {}, "m", (), (born(), replace(born(), name="old", fold={}, options={})), {}, {}, {}, "then", "ada")
+    made = Birth(
+        "b",
+        "p",
+        "v",
+        {},
+        1,
+        {},
+        "m",
+        (),
+        (born(), replace(born(), name="old", fold={}, options={})),
+        {},
+        {},
+        {},
+        "then",
+        "ada",
+    )
     put_birth(store, made)
     read = read_birth(store, "b")
     assert read == made
@@ -83,10 +132,21 @@ def test_a_birth_certificate_keeps_the_options_of_folds_and_an_old_one_has_none(
 def test_a_declared_fold_that_is_not_exact_says_so() -> None:
     lines = declarations(folded)["table t"].splitlines()
 
-    assert lines == ["keys k", "rows = count()", "x = sum(x)", "n = sum(n)", "half = kll(x, rank=0.5, k=200), approximate", "names = hll(k, lg_k=10), estimated"]
+    assert lines == [
+        "keys k",
+        "rows = count()",
+        "x = sum(x)",
+        "n = sum(n)",
+        "half = kll(x, rank=0.5, k=200), approximate",
+        "names = hll(k, lg_k=10), estimated",
+    ]
 
 
 def test_the_guarantees_tell_of_each_fold_what_it_is() -> None:
-    rows = re.findall(r"^\| `([a-z_]+?)_?\(.*?\| ([a-z]+)[ ;,|]", GUARANTEES.read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `([a-z_]+?)_?\(.*?\| ([a-z]+)[ ;,|]",
+        GUARANTEES.read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
 
     assert dict(rows) == {str(kind): str(kind.exactness("")) for kind in FoldKind}

@@ -21,11 +21,27 @@ from kappa.journal.journal import Event
 HOUSE = Path(__file__).resolve().parent.parent
 # Each declares in FAILPOINTS at which ones it kills.
 KILLING = (
-    *("tests/replay/test_crashes.py", "tests/replay/test_splits.py", "tests/replay/test_processes.py", "tests/replay/test_prove.py"),
-    *("tests/test_lock.py", "tests/engine/test_job.py", "tests/engine/test_archive.py", "tests/engine/test_recent.py", "tests/e2e/test_rollouts.py"),
+    *(
+        "tests/replay/test_crashes.py",
+        "tests/replay/test_splits.py",
+        "tests/replay/test_processes.py",
+        "tests/replay/test_prove.py",
+    ),
+    *(
+        "tests/test_lock.py",
+        "tests/engine/test_job.py",
+        "tests/engine/test_archive.py",
+        "tests/engine/test_recent.py",
+        "tests/e2e/test_rollouts.py",
+    ),
 )
 # Journal.append names its failpoints by the kind of the record.
-KINDS = [each.default for event in get_args(get_args(Event)[0]) for each in fields(event) if each.name == "kind"]
+KINDS = [
+    each.default
+    for event in get_args(get_args(Event)[0])
+    for each in fields(event)
+    if each.name == "kind"
+]
 
 
 def places() -> Iterator[str]:
@@ -34,24 +50,48 @@ def places() -> Iterator[str]:
         for path in (HOUSE / room).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 match node:
-                    case ast.Call(func=ast.Name(id="failpoint"), args=[ast.Constant(value=str(name))]):
+                    case ast.Call(
+                        func=ast.Name(id="failpoint"), args=[ast.Constant(value=str(name))]
+                    ):
                         yield name
                     case ast.Call(
-                        func=ast.Name(id="failpoint"), args=[ast.JoinedStr(values=[ast.Constant(value=str(start)), ast.FormattedValue(value=ast.Attribute(attr="kind"))])]
+                        func=ast.Name(id="failpoint"),
+                        args=[
+                            ast.JoinedStr(
+                                values=[
+                                    ast.Constant(value=str(start)),
+                                    ast.FormattedValue(value=ast.Attribute(attr="kind")),
+                                ]
+                            )
+                        ],
                     ):
                         yield from (start + kind for kind in KINDS)
                     case ast.Call(func=ast.Name(id="failpoint")):
-                        raise AssertionError(f"{path}:{node.lineno} names its failpoint in a way that nobody can read")
+                        raise AssertionError(
+                            f"{path}:{node.lineno} names its failpoint in a way that nobody can read"
+                        )
 
 
 def declared(file: str) -> set[str]:
     """What a test file says it kills at: the strings in its FAILPOINTS, of those lists that one of its tests goes by."""
     body = ast.parse((HOUSE / file).read_text(encoding="utf-8")).body
-    read = {key for node in body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") for key in read_in(node)}
+    read = {
+        key
+        for node in body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+        for key in read_in(node)
+    }
     for node in body:
         match node:
-            case ast.Assign(targets=[ast.Name(id="FAILPOINTS")], value=ast.Dict(keys=keys, values=values)):
-                return {name for key, value in zip(keys, values, strict=True) if isinstance(key, ast.Constant) and read & {None, key.value} for name in names_in(value)}
+            case ast.Assign(
+                targets=[ast.Name(id="FAILPOINTS")], value=ast.Dict(keys=keys, values=values)
+            ):
+                return {
+                    name
+                    for key, value in zip(keys, values, strict=True)
+                    if isinstance(key, ast.Constant) and read & {None, key.value}
+                    for name in names_in(value)
+                }
             case ast.Assign(targets=[ast.Name(id="FAILPOINTS")], value=value):
                 return names_in(value) if read else set()
     raise AssertionError(f"{file} declares no FAILPOINTS")
@@ -59,14 +99,28 @@ def declared(file: str) -> set[str]:
 
 def read_in(test: ast.FunctionDef) -> Iterator[object]:
     """The keys of the lists in FAILPOINTS that a test or its decorators name; None where it goes by all of them."""
-    named = [node for node in ast.walk(test) if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == "FAILPOINTS"]
-    yield from (node.slice.value if isinstance(node.slice, ast.Constant) else None for node in named)
-    if sum(isinstance(node, ast.Name) and node.id == "FAILPOINTS" for node in ast.walk(test)) > len(named):
+    named = [
+        node
+        for node in ast.walk(test)
+        if isinstance(node, ast.Subscript)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "FAILPOINTS"
+    ]
+    yield from (
+        node.slice.value if isinstance(node.slice, ast.Constant) else None for node in named
+    )
+    if sum(isinstance(node, ast.Name) and node.id == "FAILPOINTS" for node in ast.walk(test)) > len(
+        named
+    ):
         yield None
 
 
 def names_in(value: ast.AST) -> set[str]:
-    return {each.value for each in ast.walk(value) if isinstance(each, ast.Constant) and isinstance(each.value, str) and "." in each.value}
+    return {
+        each.value
+        for each in ast.walk(value)
+        if isinstance(each, ast.Constant) and isinstance(each.value, str) and "." in each.value
+    }
 
 
 def test_each_name_stands_at_exactly_one_place_and_each_place_has_a_name() -> None:
@@ -96,7 +150,10 @@ def test_who_passes_one_goes_on_unless_something_acts_there() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("frontier.before_putt:kill", "names the failpoint 'frontier.before_putt', which is not there"),
+        (
+            "frontier.before_putt:kill",
+            "names the failpoint 'frontier.before_putt', which is not there",
+        ),
         ("frontier.before_put", "which cannot be done"),
         ("frontier.before_put:maim", "which cannot be done"),
         ("frontier.before_put:kill:0", "which cannot be done"),
@@ -116,10 +173,20 @@ def test_a_typo_ends_the_program_as_it_starts_and_says_what_was_meant() -> None:
 
 
 def test_a_process_is_killed_at_the_passing_that_was_asked_for() -> None:
-    done = _python("from kappa.base.failpoint import failpoint\nfor n in range(9): failpoint('frontier.before_put'); print(n, flush=True)", "frontier.before_put:kill:3")
+    done = _python(
+        "from kappa.base.failpoint import failpoint\nfor n in range(9): failpoint('frontier.before_put'); print(n, flush=True)",
+        "frontier.before_put:kill:3",
+    )
 
     assert (done.returncode, done.stdout.split()) == (-9, ["0", "1"])
 
 
 def _python(program: str, fail: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", program], cwd=HOUSE, env={**os.environ, "KAPPA_FAIL": fail}, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=HOUSE,
+        env={**os.environ, "KAPPA_FAIL": fail},
+        capture_output=True,
+        text=True,
+        check=False,
+    )

@@ -54,7 +54,11 @@ def half(n):
 def double(n):
     return n * 2
 """
-TREE = {"pipelines/flights.py": FLIGHTS, "pipelines/helpers.py": HELPERS, "pipelines/numbers.py": NUMBERS}
+TREE = {
+    "pipelines/flights.py": FLIGHTS,
+    "pipelines/helpers.py": HELPERS,
+    "pipelines/numbers.py": NUMBERS,
+}
 CODE = {
     "function pipelines/flights.py:flights",
     "function pipelines/flights.py:on_time",
@@ -69,13 +73,17 @@ def finding(tree: Mapping[str, str]) -> Find:
         stem = module.replace(".", "/")
         for path in (f"{stem}/__init__.py", f"{stem}.py"):
             if path in tree:
-                return SourceFile(module, path, tree[path].encode(), is_package=path.endswith("__init__.py"))
+                return SourceFile(
+                    module, path, tree[path].encode(), is_package=path.endswith("__init__.py")
+                )
         return None
 
     return find
 
 
-def parts(tree: Mapping[str, str] = TREE, module: str = "pipelines.flights", attribute: str = "flights") -> Mapping[str, str]:
+def parts(
+    tree: Mapping[str, str] = TREE, module: str = "pipelines.flights", attribute: str = "flights"
+) -> Mapping[str, str]:
     return reach(module, attribute, finding(tree))
 
 
@@ -89,7 +97,14 @@ def reasons(tree: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def one_file(text: str, **others: str) -> Mapping[str, str]:
-    return parts({"pipelines/p.py": text, **{f"pipelines/{name}.py": other for name, other in others.items()}}, "pipelines.p", "p")
+    return parts(
+        {
+            "pipelines/p.py": text,
+            **{f"pipelines/{name}.py": other for name, other in others.items()},
+        },
+        "pipelines.p",
+        "p",
+    )
 
 
 def test_only_what_the_function_reaches_is_a_part() -> None:
@@ -102,13 +117,29 @@ def test_only_what_the_function_reaches_is_a_part() -> None:
         ("pipelines/flights.py", '"""Late or not."""', ""),
         ("pipelines/flights.py", '"""Late or not."""', '"""Something else."""  # and a remark'),
         ("pipelines/flights.py", "def on_time(rows):", "def on_time(rows: object, ) -> object:"),
-        ("pipelines/flights.py", "    rows = on_time(hits)", "\n    # a remark\n    rows: object = (on_time(\n        hits))"),
+        (
+            "pipelines/flights.py",
+            "    rows = on_time(hits)",
+            "\n    # a remark\n    rows: object = (on_time(\n        hits))",
+        ),
         ("pipelines/flights.py", "UNUSED = 1", "UNUSED = 2"),
         ("pipelines/flights.py", "LIMIT = 15", "LIMIT: int = 0xF"),
         ("pipelines/flights.py", "import math", "import math\nimport os"),
-        ("pipelines/flights.py", "import math", "from typing import TYPE_CHECKING\nimport math\nif TYPE_CHECKING:\n    import os"),
-        ("pipelines/flights.py", "UNUSED = 1", "UNUSED = 1\nif __name__ == '__main__':\n    print(1)"),
-        ("pipelines/flights.py", 'Topic("hits", event="id string")', 'Topic("hits", event="id string, x int")'),
+        (
+            "pipelines/flights.py",
+            "import math",
+            "from typing import TYPE_CHECKING\nimport math\nif TYPE_CHECKING:\n    import os",
+        ),
+        (
+            "pipelines/flights.py",
+            "UNUSED = 1",
+            "UNUSED = 1\nif __name__ == '__main__':\n    print(1)",
+        ),
+        (
+            "pipelines/flights.py",
+            'Topic("hits", event="id string")',
+            'Topic("hits", event="id string, x int")',
+        ),
         ("pipelines/helpers.py", "return rows\n", "return None\n"),
         ("pipelines/numbers.py", "n * 2", "n * 3"),
     ],
@@ -120,14 +151,54 @@ def test_what_decides_no_row_changes_nothing(path: str, old: str, new: str) -> N
 @pytest.mark.parametrize(
     ("path", "old", "new", "reason"),
     [
-        ("pipelines/flights.py", "rows = on_time(hits)", "rows = hits", "function flights in pipelines/flights.py changed"),
-        ("pipelines/flights.py", "return clean(rows, LIMIT)", "return clean(rows, LIMIT + 1)", "function on_time in pipelines/flights.py changed"),
-        ("pipelines/flights.py", "LIMIT = 15", "LIMIT = 15.0", "value LIMIT in pipelines/flights.py changed"),
-        ("pipelines/flights.py", "LIMIT = 15", "LIMIT = 15\nLIMIT += 1", "value LIMIT in pipelines/flights.py changed"),
-        ("pipelines/helpers.py", "delay >", "delay >=", "function clean in pipelines/helpers.py changed"),
-        ("pipelines/numbers.py", "n / 2", "n // 2", "function half in pipelines/numbers.py changed"),
-        ("pipelines/flights.py", "import math", "import cmath as math", "function flights in pipelines/flights.py changed"),
-        ("pipelines/helpers.py", "def other", "print('imported')\ndef other", "what importing pipelines/helpers.py does is new"),
+        (
+            "pipelines/flights.py",
+            "rows = on_time(hits)",
+            "rows = hits",
+            "function flights in pipelines/flights.py changed",
+        ),
+        (
+            "pipelines/flights.py",
+            "return clean(rows, LIMIT)",
+            "return clean(rows, LIMIT + 1)",
+            "function on_time in pipelines/flights.py changed",
+        ),
+        (
+            "pipelines/flights.py",
+            "LIMIT = 15",
+            "LIMIT = 15.0",
+            "value LIMIT in pipelines/flights.py changed",
+        ),
+        (
+            "pipelines/flights.py",
+            "LIMIT = 15",
+            "LIMIT = 15\nLIMIT += 1",
+            "value LIMIT in pipelines/flights.py changed",
+        ),
+        (
+            "pipelines/helpers.py",
+            "delay >",
+            "delay >=",
+            "function clean in pipelines/helpers.py changed",
+        ),
+        (
+            "pipelines/numbers.py",
+            "n / 2",
+            "n // 2",
+            "function half in pipelines/numbers.py changed",
+        ),
+        (
+            "pipelines/flights.py",
+            "import math",
+            "import cmath as math",
+            "function flights in pipelines/flights.py changed",
+        ),
+        (
+            "pipelines/helpers.py",
+            "def other",
+            "print('imported')\ndef other",
+            "what importing pipelines/helpers.py does is new",
+        ),
     ],
 )
 def test_what_decides_rows_is_a_reason(path: str, old: str, new: str, reason: str) -> None:
@@ -136,14 +207,18 @@ def test_what_decides_rows_is_a_reason(path: str, old: str, new: str, reason: st
 
 def test_a_name_imported_from_elsewhere_is_a_change_though_the_text_is_the_same() -> None:
     here = "from pipelines.a import f\nfrom pipelines.b import f as g\ndef p(x): return f(x), g(x)"
-    swapped = "from pipelines.a import f as g\nfrom pipelines.b import f\ndef p(x): return f(x), g(x)"
+    swapped = (
+        "from pipelines.a import f as g\nfrom pipelines.b import f\ndef p(x): return f(x), g(x)"
+    )
     both = {"a": "def f(x): return 1", "b": "def f(x): return 2"}
 
     assert version_of(one_file(here, **both)) != version_of(one_file(swapped, **both))
 
 
 def test_two_ways_to_import_the_same_thing_are_one() -> None:
-    assert one_file("from pyspark.sql import functions as F\ndef p(x): return F.col(x)") == one_file("import pyspark.sql.functions as F\ndef p(x): return F.col(x)")
+    assert one_file(
+        "from pyspark.sql import functions as F\ndef p(x): return F.col(x)"
+    ) == one_file("import pyspark.sql.functions as F\ndef p(x): return F.col(x)")
 
 
 @pytest.mark.parametrize(
@@ -188,10 +263,16 @@ def test_every_way_to_a_helper_is_followed(text: str) -> None:
 
 
 def test_a_package_that_passes_a_name_on_is_followed() -> None:
-    tree = {"p.py": "from shop import total\ndef p(x): return total(x)", "shop/__init__.py": "from .sums import total", "shop/sums.py": "def total(x): return x"}
+    tree = {
+        "p.py": "from shop import total\ndef p(x): return total(x)",
+        "shop/__init__.py": "from .sums import total",
+        "shop/sums.py": "def total(x): return x",
+    }
     changed = {**tree, "shop/sums.py": "def total(x): return -x"}
 
-    assert differences(parts(tree, "p", "p"), parts(changed, "p", "p")) == ("function total in shop/sums.py changed",)
+    assert differences(parts(tree, "p", "p"), parts(changed, "p", "p")) == (
+        "function total in shop/sums.py changed",
+    )
 
 
 def test_a_local_name_is_not_the_modules() -> None:
@@ -201,13 +282,17 @@ def test_a_local_name_is_not_the_modules() -> None:
 
 
 def test_what_a_class_binds_itself_is_not_looked_for_in_the_module() -> None:
-    found = one_file("class C:\n    one = 1\n    two = one + 1\n    @property\n    def x(self): return 1\n    @x.setter\n    def x(self, v): pass\ndef p(x): return C()\nOTHER = 1")
+    found = one_file(
+        "class C:\n    one = 1\n    two = one + 1\n    @property\n    def x(self): return 1\n    @x.setter\n    def x(self, v): pass\ndef p(x): return C()\nOTHER = 1"
+    )
 
     assert set(found) == {"function pipelines/p.py:p", "class pipelines/p.py:C"}
 
 
 def test_annotations_count_where_something_reads_them() -> None:
-    data = "from dataclasses import dataclass\n@dataclass\nclass R:\n    a: int\ndef p(x): return R(x)"
+    data = (
+        "from dataclasses import dataclass\n@dataclass\nclass R:\n    a: int\ndef p(x): return R(x)"
+    )
     udf = "from pyspark.sql.functions import pandas_udf\n@pandas_udf('long')\ndef f(x: int) -> int: return x\ndef p(x): return f(x)"
 
     assert one_file(data) != one_file(data.replace("a: int", "b: int"))
@@ -215,18 +300,30 @@ def test_annotations_count_where_something_reads_them() -> None:
 
 
 def test_an_import_by_a_computed_name_is_refused_with_its_line() -> None:
-    with pytest.raises(DeclarationError, match=r"^pipelines/p.py:3: a module is imported by a computed name"):
+    with pytest.raises(
+        DeclarationError, match=r"^pipelines/p.py:3: a module is imported by a computed name"
+    ):
         one_file("import importlib\ndef p(x):\n    return importlib.import_module('a' + x)")
 
 
 def test_code_that_is_not_reached_may_do_anything() -> None:
-    one_file("import importlib\ndef q(x):\n    return importlib.import_module('a' + x)\ndef p(x): return x")
+    one_file(
+        "import importlib\ndef q(x):\n    return importlib.import_module('a' + x)\ndef p(x): return x"
+    )
 
 
 def test_modules_that_import_one_another_are_walked_once() -> None:
-    found = one_file("from pipelines.a import f\ndef p(x): return f(x)", a="from pipelines.b import g\ndef f(x): return g(x)", b="import pipelines.a as a\ndef g(x): return a.f(x)")
+    found = one_file(
+        "from pipelines.a import f\ndef p(x): return f(x)",
+        a="from pipelines.b import g\ndef f(x): return g(x)",
+        b="import pipelines.a as a\ndef g(x): return a.f(x)",
+    )
 
-    assert set(found) == {"function pipelines/p.py:p", "function pipelines/a.py:f", "function pipelines/b.py:g"}
+    assert set(found) == {
+        "function pipelines/p.py:p",
+        "function pipelines/a.py:f",
+        "function pipelines/b.py:g",
+    }
 
 
 def test_a_helper_that_makes_tables_is_no_part_of_the_rows() -> None:
@@ -245,20 +342,37 @@ def test_a_snapshot_takes_all_files_that_importing_reads() -> None:
         "rules/idle.py": "",
     }
 
-    assert set(files("pipelines.flights", finding(tree))) == {*TREE, "rules/__init__.py", "rules/deep/one.py", "rules/lazy.py"}
+    assert set(files("pipelines.flights", finding(tree))) == {
+        *TREE,
+        "rules/__init__.py",
+        "rules/deep/one.py",
+        "rules/lazy.py",
+    }
 
 
 HITS = Topic("hits", event="id string, n int")
 
 
 def declared(**changed: object) -> Mapping[str, str]:
-    made = {"topic": HITS, "tables": [Table("t", keys=("id",), fold={"n": count()})], "views": [View("v", "select 1")], "on_error": "stop", **changed}
+    made = {
+        "topic": HITS,
+        "tables": [Table("t", keys=("id",), fold={"n": count()})],
+        "views": [View("v", "select 1")],
+        "on_error": "stop",
+        **changed,
+    }
 
-    @pipeline(reads={"hits": made["topic"]}, writes=[*made["tables"], *made["views"]], on_error=made["on_error"])  # type: ignore[dict-item,misc]  # mixed on purpose
+    @pipeline(
+        reads={"hits": made["topic"]},
+        writes=[*made["tables"], *made["views"]],
+        on_error=made["on_error"],
+    )  # type: ignore[dict-item,misc]  # mixed on purpose
     def function(hits: object) -> dict[str, object]:
         return {"t": hits}
 
-    return fingerprint(function, "p", "function", finding({"p.py": "def function(hits): return {}"})).parts
+    return fingerprint(
+        function, "p", "function", finding({"p.py": "def function(hits): return {}"})
+    ).parts
 
 
 @pytest.mark.parametrize(
@@ -270,7 +384,10 @@ def declared(**changed: object) -> Mapping[str, str]:
         ({"topic": Topic("hits", event="id string, n int", was={"n": "m"})}, "topic hits changed"),
         ({"topic": Topic("hits", event="id string, n int", identity="id")}, "topic hits changed"),
         ({"tables": [Table("t", keys=("id",), fold={"n": sum_("n")})]}, "table t changed"),
-        ({"tables": [Table("t", keys=("id",), fold={"n": count()}, checks=["n > 0"])]}, "table t changed"),
+        (
+            {"tables": [Table("t", keys=("id",), fold={"n": count()}, checks=["n > 0"])]},
+            "table t changed",
+        ),
         ({"tables": [Table("t", keys=("id",), fold={"n": count()}), Table("u")]}, "table u is new"),
         ({"views": []}, "view v is gone"),
         ({"views": [View("v", "select 2")]}, "view v changed"),
@@ -291,9 +408,15 @@ def step(state: dict[str, object], row: Mapping[str, object]) -> None:
     state["n"] = row["n"]
 
 
-@pytest.mark.parametrize("kind", ["struct<a:int{}>", "array<struct<a:int{}>>", "struct<b:struct<a:int{}>,c:string>"])
-def test_what_a_struct_demands_of_its_fields_is_hashed_and_one_that_demands_nothing_as_ever(kind: str) -> None:
-    (free,), (bound,) = (Topic("hits", event=f"n {kind.format(demand)}").columns for demand in ("", " not null"))
+@pytest.mark.parametrize(
+    "kind", ["struct<a:int{}>", "array<struct<a:int{}>>", "struct<b:struct<a:int{}>,c:string>"]
+)
+def test_what_a_struct_demands_of_its_fields_is_hashed_and_one_that_demands_nothing_as_ever(
+    kind: str,
+) -> None:
+    (free,), (bound,) = (
+        Topic("hits", event=f"n {kind.format(demand)}").columns for demand in ("", " not null")
+    )
 
     assert str(free) == f"n {free.type}"
     assert str(bound) == f"n {kind.format(' not null')}"
@@ -305,16 +428,24 @@ def test_a_step_and_all_that_it_reaches_is_a_part_of_the_version() -> None:
     step.__module__ = "p"
 
     def version(code: str, state: str = "n int", over: str = "row") -> Mapping[str, str]:
-        @pipeline(reads={"hits": HITS}, writes=[Table("t", keys=("id",), fold=ordered(step, state=state, over=over))])
+        @pipeline(
+            reads={"hits": HITS},
+            writes=[Table("t", keys=("id",), fold=ordered(step, state=state, over=over))],
+        )
         def function(hits: object) -> dict[str, object]:
             return {"t": hits}
 
         text = f"import helpers\ndef function(hits): return {{}}\ndef step(state, row): {code}"
-        return fingerprint(function, "p", "function", finding({"p.py": text, "helpers.py": "def f(x): return x"})).parts
+        return fingerprint(
+            function, "p", "function", finding({"p.py": text, "helpers.py": "def f(x): return x"})
+        ).parts
 
     before = version("state['n'] = 1")
     assert differences(before, version("state['n'] = 2")) == ("function step in p.py changed",)
-    assert differences(before, version("state['n'] = helpers.f(1)")) == ("function f in helpers.py is new", "function step in p.py changed")
+    assert differences(before, version("state['n'] = helpers.f(1)")) == (
+        "function f in helpers.py is new",
+        "function step in p.py changed",
+    )
     assert differences(before, version("state['n'] = 1", "n bigint")) == ("table t changed",)
     assert differences(before, version("state['n'] = 1", over="arrow")) == ("table t changed",)
 
@@ -330,51 +461,114 @@ def test_lateness_and_identity_are_a_part_each_where_they_are_declared() -> None
         {"identity": "id", "identity_horizon": "1 hour"},
         {"event_time": "at", "lateness": "1 hour", "identity": "id"},
     ]
-    versions = {version_of(declared(topic=Topic("hits", event="id string, n int, at timestamp, on timestamp", **each))) for each in given}  # type: ignore[arg-type]  # as written above
+    versions = {
+        version_of(
+            declared(
+                topic=Topic("hits", event="id string, n int, at timestamp, on timestamp", **each)
+            )
+        )
+        for each in given
+    }  # type: ignore[arg-type]  # as written above
 
     assert len(versions) == len(given)
-    assert declared(topic=Topic("hits", event="id string, n int", identity="id", identity_horizon="600 seconds")) == declared(
-        topic=Topic("hits", event="id string, n int", identity=["id"])
-    )
+    assert declared(
+        topic=Topic("hits", event="id string, n int", identity="id", identity_horizon="600 seconds")
+    ) == declared(topic=Topic("hits", event="id string, n int", identity=["id"]))
     # As it was before there were any.
     assert declared()["topic hits"] == "703d5616a4194e0c"
 
 
 def test_folds_are_hashed_with_all_their_options_and_those_without_as_ever() -> None:
-    folds = [count(), count("n"), sum_("n"), set_("n"), top_k("n"), top_k("n", 3, by="m"), hll("n"), theta("n", lg_k=4), kll("n", 1)]
+    folds = [
+        count(),
+        count("n"),
+        sum_("n"),
+        set_("n"),
+        top_k("n"),
+        top_k("n", 3, by="m"),
+        hll("n"),
+        theta("n", lg_k=4),
+        kll("n", 1),
+    ]
 
-    said = ["count()", "count(n)", "sum(n)", "set(n, limit=1000)", "top_k(n, k=10)", "top_k(n, k=3, by=m)", "hll(n, lg_k=12)", "theta(n, lg_k=4)", "kll(n, rank=1.0, k=200)"]
+    said = [
+        "count()",
+        "count(n)",
+        "sum(n)",
+        "set(n, limit=1000)",
+        "top_k(n, k=10)",
+        "top_k(n, k=3, by=m)",
+        "hll(n, lg_k=12)",
+        "theta(n, lg_k=4)",
+        "kll(n, rank=1.0, k=200)",
+    ]
     assert [str(fold) for fold in folds] == said
 
 
 def test_how_kafka_keeps_a_topic_is_not() -> None:
-    assert declared(topic=Topic("hits", event="id string, n int", config={"retention.ms": "-1"})) == declared()
+    assert (
+        declared(topic=Topic("hits", event="id string, n int", config={"retention.ms": "-1"}))
+        == declared()
+    )
 
 
-def test_the_default_policy_leaves_the_version_that_a_pipeline_had_before_there_was_a_choice() -> None:
+def test_the_default_policy_leaves_the_version_that_a_pipeline_had_before_there_was_a_choice() -> (
+    None
+):
     assert not [part for part in declared() if "error" in part]
 
 
 def test_how_much_may_be_rejected_is_not() -> None:
     def version(limit: float | None) -> Mapping[str, str]:
-        @pipeline(reads={"hits": HITS}, writes=[Table("t", keys=("id",), fold={"n": count()})], max_rejects=limit)
+        @pipeline(
+            reads={"hits": HITS},
+            writes=[Table("t", keys=("id",), fold={"n": count()})],
+            max_rejects=limit,
+        )
         def function(hits: object) -> dict[str, object]:
             return {"t": hits}
 
-        return fingerprint(function, "p", "function", finding({"p.py": f"from kappa import pipeline\n@pipeline(max_rejects={limit})\ndef function(hits): return {{}}"})).parts
+        return fingerprint(
+            function,
+            "p",
+            "function",
+            finding(
+                {
+                    "p.py": f"from kappa import pipeline\n@pipeline(max_rejects={limit})\ndef function(hits): return {{}}"
+                }
+            ),
+        ).parts
 
     assert version(0.01) == version(None)
 
 
 def test_thresholds_are_not_for_they_are_no_reason_to_replay_what_serves() -> None:
-    assert declared(tables=[Table("t", keys=("id",), fold={"n": count()}, max_changed=0.05, max_added=0, max_removed=1)]) == declared()
+    assert (
+        declared(
+            tables=[
+                Table(
+                    "t",
+                    keys=("id",),
+                    fold={"n": count()},
+                    max_changed=0.05,
+                    max_added=0,
+                    max_removed=1,
+                )
+            ]
+        )
+        == declared()
+    )
 
 
-def test_what_the_platform_means_by_rows_is_a_part_of_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_platform_means_by_rows_is_a_part_of_the_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     before = declared()
     monkeypatch.setattr(fingerprints, "SEMANTICS", SEMANTICS + 1)
 
-    assert differences(before, declared()) == (f"what Kappa means by a valid record and a fold changed ({SEMANTICS} to {SEMANTICS + 1})",)
+    assert differences(before, declared()) == (
+        f"what Kappa means by a valid record and a fold changed ({SEMANTICS} to {SEMANTICS + 1})",
+    )
     assert version_of(before) != version_of(declared())
 
 
@@ -393,14 +587,21 @@ def _programs(draw: st.DrawFn) -> tuple[dict[str, str], dict[str, set[str]]]:
         others = {homes[called] for name in mine for called in calls[name]} - {module}
         lines = [f"import {other}" for other in sorted(others)]
         for number, name in enumerate(mine):
-            called = [each if homes[each] == module else f"{homes[each]}.{each}" for each in sorted(calls[name])]
-            lines.append(f"def {name}(x):\n    return [{', '.join([*(f'{each}(x)' for each in called), f'K_{name}'])}]\nK_{name} = {number}")
+            called = [
+                each if homes[each] == module else f"{homes[each]}.{each}"
+                for each in sorted(calls[name])
+            ]
+            lines.append(
+                f"def {name}(x):\n    return [{', '.join([*(f'{each}(x)' for each in called), f'K_{name}'])}]\nK_{name} = {number}"
+            )
         tree[f"{module}.py"] = "\n".join(lines)
     return tree, calls
 
 
 @given(_programs(), st.sampled_from(NAMES))
-def test_a_change_counts_exactly_where_it_is_reached(program: tuple[dict[str, str], dict[str, set[str]]], name: str) -> None:
+def test_a_change_counts_exactly_where_it_is_reached(
+    program: tuple[dict[str, str], dict[str, set[str]]], name: str
+) -> None:
     tree, calls = program
     reached, waiting = set(), ["a"]
     while waiting:
@@ -414,8 +615,16 @@ def test_a_change_counts_exactly_where_it_is_reached(program: tuple[dict[str, st
 
 
 @given(_programs())
-def test_layout_and_comments_never_count(program: tuple[dict[str, str], dict[str, set[str]]]) -> None:
+def test_layout_and_comments_never_count(
+    program: tuple[dict[str, str], dict[str, set[str]]],
+) -> None:
     tree, _ = program
-    spread = {path: "# top\n\n" + ast.unparse(ast.parse(text)).replace("):\n", "):\n    'docs'\n").replace(", ", ",\n        ") for path, text in tree.items()}
+    spread = {
+        path: "# top\n\n"
+        + ast.unparse(ast.parse(text))
+        .replace("):\n", "):\n    'docs'\n")
+        .replace(", ", ",\n        ")
+        for path, text in tree.items()
+    }
 
     assert parts(tree, "p", "a") == parts(spread, "p", "a")

@@ -27,7 +27,12 @@ def a_line(use="spark", size="7", sha256="a" * 64, coordinates="org.example:thin
 @pytest.fixture
 def small_lock(monkeypatch):
     """A lock of two jars whose bytes these tests can make."""
-    text = "".join(a_line(use, str(len(name)), hashlib.sha256(name.encode()).hexdigest(), f"org.example:{name}:1") for use, name in (("broker", "one"), ("spark", "two")))
+    text = "".join(
+        a_line(
+            use, str(len(name)), hashlib.sha256(name.encode()).hexdigest(), f"org.example:{name}:1"
+        )
+        for use, name in (("broker", "one"), ("spark", "two"))
+    )
     locked = parse_lock(text)
     monkeypatch.setattr(jars_module, "parse_lock", lambda _text: locked)
     return locked
@@ -37,8 +42,13 @@ def a_java(folder: Path, *, gives: dict[str, str], fails: bool = False) -> Java:
     """A `java` that stands in for Ivy: it puts these files where Ivy would put them."""
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)
-    puts = "".join(f'mkdir -p "$cache/org.example/{name}/jars"; printf %s "{content}" > "$cache/org.example/{name}/jars/{name}-1.jar"\n' for name, content in gives.items())
-    program.write_text(f'#!/bin/sh\nwhile [ "$1" != -cache ]; do shift; done; cache=$2\n{puts}{"echo java.net.UnknownHostException: nowhere; exit 1" if fails else ""}\n')
+    puts = "".join(
+        f'mkdir -p "$cache/org.example/{name}/jars"; printf %s "{content}" > "$cache/org.example/{name}/jars/{name}-1.jar"\n'
+        for name, content in gives.items()
+    )
+    program.write_text(
+        f'#!/bin/sh\nwhile [ "$1" != -cache ]; do shift; done; cache=$2\n{puts}{"echo java.net.UnknownHostException: nowhere; exit 1" if fails else ""}\n'
+    )
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     return Java(home=folder, version=17, build="none")
 
@@ -46,11 +56,23 @@ def a_java(folder: Path, *, gives: dict[str, str], fails: bool = False) -> Java:
 def test_the_lock_names_55_jars_with_a_hash_each():
     locked = parse_lock(LOCK)
 
-    assert (len([jar for jar in locked if jar.use == "broker"]), len([jar for jar in locked if jar.use == "spark"])) == (46, 9)
+    assert (
+        len([jar for jar in locked if jar.use == "broker"]),
+        len([jar for jar in locked if jar.use == "spark"]),
+    ) == (46, 9)
     assert all(len(jar.sha256) == 64 and jar.size > 0 for jar in locked)
 
 
-@pytest.mark.parametrize("line", [a_line(use="flink"), a_line(size="many"), a_line(sha256="abc"), a_line(coordinates="org.example:thing"), "prose\n"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        a_line(use="flink"),
+        a_line(size="many"),
+        a_line(sha256="abc"),
+        a_line(coordinates="org.example:thing"),
+        "prose\n",
+    ],
+)
 def test_a_line_that_is_no_jar_is_refused_with_its_number(line):
     with pytest.raises(Damaged, match="line 2"):
         parse_lock("# prose\n" + line)
@@ -71,11 +93,15 @@ def test_ivy_is_asked_for_each_jar_exactly_and_for_nothing_behind_it():
 def test_another_repository_is_the_only_one_and_may_hold_any_letter():
     settings = ET.fromstring(ivy_settings('https://repository.example/a&b"c/'))
 
-    assert [each.get("root") for each in settings.iter("ibiblio")] == ['https://repository.example/a&b"c/']
+    assert [each.get("root") for each in settings.iter("ibiblio")] == [
+        'https://repository.example/a&b"c/'
+    ]
 
 
 def test_jars_are_fetched_once_and_then_found(small_lock, tmp_path):
-    found = ensure_jars(a_java(tmp_path / "java", gives={"one": "one", "two": "two"}), cache=tmp_path / "cache")
+    found = ensure_jars(
+        a_java(tmp_path / "java", gives={"one": "one", "two": "two"}), cache=tmp_path / "cache"
+    )
 
     assert [path.name for path in (*found.broker, *found.spark)] == ["one-1.jar", "two-1.jar"]
     assert ensure_jars(a_java(tmp_path / "no java", gives={}), cache=tmp_path / "cache") == found
@@ -83,14 +109,18 @@ def test_jars_are_fetched_once_and_then_found(small_lock, tmp_path):
 
 def test_other_bytes_than_the_locks_are_refused_and_not_kept(small_lock, tmp_path):
     with pytest.raises(Damaged, match=r"two-1\.jar"):
-        ensure_jars(a_java(tmp_path / "java", gives={"one": "one", "two": "TWO"}), cache=tmp_path / "cache")
+        ensure_jars(
+            a_java(tmp_path / "java", gives={"one": "one", "two": "TWO"}), cache=tmp_path / "cache"
+        )
 
     assert sorted(path.name for path in (tmp_path / "cache").rglob("*.jar")) == ["one-1.jar"]
 
 
 @pytest.mark.parametrize("damage", ["two, and more", "twO"], ids=["another size", "the same size"])
 def test_a_jar_that_was_damaged_in_the_cache_is_fetched_again(small_lock, tmp_path, damage):
-    found = ensure_jars(a_java(tmp_path / "java", gives={"one": "one", "two": "two"}), cache=tmp_path / "cache")
+    found = ensure_jars(
+        a_java(tmp_path / "java", gives={"one": "one", "two": "two"}), cache=tmp_path / "cache"
+    )
     found.spark[0].write_text(damage)
 
     ensure_jars(a_java(tmp_path / "java again", gives={"two": "two"}), cache=tmp_path / "cache")
@@ -99,15 +129,21 @@ def test_a_jar_that_was_damaged_in_the_cache_is_fetched_again(small_lock, tmp_pa
 
 
 def test_a_jar_that_was_only_touched_is_read_again_and_kept(small_lock, tmp_path):
-    found = ensure_jars(a_java(tmp_path / "java", gives={"one": "one", "two": "two"}), cache=tmp_path / "cache")
+    found = ensure_jars(
+        a_java(tmp_path / "java", gives={"one": "one", "two": "two"}), cache=tmp_path / "cache"
+    )
     os.utime(found.spark[0])
 
     assert ensure_jars(a_java(tmp_path / "no java", gives={}), cache=tmp_path / "cache") == found
 
 
-def test_a_repository_out_of_reach_is_said_in_its_own_words_and_what_came_is_kept(small_lock, tmp_path):
+def test_a_repository_out_of_reach_is_said_in_its_own_words_and_what_came_is_kept(
+    small_lock, tmp_path
+):
     with pytest.raises(Unreachable, match="1 of 2 jars.*UnknownHostException: nowhere"):
-        ensure_jars(a_java(tmp_path / "java", gives={"one": "one"}, fails=True), cache=tmp_path / "cache")
+        ensure_jars(
+            a_java(tmp_path / "java", gives={"one": "one"}, fails=True), cache=tmp_path / "cache"
+        )
 
     assert (tmp_path / "cache" / "one-1.jar").exists()
 
@@ -126,13 +162,17 @@ def test_a_java_home_without_java_is_named():
 def test_the_version_is_read_from_properties_whatever_else_is_printed(printed, version):
     text = f"Picked up JAVA_TOOL_OPTIONS: -Dx=y\n    java.home = /opt/a b\n    java.specification.version = {printed}\nopenjdk version nonsense\n"
 
-    assert parse_properties(text, "java") == Java(home=Path("/opt/a b"), version=version, build=printed)
+    assert parse_properties(text, "java") == Java(
+        home=Path("/opt/a b"), version=version, build=printed
+    )
 
 
 def test_an_old_java_is_refused_by_its_number(tmp_path):
     program = tmp_path / "bin" / "java"
     program.parent.mkdir()
-    program.write_text("#!/bin/sh\nprintf '    java.home = /opt/old\\n    java.specification.version = 11\\n' >&2\n")
+    program.write_text(
+        "#!/bin/sh\nprintf '    java.home = /opt/old\\n    java.specification.version = 11\\n' >&2\n"
+    )
     program.chmod(0o755)
     assert subprocess.run([program], capture_output=True, check=True).stderr
 

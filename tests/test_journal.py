@@ -8,7 +8,18 @@ from pathlib import Path
 import pytest
 
 from kappa.base.errors import Broken, Damaged, SettingsError
-from kappa.journal.journal import Abandoned, Failed, Held, Journal, PromoteAsked, Receipt, Served, Staged, SwitchAsked, Switched
+from kappa.journal.journal import (
+    Abandoned,
+    Failed,
+    Held,
+    Journal,
+    PromoteAsked,
+    Receipt,
+    Served,
+    Staged,
+    SwitchAsked,
+    Switched,
+)
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -30,12 +41,22 @@ def served(generation: int, build: str) -> Served:
 
 
 def frontier(number: int, epoch: int = 1) -> Frontier:
-    return Frontier(number, "b", epoch, Offsets({"t": {0: number}}), {"hits": number}, "now", tally={"t": {0: Tally(decoded=number)}})
+    return Frontier(
+        number,
+        "b",
+        epoch,
+        Offsets({"t": {0: number}}),
+        {"hits": number},
+        "now",
+        tally={"t": {0: Tally(decoded=number)}},
+    )
 
 
 def test_of_eight_who_append_at_once_one_wins(store: Store) -> None:
     with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda n: Journal(store).append(1, staged(f"flights-{n}")), range(8)))
+        answers = list(
+            pool.map(lambda n: Journal(store).append(1, staged(f"flights-{n}")), range(8))
+        )
 
     won = [answer for answer in answers if answer is not None]
     assert len(won) == 1
@@ -60,39 +81,85 @@ def test_a_record_whose_answer_was_lost_is_ones_own_and_anothers_is_not(store: S
 
 def test_every_event_reads_back_as_it_was_written(store: Store) -> None:
     journal = Journal(store)
-    written = [journal.append(1, staged()), journal.append(2, served(1, "flights-1")), journal.append(3, Abandoned(1, "grün ✈"))]
+    written = [
+        journal.append(1, staged()),
+        journal.append(2, served(1, "flights-1")),
+        journal.append(3, Abandoned(1, "grün ✈")),
+    ]
 
     assert list(journal.after(0)) == written
 
 
 def test_records_of_before_there_was_anything_to_let_through_read_back(store: Store) -> None:
     journal = Journal(store)
-    for number, event in enumerate(({"kind": "staged", "version": "v1", "reasons": ["new"]}, {"kind": "switch_asked", "reason": "undo"}), start=1):
-        store.put_json(f"journal/{number:020d}.json", {"number": number, "at": "then", "by": "me", "id": "1", "event": {"pipeline": "flights", "build": "a", **event}})
+    for number, event in enumerate(
+        (
+            {"kind": "staged", "version": "v1", "reasons": ["new"]},
+            {"kind": "switch_asked", "reason": "undo"},
+        ),
+        start=1,
+    ):
+        store.put_json(
+            f"journal/{number:020d}.json",
+            {
+                "number": number,
+                "at": "then",
+                "by": "me",
+                "id": "1",
+                "event": {"pipeline": "flights", "build": "a", **event},
+            },
+        )
 
-    assert [record.event for record in journal.after(0)] == [Staged("flights", "a", "v1", ("new",), ()), SwitchAsked("flights", "a", "undo", ())]
+    assert [record.event for record in journal.after(0)] == [
+        Staged("flights", "a", "v1", ("new",), ()),
+        SwitchAsked("flights", "a", "undo", ()),
+    ]
 
 
 def test_records_of_before_there_were_groups_read_back(store: Store) -> None:
     journal = Journal(store)
-    receipt = {"pipeline": "flights", "build": "a", "version": "v1", "candidate_offsets": {"flights": {"0": 3}}, "live_build": None, "live_offsets": None, "first": True}
+    receipt = {
+        "pipeline": "flights",
+        "build": "a",
+        "version": "v1",
+        "candidate_offsets": {"flights": {"0": 3}},
+        "live_build": None,
+        "live_offsets": None,
+        "first": True,
+    }
     events = (
         {"kind": "promote_asked", "rollout": 1},
         {"kind": "held", "rollout": 1, "build": "a", "attempt": 1},
         {"kind": "failed", "rollout": 1, "reason": "no"},
-        {"kind": "served", "rollout": 1, "generation": 1, "serving": {"flights": "a"}, "receipt": receipt},
+        {
+            "kind": "served",
+            "rollout": 1,
+            "generation": 1,
+            "serving": {"flights": "a"},
+            "receipt": receipt,
+        },
     )
     for number, event in enumerate(events, start=1):
-        store.put_json(f"journal/{number:020d}.json", {"number": number, "at": "then", "by": "me", "id": "1", "event": event})
+        store.put_json(
+            f"journal/{number:020d}.json",
+            {"number": number, "at": "then", "by": "me", "id": "1", "event": event},
+        )
 
-    assert [record.event for record in journal.after(0)] == [PromoteAsked(1), Held(1, "a", 1), Failed(1, "no"), served(1, "a")]
+    assert [record.event for record in journal.after(0)] == [
+        PromoteAsked(1),
+        Held(1, "a", 1),
+        Failed(1, "no"),
+        served(1, "a"),
+    ]
     assert served(1, "a").switched == (Switched(1, served(1, "a").receipt),)
 
 
 def test_the_last_served_is_the_newest_of_them(store: Store) -> None:
     journal = Journal(store)
     assert journal.last_served() == (0, None)
-    for number, event in enumerate([staged(), served(1, "a"), served(2, "b"), Abandoned(1, "no")], start=1):
+    for number, event in enumerate(
+        [staged(), served(1, "a"), served(2, "b"), Abandoned(1, "no")], start=1
+    ):
         journal.append(number, event)
 
     last, record = journal.last_served()
@@ -104,7 +171,9 @@ def test_the_last_served_is_the_newest_of_them(store: Store) -> None:
 
 
 def test_a_damaged_record_is_said_and_not_skipped(store: Store) -> None:
-    store.put_json("journal/00000000000000000001.json", {"number": 1, "event": {"kind": "unheard of"}})
+    store.put_json(
+        "journal/00000000000000000001.json", {"number": 1, "event": {"kind": "unheard of"}}
+    )
 
     with pytest.raises(Damaged, match="journal record 1"):
         list(Journal(store).after(0))

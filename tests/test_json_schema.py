@@ -38,15 +38,27 @@ VISIT: dict[str, Any] = {
         "ms": {"type": "integer", "x-kappa-type": "timestamp"},
         "price": {"type": "number", "x-kappa-type": "decimal(10,2)", "minimum": 0.1},
         "share": {"type": "number", "maximum": 0.1},
-        "flag": {"anyOf": [{"type": "boolean"}, {"type": "null"}], "default": None, "x-owner": "us"},
-        "tags": {"type": "array", "items": {"type": "string", "pattern": "^[a-z]+$"}, "maxItems": 2},
+        "flag": {
+            "anyOf": [{"type": "boolean"}, {"type": "null"}],
+            "default": None,
+            "x-owner": "us",
+        },
+        "tags": {
+            "type": "array",
+            "items": {"type": "string", "pattern": "^[a-z]+$"},
+            "maxItems": 2,
+        },
         "place": {"anyOf": [{"$ref": "#/$defs/Place"}, {"type": "null"}]},
     },
     "$defs": {
         "Kind": {"enum": ["view", "click"], "type": "string"},
         "Place": {
             "type": "object",
-            "properties": {"lat": {"type": "number"}, "name": {"type": "string", "default": "somewhere"}, "zones": {"type": "array", "items": {"type": ["integer", "null"]}}},
+            "properties": {
+                "lat": {"type": "number"},
+                "name": {"type": "string", "default": "somewhere"},
+                "zones": {"type": "array", "items": {"type": ["integer", "null"]}},
+            },
             "required": ["lat"],
             "additionalProperties": False,
         },
@@ -54,11 +66,19 @@ VISIT: dict[str, Any] = {
 }
 VISITS = Topic("visits", event=VISIT)
 READER = RecordReader(VISITS)
-EVENT: dict[str, Any] = {"id": "123e4567-e89b-12d3-a456-426614174000", "page": "a", "at": "2024-01-01T00:00:00Z", "kind": "view", "note": None}
+EVENT: dict[str, Any] = {
+    "id": "123e4567-e89b-12d3-a456-426614174000",
+    "page": "a",
+    "at": "2024-01-01T00:00:00Z",
+    "kind": "view",
+    "note": None,
+}
 
 
 def event(**fields: Any) -> bytes:
-    return json.dumps({name: value for name, value in {**EVENT, **fields}.items() if value != "(missing)"}).encode()
+    return json.dumps(
+        {name: value for name, value in {**EVENT, **fields}.items() if value != "(missing)"}
+    ).encode()
 
 
 def read(reader: RecordReader, value: bytes) -> dict[str, Any]:
@@ -108,9 +128,15 @@ def test_what_a_schema_allows_is_read_as_by_ddl() -> None:
 
     found = read(READER, value)
 
-    assert tuple(found[name] for name in ("id", "page", "at", "note", "price", "tags")) == by_ddl.read(None, value)
+    assert tuple(
+        found[name] for name in ("id", "page", "at", "note", "price", "tags")
+    ) == by_ddl.read(None, value)
     assert (found["page"], found["small"], found["price"]) == ("/", -1, Decimal("0.1"))
-    assert read(READER, event(place={"lat": 1, "zones": [1, None]}))["place"] == {"lat": 1.0, "name": "somewhere", "zones": [1, None]}
+    assert read(READER, event(place={"lat": 1, "zones": [1, None]}))["place"] == {
+        "lat": 1.0,
+        "name": "somewhere",
+        "zones": [1, None],
+    }
     assert read(READER, event(ms=1000))["ms"] == 1_000_000
 
 
@@ -123,7 +149,10 @@ def test_what_a_schema_allows_is_read_as_by_ddl() -> None:
         ({"id": "1"}, 'id is the text "1", and the schema says format "uuid"'),
         ({"page": ""}, 'page is the text "", and the schema says minLength 1'),
         ({"page": "abcdef"}, "the schema says maxLength 5"),
-        ({"at": 1_700_000_000_000}, "at is the whole number 1700000000000, and the schema wants a text"),
+        (
+            {"at": 1_700_000_000_000},
+            "at is the whole number 1700000000000, and the schema wants a text",
+        ),
         ({"ms": "2024-01-01T00:00:00Z"}, "the schema wants a whole number"),
         ({"n": -1}, "n is the whole number -1, and the schema says minimum 0"),
         ({"n": 10}, "the schema says exclusiveMaximum 10"),
@@ -133,7 +162,10 @@ def test_what_a_schema_allows_is_read_as_by_ddl() -> None:
         ({"tags": ["A"]}, "an element of tags is the text"),
         ({"tags": ["a\n"]}, "the schema says pattern"),
         ({"tags": [None]}, "an element of tags is null, and the schema allows no null"),
-        ({"place": {"lat": 1, "long": 2}}, "place.long is the whole number 2, and the schema allows no other fields"),
+        (
+            {"place": {"lat": 1, "long": 2}},
+            "place.long is the whole number 2, and the schema allows no other fields",
+        ),
     ],
 )
 def test_what_a_schema_forbids_is_a_reject_that_says_so(fields: dict[str, Any], said: str) -> None:
@@ -154,7 +186,9 @@ def test_what_a_schema_forbids_is_a_reject_that_says_so(fields: dict[str, Any], 
         ({"small": 2**31}, Reason.OUT_OF_RANGE),
     ],
 )
-def test_what_its_columns_cannot_hold_is_a_reject_as_by_ddl(fields: dict[str, Any], reason: Reason) -> None:
+def test_what_its_columns_cannot_hold_is_a_reject_as_by_ddl(
+    fields: dict[str, Any], reason: Reason
+) -> None:
     assert rejection(READER, event(**fields)).reason is reason
 
 
@@ -175,10 +209,16 @@ def test_a_bound_is_compared_as_it_is_written(share: float) -> None:
         ({"type": "string", "pattern": "[$]\\$$"}, ["x$$"], ["$", "$$x", "$$\n"]),
         ({"type": "string", "pattern": "^\\d$"}, ["1"], ["\u0661"]),
         ({"type": "number", "exclusiveMinimum": 0}, [5e-324], [0, -0.0]),
-        ({"type": "array", "items": {"type": "integer", "maximum": 1}, "minItems": 1}, [[1]], [[], [2]]),
+        (
+            {"type": "array", "items": {"type": "integer", "maximum": 1}, "minItems": 1},
+            [[1]],
+            [[], [2]],
+        ),
     ],
 )
-def test_limits_mean_what_the_draft_says(schema: dict[str, Any], allowed: list[Any], forbidden: list[Any]) -> None:
+def test_limits_mean_what_the_draft_says(
+    schema: dict[str, Any], allowed: list[Any], forbidden: list[Any]
+) -> None:
     reader = RecordReader(Topic("t", event=of(schema)))
 
     for value in allowed:
@@ -188,30 +228,60 @@ def test_limits_mean_what_the_draft_says(schema: dict[str, Any], allowed: list[A
 
 
 def test_old_names_are_no_other_fields() -> None:
-    reader = RecordReader(Topic("t", event={**of({"type": "string"}), "additionalProperties": False}, was={"x": ("y", "z")}))
+    reader = RecordReader(
+        Topic(
+            "t",
+            event={**of({"type": "string"}), "additionalProperties": False},
+            was={"x": ("y", "z")},
+        )
+    )
 
     assert reader.read(None, b'{"y": "a", "z": 1}') == ("a",)
-    assert rejection(reader, b'{"w": 1, "x": "a"}').detail == "w is the whole number 1, and the schema allows no other fields"
+    assert (
+        rejection(reader, b'{"w": 1, "x": "a"}').detail
+        == "w is the whole number 1, and the schema allows no other fields"
+    )
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({}, "no type at /"),
     ({"type": "array", "items": {"type": "string"}}, "type at /, an event is exactly one object"),
-    ({"type": ["object", "null"], "properties": {"x": {"type": "string"}}}, "an event is exactly one object"),
+    (
+        {"type": ["object", "null"], "properties": {"x": {"type": "string"}}},
+        "an event is exactly one object",
+    ),
     ({"type": "object"}, "no properties at /"),
-    ({**of({"type": "string"}), "$schema": "http://json-schema.org/draft-04/schema#"}, "no draft that is known here"),
+    (
+        {**of({"type": "string"}), "$schema": "http://json-schema.org/draft-04/schema#"},
+        "no draft that is known here",
+    ),
     ({**of({"type": "string"}), "required": ["y"]}, "required at /, which names y"),
-    ({**of({"type": "string"}), "patternProperties": {}}, "patternProperties at /, which is not enforced"),
-    ({**of({"type": "string"}), "additionalProperties": {"type": "string"}}, "additionalProperties at /"),
+    (
+        {**of({"type": "string"}), "patternProperties": {}},
+        "patternProperties at /, which is not enforced",
+    ),
+    (
+        {**of({"type": "string"}), "additionalProperties": {"type": "string"}},
+        "additionalProperties at /",
+    ),
     ({**of({"type": "string"}), "default": {}}, "default at /"),
     (of({}), "no type at /properties/x"),
     ({"type": "object", "properties": {"x": True}}, "true at /properties/x"),
     (of({"type": ["string", "integer"]}), "type at /properties/x"),
     (of({"type": "null"}), "type at /properties/x"),
     (of({"type": "strng"}), "type at /properties/x"),
-    (of({"type": "string", "format": "email"}), "format at /properties/x, 'email', which is not enforced"),
-    (of({"type": "string", "minimum": 1}), "minimum at /properties/x, that says nothing of type string"),
-    (of({"type": "integer", "multipleOf": 2}), "multipleOf at /properties/x, which is not enforced"),
+    (
+        of({"type": "string", "format": "email"}),
+        "format at /properties/x, 'email', which is not enforced",
+    ),
+    (
+        of({"type": "string", "minimum": 1}),
+        "minimum at /properties/x, that says nothing of type string",
+    ),
+    (
+        of({"type": "integer", "multipleOf": 2}),
+        "multipleOf at /properties/x, which is not enforced",
+    ),
     (of({"type": "string", "minLenght": 2}), "minLenght at /properties/x"),
     (of({"type": "string", "minLength": -1}), "minLength at /properties/x"),
     (of({"type": "integer", "minimum": "1"}), "minimum at /properties/x"),
@@ -220,34 +290,68 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (of({"type": "string", "enum": []}), "enum at /properties/x"),
     (of({"type": "string", "enum": [["a"]]}), "enum at /properties/x"),
     (of({"type": "array"}), "no items at /properties/x"),
-    (of({"type": "array", "items": {"type": "string", "default": "a"}}), "default at /properties/x/items"),
-    (of({"type": "array", "items": {"type": "string"}, "uniqueItems": True}), "uniqueItems at /properties/x"),
+    (
+        of({"type": "array", "items": {"type": "string", "default": "a"}}),
+        "default at /properties/x/items",
+    ),
+    (
+        of({"type": "array", "items": {"type": "string"}, "uniqueItems": True}),
+        "uniqueItems at /properties/x",
+    ),
     (of({"type": "object"}), "no properties at /properties/x"),
-    (of({"anyOf": [{"type": "string"}, {"type": "integer"}]}), "anyOf at /properties/x, which makes no column"),
-    (of({"anyOf": [{"type": "string"}, {"type": "null"}], "maxLength": 1}), "maxLength at /properties/x, beside anyOf"),
+    (
+        of({"anyOf": [{"type": "string"}, {"type": "integer"}]}),
+        "anyOf at /properties/x, which makes no column",
+    ),
+    (
+        of({"anyOf": [{"type": "string"}, {"type": "null"}], "maxLength": 1}),
+        "maxLength at /properties/x, beside anyOf",
+    ),
     (of({"allOf": [{"type": "string"}]}), "no type at /properties/x"),
     (of({"type": "string", "allOf": []}), "allOf at /properties/x"),
-    (of({"$ref": "other.json"}), "$ref at /properties/x, 'other.json', which is not within the schema"),
+    (
+        of({"$ref": "other.json"}),
+        "$ref at /properties/x, 'other.json', which is not within the schema",
+    ),
     (of({"$ref": "#/$defs/y"}), "$ref at /properties/x, #/$defs/y, which is not there"),
     (of({"$ref": "#"}), "$ref at /properties/x/properties/x, #, which refers to itself"),
-    ({**of({"$ref": "#/$defs/y", "type": "string"}), "$defs": {"y": {"type": "string"}}}, "type at /properties/x, beside a $ref"),
+    (
+        {**of({"$ref": "#/$defs/y", "type": "string"}), "$defs": {"y": {"type": "string"}}},
+        "type at /properties/x, beside a $ref",
+    ),
     (of({"type": "integer", "x-kappa-type": "string"}), "x-kappa-type at /properties/x"),
     (of({"type": "integer", "x-kappa-type": "decimal(99)"}), "x-kappa-type at /properties/x"),
     (of({"type": "integer", "x-kappa-typ": "int"}), "x-kappa-typ at /properties/x"),
     (of({"type": "string", "default": None}), "default at /properties/x, null"),
     (of({"type": "string", "default": 1}), "the default of x is the whole number 1"),
     (of({"type": "string", "maxLength": 1, "default": "ab"}), "the default of x is the text"),
-    (of({"type": "object", "properties": {"y": {"type": "string", "enum": ["a"], "default": "b"}}}), "the default of y is the text"),
-    ({"type": "object", "properties": {"user-id": {"type": "string"}}}, "'user-id' at /properties, which is no name of a column"),
+    (
+        of(
+            {
+                "type": "object",
+                "properties": {"y": {"type": "string", "enum": ["a"], "default": "b"}},
+            }
+        ),
+        "the default of y is the text",
+    ),
+    (
+        {"type": "object", "properties": {"user-id": {"type": "string"}}},
+        "'user-id' at /properties, which is no name of a column",
+    ),
     ({"type": "object", "properties": {"_x": {"type": "string"}}}, "'_x' at /properties"),
-    ({"type": "object", "properties": {"x": {"type": "string"}, "X": {"type": "string"}}}, "X is declared twice"),
+    (
+        {"type": "object", "properties": {"x": {"type": "string"}, "X": {"type": "string"}}},
+        "X is declared twice",
+    ),
     (of({"type": "string", "enum": [{1, 2}]}), "no JSON"),
     (of({"type": "number", "maximum": float("inf")}), "no JSON"),
 ]
 
 
 @pytest.mark.parametrize(("schema", "said"), REFUSED, ids=[said for _, said in REFUSED])
-def test_what_is_not_enforced_is_refused_with_keyword_and_path(schema: dict[str, Any], said: str) -> None:
+def test_what_is_not_enforced_is_refused_with_keyword_and_path(
+    schema: dict[str, Any], said: str
+) -> None:
     with pytest.raises(DeclarationError, match=re.escape(said)) as refused:
         Topic("t", event=schema)
 
@@ -281,21 +385,33 @@ def test_what_a_schema_means_makes_the_version_and_is_told(other: dict[str, Any]
 
 
 def test_deep_inside_it_counts_too() -> None:
-    inside = [of(of({"type": "array", "items": {"type": "string", **each}})) for each in ({}, {"minLength": 1})] + [
-        of(of({"type": "array", "items": {"type": ["string", "null"]}}))
-    ]
+    inside = [
+        of(of({"type": "array", "items": {"type": "string", **each}}))
+        for each in ({}, {"minLength": 1})
+    ] + [of(of({"type": "array", "items": {"type": ["string", "null"]}}))]
 
     assert len({version(event=schema) for schema in inside}) == 3
 
 
 def test_prose_order_of_keywords_and_references_make_no_version() -> None:
-    described = {**of({"description": "text", "$ref": "#/$defs/y"}), "title": "t", "$defs": {"y": {"maxLength": 3, "type": "string"}}}
+    described = {
+        **of({"description": "text", "$ref": "#/$defs/y"}),
+        "title": "t",
+        "$defs": {"y": {"maxLength": 3, "type": "string"}},
+    }
 
     assert version(event=described) == version(event=of({"type": "string", "maxLength": 3}))
 
 
 def test_a_plan_shows_it_line_by_line() -> None:
-    @pipeline(reads={"visits": Topic("visits", event={**of({"type": "string", "maxLength": 3}), "required": ["x"]})}, writes=[Table("t")])
+    @pipeline(
+        reads={
+            "visits": Topic(
+                "visits", event={**of({"type": "string", "maxLength": 3}), "required": ["x"]}
+            )
+        },
+        writes=[Table("t")],
+    )
     def visits(visits: Any) -> Any:
         return {"t": visits}
 
@@ -308,13 +424,25 @@ def test_a_plan_shows_it_line_by_line() -> None:
 
 
 def test_random_events_of_a_schema_are_valid() -> None:
-    @pipeline(reads={"visits": VISITS, "old": Topic("old", event="page string not null default '/', n int", was={"page": "url"})}, writes=[Table("t")])
+    @pipeline(
+        reads={
+            "visits": VISITS,
+            "old": Topic(
+                "old", event="page string not null default '/', n int", was={"page": "url"}
+            ),
+        },
+        writes=[Table("t")],
+    )
     def visits(visits: Any, old: Any) -> Any:
         return {"t": visits, "o": old}
 
     for name, reader in (("visits", READER), ("old", RecordReader(visits.topics[1]))):
-        values = [each.value for each in some_events(visits, 300)[name] if isinstance(each.value, dict)]
+        values = [
+            each.value for each in some_events(visits, 300)[name] if isinstance(each.value, dict)
+        ]
         for value in values:
             assert reader.read(None, json.dumps(value).encode())
         assert len({json.dumps(value) for value in values}) > 5
-        assert {"page", "url"} & set().union(*values) == ({"page"} if name == "visits" else {"page", "url"})
+        assert {"page", "url"} & set().union(*values) == (
+            {"page"} if name == "visits" else {"page", "url"}
+        )

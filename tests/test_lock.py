@@ -29,7 +29,12 @@ signal.pause()
 
 
 def holder(path: Path) -> tuple[subprocess.Popen[str], int]:
-    process = subprocess.Popen([sys.executable, "-c", _HOLDER, str(path)], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", _HOLDER, str(path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     assert process.stdout is not None
     child = int(process.stdout.readline())
     process.stdout.close()
@@ -67,9 +72,16 @@ def test_a_lock_given_up_may_be_taken_again(tmp_path: Path) -> None:
     assert Lock(tmp_path / "lock", what="build b").acquire() is None
 
 
-def test_a_dead_holder_that_shared_its_session_costs_nobody_else_in_it_their_life(tmp_path: Path) -> None:
+def test_a_dead_holder_that_shared_its_session_costs_nobody_else_in_it_their_life(
+    tmp_path: Path,
+) -> None:
     leader = "import signal, subprocess, sys; print(subprocess.Popen([sys.executable, '-c', sys.argv[1], sys.argv[2]]).pid, flush=True); signal.pause()"
-    process = subprocess.Popen([sys.executable, "-c", leader, _HOLDER, str(tmp_path / "lock")], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", leader, _HOLDER, str(tmp_path / "lock")],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     assert process.stdout is not None
     with process.stdout:
         held_by, other = int(process.stdout.readline()), int(process.stdout.readline())
@@ -102,7 +114,12 @@ def test_who_holds_a_lock_can_be_asked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("point", FAILPOINTS)
 def test_who_is_killed_while_it_takes_a_lock_holds_it_no_more(point: str, tmp_path: Path) -> None:
-    first = subprocess.run([sys.executable, "-c", _HOLDER, str(tmp_path / "lock")], env={**os.environ, "KAPPA_FAIL": f"{point}:kill"}, check=False, start_new_session=True)
+    first = subprocess.run(
+        [sys.executable, "-c", _HOLDER, str(tmp_path / "lock")],
+        env={**os.environ, "KAPPA_FAIL": f"{point}:kill"},
+        check=False,
+        start_new_session=True,
+    )
 
     assert first.returncode == -signal.SIGKILL
     assert not is_held(tmp_path / "lock")

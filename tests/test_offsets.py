@@ -12,7 +12,11 @@ from kappa.base.errors import Damaged
 from kappa.state.offsets import Offsets
 from kappa.state.slices import cut
 
-vectors = st.dictionaries(st.sampled_from(["flights", "planes"]), st.dictionaries(st.integers(0, 5), st.integers(0, 10_000), max_size=6), max_size=2).map(Offsets)
+vectors = st.dictionaries(
+    st.sampled_from(["flights", "planes"]),
+    st.dictionaries(st.integers(0, 5), st.integers(0, 10_000), max_size=6),
+    max_size=2,
+).map(Offsets)
 
 
 @given(vectors)
@@ -40,7 +44,9 @@ def test_a_partition_not_named_counts_as_zero() -> None:
 
 
 @given(vectors, vectors, st.integers(50, 5_000))
-def test_slices_are_contiguous_and_end_where_the_range_does(one: Offsets, other: Offsets, at_most: int) -> None:
+def test_slices_are_contiguous_and_end_where_the_range_does(
+    one: Offsets, other: Offsets, at_most: int
+) -> None:
     start, end = one.lowest(other), one.highest(other)
 
     slices = list(cut(3, start, end, at_most=at_most))

@@ -37,13 +37,18 @@ def refused(project: Path) -> str:
     return error.value.message
 
 
-def test_every_file_of_the_folder_is_loaded_and_one_without_a_pipeline_is_a_helper(tmp_path: Path) -> None:
+def test_every_file_of_the_folder_is_loaded_and_one_without_a_pipeline_is_a_helper(
+    tmp_path: Path,
+) -> None:
     write(tmp_path, pipelines__orders=ORDERS, pipelines__helpers="X = 1")
 
     project = load_project(tmp_path)
 
     assert list(project.pipelines) == ["orders"]
-    assert (project.places["orders"].module, project.places["orders"].attribute) == ("pipelines.orders", "orders")
+    assert (project.places["orders"].module, project.places["orders"].attribute) == (
+        "pipelines.orders",
+        "orders",
+    )
 
 
 def test_a_project_without_pipelines_has_none(tmp_path: Path) -> None:
@@ -62,14 +67,25 @@ def test_a_project_without_pipelines_has_none(tmp_path: Path) -> None:
     ],
 )
 def test_helpers_are_found_beside_and_inside_the_folder(tmp_path: Path, line: str) -> None:
-    write(tmp_path, pipelines__helpers='NAME = "lines"', beside='NAME = "lines"', shop____init__="", shop__names='NAME = "lines"', bare__names='NAME = "lines"')
+    write(
+        tmp_path,
+        pipelines__helpers='NAME = "lines"',
+        beside='NAME = "lines"',
+        shop____init__="",
+        shop__names='NAME = "lines"',
+        bare__names='NAME = "lines"',
+    )
     write(tmp_path, pipelines__orders=line + ORDERS.replace('"lines"', "NAME"))
 
     assert [table.name for table in load_pipelines(tmp_path)["orders"].tables] == ["lines"]
 
 
 def test_each_load_sees_the_files_as_they_are_now(tmp_path: Path) -> None:
-    write(tmp_path, pipelines__orders="from helpers import NAME\n" + ORDERS.replace('"lines"', "NAME"), pipelines__helpers='NAME = "lines"')
+    write(
+        tmp_path,
+        pipelines__orders="from helpers import NAME\n" + ORDERS.replace('"lines"', "NAME"),
+        pipelines__helpers='NAME = "lines"',
+    )
     load_pipelines(tmp_path)
     write(tmp_path, pipelines__helpers='NAME = "kinds"')
 
@@ -98,7 +114,9 @@ def test_a_file_hides_no_library(tmp_path: Path) -> None:
     assert sys.modules["calendar"] is calendar
 
 
-def test_loading_leaves_nothing_beside_the_users_files_and_prints_nothing_on_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_loading_leaves_nothing_beside_the_users_files_and_prints_nothing_on_stdout(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write(tmp_path, pipelines__orders=ORDERS + "\nprint('hello')\n")
 
     load_pipelines(tmp_path)
@@ -123,12 +141,16 @@ def test_loading_leaves_nothing_beside_the_users_files_and_prints_nothing_on_std
         ("x = '\x00'", None, "null bytes"),
     ],
 )
-def test_what_goes_wrong_in_a_file_is_one_sentence_with_its_line(tmp_path: Path, text: str, line: int | None, said: str) -> None:
+def test_what_goes_wrong_in_a_file_is_one_sentence_with_its_line(
+    tmp_path: Path, text: str, line: int | None, said: str
+) -> None:
     write(tmp_path, pipelines__broken=text)
 
     message = refused(tmp_path)
 
-    assert message.startswith(f"{tmp_path}/pipelines/broken.py:{'' if line is None else f'{line}:'}")
+    assert message.startswith(
+        f"{tmp_path}/pipelines/broken.py:{'' if line is None else f'{line}:'}"
+    )
     assert said in message
 
 
@@ -140,7 +162,11 @@ def test_text_that_is_no_utf8_is_refused_with_its_file(tmp_path: Path) -> None:
 
 
 def test_what_goes_wrong_in_a_helper_is_said_with_the_helpers_line(tmp_path: Path) -> None:
-    write(tmp_path, pipelines__orders="from helpers import x\n" + ORDERS, pipelines__helpers="\n\nx = 1 / 0")
+    write(
+        tmp_path,
+        pipelines__orders="from helpers import x\n" + ORDERS,
+        pipelines__helpers="\n\nx = 1 / 0",
+    )
 
     assert refused(tmp_path).startswith(f"{tmp_path}/pipelines/helpers.py:3: ZeroDivisionError")
 
@@ -148,7 +174,10 @@ def test_what_goes_wrong_in_a_helper_is_said_with_the_helpers_line(tmp_path: Pat
 def test_two_pipelines_of_one_name_are_refused(tmp_path: Path) -> None:
     write(tmp_path, pipelines__a=ORDERS, pipelines__b=ORDERS)
 
-    assert refused(tmp_path) == f"{tmp_path}/pipelines/b.py:5: there is another pipeline orders, at {tmp_path}/pipelines/a.py:5"
+    assert (
+        refused(tmp_path)
+        == f"{tmp_path}/pipelines/b.py:5: there is another pipeline orders, at {tmp_path}/pipelines/a.py:5"
+    )
 
 
 def test_a_table_is_written_by_one_pipeline(tmp_path: Path) -> None:
@@ -158,13 +187,22 @@ def test_a_table_is_written_by_one_pipeline(tmp_path: Path) -> None:
 
 
 def test_a_topic_is_declared_in_one_way(tmp_path: Path) -> None:
-    other = ORDERS.replace("def orders", "def other").replace('"lines"', '"kinds"').replace('"id string"', '"id int"')
+    other = (
+        ORDERS.replace("def orders", "def other")
+        .replace('"lines"', '"kinds"')
+        .replace('"id string"', '"id int"')
+    )
     write(tmp_path, pipelines__a=ORDERS, pipelines__b=other)
 
-    assert refused(tmp_path) == f"{tmp_path}/pipelines/b.py:3: topic orders is declared differently at {tmp_path}/pipelines/a.py:3"
+    assert (
+        refused(tmp_path)
+        == f"{tmp_path}/pipelines/b.py:3: topic orders is declared differently at {tmp_path}/pipelines/a.py:3"
+    )
 
 
-@pytest.mark.parametrize("line", ["from pipelines.orders import orders", "from orders import orders", "import orders"])
+@pytest.mark.parametrize(
+    "line", ["from pipelines.orders import orders", "from orders import orders", "import orders"]
+)
 def test_a_pipeline_that_another_file_imports_is_one_pipeline(tmp_path: Path, line: str) -> None:
     write(tmp_path, pipelines__a=line, pipelines__orders=ORDERS, pipelines__z=line)
 
@@ -192,16 +230,30 @@ def test_kappas_own_packages_are_not_the_projects(tmp_path: Path) -> None:
 def test_udfs_are_declared_without_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     udfs = "from pyspark.sql import functions as F\n@F.udf('decimal(10,2)')\ndef f(x): return x\n@F.pandas_udf('long')\ndef g(x: 'pd.Series') -> 'pd.Series': return x\n"
-    write(tmp_path, pipelines__orders=f"import pandas as pd\n{udfs}{ORDERS}".replace("'pd.Series'", "pd.Series"))
+    write(
+        tmp_path,
+        pipelines__orders=f"import pandas as pd\n{udfs}{ORDERS}".replace(
+            "'pd.Series'", "pd.Series"
+        ),
+    )
 
     assert list(load_pipelines(tmp_path)) == ["orders"]
 
 
-def test_columns_at_the_top_of_a_file_are_refused_with_the_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_at_the_top_of_a_file_are_refused_with_the_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
-    write(tmp_path, pipelines__orders="from pyspark.sql import functions as F\nLATE = F.col('delay') > 15\n" + ORDERS)
+    write(
+        tmp_path,
+        pipelines__orders="from pyspark.sql import functions as F\nLATE = F.col('delay') > 15\n"
+        + ORDERS,
+    )
 
-    assert refused(tmp_path) == f"{tmp_path}/pipelines/orders.py:2: this needs a running Spark, and a file is read without one"
+    assert (
+        refused(tmp_path)
+        == f"{tmp_path}/pipelines/orders.py:2: this needs a running Spark, and a file is read without one"
+    )
 
 
 @pytest.mark.parametrize(
@@ -214,11 +266,21 @@ def test_columns_at_the_top_of_a_file_are_refused_with_the_line(tmp_path: Path, 
         ("a.json", b"\xff", "a.json is no JSON: 'utf-8' codec can't decode"),
         ("a.json", b"\xef\xbb\xbf{}", "a.json is no JSON"),
         ("a.json", b"[]", "a.json is no JSON Schema of an event"),
-        ("a.json", b'{"type": "object", "type": "object"}', "a.json is no JSON: 'type' stands twice in one object"),
-        ("a.json", b'{"type": "object", "properties": {"x": {"type": "string", "format": "ipv4"}}}', "a.json says format at /properties/x, 'ipv4'"),
+        (
+            "a.json",
+            b'{"type": "object", "type": "object"}',
+            "a.json is no JSON: 'type' stands twice in one object",
+        ),
+        (
+            "a.json",
+            b'{"type": "object", "properties": {"x": {"type": "string", "format": "ipv4"}}}',
+            "a.json says format at /properties/x, 'ipv4'",
+        ),
     ],
 )
-def test_a_schema_file_that_cannot_be_meant_is_told_with_the_users_line(tmp_path: Path, path: str, content: bytes | None, said: str) -> None:
+def test_a_schema_file_that_cannot_be_meant_is_told_with_the_users_line(
+    tmp_path: Path, path: str, content: bytes | None, said: str
+) -> None:
     project = tmp_path / "project"
     declared = ORDERS.replace('event="id string"', f'event=Path("{path}")')
     write(project, pipelines__orders=f"from pathlib import Path{declared}")
@@ -230,11 +292,18 @@ def test_a_schema_file_that_cannot_be_meant_is_told_with_the_users_line(tmp_path
     assert message.startswith(f"{project}/pipelines/orders.py:3: topic orders: {said}")
 
 
-def test_schema_files_are_found_from_a_test_that_only_imports_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, declared_by_schema='from pathlib import Path\nfrom kappa import Topic\nVISITS = Topic("visits", event=Path("schemas/visit.json"))')
+def test_schema_files_are_found_from_a_test_that_only_imports_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(
+        tmp_path,
+        declared_by_schema='from pathlib import Path\nfrom kappa import Topic\nVISITS = Topic("visits", event=Path("schemas/visit.json"))',
+    )
     (tmp_path / "kappa.toml").touch()
     (tmp_path / "schemas").mkdir()
-    (tmp_path / "schemas" / "visit.json").write_text('{"type": "object", "properties": {"id": {"type": "string"}}}', encoding="utf-8")
+    (tmp_path / "schemas" / "visit.json").write_text(
+        '{"type": "object", "properties": {"id": {"type": "string"}}}', encoding="utf-8"
+    )
     load_project(write(tmp_path / "other", pipelines__orders=ORDERS))
     monkeypatch.syspath_prepend(str(tmp_path))
 

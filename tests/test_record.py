@@ -23,9 +23,26 @@ EVENT = """
 """
 READER = RecordReader(Topic("t", event=EVENT))
 KEYED = RecordReader(Topic("t", event="id int not null, name string", key="id"))
-PAGES = RecordReader(Topic("t", kind="compacted", event="page string not null, title string", key="page"))
+PAGES = RecordReader(
+    Topic("t", kind="compacted", event="page string not null, title string", key="page")
+)
 NUMBERED = RecordReader(Topic("t", kind="compacted", event="id smallint not null", key="id"))
-COLUMNS = ["id", "t", "n", "small", "tiny", "i", "flag", "x", "f", "price", "day", "at", "tags", "place"]
+COLUMNS = [
+    "id",
+    "t",
+    "n",
+    "small",
+    "tiny",
+    "i",
+    "flag",
+    "x",
+    "f",
+    "price",
+    "day",
+    "at",
+    "tags",
+    "place",
+]
 
 
 def read(field: str, value: str) -> Any:
@@ -50,7 +67,9 @@ def verdict(reader: RecordReader, key: bytes | None, value: bytes) -> tuple[Any,
 
 
 def micros(text: str) -> int:
-    return (datetime.fromisoformat(text) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    return (datetime.fromisoformat(text) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(
+        microseconds=1
+    )
 
 
 ACCEPTED: list[tuple[str, str, Any]] = [
@@ -82,7 +101,11 @@ ACCEPTED: list[tuple[str, str, Any]] = [
     ("at", "-1", -1000),
     ("tags", '["a", null, "\\ud83d\\ude00"]', ["a", None, "\U0001f600"]),
     ("tags", "[]", []),
-    ("place", '{"lat": 1.5, "names": [{"name": "x", "other": [1]}, null]}', {"lat": 1.5, "names": [{"name": "x"}, None]}),
+    (
+        "place",
+        '{"lat": 1.5, "names": [{"name": "x", "other": [1]}, null]}',
+        {"lat": 1.5, "names": [{"name": "x"}, None]},
+    ),
     ("t", '"' + "x" * 100_000 + '"', "x" * 100_000),
 ]
 REJECTED: list[tuple[str, str, Reason]] = [
@@ -162,7 +185,11 @@ WHOLE: list[tuple[str, bytes | None, Reason]] = [
 ]
 
 
-@pytest.mark.parametrize(("field", "value", "wanted"), ACCEPTED, ids=[f"{field}={value[:40]}" for field, value, _ in ACCEPTED])
+@pytest.mark.parametrize(
+    ("field", "value", "wanted"),
+    ACCEPTED,
+    ids=[f"{field}={value[:40]}" for field, value, _ in ACCEPTED],
+)
 def test_what_a_column_accepts(field: str, value: str, wanted: Any) -> None:
     found = read(field, value)
 
@@ -170,7 +197,11 @@ def test_what_a_column_accepts(field: str, value: str, wanted: Any) -> None:
     assert type(found) is type(wanted)
 
 
-@pytest.mark.parametrize(("field", "value", "reason"), REJECTED, ids=[f"{field}={value[:40]}" for field, value, _ in REJECTED])
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    REJECTED,
+    ids=[f"{field}={value[:40]}" for field, value, _ in REJECTED],
+)
 def test_what_a_column_rejects(field: str, value: str, reason: Reason) -> None:
     rejected = rejection(READER, None, f'{{"id": "a", "{field}": {value}}}'.encode())
 
@@ -179,7 +210,9 @@ def test_what_a_column_rejects(field: str, value: str, reason: Reason) -> None:
     rejected.detail.encode()
 
 
-@pytest.mark.parametrize(("value", "reason"), [case[1:] for case in WHOLE], ids=[case[0] for case in WHOLE])
+@pytest.mark.parametrize(
+    ("value", "reason"), [case[1:] for case in WHOLE], ids=[case[0] for case in WHOLE]
+)
 def test_a_record_is_exactly_one_object(value: bytes | None, reason: Reason) -> None:
     assert rejection(READER, None, value).reason is reason
 
@@ -199,7 +232,9 @@ def test_unknown_fields_are_ignored_and_missing_ones_are_null() -> None:
         (b"", b'{"id": 1}', Reason.KEY_MISMATCH),
     ],
 )
-def test_a_declared_key_is_the_events_key_field_as_text(key: bytes | None, value: bytes, reason: Reason) -> None:
+def test_a_declared_key_is_the_events_key_field_as_text(
+    key: bytes | None, value: bytes, reason: Reason
+) -> None:
     assert rejection(KEYED, key, value).reason is reason
     assert KEYED.read(b"-7", b'{"id": -7, "name": "x"}') == (-7, "x")
 
@@ -221,13 +256,20 @@ def test_a_null_value_deletes_the_key_of_a_compacted_topic() -> None:
         (b"\xfe", Reason.KEY_NOT_UTF8),
     ],
 )
-def test_a_tombstone_whose_key_no_event_could_have_is_rejected(key: bytes | None, reason: Reason) -> None:
+def test_a_tombstone_whose_key_no_event_could_have_is_rejected(
+    key: bytes | None, reason: Reason
+) -> None:
     assert rejection(NUMBERED, key, None).reason is reason
 
 
 def test_depth_is_counted_outside_of_texts() -> None:
     assert read("t", json.dumps("[{" * 500 + '"')) == "[{" * 500 + '"'
-    assert READER.read(None, b'{"id": "a", "other": ' + b"[" * (DEEPEST - 1) + b"]" * (DEEPEST - 1) + b"}") is not None
+    assert (
+        READER.read(
+            None, b'{"id": "a", "other": ' + b"[" * (DEEPEST - 1) + b"]" * (DEEPEST - 1) + b"}"
+        )
+        is not None
+    )
 
 
 AFTER = Topic(
@@ -252,26 +294,52 @@ TIME = '"at": 0'
         ('{"page": "a", "url": 1, ' + TIME + "}", "a"),
     ],
 )
-def test_a_missing_field_is_looked_for_under_its_old_names_and_is_its_default_then(event: str, page: str) -> None:
+def test_a_missing_field_is_looked_for_under_its_old_names_and_is_its_default_then(
+    event: str, page: str
+) -> None:
     assert NEWER.read(None, event.encode()) == (page, -1, Decimal("0.5"), 0, 1)
 
 
-@pytest.mark.parametrize("event", ['{"page": null, ' + TIME + "}", '{"url": null, ' + TIME + "}", '{"page": null, "url": "a", ' + TIME + "}"])
+@pytest.mark.parametrize(
+    "event",
+    [
+        '{"page": null, ' + TIME + "}",
+        '{"url": null, ' + TIME + "}",
+        '{"page": null, "url": "a", ' + TIME + "}",
+    ],
+)
 def test_a_default_is_for_what_is_missing_and_not_for_null(event: str) -> None:
     rejected = rejection(NEWER, None, event.encode())
 
     assert (rejected.reason, rejected.detail) == (Reason.MISSING, "page is null")
-    assert NEWER.read(None, b'{"at": 0, "n": null, "seen": null}') == ("/", None, Decimal("0.5"), 0, None)
+    assert NEWER.read(None, b'{"at": 0, "n": null, "seen": null}') == (
+        "/",
+        None,
+        Decimal("0.5"),
+        0,
+        None,
+    )
 
 
 def test_what_stood_under_an_old_name_must_be_valid_and_is_named_by_the_new_one() -> None:
-    assert rejection(NEWER, None, b'{"url": 1, "at": 0}').detail == "page is the whole number 1, not a text"
+    assert (
+        rejection(NEWER, None, b'{"url": 1, "at": 0}').detail
+        == "page is the whole number 1, not a text"
+    )
     assert rejection(NEWER, None, b'{"time": "2024", "url": "a"}').reason is Reason.BAD_FORMAT
     assert rejection(NEWER, None, b"{}").detail == "at is missing"
 
 
 def test_a_key_is_compared_with_its_field_under_any_name() -> None:
-    reader = RecordReader(Topic("t", kind="compacted", event="page string not null, n int", key="page", was={"page": "url"}))
+    reader = RecordReader(
+        Topic(
+            "t",
+            kind="compacted",
+            event="page string not null, n int",
+            key="page",
+            was={"page": "url"},
+        )
+    )
 
     assert reader.read(b"a", b'{"url": "a"}') == ("a", None)
     assert rejection(reader, b"b", b'{"url": "a"}').reason is Reason.KEY_MISMATCH
@@ -291,15 +359,25 @@ WIDENED = [
     ("array<int>", "array<bigint>"),
     ("struct<a:int>", "struct<a:bigint,b:string>"),
 ]
-_NUMBERS = st.integers(-(2**65), 2**65).map(str) | st.decimals(-(10**9), 10**9, places=2).map(str) | st.floats(allow_nan=False, allow_infinity=False).map(repr)
+_NUMBERS = (
+    st.integers(-(2**65), 2**65).map(str)
+    | st.decimals(-(10**9), 10**9, places=2).map(str)
+    | st.floats(allow_nan=False, allow_infinity=False).map(repr)
+)
 
 
 @pytest.mark.parametrize(("old", "new"), WIDENED)
 @given(number=_NUMBERS)
-def test_what_an_old_declaration_read_a_wider_one_reads_as_the_same_value(old: str, new: str, number: str) -> None:
-    text = {"array": f"[{number}]", "struct": f'{{"a": {number}}}'}.get(old.partition("<")[0], number)
+def test_what_an_old_declaration_read_a_wider_one_reads_as_the_same_value(
+    old: str, new: str, number: str
+) -> None:
+    text = {"array": f"[{number}]", "struct": f'{{"a": {number}}}'}.get(
+        old.partition("<")[0], number
+    )
     event = f'{{"x": {text}}}'.encode()
-    before, after = (verdict(RecordReader(Topic("t", event=f"x {kind}")), None, event) for kind in (old, new))
+    before, after = (
+        verdict(RecordReader(Topic("t", event=f"x {kind}")), None, event) for kind in (old, new)
+    )
 
     if isinstance(before, Rejected):
         return
@@ -315,37 +393,69 @@ def test_what_an_old_declaration_read_a_wider_one_reads_as_the_same_value(old: s
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "value"), [("double", "bigint", "1.0"), ("bigint", "int", str(2**31)), ("string", "int", '"1"'), ("int", "string", "1"), ("date", "timestamp", '"2024-01-01"')]
+    ("old", "new", "value"),
+    [
+        ("double", "bigint", "1.0"),
+        ("bigint", "int", str(2**31)),
+        ("string", "int", '"1"'),
+        ("int", "string", "1"),
+        ("date", "timestamp", '"2024-01-01"'),
+    ],
 )
 def test_what_is_no_widening_is_a_reject_and_never_coerced(old: str, new: str, value: str) -> None:
     event = f'{{"x": {value}}}'.encode()
 
     assert RecordReader(Topic("t", event=f"x {old}")).read(None, event)
-    assert rejection(RecordReader(Topic("t", event=f"x {new}")), None, event).reason in {Reason.WRONG_TYPE, Reason.OUT_OF_RANGE, Reason.BAD_FORMAT}
+    assert rejection(RecordReader(Topic("t", event=f"x {new}")), None, event).reason in {
+        Reason.WRONG_TYPE,
+        Reason.OUT_OF_RANGE,
+        Reason.BAD_FORMAT,
+    }
 
 
 @given(
     st.fixed_dictionaries(
-        {"at": st.integers(0, 10**12)}, optional={name: st.none() | st.text("ab", max_size=2) | st.integers(0, 9) for name in ("page", "url", "uri", "n", "other")}
+        {"at": st.integers(0, 10**12)},
+        optional={
+            name: st.none() | st.text("ab", max_size=2) | st.integers(0, 9)
+            for name in ("page", "url", "uri", "n", "other")
+        },
     )
 )
-def test_an_event_means_the_same_after_its_producer_has_renamed_its_fields(event: dict[str, Any]) -> None:
+def test_an_event_means_the_same_after_its_producer_has_renamed_its_fields(
+    event: dict[str, Any],
+) -> None:
     stands = next((name for name in ("page", "url", "uri") if name in event), None)
-    renamed = {name: value for name, value in event.items() if name not in {"page", "url", "uri"}} | ({} if stands is None else {"page": event[stands]})
+    renamed = {
+        name: value for name, value in event.items() if name not in {"page", "url", "uri"}
+    } | ({} if stands is None else {"page": event[stands]})
     found, wanted = (verdict(NEWER, None, json.dumps(each).encode()) for each in (event, renamed))
 
-    assert (found.reason, found.detail) == (wanted.reason, wanted.detail) if isinstance(found, Rejected) and isinstance(wanted, Rejected) else found == wanted
+    assert (
+        (found.reason, found.detail) == (wanted.reason, wanted.detail)
+        if isinstance(found, Rejected) and isinstance(wanted, Rejected)
+        else found == wanted
+    )
 
 
 _JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5) | st.sampled_from(COLUMNS), inner, max_size=6),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(max_size=5) | st.sampled_from(COLUMNS), inner, max_size=6)
+    ),
     max_leaves=20,
 )
 
 
 @given(
-    st.binary() | _JSON.map(lambda value: json.dumps(value).encode()) | _JSON.map(lambda value: json.dumps(value, ensure_ascii=False).encode(errors="surrogatepass")),
+    st.binary()
+    | _JSON.map(lambda value: json.dumps(value).encode())
+    | _JSON.map(lambda value: json.dumps(value, ensure_ascii=False).encode(errors="surrogatepass")),
     st.none() | st.binary(),
 )
 def test_any_bytes_are_a_row_or_a_reject_with_a_sentence(value: bytes, key: bytes | None) -> None:
@@ -362,7 +472,8 @@ def test_any_bytes_are_a_row_or_a_reject_with_a_sentence(value: bytes, key: byte
             "n": st.none() | st.integers(-(2**63), 2**63 - 1),
             "x": st.none() | st.floats(allow_nan=False, allow_infinity=False),
             "flag": st.none() | st.booleans(),
-            "tags": st.none() | st.lists(st.none() | st.text(st.characters(exclude_categories=["Cs"]))),
+            "tags": st.none()
+            | st.lists(st.none() | st.text(st.characters(exclude_categories=["Cs"]))),
         }
     ),
     st.booleans(),
@@ -374,12 +485,21 @@ def test_what_was_written_is_what_is_read(event: dict[str, Any], ascii_only: boo
     assert {name: row[COLUMNS.index(name)] for name in event} == event
 
 
-@given(st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 29)), st.integers(-23 * 60 - 59, 23 * 60 + 59), st.sampled_from("Tt "))  # noqa: DTZ001  # the zone is drawn apart
-def test_a_time_is_its_instant_whatever_its_zone(local: datetime, minutes: int, between: str) -> None:
+@given(
+    # The zone is drawn apart.
+    st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 29)),  # noqa: DTZ001
+    st.integers(-23 * 60 - 59, 23 * 60 + 59),
+    st.sampled_from("Tt "),
+)
+def test_a_time_is_its_instant_whatever_its_zone(
+    local: datetime, minutes: int, between: str
+) -> None:
     zone = f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}"
     instant = local.replace(tzinfo=UTC) - timedelta(minutes=minutes)
 
-    assert read("at", json.dumps(local.isoformat(between) + zone)) == (instant - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    assert read("at", json.dumps(local.isoformat(between) + zone)) == (
+        instant - datetime(1970, 1, 1, tzinfo=UTC)
+    ) // timedelta(microseconds=1)
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False), st.sampled_from(["{}", "{:f}", "{:e}"]))
@@ -389,7 +509,9 @@ def test_a_decimal_is_exact_or_rejected(number: Decimal, spelling: str) -> None:
     found = verdict(READER, None, f'{{"id": "a", "price": {text}}}'.encode())
 
     if isinstance(found, Rejected):
-        assert found.reason is Reason.MALFORMED or (found.reason is Reason.OUT_OF_RANGE and not fits)
+        assert found.reason is Reason.MALFORMED or (
+            found.reason is Reason.OUT_OF_RANGE and not fits
+        )
     else:
         assert found[COLUMNS.index("price")] == number
         assert fits

@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa.base.errors import UsageError
-from kappa.records.redrive import HEADER, Attempt, Original, Position, named_original, original_of, parse_position, settle
+from kappa.records.redrive import (
+    HEADER,
+    Attempt,
+    Original,
+    Position,
+    named_original,
+    original_of,
+    parse_position,
+    settle,
+)
 from kappa.values.reason import Rejected
 
 AT = Position("visits", 0, 20)
@@ -49,14 +58,18 @@ def test_a_record_without_the_header_stands_for_nothing_else() -> None:
         [(HEADER, b"visits:0:7@1"), (HEADER, b"visits:0:7@1")],
     ],
 )
-def test_what_a_record_cannot_stand_for_makes_it_a_reject_with_that_reason(headers: Sequence[tuple[str, bytes | None]]) -> None:
+def test_what_a_record_cannot_stand_for_makes_it_a_reject_with_that_reason(
+    headers: Sequence[tuple[str, bytes | None]],
+) -> None:
     with pytest.raises(Rejected, match=HEADER) as verdict:
         original_of(headers, AT)
 
     assert verdict.value.reason == "bad_redrive"
 
 
-@pytest.mark.parametrize("text", ["", "visits", "visits:0", "visits:0:x", "visits:0:7@1", "vi sits:0:7"])
+@pytest.mark.parametrize(
+    "text", ["", "visits", "visits:0", "visits:0:x", "visits:0:7@1", "vi sits:0:7"]
+)
 def test_what_is_no_place_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(UsageError, match="no place") as refused:
         parse_position(text)
@@ -65,7 +78,9 @@ def test_what_is_no_place_is_refused_with_an_example(text: str) -> None:
 
 
 def test_the_first_valid_one_of_a_reject_is_folded_and_every_later_one_is_a_duplicate() -> None:
-    found = settle([attempt(9, 3), attempt(7, 3), attempt(5, 3, valid=False)], {at(3): None}, (), {})
+    found = settle(
+        [attempt(9, 3), attempt(7, 3), attempt(5, 3, valid=False)], {at(3): None}, (), {}
+    )
 
     assert found.folded == {at(7): 3}
     assert found.duplicates == {at(9)}
@@ -87,7 +102,9 @@ def test_another_partition_is_another_record() -> None:
 
 def test_one_that_was_rejected_itself_is_redriven_for_the_first_of_the_chain() -> None:
     # 5 stood for 3 and was rejected; 7 stands for 5, so for 3; what names 3 afterwards comes too late.
-    found = settle([attempt(5, 3, valid=False), attempt(7, 5), attempt(9, 3)], {at(3): None}, (), {})
+    found = settle(
+        [attempt(5, 3, valid=False), attempt(7, 5), attempt(9, 3)], {at(3): None}, (), {}
+    )
 
     assert found.folded == {at(7): 3}
     assert found.duplicates == {at(9)}
@@ -97,7 +114,9 @@ def test_a_reject_that_named_a_record_which_is_none_stands_for_itself() -> None:
     assert settle([attempt(7, 5)], {at(5): 3}, (), {}).folded == {at(7): 5}
 
 
-def test_one_of_a_record_before_the_build_s_origin_is_folded_once_for_nothing_of_it_was_ever_read() -> None:
+def test_one_of_a_record_before_the_build_s_origin_is_folded_once_for_nothing_of_it_was_ever_read() -> (
+    None
+):
     found = settle([attempt(9, 3), attempt(11, 3), attempt(12, 8)], {}, (), {("visits", 0): 5})
 
     assert found.folded == {at(9): 3}
@@ -108,7 +127,10 @@ def test_one_of_a_record_before_the_build_s_origin_is_folded_once_for_nothing_of
 def histories(draw: st.DrawFn) -> list[tuple[bool, int | None]]:
     """Per offset of a partition whether the record is valid, and which earlier one it names, if any."""
     count = draw(st.integers(1, 14))
-    return [(draw(st.booleans()), draw(st.none() | st.integers(0, offset - 1)) if offset else None) for offset in range(count)]
+    return [
+        (draw(st.booleans()), draw(st.none() | st.integers(0, offset - 1)) if offset else None)
+        for offset in range(count)
+    ]
 
 
 @given(histories(), st.lists(st.integers(0, 14)))
@@ -121,7 +143,16 @@ def test_any_cut_settles_the_same(history: list[tuple[bool, int | None]], cut: l
         for end in ends:
             part = list(enumerate(history))[start:end]
             rejected |= {at(offset): of for offset, (valid, of) in part if not valid}
-            found = settle([attempt(offset, of, valid=valid) for offset, (valid, of) in part if of is not None], rejected, {at(of) for of in folded.values()}, {})
+            found = settle(
+                [
+                    attempt(offset, of, valid=valid)
+                    for offset, (valid, of) in part
+                    if of is not None
+                ],
+                rejected,
+                {at(of) for of in folded.values()},
+                {},
+            )
             folded |= found.folded
             duplicates |= found.duplicates
             start = end
@@ -131,5 +162,7 @@ def test_any_cut_settles_the_same(history: list[tuple[bool, int | None]], cut: l
 
     assert settled([*sorted(min(end, len(history)) for end in cut), len(history)]) == whole
     # Each valid one is one or the other, and nothing is folded for twice.
-    assert set(whole[0]) | whole[1] == {at(offset) for offset, (valid, of) in enumerate(history) if valid and of is not None}
+    assert set(whole[0]) | whole[1] == {
+        at(offset) for offset, (valid, of) in enumerate(history) if valid and of is not None
+    }
     assert len(set(whole[0].values())) == len(whole[0])

@@ -35,7 +35,9 @@ replay/page
 replay/run
 cli
 """
-FLOOR = {room: floor for floor, rooms in enumerate(FLOORS.strip().splitlines()) for room in rooms.split()}
+FLOOR = {
+    room: floor for floor, rooms in enumerate(FLOORS.strip().splitlines()) for room in rooms.split()
+}
 # What a room leaves alone though it is on a lower floor.
 APART = {"serving": ("kappa/engine",), "kappa": ("serving", "replay")}
 # Programs of users, which stand outside: the demo types commands, a pipeline has the public API.
@@ -56,7 +58,12 @@ DOORS = {
     "py4j": ("kappa/engine/",),
     # The demo's oracle is an independent computation: it must not go through our door.
     # The sandboxed child is a process of its own, for one query of a stranger.
-    "duckdb": ("serving/query/query.py", "serving/sandbox/sandboxed.py", "kappa/engine/read/plain_events.py", "demo/oracle.py"),
+    "duckdb": (
+        "serving/query/query.py",
+        "serving/sandbox/sandboxed.py",
+        "kappa/engine/read/plain_events.py",
+        "demo/oracle.py",
+    ),
     "pyarrow": (
         "kappa/values/arrow.py",
         "kappa/base/lengths.py",
@@ -103,7 +110,9 @@ DOOR_MODULES = {
 
 def files() -> list[Path]:
     tops = ("kappa", "serving", "replay", *PROGRAMS)
-    return sorted([*(path for top in tops for path in (HOUSE / top).rglob("*.py")), HOUSE / "cli.py"])
+    return sorted(
+        [*(path for top in tops for path in (HOUSE / top).rglob("*.py")), HOUSE / "cli.py"]
+    )
 
 
 def room_of(path: Path) -> str:
@@ -157,8 +166,12 @@ def test_a_room_imports_only_rooms_above_it_on_the_floor_plan(room: str) -> None
         if room_of(path) == room:
             # A module of a package is imported by way of the package, which holds a docstring.
             foreign = rooms_imported(path) - {room, "kappa"}
-            assert {other for other in foreign if FLOOR[other] >= FLOOR[room]} == set(), name_of(path)
-            assert {other for other in foreign if other.startswith(apart)} == set() if apart else True, name_of(path)
+            assert {other for other in foreign if FLOOR[other] >= FLOOR[room]} == set(), name_of(
+                path
+            )
+            assert (
+                {other for other in foreign if other.startswith(apart)} == set() if apart else True
+            ), name_of(path)
 
 
 @pytest.mark.parametrize("room", FLOOR)
@@ -166,7 +179,12 @@ def test_no_file_imports_itself_by_way_of_others(room: str) -> None:
     beside = {path.stem: path for path in files() if room_of(path) == room}
     package = room.replace("/", ".")
     uses = {
-        name: {module.rpartition(".")[2] for module in imports(path, running=True) if module.rpartition(".")[0] == package} & beside.keys() - {name}
+        name: {
+            module.rpartition(".")[2]
+            for module in imports(path, running=True)
+            if module.rpartition(".")[0] == package
+        }
+        & beside.keys() - {name}
         for name, path in beside.items()
     }
     while leaves := {name for name, used in uses.items() if not used & uses.keys()}:
@@ -185,20 +203,37 @@ def test_each_system_has_one_door(path: Path) -> None:
     name = name_of(path)
     for module in imports(path):
         top = module.partition(".")[0]
-        if (HOUSE / top).is_dir() or (HOUSE / f"{top}.py").is_file() or top in sys.stdlib_module_names:
+        if (
+            (HOUSE / top).is_dir()
+            or (HOUSE / f"{top}.py").is_file()
+            or top in sys.stdlib_module_names
+        ):
             continue
         assert top in DOORS, f"{top} is not in the table of doors"
-        assert any(name == door or (door.endswith("/") and name.startswith(door)) for door in DOORS[top]), f"{name} imports {top} past its door"
+        assert any(
+            name == door or (door.endswith("/") and name.startswith(door)) for door in DOORS[top]
+        ), f"{name} imports {top} past its door"
 
 
 def test_what_is_imported_is_required_at_the_version_of_the_lock() -> None:
-    required = {_plain(each) for each in tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]}
-    locked = {_plain(each) for each in (HOUSE / "requirements.lock").read_text(encoding="utf-8").splitlines() if "==" in each}
+    required = {
+        _plain(each)
+        for each in tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8"))[
+            "project"
+        ]["dependencies"]
+    }
+    locked = {
+        _plain(each)
+        for each in (HOUSE / "requirements.lock").read_text(encoding="utf-8").splitlines()
+        if "==" in each
+    }
     # Spark's own way to its JVM, of the version that it says.
     systems = DOORS.keys() - {"py4j"}
     distributions = packages_distributions()
 
-    assert {_plain(distributions[system][0]) for system in systems} <= {name.partition("==")[0] for name in required}
+    assert {_plain(distributions[system][0]) for system in systems} <= {
+        name.partition("==")[0] for name in required
+    }
     assert required <= locked
 
 
@@ -207,7 +242,12 @@ def _plain(name: str) -> str:
 
 
 def test_every_door_is_used() -> None:
-    used = {(top, name_of(path)) for path in files() for module in imports(path) if (top := module.partition(".")[0]) in DOORS}
+    used = {
+        (top, name_of(path))
+        for path in files()
+        for module in imports(path)
+        if (top := module.partition(".")[0]) in DOORS
+    }
     unused = {
         (system, door)
         for system, doors in DOORS.items()
@@ -219,12 +259,26 @@ def test_every_door_is_used() -> None:
     assert unused == set()
 
 
-@pytest.mark.parametrize("path", [path for path in files() if "Pure." in (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "")], ids=name_of)
+@pytest.mark.parametrize(
+    "path",
+    [
+        path
+        for path in files()
+        if "Pure." in (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "")
+    ],
+    ids=name_of,
+)
 def test_pure_modules_import_no_door(path: Path) -> None:
-    assert {module for module in imports(path, running=True) if module in DOOR_MODULES or module.partition(".")[0] in OUTSIDE} == set()
+    assert {
+        module
+        for module in imports(path, running=True)
+        if module in DOOR_MODULES or module.partition(".")[0] in OUTSIDE
+    } == set()
 
 
-@pytest.mark.parametrize("path", [path for path in files() if path.name != "__init__.py"], ids=name_of)
+@pytest.mark.parametrize(
+    "path", [path for path in files() if path.name != "__init__.py"], ids=name_of
+)
 def test_every_file_says_what_it_is(path: Path) -> None:
     assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
 
@@ -234,14 +288,24 @@ def test_a_session_is_made_in_one_place() -> None:
         name_of(path)
         for path in files()
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Attribute) and node.attr == "builder" and ast.unparse(node.value) == "SparkSession"
+        if isinstance(node, ast.Attribute)
+        and node.attr == "builder"
+        and ast.unparse(node.value) == "SparkSession"
     }
     assert makers <= {"kappa/engine/spark/session.py"}
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["query", "--help"], ["deploy", "--help"], ["topics", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["query", "--help"], ["deploy", "--help"], ["topics", "--help"]]
+)
 def test_help_imports_neither_spark_nor_duckdb(arguments: list[str]) -> None:
     code = "import sys, cli; code = cli.run(sys.argv[1:]); print([name for name in ('pyspark', 'duckdb', 'deltalake', 'pyarrow', 'confluent_kafka', 'obstore') if name in sys.modules], code)"
-    found = subprocess.run([sys.executable, "-c", code, *arguments], cwd=HOUSE, capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=HOUSE,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
 
     assert found.stdout.splitlines()[-1] == "[] 0"

@@ -25,18 +25,30 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_environment_beats_the_file_key_by_key(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_beats_the_file_key_by_key(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("KAPPA__KAFKA__BOOTSTRAP_SERVERS", "environment:9092")
     monkeypatch.setenv("KAPPA__KAFKA__OPTIONS", '{"security.protocol": "SSL"}')
     monkeypatch.setenv("KAPPA__ROLLOUT__SOAK", "2h")
 
     settings = load_settings(project)
 
-    assert (settings.kafka.bootstrap_servers, settings.kafka.heap, settings.kafka.options) == ("environment:9092", "300m", {"security.protocol": "SSL"})
-    assert (settings.rollout.soak_seconds, settings.rollout.hold_attempts, settings.rollout.hold_seconds) == (7200.0, 2, 10.0)
+    assert (settings.kafka.bootstrap_servers, settings.kafka.heap, settings.kafka.options) == (
+        "environment:9092",
+        "300m",
+        {"security.protocol": "SSL"},
+    )
+    assert (
+        settings.rollout.soak_seconds,
+        settings.rollout.hold_attempts,
+        settings.rollout.hold_seconds,
+    ) == (7200.0, 2, 10.0)
 
 
-def test_a_flag_beats_both_and_one_that_was_not_given_beats_neither(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flag_beats_both_and_one_that_was_not_given_beats_neither(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (project / "kappa.toml").write_text('root = "by_file"')
     monkeypatch.setenv("KAPPA__ROOT", "by_environment")
 
@@ -47,18 +59,45 @@ def test_a_flag_beats_both_and_one_that_was_not_given_beats_neither(project: Pat
 @pytest.mark.parametrize(
     ("name", "value", "message", "hint"),
     [
-        ("KAPPA__KAFKA__BOOTSTRAP_SERVER", "x", "kafka.bootstrap_server is no setting", "did you mean kafka.bootstrap_servers?"),
-        ("KAPPA__ROLLOUT__SOAK", "long", "setting rollout.soak is 'long'", "KAPPA__ROLLOUT__SOAK; how long the build that served before"),
-        ("KAPPA__ROLLOUT__HOLD_ATTEMPTS", "0", "setting rollout.hold_attempts is '0'", "KAPPA__ROLLOUT__HOLD_ATTEMPTS"),
+        (
+            "KAPPA__KAFKA__BOOTSTRAP_SERVER",
+            "x",
+            "kafka.bootstrap_server is no setting",
+            "did you mean kafka.bootstrap_servers?",
+        ),
+        (
+            "KAPPA__ROLLOUT__SOAK",
+            "long",
+            "setting rollout.soak is 'long'",
+            "KAPPA__ROLLOUT__SOAK; how long the build that served before",
+        ),
+        (
+            "KAPPA__ROLLOUT__HOLD_ATTEMPTS",
+            "0",
+            "setting rollout.hold_attempts is '0'",
+            "KAPPA__ROLLOUT__HOLD_ATTEMPTS",
+        ),
         ("KAPPA__KAFKAA__HEAP", "1g", "kafkaa is no setting", "did you mean kafka?"),
         ("KAPPA__ROTO", "x", "roto is no setting", "did you mean root?"),
         ("kappa__roto", "x", "roto is no setting", "did you mean root?"),
         ("KAPPA__PROJECT", "/tmp", "project is no setting", "rollout"),
-        ("KAPPA__KAFKA", "{", 'the environment cannot be read: error parsing value for field "kafka"', "KAPPA__KAFKA__HEAP=1g"),
-        ("KAPPA__KAFKA__OPTIONS", "{", 'the environment cannot be read: error parsing value for field "kafka"', "KAPPA__KAFKA__OPTIONS='{...}'"),
+        (
+            "KAPPA__KAFKA",
+            "{",
+            'the environment cannot be read: error parsing value for field "kafka"',
+            "KAPPA__KAFKA__HEAP=1g",
+        ),
+        (
+            "KAPPA__KAFKA__OPTIONS",
+            "{",
+            'the environment cannot be read: error parsing value for field "kafka"',
+            "KAPPA__KAFKA__OPTIONS='{...}'",
+        ),
     ],
 )
-def test_a_slip_in_the_environment_is_one_sentence_with_a_hint(project: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str, hint: str) -> None:
+def test_a_slip_in_the_environment_is_one_sentence_with_a_hint(
+    project: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str, hint: str
+) -> None:
     monkeypatch.setenv(name, value)
 
     with pytest.raises(SettingsError) as told:

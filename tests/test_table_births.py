@@ -4,16 +4,44 @@ from __future__ import annotations
 
 import pytest
 
-from kappa import Fold, Table, Topic, and_, count, first, hll, kll, latest, max_, min_, or_, pipeline, set_, sum_, theta, top_k
+from kappa import (
+    Fold,
+    Table,
+    Topic,
+    and_,
+    count,
+    first,
+    hll,
+    kll,
+    latest,
+    max_,
+    min_,
+    or_,
+    pipeline,
+    set_,
+    sum_,
+    theta,
+    top_k,
+)
 from kappa.base.errors import DeclarationError
 from kappa.tables.shape import table_births
 from kappa.values.columns import Type, parse_columns, parse_type
 
 EVENTS = Topic("events", event="k string")
-OUTPUT = {column.name: column.type for column in parse_columns("k string, x double, n int, d decimal(12,3), wide decimal(38,0), b boolean, l array<int>, at timestamp")}
+OUTPUT = {
+    column.name: column.type
+    for column in parse_columns(
+        "k string, x double, n int, d decimal(12,3), wide decimal(38,0), b boolean, l array<int>, at timestamp"
+    )
+}
 
 
-ORDER = {"_log_time": parse_type("bigint"), "_topic": parse_type("string"), "_partition": parse_type("int"), "_offset": parse_type("bigint")}
+ORDER = {
+    "_log_time": parse_type("bigint"),
+    "_topic": parse_type("string"),
+    "_partition": parse_type("int"),
+    "_offset": parse_type("bigint"),
+}
 
 
 def columns(fold: Fold, *, key: str = "k", output: dict[str, Type] = OUTPUT) -> dict[str, str]:
@@ -28,8 +56,20 @@ def columns(fold: Fold, *, key: str = "k", output: dict[str, Type] = OUTPUT) -> 
 @pytest.mark.parametrize(
     ("fold", "kind"),
     [
-        *((count(), "bigint"), (count("l"), "bigint"), (sum_("n"), "bigint"), (sum_("x"), "double"), (sum_("d"), "decimal(22,3)")),
-        *((min_("k"), "string"), (max_("at"), "timestamp"), (min_("wide"), "decimal(38,0)"), (and_("b"), "boolean"), (or_("b"), "boolean")),
+        *(
+            (count(), "bigint"),
+            (count("l"), "bigint"),
+            (sum_("n"), "bigint"),
+            (sum_("x"), "double"),
+            (sum_("d"), "decimal(22,3)"),
+        ),
+        *(
+            (min_("k"), "string"),
+            (max_("at"), "timestamp"),
+            (min_("wide"), "decimal(38,0)"),
+            (and_("b"), "boolean"),
+            (or_("b"), "boolean"),
+        ),
     ],
 )
 def test_a_folded_column_has_the_type_of_its_fold(fold: Fold, kind: str) -> None:
@@ -50,10 +90,19 @@ def test_a_folded_column_has_the_type_of_its_fold(fold: Fold, kind: str) -> None
         (theta("l"), r"folds f = theta\(l, lg_k=12\) over the type array<int>"),
         (kll("at", 0.5), r"folds f = kll\(at, rank=0.5, k=200\) over the type timestamp"),
         (top_k("l"), r"folds f = top_k\(l, k=10\) over the type array<int>, which has no order"),
-        (top_k("n", by="b"), r"folds f = top_k\(n, k=10, by=b\) over the type boolean, which has no order"),
-        (top_k("n", by="gone"), r"needs column gone for f = top_k\(n, k=10, by=gone\), and the function does not return it"),
+        (
+            top_k("n", by="b"),
+            r"folds f = top_k\(n, k=10, by=b\) over the type boolean, which has no order",
+        ),
+        (
+            top_k("n", by="gone"),
+            r"needs column gone for f = top_k\(n, k=10, by=gone\), and the function does not return it",
+        ),
         (top_k("l", by="n"), r"needs column _log_time bigint for f = top_k\(l, k=10, by=n\)"),
-        (count("gone"), r"needs column gone for f = count\(gone\), and the function does not return it"),
+        (
+            count("gone"),
+            r"needs column gone for f = count\(gone\), and the function does not return it",
+        ),
     ],
 )
 def test_a_fold_over_what_it_cannot_fold_is_refused_with_the_line(fold: Fold, why: str) -> None:
@@ -65,7 +114,14 @@ def test_a_fold_over_what_it_cannot_fold_is_refused_with_the_line(fold: Fold, wh
 def test_a_fold_by_order_keeps_the_order_of_its_value_hidden(fold: Fold, kind: str) -> None:
     born = columns(fold, output=OUTPUT | ORDER)
 
-    assert born == {"k": "string", "f": kind, "_f_log_time": "bigint", "_f_topic": "string", "_f_partition": "int", "_f_offset": "bigint"}
+    assert born == {
+        "k": "string",
+        "f": kind,
+        "_f_log_time": "bigint",
+        "_f_topic": "string",
+        "_f_partition": "int",
+        "_f_offset": "bigint",
+    }
 
 
 @pytest.mark.parametrize(
@@ -74,27 +130,57 @@ def test_a_fold_by_order_keeps_the_order_of_its_value_hidden(fold: Fold, kind: s
         (set_("d"), {"f": "array<decimal(12,3)>", "f_overflow": "boolean"}),
         (hll("b"), {"f": "bigint", "_f_sketch": "binary"}),
         (theta("at"), {"f": "bigint", "_f_sketch": "binary"}),
-        (kll("n", 0.5), {"f": "bigint", "_f_sketch": "binary", "_f_low": "bigint", "_f_high": "bigint"}),
-        (kll("d", 1), {"f": "double", "_f_sketch": "binary", "_f_low": "double", "_f_high": "double"}),
-        (top_k("l", by="d"), {"f": "array<array<int>>", "_f_top": "array<struct<by:decimal(12,3),log_time:bigint,topic:string,partition:int,offset:bigint,value:array<int>>>"}),
-        (top_k("k"), {"f": "array<string>", "_f_top": "array<struct<by:string,log_time:bigint,topic:string,partition:int,offset:bigint,value:string>>"}),
+        (
+            kll("n", 0.5),
+            {"f": "bigint", "_f_sketch": "binary", "_f_low": "bigint", "_f_high": "bigint"},
+        ),
+        (
+            kll("d", 1),
+            {"f": "double", "_f_sketch": "binary", "_f_low": "double", "_f_high": "double"},
+        ),
+        (
+            top_k("l", by="d"),
+            {
+                "f": "array<array<int>>",
+                "_f_top": "array<struct<by:decimal(12,3),log_time:bigint,topic:string,partition:int,offset:bigint,value:array<int>>>",
+            },
+        ),
+        (
+            top_k("k"),
+            {
+                "f": "array<string>",
+                "_f_top": "array<struct<by:string,log_time:bigint,topic:string,partition:int,offset:bigint,value:string>>",
+            },
+        ),
     ],
 )
-def test_a_fold_that_is_combined_keeps_what_it_needs_beside_what_is_served(fold: Fold, kept: dict[str, str]) -> None:
+def test_a_fold_that_is_combined_keeps_what_it_needs_beside_what_is_served(
+    fold: Fold, kept: dict[str, str]
+) -> None:
     assert columns(fold, output=OUTPUT | ORDER) == {"k": "string", **kept}
 
 
 @pytest.mark.parametrize("lost", ORDER)
 def test_a_fold_by_order_needs_the_order_in_the_rows(lost: str) -> None:
-    with pytest.raises(DeclarationError, match=rf"table t needs column {lost} \w+ for f = latest\(x\), and the function does not return it") as refused:
-        columns(latest("x"), output=OUTPUT | {name: kind for name, kind in ORDER.items() if name != lost})
+    with pytest.raises(
+        DeclarationError,
+        match=rf"table t needs column {lost} \w+ for f = latest\(x\), and the function does not return it",
+    ) as refused:
+        columns(
+            latest("x"),
+            output=OUTPUT | {name: kind for name, kind in ORDER.items() if name != lost},
+        )
     assert "'_log_time', '_topic', '_partition', '_offset'" in refused.value.hint
 
-    with pytest.raises(DeclarationError, match=rf"needs column {lost} .* and the function returns it as date"):
+    with pytest.raises(
+        DeclarationError, match=rf"needs column {lost} .* and the function returns it as date"
+    ):
         columns(latest("x"), output=OUTPUT | ORDER | {lost: parse_type("date")})
 
 
 @pytest.mark.parametrize("key", ["x", "l"])
 def test_a_key_without_exact_equality_is_refused(key: str) -> None:
-    with pytest.raises(DeclarationError, match=f"has the key {key} of type .* which has no exact equality"):
+    with pytest.raises(
+        DeclarationError, match=f"has the key {key} of type .* which has no exact equality"
+    ):
         columns(count(), key=key)

@@ -34,13 +34,17 @@ DAY = {"delete.retention.ms": "86400000"}
         ({"delete.retention.ms": "0"}, timedelta(seconds=1), True),
     ],
 )
-def test_it_is_missed_where_it_may_be_gone(config: dict[str, str] | None, away: timedelta, missed: bool) -> None:
+def test_it_is_missed_where_it_may_be_gone(
+    config: dict[str, str] | None, away: timedelta, missed: bool
+) -> None:
     said = may_be_missed("pages", THEN.isoformat(), config, THEN + away)
 
     assert (said is not None) == missed
 
 
-def test_all_is_heard_that_was_there_when_it_was_asked_though_more_comes_all_the_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_is_heard_that_was_there_when_it_was_asked_though_more_comes_all_the_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("kappa.engine.job.fold_slice._HEARD_SECONDS", 0.0)
     asked: list[int] = []
 
@@ -48,8 +52,25 @@ def test_all_is_heard_that_was_there_when_it_was_asked_though_more_comes_all_the
         asked.append(9 + len(asked))
         return Offsets({"pages": {0: asked[-1]}})
 
-    made = pipeline(name="web", reads={"pages": PAGES}, writes=[Table("pages", latest=PAGES)])(lambda: {})  # noqa: PIE807  # a pipeline wants a function
-    birth = Birth("b", "web", "v", {}, 1, {}, "m", (TopicBirth("pages", "id", "compacted", 1),), table_births(made, {}), {}, {}, {}, "then", "ada")
+    made = pipeline(name="web", reads={"pages": PAGES}, writes=[Table("pages", latest=PAGES)])(
+        dict
+    )  # a pipeline wants a function
+    birth = Birth(
+        "b",
+        "web",
+        "v",
+        {},
+        1,
+        {},
+        "m",
+        (TopicBirth("pages", "id", "compacted", 1),),
+        table_births(made, {}),
+        {},
+        {},
+        {},
+        "then",
+        "ada",
+    )
     folder = SliceFolder(Store(tmp_path), birth, made, SimpleNamespace(end=end), driver_rows=1)  # type: ignore[arg-type]
     last = Frontier(3, "b", 1, Offsets({"pages": {0: 5}}), {}, THEN.isoformat())
     try:
@@ -70,8 +91,13 @@ PAGES = Topic("pages", kind="compacted", event="page string not null", key="page
 HITS = Topic("hits", event="page string not null")
 
 
-@pytest.mark.parametrize(("topic", "end", "days", "stops"), [(PAGES, 9, 2, True), (PAGES, 9, 0, False), (PAGES, 5, 2, False), (HITS, 9, 2, False)])
-def test_a_job_that_was_away_for_so_long_stops_where_there_is_something_to_read(topic: Topic, end: int, days: int, stops: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("topic", "end", "days", "stops"),
+    [(PAGES, 9, 2, True), (PAGES, 9, 0, False), (PAGES, 5, 2, False), (HITS, 9, 2, False)],
+)
+def test_a_job_that_was_away_for_so_long_stops_where_there_is_something_to_read(
+    topic: Topic, end: int, days: int, stops: bool, tmp_path: Path
+) -> None:
     def nothing() -> dict[str, object]:
         return {}
 
@@ -83,8 +109,26 @@ def test_a_job_that_was_away_for_so_long_stops_where_there_is_something_to_read(
         if topic is PAGES
         else pipeline(name="web", reads={"rows": topic}, writes=[Table("rows")])(same)
     )
-    tables = table_births(made, {"rows": {column.name: column.type for column in HITS.columns}} if topic is HITS else {})
-    birth = Birth("b", "web", "v", {}, 1, {}, "m", (TopicBirth(topic.name, "id", str(topic.kind), 1),), tables, {}, {}, {}, "then", "ada")
+    tables = table_births(
+        made,
+        {"rows": {column.name: column.type for column in HITS.columns}} if topic is HITS else {},
+    )
+    birth = Birth(
+        "b",
+        "web",
+        "v",
+        {},
+        1,
+        {},
+        "m",
+        (TopicBirth(topic.name, "id", str(topic.kind), 1),),
+        tables,
+        {},
+        {},
+        {},
+        "then",
+        "ada",
+    )
     asked: list[object] = []
 
     def end_of(names: list[str]) -> Offsets:
@@ -94,12 +138,23 @@ def test_a_job_that_was_away_for_so_long_stops_where_there_is_something_to_read(
     log = SimpleNamespace(end=end_of, config=lambda _name: DAY)
     folder = SliceFolder(Store(tmp_path), birth, made, log, driver_rows=1)  # type: ignore[arg-type]
     # What was published since by who read nothing of it changes nothing.
-    last = Frontier(3, "b", 1, Offsets({topic.name: {0: 5}}), {}, (THEN + timedelta(days=days)).isoformat(), heard_at=THEN.isoformat())
+    last = Frontier(
+        3,
+        "b",
+        1,
+        Offsets({topic.name: {0: 5}}),
+        {},
+        (THEN + timedelta(days=days)).isoformat(),
+        heard_at=THEN.isoformat(),
+    )
 
     try:
         folder.check_heard(None, THEN + timedelta(days=99))
         if stops:
-            with pytest.raises(Broken, match="build b was away for too long, or reads too slowly: topic pages keeps a tombstone for 1 day") as stopped:
+            with pytest.raises(
+                Broken,
+                match="build b was away for too long, or reads too slowly: topic pages keeps a tombstone for 1 day",
+            ) as stopped:
                 folder.check_heard(last, THEN + timedelta(days=days))
             assert "kappa replay web" in stopped.value.hint
             with pytest.raises(Broken, match="away for too long"):
@@ -107,7 +162,10 @@ def test_a_job_that_was_away_for_so_long_stops_where_there_is_something_to_read(
         else:
             folder.check_heard(last, THEN + timedelta(days=days))
         asked.clear()
-        folder.check_still_heard(replace(last, heard_at=(THEN + timedelta(days=days)).isoformat()), THEN + timedelta(days=days, seconds=60))
+        folder.check_still_heard(
+            replace(last, heard_at=(THEN + timedelta(days=days)).isoformat()),
+            THEN + timedelta(days=days, seconds=60),
+        )
         assert asked == []
         told = folder.heard_with(last, last.offsets)
         assert (told is not None) == (topic is PAGES and end == 5)

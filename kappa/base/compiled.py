@@ -39,7 +39,9 @@ def compiled(signature: Any) -> Callable[[Loop], Loop]:
 
 def _folder(source: str) -> str:
     # What has changed is never taken for what it was: Numba goes by a file's time and size, and writes its index before its code.
-    digest = hashlib.sha256(f"{numba.__version__} {get_host_cpu_name()} ".encode() + Path(source).read_bytes()).hexdigest()[:16]
+    digest = hashlib.sha256(
+        f"{numba.__version__} {get_host_cpu_name()} ".encode() + Path(source).read_bytes()
+    ).hexdigest()[:16]
     try:
         return str(user_cache("compiled") / digest)
     except RuntimeError:

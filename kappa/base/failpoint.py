@@ -19,7 +19,21 @@ from dataclasses import dataclass
 from kappa.base.errors import ExitCode, UsageError
 
 # Every kind of record that is appended to the journal (kappa/journal/journal.py); tests compare the two.
-_RECORDS = ("staged", "switch_asked", "caught_up", "verified", "verify_asked", "promote_asked", "held", "released", "served", "abandoned", "failed", "retired", "proved")
+_RECORDS = (
+    "staged",
+    "switch_asked",
+    "caught_up",
+    "verified",
+    "verify_asked",
+    "promote_asked",
+    "held",
+    "released",
+    "served",
+    "abandoned",
+    "failed",
+    "retired",
+    "proved",
+)
 
 # Effects that have a failpoint on each side.
 _EFFECTS = {
@@ -29,7 +43,16 @@ _EFFECTS = {
     "stage": ("discard",),
     "leg": ("put",),
     "slice": ("begin", "split"),
-    "table": ("create", "adopt", "commit", "spark_commit", "compact", "checkpoint", "kept_checkpoint", "delete"),
+    "table": (
+        "create",
+        "adopt",
+        "commit",
+        "spark_commit",
+        "compact",
+        "checkpoint",
+        "kept_checkpoint",
+        "delete",
+    ),
     "archive": ("create", "append"),
     "recent": ("drain", "empty"),
     "frontier": ("put", "delete"),
@@ -49,7 +72,12 @@ _EFFECTS = {
 
 # All names there are: those of effects, and the seams of a job's slice and of a promote.
 NAMES: tuple[str, ...] = (
-    *(f"{room}.{side}_{effect}" for room, effects in _EFFECTS.items() for effect in effects for side in ("before", "after")),
+    *(
+        f"{room}.{side}_{effect}"
+        for room, effects in _EFFECTS.items()
+        for effect in effects
+        for side in ("before", "after")
+    ),
     "job.before_first_commit",
     "job.between_tables",
     "job.before_frontier",
@@ -84,9 +112,15 @@ def parsed(text: str) -> Action | None:
     name, action, passing = (*text.split(":", 2), "", "")[:3]
     if name not in NAMES:
         close = difflib.get_close_matches(name, NAMES, n=1)
-        raise UsageError(f"KAPPA_FAIL names the failpoint {name!r}, which is not there", hint=f"did you mean {close[0]}?" if close else "kappa/base/failpoint.py lists them")
+        raise UsageError(
+            f"KAPPA_FAIL names the failpoint {name!r}, which is not there",
+            hint=f"did you mean {close[0]}?" if close else "kappa/base/failpoint.py lists them",
+        )
     if action != "kill" or not (passing or "1").isdecimal() or int(passing or "1") < 1:
-        raise UsageError(f"KAPPA_FAIL says {text!r}, which cannot be done", hint=f"say {name}:kill, or {name}:kill:3 for the third passing")
+        raise UsageError(
+            f"KAPPA_FAIL says {text!r}, which cannot be done",
+            hint=f"say {name}:kill, or {name}:kill:3 for the third passing",
+        )
     return _killing(name, int(passing or "1"))
 
 

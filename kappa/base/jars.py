@@ -65,7 +65,9 @@ def ensure_jars(java: Java, *, cache: Path | None = None, repository: str | None
 
     Raises Unreachable where the repository doesn't answer, Damaged where it gives other bytes than the lock's.
     """
-    locked = parse_lock(resources.files("kappa.base").joinpath("jars.lock").read_text(encoding="utf-8"))
+    locked = parse_lock(
+        resources.files("kappa.base").joinpath("jars.lock").read_text(encoding="utf-8")
+    )
     folder = default_cache() if cache is None else cache
     if any(not _is_verified(folder, jar) for jar in locked):
         with _alone_in(folder):
@@ -73,7 +75,10 @@ def ensure_jars(java: Java, *, cache: Path | None = None, repository: str | None
             missing = [jar for jar in locked if not _verify(folder / jar.file_name, jar)]
             if missing:
                 _fetch(missing, folder, java, repository)
-    paths = {use: tuple(folder / jar.file_name for jar in locked if jar.use == use) for use in ("broker", "spark")}
+    paths = {
+        use: tuple(folder / jar.file_name for jar in locked if jar.use == use)
+        for use in ("broker", "spark")
+    }
     return Jars(broker=paths["broker"], spark=paths["spark"])
 
 
@@ -98,13 +103,30 @@ def parse_lock(text: str) -> tuple[Jar, ...]:
         if not line.strip() or line.startswith("#"):
             continue
         match line.replace(":", " ").split():
-            case ["broker" | "spark" as use, size, sha256, group, artifact, version] if size.isdigit() and len(sha256) == 64:
-                jars.append(Jar(use=use, size=int(size), sha256=sha256, group=group, artifact=artifact, version=version))
+            case ["broker" | "spark" as use, size, sha256, group, artifact, version] if (
+                size.isdigit() and len(sha256) == 64
+            ):
+                jars.append(
+                    Jar(
+                        use=use,
+                        size=int(size),
+                        sha256=sha256,
+                        group=group,
+                        artifact=artifact,
+                        version=version,
+                    )
+                )
             case _:
-                raise Damaged(f"jars.lock line {number} is no jar: {line.strip()}", hint="restore kappa/base/jars.lock from the repository")
+                raise Damaged(
+                    f"jars.lock line {number} is no jar: {line.strip()}",
+                    hint="restore kappa/base/jars.lock from the repository",
+                )
     names = [jar.file_name for jar in jars]
     if repeated := {name for name in names if names.count(name) > 1}:
-        raise Damaged(f"jars.lock names {', '.join(sorted(repeated))} twice", hint="restore kappa/base/jars.lock from the repository")
+        raise Damaged(
+            f"jars.lock names {', '.join(sorted(repeated))} twice",
+            hint="restore kappa/base/jars.lock from the repository",
+        )
     return tuple(jars)
 
 
@@ -136,7 +158,10 @@ def _alone_in(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / "lock").open("w")
     except OSError as error:
-        raise KappaError(f"the jar cache {folder} cannot be written: {error}", hint="set jars.cache in kappa.toml to a folder you may write") from error
+        raise KappaError(
+            f"the jar cache {folder} cannot be written: {error}",
+            hint="set jars.cache in kappa.toml to a folder you may write",
+        ) from error
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -161,7 +186,8 @@ def _fetch(missing: Sequence[Jar], folder: Path, java: Java, repository: str | N
         shutil.rmtree(ivy, ignore_errors=True)
         names = ", ".join(jar.file_name for jar in wrong)
         raise Damaged(
-            f"the repository gave other bytes than jars.lock expects for {names}", hint="try again; if it stays so, set jars.repository in kappa.toml to another repository"
+            f"the repository gave other bytes than jars.lock expects for {names}",
+            hint="try again; if it stays so, set jars.repository in kappa.toml to another repository",
         )
     if absent:
         # What Ivy has is kept, so that the next attempt goes on from there.
@@ -178,27 +204,52 @@ def _run_ivy(missing: Sequence[Jar], ivy: Path, java: Java, repository: str | No
     (ivy / "ivy.xml").write_text(ivy_module(missing), encoding="utf-8")
     program = next(spark_home().glob("jars/ivy-*.jar"))
     # Its user folder is moved too: nothing is read from or left in the user's home.
-    command = [java.command, f"-Divy.default.ivy.user.dir={ivy / 'user'}", "-jar", str(program), "-ivy", str(ivy / "ivy.xml"), "-cache", str(ivy / "cache")]
+    command = [
+        java.command,
+        f"-Divy.default.ivy.user.dir={ivy / 'user'}",
+        "-jar",
+        str(program),
+        "-ivy",
+        str(ivy / "ivy.xml"),
+        "-cache",
+        str(ivy / "cache"),
+    ]
     if repository is not None:
         (ivy / "ivysettings.xml").write_text(ivy_settings(repository), encoding="utf-8")
         command += ["-settings", str(ivy / "ivysettings.xml")]
     log = ivy / "ivy.log"
-    with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL) as process:
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(
+            command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
+        ) as process,
+    ):
         try:
             _show_progress(process, missing, ivy / "cache")
         finally:
             if process.poll() is None:
                 process.kill()
-    complaints = [line.strip(" :\t") for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if "Exception" in line or "not found" in line.lower()]
+    complaints = [
+        line.strip(" :\t")
+        for line in log.read_text(encoding="utf-8", errors="replace").splitlines()
+        if "Exception" in line or "not found" in line.lower()
+    ]
     return complaints[-1] if complaints else "Ivy gave no reason"
 
 
-def _show_progress(process: subprocess.Popen[bytes], missing: Sequence[Jar], ivy_cache: Path) -> None:
+def _show_progress(
+    process: subprocess.Popen[bytes], missing: Sequence[Jar], ivy_cache: Path
+) -> None:
     # For who has nothing to fetch, they cost a job's start more than all else here.
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn  # noqa: PLC0415
 
-    columns = (TextColumn("fetching {task.fields[count]} jars"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    columns = (
+        TextColumn("fetching {task.fields[count]} jars"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("jars", total=sum(jar.size for jar in missing), count=len(missing))
         seen, last_change = -1, time.monotonic()
@@ -224,7 +275,8 @@ def ivy_module(jars: Sequence[Jar]) -> str:
     """The Ivy module file that asks for exactly these jars."""
     uses = "".join(f'<conf name="{use}"/>' for use in sorted({jar.use for jar in jars}))
     asked = (
-        f'    <dependency org={quoteattr(jar.group)} name={quoteattr(jar.artifact)} rev={quoteattr(jar.version)} transitive="false" conf="{jar.use}->master"/>' for jar in jars
+        f'    <dependency org={quoteattr(jar.group)} name={quoteattr(jar.artifact)} rev={quoteattr(jar.version)} transitive="false" conf="{jar.use}->master"/>'
+        for jar in jars
     )
     return "\n".join(
         [

@@ -40,7 +40,10 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
     program = locate_java(environment)
     java = parse_properties(_ask(program, environment), program)
     if java.version < OLDEST:
-        raise KappaError(f"{program} is Java {java.version}, and Kafka and Spark need Java {OLDEST} or newer", hint=f"{_how_to_install()}, and set JAVA_HOME to it if both stay")
+        raise KappaError(
+            f"{program} is Java {java.version}, and Kafka and Spark need Java {OLDEST} or newer",
+            hint=f"{_how_to_install()}, and set JAVA_HOME to it if both stay",
+        )
     return java
 
 
@@ -50,11 +53,17 @@ def locate_java(environment: Mapping[str, str] = os.environ) -> str:
     if home:
         program = str(Path(home) / "bin" / "java")
         if not os.access(program, os.X_OK):
-            raise KappaError(f"JAVA_HOME is {home}, and there is no bin/java in it", hint=f"unset JAVA_HOME, or {_how_to_install()}")
+            raise KappaError(
+                f"JAVA_HOME is {home}, and there is no bin/java in it",
+                hint=f"unset JAVA_HOME, or {_how_to_install()}",
+            )
         return program
     found = shutil.which("java", path=environment.get("PATH"))
     if found is None:
-        raise KappaError(f"there is no Java on this machine, and Kafka and Spark need Java {OLDEST} or newer", hint=_how_to_install())
+        raise KappaError(
+            f"there is no Java on this machine, and Kafka and Spark need Java {OLDEST} or newer",
+            hint=_how_to_install(),
+        )
     return found
 
 
@@ -68,7 +77,9 @@ def parse_properties(printed: str, program: str) -> Java:
     version = re.fullmatch(r"(?:1\.)?(\d+)", properties.get("java.specification.version", ""))
     if version is None or "java.home" not in properties:
         last = (printed.strip().splitlines() or ["it printed nothing"])[-1]
-        raise KappaError(f"{program} does not say which Java it is: {last.strip()}", hint=_how_to_install())
+        raise KappaError(
+            f"{program} does not say which Java it is: {last.strip()}", hint=_how_to_install()
+        )
     build = f"{properties.get('java.vendor', '')} {properties.get('java.vm.version', version[0])}".strip()
     return Java(home=Path(properties["java.home"]), version=int(version[1]), build=build)
 
@@ -77,7 +88,13 @@ def _ask(program: str, environment: Mapping[str, str]) -> str:
     try:
         # In English, whatever the user's language: the property lines are the same, errors are quoted.
         asked = subprocess.run(
-            [program, "-XshowSettings:properties", "-version"], capture_output=True, text=True, errors="replace", timeout=60, check=False, env={**environment, "LC_ALL": "C"}
+            [program, "-XshowSettings:properties", "-version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=60,
+            check=False,
+            env={**environment, "LC_ALL": "C"},
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise KappaError(f"{program} cannot be run: {error}", hint=_how_to_install()) from error

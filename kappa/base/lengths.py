@@ -21,4 +21,12 @@ def ends_of(lengths: Numbers) -> Ends:
 def array_of(kind: pa.DataType, lengths: Numbers, ends: Ends, data: Bytes) -> pa.Array:
     """The array, null where a length is -1."""
     null = lengths < 0
-    return pa.Array.from_buffers(kind, len(lengths), [pa.array(~null).buffers()[1] if null.any() else None, pa.py_buffer(ends), pa.py_buffer(data)])
+    return pa.Array.from_buffers(
+        kind,
+        len(lengths),
+        [
+            pa.array(~null).buffers()[1] if null.any() else None,
+            pa.py_buffer(ends),
+            pa.py_buffer(data),
+        ],
+    )

@@ -51,7 +51,10 @@ class Lock:
             held = _read(handle)
             os.close(handle)
             who = f"process {held.pid}" if held else "another process"
-            raise Conflict(f"{self._what} is held by {who}", hint="kappa status shows what runs; kappa down ends it") from None
+            raise Conflict(
+                f"{self._what} is held by {who}",
+                hint="kappa status shows what runs; kappa down ends it",
+            ) from None
         before = _read(handle)
         if before is not None:
             _end_session(before)
@@ -74,7 +77,12 @@ class Lock:
         self.acquire()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.release()
 
 
@@ -115,7 +123,10 @@ def _end_session(holder: Holder) -> None:
         return
     # Members that began before the holder did are not its children.
     if not ensure_session_gone(holder.session, since=holder.started):
-        raise Broken(f"what process {holder.pid} has left behind cannot be killed", hint=f"it may wait for a disk; look at it with ps -s {holder.session}")
+        raise Broken(
+            f"what process {holder.pid} has left behind cannot be killed",
+            hint=f"it may wait for a disk; look at it with ps -s {holder.session}",
+        )
 
 
 def _read(handle: int) -> Holder | None:

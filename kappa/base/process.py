@@ -69,7 +69,14 @@ def set_by_sigterm() -> threading.Event:
     return told
 
 
-def start_tied(command: Sequence[str], *, output: IO[bytes], nice: int = 0, environment: Mapping[str, str] | None = None, folder: Path | None = None) -> subprocess.Popen[bytes]:
+def start_tied(
+    command: Sequence[str],
+    *,
+    output: IO[bytes],
+    nice: int = 0,
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> subprocess.Popen[bytes]:
     """Starts a command in a session of its own that is killed (SIGKILL) as soon as this process dies, however it dies.
 
     On Linux the kernel sees to it, and by its rule the tie is to the THREAD that starts the command: call it from the
@@ -77,7 +84,15 @@ def start_tied(command: Sequence[str], *, output: IO[bytes], nice: int = 0, envi
     from a crash is killed by the next start (`kill_and_see_gone`). `nice` is by how much others go before it, 0 to 19.
     """
     tied = [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(nice), *command]
-    return subprocess.Popen(tied, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment, cwd=folder, start_new_session=True)
+    return subprocess.Popen(
+        tied,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        cwd=folder,
+        start_new_session=True,
+    )
 
 
 def kill_and_see_gone(process: ProcessId, *, patience_seconds: float = 10.0) -> bool:
@@ -117,14 +132,25 @@ def ensure_session_gone(session: int, *, since: int = 0, patience_seconds: float
 
 def _members(session: int, since: int) -> list[int]:
     pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    return [pid for pid in pids if (fields := _stat(pid)) is not None and int(fields[3]) == session and int(fields[19]) >= since]
+    return [
+        pid
+        for pid in pids
+        if (fields := _stat(pid)) is not None
+        and int(fields[3]) == session
+        and int(fields[19]) >= since
+    ]
 
 
 def _stat(pid: int) -> list[str] | None:
     # Fields are counted behind the last parenthesis, since the program's name may hold anything (proc_pid_stat(5)). A
     # zombie can do nothing any more, and may never be reaped.
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        fields = (
+            Path(f"/proc/{pid}/stat")
+            .read_text(encoding="utf-8", errors="replace")
+            .rpartition(")")[2]
+            .split()
+        )
     except OSError:
         return None
     return None if fields[0] in "ZX" else fields
@@ -132,7 +158,9 @@ def _stat(pid: int) -> list[str] | None:
 
 def _born_by_ps(pid: int) -> str | None:
     # Systems without /proc; the state letter comes first.
-    asked = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    asked = subprocess.run(
+        ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
     state, _, started = asked.stdout.strip().partition(" ")
     return started.strip() if asked.returncode == 0 and not state.startswith("Z") else None
 

@@ -69,26 +69,45 @@ def load_with_place(store: Store, birth: Birth) -> tuple[Place, Pipeline]:
     sources = snapshot_sources(store, birth)
     open_sources(sources)
     try:
-        found = [(place, pipeline) for place, pipeline in pipelines_in(load_module(birth.module, sources)) if pipeline.name == birth.pipeline]
+        found = [
+            (place, pipeline)
+            for place, pipeline in pipelines_in(load_module(birth.module, sources))
+            if pipeline.name == birth.pipeline
+        ]
     except DeclarationError as error:
         hint = f"its libraries may have changed since {birth.born_at}; install those of its birth, or build anew: kappa replay {birth.pipeline}"
-        raise Broken(f"the code of build {birth.build} does not run any more: {error.message}", hint=hint) from error
+        raise Broken(
+            f"the code of build {birth.build} does not run any more: {error.message}", hint=hint
+        ) from error
     if not found:
-        raise Broken(f"the code of build {birth.build} declares no pipeline {birth.pipeline}", hint=f"build anew: kappa replay {birth.pipeline}")
+        raise Broken(
+            f"the code of build {birth.build} declares no pipeline {birth.pipeline}",
+            hint=f"build anew: kappa replay {birth.pipeline}",
+        )
     return found[0]
 
 
 def ensure_unchanged(store: Store, birth: Birth) -> None:
     """Raises Broken where a file of a build's code is missing, was changed or was added."""
     prefix = f"{_code(birth.build)}/"
-    there = {name.removeprefix(prefix): hashlib.sha256(store.get(name) or b"").hexdigest() for name in store.names(_code(birth.build)) if "__pycache__" not in name}
+    there = {
+        name.removeprefix(prefix): hashlib.sha256(store.get(name) or b"").hexdigest()
+        for name in store.names(_code(birth.build))
+        if "__pycache__" not in name
+    }
     for path, digest in birth.sources.items():
         if there.get(path) != digest:
             what = "is missing from" if path not in there else "was changed in"
-            raise Broken(f"{path} {what} the code snapshot of build {birth.build}", hint=f"put it back as it was, or build anew: kappa replay {birth.pipeline}")
+            raise Broken(
+                f"{path} {what} the code snapshot of build {birth.build}",
+                hint=f"put it back as it was, or build anew: kappa replay {birth.pipeline}",
+            )
     added = sorted(there.keys() - birth.sources.keys())
     if added:
-        raise Broken(f"{added[0]} was added to the code snapshot of build {birth.build}", hint=f"take {store.path(prefix + added[0])} away")
+        raise Broken(
+            f"{added[0]} was added to the code snapshot of build {birth.build}",
+            hint=f"take {store.path(prefix + added[0])} away",
+        )
 
 
 def _code(build: str) -> str:

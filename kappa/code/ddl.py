@@ -15,7 +15,16 @@ from pyspark import SparkContext
 from pyspark.sql import types as T  # as it is written everywhere
 
 from kappa.base.errors import DeclarationError
-from kappa.values.columns import Array, Column, Decimal, Scalar, Struct, Type, parse_columns, parse_type
+from kappa.values.columns import (
+    Array,
+    Column,
+    Decimal,
+    Scalar,
+    Struct,
+    Type,
+    parse_columns,
+    parse_type,
+)
 
 _SCALARS: dict[str, T.DataType] = {
     "string": T.StringType(),
@@ -52,7 +61,9 @@ def read_type(text: str) -> T.DataType:
     if not columns or any(column.default is not None for column in columns):
         if SparkContext._active_spark_context is not None:  # noqa: SLF001  # there is no public way to ask that doesn't start one
             return _ask_spark(text)
-        raise ValueError(f'the type "{text}" cannot be read before Spark runs: give it as an object of pyspark.sql.types, such as IntegerType()')
+        raise ValueError(
+            f'the type "{text}" cannot be read before Spark runs: give it as an object of pyspark.sql.types, such as IntegerType()'
+        )
     return _struct(columns)
 
 
@@ -79,4 +90,6 @@ def spark_type(kind: Type) -> T.DataType:
 
 
 def _struct(columns: tuple[Column, ...]) -> T.StructType:
-    return T.StructType([T.StructField(column.name, spark_type(column.type), column.nullable) for column in columns])
+    return T.StructType(
+        [T.StructField(column.name, spark_type(column.type), column.nullable) for column in columns]
+    )

@@ -18,10 +18,16 @@ _IDENTITY = "identity "
 
 def declarations(pipeline: Pipeline) -> Mapping[str, str]:
     """The lines of each declared part, by the part's name: `table delays` -> lines."""
-    topics = {f"topic {topic.name}": "\n".join(_topic(topic, pipeline)) for topic in pipeline.topics}
+    topics = {
+        f"topic {topic.name}": "\n".join(_topic(topic, pipeline)) for topic in pipeline.topics
+    }
     tables = {f"table {table.name}": "\n".join(_table(table)) for table in pipeline.tables}
     views = {f"view {view.name}": view.sql for view in pipeline.views}
-    policy = {} if pipeline.on_error is OnError.STOP else {"on_error": f"what the function fails on: {pipeline.on_error}"}
+    policy = (
+        {}
+        if pipeline.on_error is OnError.STOP
+        else {"on_error": f"what the function fails on: {pipeline.on_error}"}
+    )
     return {**topics, **tables, **views, **policy}
 
 
@@ -42,7 +48,9 @@ def _topic(topic: Topic, pipeline: Pipeline) -> Iterator[str]:
         yield f"late where {topic.event_time} lies more than {told_ms(topic.lateness_ms)} back"
     if topic.identity:
         yield f"{_IDENTITY}{', '.join(topic.identity)} within {told_ms(topic.identity_horizon_ms)}"
-    for parameter in sorted(name for name, bound in pipeline.inputs.items() if bound.name == topic.name):
+    for parameter in sorted(
+        name for name, bound in pipeline.inputs.items() if bound.name == topic.name
+    ):
         yield f"given to the function as {parameter}"
 
 
@@ -58,7 +66,11 @@ def _table(table: Table) -> Iterator[str]:
     for column, fold in table.fold.items():
         # Of a sum only its type tells, which is not declared.
         exactness = fold.kind.exactness("")
-        yield f"{column} = {fold}" if exactness is Exactness.EXACT else f"{column} = {fold}, {exactness}"
+        yield (
+            f"{column} = {fold}"
+            if exactness is Exactness.EXACT
+            else f"{column} = {fold}, {exactness}"
+        )
     if table.ordered is not None:
         yield str(table.ordered)
     for check in table.checks:

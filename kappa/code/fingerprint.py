@@ -38,9 +38,18 @@ def fingerprint(pipeline: Pipeline, module: str, attribute: str, find: Find) -> 
 
     Raises DeclarationError where it cannot be told what decides its rows.
     """
-    code = {part: _hash(text, _PART_DIGITS) for root in pipeline.roots(module, attribute) for part, text in reach(*root, find).items()}
-    topics = {f"topic {topic.name}": _hash(_topic(topic, pipeline), _PART_DIGITS) for topic in pipeline.topics}
-    tables = {f"table {table.name}": _hash(_table(table), _PART_DIGITS) for table in pipeline.tables}
+    code = {
+        part: _hash(text, _PART_DIGITS)
+        for root in pipeline.roots(module, attribute)
+        for part, text in reach(*root, find).items()
+    }
+    topics = {
+        f"topic {topic.name}": _hash(_topic(topic, pipeline), _PART_DIGITS)
+        for topic in pipeline.topics
+    }
+    tables = {
+        f"table {table.name}": _hash(_table(table), _PART_DIGITS) for table in pipeline.tables
+    }
     views = {f"view {view.name}": _hash(_view(view), _PART_DIGITS) for view in pipeline.views}
     # Only where it is said: what was declared before there was a choice has the version that it had.
     policy = {} if pipeline.on_error is OnError.STOP else {_ON_ERROR: str(pipeline.on_error)}
@@ -67,7 +76,11 @@ def differences(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, ..
         elif part not in new:
             said.append(f"{part_name(part)} is gone")
         else:
-            said.append(f"{part_name(part)} changed ({old[part]} to {new[part]})" if part == _SEMANTICS else f"{part_name(part)} changed")
+            said.append(
+                f"{part_name(part)} changed ({old[part]} to {new[part]})"
+                if part == _SEMANTICS
+                else f"{part_name(part)} changed"
+            )
     return tuple(said)
 
 
@@ -87,7 +100,13 @@ def part_name(part: str) -> str:
 def _topic(topic: Topic, pipeline: Pipeline) -> str:
     # Its config says how Kafka keeps records, not what they mean; the parameters say where its rows go.
     parameters = sorted(name for name, bound in pipeline.inputs.items() if bound.name == topic.name)
-    decided: list[object] = [topic.kind, topic.partitions, topic.key, [str(column) for column in topic.columns], parameters]
+    decided: list[object] = [
+        topic.kind,
+        topic.partitions,
+        topic.key,
+        [str(column) for column in topic.columns],
+        parameters,
+    ]
     # Only where they are declared: a topic without them keeps the version that it had before there were any.
     if topic.schema is not None:
         decided.append([*topic.schema.lines()])
@@ -101,7 +120,12 @@ def _topic(topic: Topic, pipeline: Pipeline) -> str:
 def _table(table: Table) -> str:
     # Checks are in it, for they say what may stand in the rows for as long as the version serves. Thresholds are not: they
     # compare a candidate with its predecessor once, and another one is no reason to replay a version that serves.
-    means = [table.keys, [(column, str(fold)) for column, fold in table.fold.items()], table.latest.name if table.latest else None, table.checks]
+    means = [
+        table.keys,
+        [(column, str(fold)) for column, fold in table.fold.items()],
+        table.latest.name if table.latest else None,
+        table.checks,
+    ]
     # What came later is said only where it is used: a version that is older than it stays what it is.
     later = [str(each) for each in (table.ordered, *table.emitted) if each is not None]
     return json.dumps([*means, later] if later else means)
@@ -113,7 +137,18 @@ def _view(view: View) -> str:
 
 def _rank(part: str) -> tuple[int, str]:
     # The user's own edits first: code, then declarations, then what the platform changed.
-    order = ("function", "class", "value", "statements", "module", "topic", "table", "view", _ON_ERROR, _SEMANTICS)
+    order = (
+        "function",
+        "class",
+        "value",
+        "statements",
+        "module",
+        "topic",
+        "table",
+        "view",
+        _ON_ERROR,
+        _SEMANTICS,
+    )
     kind = part.partition(" ")[0]
     return order.index(kind) if kind in order else len(order), part
 

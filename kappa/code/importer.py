@@ -32,7 +32,9 @@ def open_sources(sources: Sources) -> None:
     for importer in [each for each in sys.meta_path if isinstance(each, _Importer)]:
         sys.meta_path.remove(importer)
         _forget(importer.given)
-    _forget({name for name, module in list(sys.modules.items()) if _is_stale(name, module, sources)})
+    _forget(
+        {name for name, module in list(sys.modules.items()) if _is_stale(name, module, sources)}
+    )
     sys.meta_path.insert(0, _Importer(sources))
     importlib.invalidate_caches()
     open_schema_files(sources.folder)
@@ -47,7 +49,13 @@ class _Importer(MetaPathFinder):
         self._sources = sources
         self.given: set[str] = set()
 
-    def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:  # noqa: ARG002  # importlib's signature
+    # importlib gives the arguments.
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,  # noqa: ARG002
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> ModuleSpec | None:
         place = self._sources.locate(fullname)
         if place is None:
             return None
@@ -57,7 +65,12 @@ class _Importer(MetaPathFinder):
             spec.submodule_search_locations = [str(place.folder)]
             return spec
         within = None if place.folder is None else [str(place.folder)]
-        return spec_from_file_location(fullname, place.file, loader=_Loader(fullname, str(place.file)), submodule_search_locations=within)
+        return spec_from_file_location(
+            fullname,
+            place.file,
+            loader=_Loader(fullname, str(place.file)),
+            submodule_search_locations=within,
+        )
 
 
 class _Loader(SourceFileLoader):
@@ -72,7 +85,11 @@ def _is_stale(name: str, module: ModuleType | None, sources: Sources) -> bool:
     if name.partition(".")[0] == PIPELINES:
         return True
     file = getattr(module, "__file__", None)
-    return isinstance(file, str) and Path(file).is_relative_to(sources.folder) and sources.locate(name) is not None
+    return (
+        isinstance(file, str)
+        and Path(file).is_relative_to(sources.folder)
+        and sources.locate(name) is not None
+    )
 
 
 def _forget(names: set[str]) -> None:

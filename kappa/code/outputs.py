@@ -40,7 +40,9 @@ class Described:
     version: str
 
 
-def learn_outputs(settings: Settings, store: Store, folder: Path, wanted: Mapping[str, Described]) -> Mapping[str, Outputs]:
+def learn_outputs(
+    settings: Settings, store: Store, folder: Path, wanted: Mapping[str, Described]
+) -> Mapping[str, Outputs]:
     """The outputs of each pipeline of the project in `folder`, from the cache where its version was described before.
 
     Raises DeclarationError, with the user's line, where a function fails, is not row-local, or does not return what its
@@ -48,7 +50,11 @@ def learn_outputs(settings: Settings, store: Store, folder: Path, wanted: Mappin
     """
     found: dict[str, Outputs] = {}
     for name, described in wanted.items():
-        kept = Outputs({}) if not described.pipeline.function_tables else _kept(store, described.version)
+        kept = (
+            Outputs({})
+            if not described.pipeline.function_tables
+            else _kept(store, described.version)
+        )
         if kept is not None:
             found[name] = kept
     missing = {name: described for name, described in wanted.items() if name not in found}
@@ -76,12 +82,18 @@ def _ask(settings: Settings, folder: Path, missing: Mapping[str, Described]) -> 
         "kappa.engine.children.describe",
         {name: described.module for name, described in missing.items()},
         patience_seconds=_PATIENCE_SECONDS,
-        too_long=KappaError(f"the function of {names} did not return within {_PATIENCE_SECONDS:.0f} seconds, on no rows", hint="it must only build up frames and return them"),
+        too_long=KappaError(
+            f"the function of {names} did not return within {_PATIENCE_SECONDS:.0f} seconds, on no rows",
+            hint="it must only build up frames and return them",
+        ),
     )
 
 
 def _typed(answer: Mapping[str, Any]) -> Outputs:
-    tables = {table: {column: parse_type(kind) for column, kind in columns} for table, columns in answer["tables"].items()}
+    tables = {
+        table: {column: parse_type(kind) for column, kind in columns}
+        for table, columns in answer["tables"].items()
+    }
     # What was kept before there was more to say had nothing of it.
     return Outputs(tables, tuple(answer.get("changing", ())))
 

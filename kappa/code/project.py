@@ -57,11 +57,17 @@ def load_project(project: Path) -> Project:
     files = sources.pipeline_files()
     for file in files:
         if not file.stem.isidentifier():
-            raise DeclarationError(f"{file}: {file.stem} is no name of a module", hint="name the file with letters, digits and underscores")
+            raise DeclarationError(
+                f"{file}: {file.stem} is no name of a module",
+                hint="name the file with letters, digits and underscores",
+            )
         for place, pipeline in pipelines_in(load_module(f"{PIPELINES}.{file.stem}", sources)):
             known = found.get(pipeline.name)
             if known is not None and not _is_same(known[0], pipeline, files):
-                raise DeclarationError(f"{pipeline.source}: there is another pipeline {pipeline.name}, at {known[0].source}", hint="give one of them another name")
+                raise DeclarationError(
+                    f"{pipeline.source}: there is another pipeline {pipeline.name}, at {known[0].source}",
+                    hint="give one of them another name",
+                )
             if known is None or pipeline.source.file == str(file):
                 found[pipeline.name] = pipeline, place
     pipelines = {name: pipeline for name, (pipeline, _) in sorted(found.items())}
@@ -91,7 +97,11 @@ def pipelines_in(module: ModuleType) -> Iterator[tuple[Place, Pipeline]]:
 
 def line_in(error: BaseException, folder: Path) -> str | None:
     """`file:line` of the innermost frame of an error that lies in a folder; None where none does."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).is_relative_to(folder)]
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).is_relative_to(folder)
+    ]
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
 
 
@@ -114,21 +124,33 @@ def _explained(error: BaseException, folder: Path, file: str) -> DeclarationErro
                 where = f"{error.filename}:{error.lineno}"
             return DeclarationError(f"{where}: this is no Python: {error.msg}")
         case ModuleNotFoundError(name=str(name)):
-            return DeclarationError(f"{where}: there is no module {name}", hint=f"mend the import, or install what provides it: pip install {name.partition('.')[0]}")
+            return DeclarationError(
+                f"{where}: there is no module {name}",
+                hint=f"mend the import, or install what provides it: pip install {name.partition('.')[0]}",
+            )
         case _ if _wants_session(error):
             return DeclarationError(
-                f"{where}: this needs a running Spark, and a file is read without one", hint="make columns inside the function (at the top of a file: only UDFs)"
+                f"{where}: this needs a running Spark, and a file is read without one",
+                hint="make columns inside the function (at the top of a file: only UDFs)",
             )
         case SystemExit():
-            return DeclarationError(f"{where}: the file ends the process when it is imported", hint='put what is only for running it by hand under: if __name__ == "__main__":')
+            return DeclarationError(
+                f"{where}: the file ends the process when it is imported",
+                hint='put what is only for running it by hand under: if __name__ == "__main__":',
+            )
         case _:
-            return DeclarationError(f"{where}: {said(error)}", hint="a pipeline's file must import without an error")
+            return DeclarationError(
+                f"{where}: {said(error)}", hint="a pipeline's file must import without an error"
+            )
 
 
 def _wants_session(error: BaseException) -> bool:
     # PySpark says so in two ways: by this class of error, and by a bare assertion.
     innermost = traceback.extract_tb(error.__traceback__)[-1:]
-    return "SESSION_OR_CONTEXT_NOT_EXISTS" in str(error) or (isinstance(error, AssertionError) and any("/pyspark/" in frame.filename for frame in innermost))
+    return "SESSION_OR_CONTEXT_NOT_EXISTS" in str(error) or (
+        isinstance(error, AssertionError)
+        and any("/pyspark/" in frame.filename for frame in innermost)
+    )
 
 
 def _refuse_shared_tables(pipelines: Mapping[str, Pipeline]) -> None:
@@ -139,7 +161,8 @@ def _refuse_shared_tables(pipelines: Mapping[str, Pipeline]) -> None:
             other = writers.setdefault(written.name, pipeline)
             if other is not pipeline:
                 raise DeclarationError(
-                    f"{written.source}: {written.name} is written by pipeline {pipeline.name} and by pipeline {other.name}", hint="give one of them another name"
+                    f"{written.source}: {written.name} is written by pipeline {pipeline.name} and by pipeline {other.name}",
+                    hint="give one of them another name",
                 )
 
 
@@ -149,4 +172,7 @@ def _refuse_differing_topics(pipelines: Mapping[str, Pipeline]) -> None:
         for topic in pipeline.topics:
             other = declared.setdefault(topic.name, topic)
             if other != topic:
-                raise DeclarationError(f"{topic.source}: topic {topic.name} is declared differently at {other.source}", hint="declare it once, and import it where it is read")
+                raise DeclarationError(
+                    f"{topic.source}: topic {topic.name} is declared differently at {other.source}",
+                    hint="declare it once, and import it where it is read",
+                )

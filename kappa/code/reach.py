@@ -32,7 +32,9 @@ def reach(module: str, attribute: str, find: Find) -> Mapping[str, str]:
     return walk.parts
 
 
-def reached(module: str, attribute: str, find: Find) -> tuple[tuple[Module, tuple[Statement, ...]], ...]:
+def reached(
+    module: str, attribute: str, find: Find
+) -> tuple[tuple[Module, tuple[Statement, ...]], ...]:
     """The statements that `attribute` of `module` reaches, with the module each stands in. Raises DeclarationError as `reach` does."""
     walk = _Walk(find)
     walk.name(module, attribute)
@@ -112,7 +114,9 @@ class _Walk:
 
     def _add(self, part: str, scanned: Module, statements: tuple[Statement, ...]) -> None:
         self.statements.append((scanned, statements))
-        meanings = sorted({meaning for statement in statements for meaning in self._follow(scanned, statement)})
+        meanings = sorted(
+            {meaning for statement in statements for meaning in self._follow(scanned, statement)}
+        )
         self.parts[part] = "\n".join([*(statement.text for statement in statements), *meanings])
 
     def _follow(self, scanned: Module, statement: Statement) -> Iterator[str]:
@@ -126,8 +130,12 @@ class _Walk:
                 if each.name is not None:
                     self._imported(each)
                 else:
-                    self._attributes(each.module, [attributes for begin, attributes in chains if begin == name])
-            reads_modules = name == "sys" and any(begin == name and attributes[:1] == ("modules",) for begin, attributes in chains)
+                    self._attributes(
+                        each.module, [attributes for begin, attributes in chains if begin == name]
+                    )
+            reads_modules = name == "sys" and any(
+                begin == name and attributes[:1] == ("modules",) for begin, attributes in chains
+            )
             if name in scanned.defines:
                 self.name(module, name)
             elif reads_modules or (name in _READS_ANYTHING and not imported):
@@ -163,7 +171,9 @@ class _Walk:
         """A name that stands for a module is used: what of it, or all where it is passed on as a value."""
         for attributes in uses:
             inside, rest = module, list(attributes)
-            while rest and (self._module(f"{inside}.{rest[0]}") is not None or self._module(inside) is None):
+            while rest and (
+                self._module(f"{inside}.{rest[0]}") is not None or self._module(inside) is None
+            ):
                 inside = f"{inside}.{rest.pop(0)}"
             if rest:
                 self.name(inside, rest[0])
@@ -195,7 +205,9 @@ def _scanned(source: SourceFile, find: Find) -> Module:
     try:
         return scan(source, find)
     except SyntaxError as error:
-        raise DeclarationError(f"{source.path}:{error.lineno}: this is no Python: {error.msg}") from error
+        raise DeclarationError(
+            f"{source.path}:{error.lineno}: this is no Python: {error.msg}"
+        ) from error
 
 
 def _kind(statements: tuple[Statement, ...]) -> str:
@@ -227,5 +239,9 @@ def _imported_by_name(node: ast.Call) -> str | None:
     if not _is_import_by_name(node) or not node.args:
         return None
     name = node.args[0]
-    is_plain = isinstance(name, ast.Constant) and isinstance(name.value, str) and not name.value.startswith(".")
+    is_plain = (
+        isinstance(name, ast.Constant)
+        and isinstance(name.value, str)
+        and not name.value.startswith(".")
+    )
     return str(name.value) if is_plain and isinstance(name, ast.Constant) else None

@@ -15,7 +15,16 @@ from kappa.code.sources import Find, SourceFile
 # Says nothing about what a program does: contexts follow from position, `kind` is the u of u"text".
 _IGNORED_FIELDS = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
 # Decorators that read no annotations; any other may (pandas_udf does), and then annotations decide something.
-_BLIND_DECORATORS = frozenset({"staticmethod", "classmethod", "property", "functools.cache", "functools.lru_cache", "functools.wraps"})
+_BLIND_DECORATORS = frozenset(
+    {
+        "staticmethod",
+        "classmethod",
+        "property",
+        "functools.cache",
+        "functools.lru_cache",
+        "functools.wraps",
+    }
+)
 _DECLARES_PIPELINE = frozenset({"kappa.pipeline", "kappa.declare.pipeline.pipeline"})
 
 
@@ -86,24 +95,47 @@ def scan(source: SourceFile, find: Find) -> Module:
         for name in names:
             defines.setdefault(name, []).append(statement)
     known = {name: tuple(found) for name, found in defines.items()}
-    ours = _Ours(known, frozenset(name for name, found in imports.items() if any(find(each.module) for each in found)))
+    ours = _Ours(
+        known,
+        frozenset(
+            name for name, found in imports.items() if any(find(each.module) for each in found)
+        ),
+    )
     effects = tuple(statement for statement in statements if ours.does_something(statement.node))
-    return Module(source, statements, known, {name: tuple(found) for name, found in imports.items()}, effects, tuple(stars), tuple(dict.fromkeys(loads)))
+    return Module(
+        source,
+        statements,
+        known,
+        {name: tuple(found) for name, found in imports.items()},
+        effects,
+        tuple(stars),
+        tuple(dict.fromkeys(loads)),
+    )
 
 
-def imported_by(node: ast.Import | ast.ImportFrom, source: SourceFile, find: Find) -> Iterator[tuple[str, Imported]]:
+def imported_by(
+    node: ast.Import | ast.ImportFrom, source: SourceFile, find: Find
+) -> Iterator[tuple[str, Imported]]:
     """The names that an import binds (`*` for all) and what each stands for."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             # `import a.b` binds a; `import a.b as c` binds what a.b is.
-            yield (alias.asname, Imported(alias.name)) if alias.asname else (alias.name.partition(".")[0], Imported(alias.name.partition(".")[0]))
+            yield (
+                (alias.asname, Imported(alias.name))
+                if alias.asname
+                else (alias.name.partition(".")[0], Imported(alias.name.partition(".")[0]))
+            )
             if not alias.asname and "." in alias.name:
                 yield alias.name, Imported(alias.name)
         return
     base = absolute(node.module or "", node.level, source)
     for alias in node.names:
         submodule = f"{base}.{alias.name}"
-        found = Imported(submodule) if alias.name != "*" and find(submodule) is not None else Imported(base, None if alias.name == "*" else alias.name)
+        found = (
+            Imported(submodule)
+            if alias.name != "*" and find(submodule) is not None
+            else Imported(base, None if alias.name == "*" else alias.name)
+        )
         yield alias.asname or alias.name, found
 
 
@@ -137,7 +169,11 @@ def _parse(source: SourceFile) -> ast.Module:
     body: list[ast.stmt] = []
     for node in tree.body:
         guarded = _unless_typing_or_main(node)
-        body.extend(each for each in guarded if not (isinstance(each, ast.ImportFrom) and each.module == "__future__"))
+        body.extend(
+            each
+            for each in guarded
+            if not (isinstance(each, ast.ImportFrom) and each.module == "__future__")
+        )
     tree.body = body
     return tree
 
@@ -147,7 +183,11 @@ def _unless_typing_or_main(node: ast.stmt) -> list[ast.stmt]:
     if isinstance(node, ast.If):
         test = root(node.test)
         is_typing = test is not None and (test[1] or (test[0],))[-1] == "TYPE_CHECKING"
-        is_main = isinstance(node.test, ast.Compare) and root(node.test.left) == ("__name__", ()) and isinstance(node.test.ops[0], ast.Eq)
+        is_main = (
+            isinstance(node.test, ast.Compare)
+            and root(node.test.left) == ("__name__", ())
+            and isinstance(node.test.ops[0], ast.Eq)
+        )
         if is_typing or is_main:
             return node.orelse
     return [node]
@@ -184,19 +224,40 @@ class _Normal(ast.NodeTransformer):
         if self._in_class:
             # Data classes and the like read them.
             return node
-        return None if node.value is None else ast.Assign([node.target], node.value, lineno=node.lineno)
+        return (
+            None
+            if node.value is None
+            else ast.Assign([node.target], node.value, lineno=node.lineno)
+        )
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         visited = super().generic_visit(node)
         # A block whose only statement was taken out.
-        if isinstance(node, ast.If | ast.For | ast.AsyncFor | ast.While | ast.With | ast.AsyncWith | ast.Try | ast.TryStar | ast.ExceptHandler | ast.match_case) and not node.body:
+        if (
+            isinstance(
+                node,
+                ast.If
+                | ast.For
+                | ast.AsyncFor
+                | ast.While
+                | ast.With
+                | ast.AsyncWith
+                | ast.Try
+                | ast.TryStar
+                | ast.ExceptHandler
+                | ast.match_case,
+            )
+            and not node.body
+        ):
             node.body = [ast.Pass()]
         return visited
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.stmt:
         outer, self._in_class = self._in_class, False
         # The declaration itself: topics and tables are compared as values.
-        node.decorator_list = [each for each in node.decorator_list if self._called(each) not in _DECLARES_PIPELINE]
+        node.decorator_list = [
+            each for each in node.decorator_list if self._called(each) not in _DECLARES_PIPELINE
+        ]
         if all(self._called(each) in _BLIND_DECORATORS for each in node.decorator_list):
             node.returns = None
             for argument in ast.walk(node.args):
@@ -219,7 +280,11 @@ class _Normal(ast.NodeTransformer):
 def _plain(value: object) -> object:
     # Not ast.dump: that one changes with Python's version, by fields that are empty.
     if isinstance(value, ast.AST):
-        fields = ((name, each) for name, each in ast.iter_fields(value) if name not in _IGNORED_FIELDS and each is not None and each != [])
+        fields = (
+            (name, each)
+            for name, each in ast.iter_fields(value)
+            if name not in _IGNORED_FIELDS and each is not None and each != []
+        )
         return (type(value).__name__, *((name, _plain(each)) for name, each in fields))
     if isinstance(value, list):
         return [_plain(each) for each in value]
@@ -235,9 +300,16 @@ def _names(node: ast.stmt, here: frozenset[str]) -> frozenset[str]:
         tables.extend(table.get_children())
         for symbol in table.get_symbols():
             name = symbol.get_name()
-            if symbol.is_declared_global() or (symbol.is_referenced() and (symbol.is_global() or table.get_type() == "module")):
+            if symbol.is_declared_global() or (
+                symbol.is_referenced() and (symbol.is_global() or table.get_type() == "module")
+            ):
                 found.add(name)
-            elif symbol.is_referenced() and table.get_type() == "class" and not symbol.is_free() and name in here:
+            elif (
+                symbol.is_referenced()
+                and table.get_type() == "class"
+                and not symbol.is_free()
+                and name in here
+            ):
                 # A class body reads what it binds itself from the module, until it has bound it.
                 found.add(name)
     return frozenset(found)
@@ -250,9 +322,18 @@ def _bound_by(node: ast.stmt, source: SourceFile, find: Find) -> set[str]:
     bound: set[str] = set()
     for each in _run_at_import(node):
         match each:
-            case ast.Name(id=name, ctx=ast.Store()) | ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+            case (
+                ast.Name(id=name, ctx=ast.Store())
+                | ast.ExceptHandler(name=str(name))
+                | ast.MatchAs(name=str(name))
+                | ast.MatchStar(name=str(name))
+            ):
                 bound.add(name)
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            case (
+                ast.FunctionDef(name=name)
+                | ast.AsyncFunctionDef(name=name)
+                | ast.ClassDef(name=name)
+            ):
                 bound.add(name)
             case ast.Import() | ast.ImportFrom():
                 bound |= {alias for alias, _ in imported_by(each, source, find)}
@@ -270,7 +351,11 @@ def _run_at_import(node: ast.AST) -> Iterator[ast.AST]:
     yield node
     match node:
         case ast.FunctionDef() | ast.AsyncFunctionDef():
-            inner: list[ast.AST] = [*node.decorator_list, *node.args.defaults, *(each for each in node.args.kw_defaults if each)]
+            inner: list[ast.AST] = [
+                *node.decorator_list,
+                *node.args.defaults,
+                *(each for each in node.args.kw_defaults if each),
+            ]
         case ast.Lambda():
             inner = [*node.args.defaults, *(each for each in node.args.kw_defaults if each)]
         case _:
@@ -294,15 +379,28 @@ class _Ours:
         """
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                return any(self._is_ours(each) for each in node.decorator_list) or self._calls_a_changer(node)
+                return any(
+                    self._is_ours(each) for each in node.decorator_list
+                ) or self._calls_a_changer(node)
             case ast.ClassDef():
-                return any(self._is_ours(each) for each in (*node.decorator_list, *node.bases, *(keyword.value for keyword in node.keywords))) or self._calls_a_changer(node)
+                return any(
+                    self._is_ours(each)
+                    for each in (
+                        *node.decorator_list,
+                        *node.bases,
+                        *(keyword.value for keyword in node.keywords),
+                    )
+                ) or self._calls_a_changer(node)
             case ast.Assign(targets=targets):
-                return not all(_binds_names(target) for target in targets) or self._calls_a_changer(node)
+                return not all(_binds_names(target) for target in targets) or self._calls_a_changer(
+                    node
+                )
             case ast.Pass():
                 return False
             case ast.Try() | ast.If():
-                return any(self.does_something(each) for each in _blocks(node)) or self._calls_a_changer(node)
+                return any(
+                    self.does_something(each) for each in _blocks(node)
+                ) or self._calls_a_changer(node)
             case ast.Import() | ast.ImportFrom():
                 return False
             case _:
@@ -315,7 +413,12 @@ class _Ours:
         return found is not None and (found[0] in self.defines or found[0] in self.imported)
 
     def _calls_a_changer(self, node: ast.AST) -> bool:
-        return any(isinstance(each, ast.Call) and self._is_ours(each) and self._may_change(each.func, frozenset()) for each in _run_at_import(node))
+        return any(
+            isinstance(each, ast.Call)
+            and self._is_ours(each)
+            and self._may_change(each.func, frozenset())
+            for each in _run_at_import(node)
+        )
 
     def _may_change(self, called: ast.expr, within: frozenset[str]) -> bool:
         if not isinstance(called, ast.Name) or called.id in self.imported:
@@ -326,11 +429,18 @@ class _Ours:
             if not isinstance(statement.node, ast.FunctionDef):
                 return True
             for each in ast.walk(statement.node):
-                if isinstance(each, ast.Global | ast.Nonlocal) or (isinstance(each, ast.Attribute | ast.Subscript) and not isinstance(each.ctx, ast.Load)):
+                if isinstance(each, ast.Global | ast.Nonlocal) or (
+                    isinstance(each, ast.Attribute | ast.Subscript)
+                    and not isinstance(each.ctx, ast.Load)
+                ):
                     return True
                 if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call):
                     return True
-                if isinstance(each, ast.Call) and self._is_ours(each) and self._may_change(each.func, within | {called.id}):
+                if (
+                    isinstance(each, ast.Call)
+                    and self._is_ours(each)
+                    and self._may_change(each.func, within | {called.id})
+                ):
                     return True
         return False
 

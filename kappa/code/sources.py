@@ -51,7 +51,9 @@ class Sources:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
-        self._foreign = sys.stdlib_module_names | (_PLATFORM_AT_HOME if self.folder == _HOME else _PLATFORM)
+        self._foreign = sys.stdlib_module_names | (
+            _PLATFORM_AT_HOME if self.folder == _HOME else _PLATFORM
+        )
         self._bases: dict[str, Path | None] = {}
 
     def find(self, module: str) -> SourceFile | None:
@@ -60,7 +62,9 @@ class Sources:
         if place is None or place.file is None:
             return None
         path = place.file.relative_to(self.folder).as_posix()
-        return SourceFile(module, path, place.file.read_bytes(), is_package=place.folder is not None)
+        return SourceFile(
+            module, path, place.file.read_bytes(), is_package=place.folder is not None
+        )
 
     def locate(self, module: str) -> Location | None:
         """Where a module lies, folders without a file of their own included."""
@@ -72,13 +76,30 @@ class Sources:
 
     def pipeline_files(self) -> tuple[Path, ...]:
         """The files directly in `pipelines/`, by name."""
-        return tuple(sorted(path for path in (self.folder / PIPELINES).glob("*.py") if path.is_file() and path.stem != "__init__"))
+        return tuple(
+            sorted(
+                path
+                for path in (self.folder / PIPELINES).glob("*.py")
+                if path.is_file() and path.stem != "__init__"
+            )
+        )
 
     def python_files(self) -> tuple[Path, ...]:
         """The files that its modules most likely are: those of `pipelines/`, beside it, and in packages beside it. Other folders may hold anything, and very much."""
-        folders = [self.folder, self.folder / PIPELINES, *(init.parent for init in self.folder.glob("[!.]*/__init__.py")), *(self.folder / PIPELINES).glob("[!.]*/")]
+        folders = [
+            self.folder,
+            self.folder / PIPELINES,
+            *(init.parent for init in self.folder.glob("[!.]*/__init__.py")),
+            *(self.folder / PIPELINES).glob("[!.]*/"),
+        ]
         found = {path for folder in folders for path in folder.glob("*.py")}
-        return tuple(sorted(path for path in found if path.relative_to(self.folder).parts[0].removesuffix(".py") not in self._foreign))
+        return tuple(
+            sorted(
+                path
+                for path in found
+                if path.relative_to(self.folder).parts[0].removesuffix(".py") not in self._foreign
+            )
+        )
 
     def _base(self, top: str) -> Path | None:
         if top in self._foreign or not top.isidentifier():

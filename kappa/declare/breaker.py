@@ -33,7 +33,9 @@ def rejected_of(tallies: Mapping[str, Mapping[int, Tally]]) -> tuple[int, int]:
     """How many records were rejected, and of how many that were read; offsets without a record count as nothing."""
     every = [tally for parts in tallies.values() for tally in parts.values()]
     rejected = sum(tally.rejected for tally in every)
-    return rejected, rejected + sum(tally.decoded + tally.duplicate + tally.tombstone for tally in every)
+    return rejected, rejected + sum(
+        tally.decoded + tally.duplicate + tally.tombstone for tally in every
+    )
 
 
 def is_beyond(limit: MaxRejects, rejected: int, records: int) -> bool:

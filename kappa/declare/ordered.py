@@ -65,10 +65,18 @@ def ordered(step: Step, *, state: str, emits: str | None = None, over: str = Ove
     source = Source.of_caller()
     # Workers import it by its name, and the fingerprint follows that name to its code.
     if not inspect.isfunction(step) or "." in step.__qualname__ or step.__name__ == "<lambda>":
-        raise DeclarationError(f"{source}: {getattr(step, '__qualname__', repr(step))} is no step of an ordered fold", hint="give a function that stands at the top of a file")
+        raise DeclarationError(
+            f"{source}: {getattr(step, '__qualname__', repr(step))} is no step of an ordered fold",
+            hint="give a function that stands at the top of a file",
+        )
     if over not in set(Over):
-        raise DeclarationError(f"{source}: the step {step.__qualname__} is called over {over!r}", hint='over is "row", "arrow" or "pandas"')
-    return Ordered(step, plain_columns(source, f"the state of {step.__qualname__}", state), emits, Over(over))
+        raise DeclarationError(
+            f"{source}: the step {step.__qualname__} is called over {over!r}",
+            hint='over is "row", "arrow" or "pandas"',
+        )
+    return Ordered(
+        step, plain_columns(source, f"the state of {step.__qualname__}", state), emits, Over(over)
+    )
 
 
 def plain_columns(source: Source, what: str, ddl: str) -> tuple[Column, ...]:
@@ -80,6 +88,7 @@ def plain_columns(source: Source, what: str, ddl: str) -> tuple[Column, ...]:
     for column in columns:
         if str(column) != f"{column.name} {column.type}":
             raise DeclarationError(
-                f"{source}: {what} has the column {column}, and what a step leaves out is null", hint=f"say {column.name} {column.type}, and give it its value in the step"
+                f"{source}: {what} has the column {column}, and what a step leaves out is null",
+                hint=f"say {column.name} {column.type}, and give it its value in the step",
             )
     return columns

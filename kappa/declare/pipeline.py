@@ -19,7 +19,13 @@ from kappa.declare.topic import Source, Topic, TopicKind
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 # What stands beside the event's columns in the DataFrames a function gets: name and Spark's type.
-ORIGIN_COLUMNS = (("_topic", "string"), ("_partition", "int"), ("_offset", "bigint"), ("_timestamp", "timestamp"), ("_key", "string"))
+ORIGIN_COLUMNS = (
+    ("_topic", "string"),
+    ("_partition", "int"),
+    ("_offset", "bigint"),
+    ("_timestamp", "timestamp"),
+    ("_key", "string"),
+)
 
 
 class OnError(StrEnum):
@@ -59,7 +65,10 @@ class Pipeline:
 
     def roots(self, module: str, attribute: str) -> tuple[tuple[str, str], ...]:
         """Where the code that decides its rows begins, as (module, name): the pipeline itself, which stands there, and its steps."""
-        return ((module, attribute), *(table.ordered.place for table in self.tables if table.ordered is not None))
+        return (
+            (module, attribute),
+            *(table.ordered.place for table in self.tables if table.ordered is not None),
+        )
 
     def columns_of(self, topic: Topic) -> tuple[tuple[str, str], ...]:
         """The columns of a topic that the function sees, with Spark's types: the event's, then where the record stands in the log.
@@ -67,7 +76,9 @@ class Pipeline:
         The log time is among them where a fold goes by order: a pipeline without one sees what it has always seen.
         """
         event = tuple((column.name, str(column.type)) for column in topic.columns)
-        beside = dict(ORIGIN_COLUMNS) | (dict(FOLD_ORDER_COLUMNS) if any(table.by_order for table in self.tables) else {})
+        beside = dict(ORIGIN_COLUMNS) | (
+            dict(FOLD_ORDER_COLUMNS) if any(table.by_order for table in self.tables) else {}
+        )
         return (*event, *beside.items())
 
     def topic(self, name: str) -> Topic:
@@ -76,7 +87,12 @@ class Pipeline:
 
 
 def pipeline(
-    *, reads: Mapping[str, Topic], writes: Sequence[Table | View], name: str | None = None, on_error: str = OnError.STOP, max_rejects: MaxRejects = None
+    *,
+    reads: Mapping[str, Topic],
+    writes: Sequence[Table | View],
+    name: str | None = None,
+    on_error: str = OnError.STOP,
+    max_rejects: MaxRejects = None,
 ) -> Callable[[Callable[..., Mapping[str, Any]]], Pipeline]:
     """Declares the function below it as a pipeline.
 
@@ -89,49 +105,95 @@ def pipeline(
 
     def declare(function: Callable[..., Mapping[str, Any]]) -> Pipeline:
         source = Source(function.__code__.co_filename, function.__code__.co_firstlineno)
-        declared = _declared(function, name or function.__name__, dict(reads), tuple(writes), source, on_error)
+        declared = _declared(
+            function, name or function.__name__, dict(reads), tuple(writes), source, on_error
+        )
         check_max_rejects(source, declared.name, max_rejects)
         return replace(declared, max_rejects=max_rejects)
 
     return declare
 
 
-def _declared(function: Callable[..., Mapping[str, Any]], name: str, reads: dict[str, Topic], writes: tuple[Table | View, ...], source: Source, on_error: str) -> Pipeline:
+def _declared(
+    function: Callable[..., Mapping[str, Any]],
+    name: str,
+    reads: dict[str, Topic],
+    writes: tuple[Table | View, ...],
+    source: Source,
+    on_error: str,
+) -> Pipeline:
     if not _NAME.fullmatch(name):
-        raise DeclarationError(f"{source}: {name!r} is no name of a pipeline", hint="use lower case letters, digits and underscores, a letter first")
+        raise DeclarationError(
+            f"{source}: {name!r} is no name of a pipeline",
+            hint="use lower case letters, digits and underscores, a letter first",
+        )
     if on_error not in set(OnError):
-        raise DeclarationError(f"{source}: pipeline {name} has on_error={on_error!r}", hint='on_error is "stop" or "reject"')
+        raise DeclarationError(
+            f"{source}: pipeline {name} has on_error={on_error!r}",
+            hint='on_error is "stop" or "reject"',
+        )
     for bound, topic in reads.items():
         if not isinstance(topic, Topic):
-            raise DeclarationError(f"{source}: pipeline {name} reads {bound}={topic!r}, which is no Topic")
+            raise DeclarationError(
+                f"{source}: pipeline {name} reads {bound}={topic!r}, which is no Topic"
+            )
     names = [topic.name for topic in reads.values()]
     if not names:
-        raise DeclarationError(f"{source}: pipeline {name} reads no topic", hint='say reads={"events": TOPIC}')
+        raise DeclarationError(
+            f"{source}: pipeline {name} reads no topic", hint='say reads={"events": TOPIC}'
+        )
     if len(set(names)) < len(names):
-        raise DeclarationError(f"{source}: pipeline {name} reads topic {next(n for n in names if names.count(n) > 1)} twice")
+        raise DeclarationError(
+            f"{source}: pipeline {name} reads topic {next(n for n in names if names.count(n) > 1)} twice"
+        )
     tables = tuple(each for each in writes if isinstance(each, Table))
     views = tuple(each for each in writes if isinstance(each, View))
     if not tables or len(tables) + len(views) < len(writes):
-        raise DeclarationError(f"{source}: pipeline {name} writes {'something that is no Table or View' if tables else 'no table'}", hint='say writes=[Table("...")]')
+        raise DeclarationError(
+            f"{source}: pipeline {name} writes {'something that is no Table or View' if tables else 'no table'}",
+            hint='say writes=[Table("...")]',
+        )
     public = [each.name for each in writes]
     if len(set(public)) < len(public):
-        raise DeclarationError(f"{source}: pipeline {name} writes {next(n for n in public if public.count(n) > 1)} twice")
+        raise DeclarationError(
+            f"{source}: pipeline {name} writes {next(n for n in public if public.count(n) > 1)} twice"
+        )
     inputs = _inputs(function, name, reads, source)
     for table in tables:
         if table.latest is not None and table.latest not in reads.values():
             raise DeclarationError(
-                f"{table.source}: table {table.name} is the latest of topic {table.latest.name}, which pipeline {name} does not read", hint=f"add it to reads of {name}"
+                f"{table.source}: table {table.name} is the latest of topic {table.latest.name}, which pipeline {name} does not read",
+                hint=f"add it to reads of {name}",
             )
-    used = {topic.name for topic in inputs.values()} | {table.latest.name for table in tables if table.latest is not None}
+    used = {topic.name for topic in inputs.values()} | {
+        table.latest.name for table in tables if table.latest is not None
+    }
     idle = [topic.name for topic in reads.values() if topic.name not in used]
     if idle:
-        raise DeclarationError(f"{source}: pipeline {name} reads topic {idle[0]} and does nothing with it", hint="make it a parameter of the function, or a table's latest")
+        raise DeclarationError(
+            f"{source}: pipeline {name} reads topic {idle[0]} and does nothing with it",
+            hint="make it a parameter of the function, or a table's latest",
+        )
     _check_emitted(name, tables)
-    return Pipeline(name, function, inputs, tuple(reads.values()), tables, views, source, inspect.getdoc(function) or "", OnError(on_error))
+    return Pipeline(
+        name,
+        function,
+        inputs,
+        tuple(reads.values()),
+        tables,
+        views,
+        source,
+        inspect.getdoc(function) or "",
+        OnError(on_error),
+    )
 
 
 def _check_emitted(pipeline: str, tables: tuple[Table, ...]) -> None:
-    emitters = {table.name: table.ordered.emits for table in tables if table.ordered is not None and table.ordered.emits is not None}
+    emitters = {
+        table.name: table.ordered.emits
+        for table in tables
+        if table.ordered is not None and table.ordered.emits is not None
+    }
     takers = {table.name: table for table in tables if table.emitted}
     for table in tables:
         if table.name in emitters and emitters[table.name] not in takers:
@@ -143,14 +205,22 @@ def _check_emitted(pipeline: str, tables: tuple[Table, ...]) -> None:
         found = [emitter for emitter, into in emitters.items() if into == name]
         if len(found) != 1:
             told = f"by {' and by '.join(found)}" if found else "by no ordered fold"
-            raise DeclarationError(f"{taker.source}: table {name} is emitted {told}", hint=f"one fold emits into it: fold=ordered(step, state=..., emits={name!r})")
+            raise DeclarationError(
+                f"{taker.source}: table {name} is emitted {told}",
+                hint=f"one fold emits into it: fold=ordered(step, state=..., emits={name!r})",
+            )
 
 
-def _inputs(function: Callable[..., Mapping[str, Any]], name: str, reads: dict[str, Topic], source: Source) -> dict[str, Topic]:
+def _inputs(
+    function: Callable[..., Mapping[str, Any]], name: str, reads: dict[str, Topic], source: Source
+) -> dict[str, Topic]:
     inputs: dict[str, Topic] = {}
     for parameter in inspect.signature(function).parameters.values():
         if parameter.name not in reads:
-            raise DeclarationError(f"{source}: pipeline {name} has a parameter {parameter.name} that reads does not bind", hint=f"reads binds {', '.join(reads)}")
+            raise DeclarationError(
+                f"{source}: pipeline {name} has a parameter {parameter.name} that reads does not bind",
+                hint=f"reads binds {', '.join(reads)}",
+            )
         topic = reads[parameter.name]
         if topic.kind is TopicKind.COMPACTED:
             raise DeclarationError(

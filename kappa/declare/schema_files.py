@@ -37,17 +37,23 @@ def read_schema_file(path: Path, declared_in: str) -> Mapping[str, Any]:
     name = Path(os.path.normpath(path)).as_posix()
     if path.is_absolute() or name.startswith("../"):
         raise DeclarationError(
-            f"{path} is not named from within the project, whose snapshot a build runs from", hint='name it from the folder of kappa.toml: event=Path("schemas/visit.json")'
+            f"{path} is not named from within the project, whose snapshot a build runs from",
+            hint='name it from the folder of kappa.toml: event=Path("schemas/visit.json")',
         )
     try:
         content = (folder / name).read_bytes()
         schema = json.loads(content.decode(), object_pairs_hook=_object)
     except OSError as error:
-        raise DeclarationError(f"{name} cannot be read: {error.strerror}", hint=f"schema files are named from {folder}") from None
+        raise DeclarationError(
+            f"{name} cannot be read: {error.strerror}", hint=f"schema files are named from {folder}"
+        ) from None
     except (ValueError, RecursionError) as error:
         raise DeclarationError(f"{name} is no JSON: {error}") from None
     if not isinstance(schema, dict):
-        raise DeclarationError(f"{name} is no JSON Schema of an event", hint='it is an object: {"type": "object", "properties": {...}}')
+        raise DeclarationError(
+            f"{name} is no JSON Schema of an event",
+            hint='it is an object: {"type": "object", "properties": {...}}',
+        )
     if _opened and folder == _opened[0]:
         _read[Path(declared_in).relative_to(folder).as_posix()][name] = content
     return schema
@@ -62,11 +68,16 @@ def _folder_of(declared_in: str) -> Path:
     try:
         return find_project(Path(declared_in).parent)
     except SettingsError:
-        raise DeclarationError(f"a schema file is named in {declared_in}, which is in no project", hint="declare the topic in a file of the project") from None
+        raise DeclarationError(
+            f"a schema file is named in {declared_in}, which is in no project",
+            hint="declare the topic in a file of the project",
+        ) from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
-        raise ValueError(f"{next(name for number, (name, _) in enumerate(pairs) if name in dict(pairs[:number]))!r} stands twice in one object")
+        raise ValueError(
+            f"{next(name for number, (name, _) in enumerate(pairs) if name in dict(pairs[:number]))!r} stands twice in one object"
+        )
     return made

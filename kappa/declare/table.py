@@ -22,7 +22,12 @@ REJECTS = "rejects"
 # The order of the log (law 4), and Spark's types: the broker's clock first, then what tells two records of one millisecond apart.
 ORDER_COLUMNS = (("_log_time", "bigint"), ("_partition", "int"), ("_offset", "bigint"))
 # A function may bring rows of several topics together, and only their names tell two records of one millisecond, partition and offset apart.
-FOLD_ORDER_COLUMNS = (("_log_time", "bigint"), ("_topic", "string"), ("_partition", "int"), ("_offset", "bigint"))
+FOLD_ORDER_COLUMNS = (
+    ("_log_time", "bigint"),
+    ("_topic", "string"),
+    ("_partition", "int"),
+    ("_offset", "bigint"),
+)
 
 # Sums of doubles depend on the order in which they are added, in their last digits: how far apart equal ones may be, relative to
 # the larger one, or as it is where both are less than 1.
@@ -97,7 +102,11 @@ class Fold:
     @property
     def inputs(self) -> tuple[str, ...]:
         """The input columns that it reads."""
-        return tuple(str(column) for column in (self.column, dict(self.options).get("by")) if column is not None)
+        return tuple(
+            str(column)
+            for column in (self.column, dict(self.options).get("by"))
+            if column is not None
+        )
 
     def __str__(self) -> str:
         return f"{self.kind}({', '.join([self.column or '', *(f'{name}={value}' for name, value in self.options)])})"
@@ -149,7 +158,11 @@ def set_(column: str, *, limit: int = 1000) -> Fold:
     Of more than that the `limit` least by hash are kept, a sample that is the same whatever the slices, and the boolean column
     beside it, `<name>_overflow`, is true.
     """
-    return Fold(FoldKind.SET, column, (("limit", _whole(Source.of_caller(), "set_", "limit", limit, 1, 100_000)),))
+    return Fold(
+        FoldKind.SET,
+        column,
+        (("limit", _whole(Source.of_caller(), "set_", "limit", limit, 1, 100_000)),),
+    )
 
 
 def top_k(column: str, k: int = 10, *, by: str | None = None) -> Fold:
@@ -158,7 +171,9 @@ def top_k(column: str, k: int = 10, *, by: str | None = None) -> Fold:
     Of equals the later one stands first, by log time, topic, partition and offset. Rows in which the value or `by` is null are
     ignored; a value that comes twice stands there twice. A struct as the column keeps several values of a row.
     """
-    options: tuple[tuple[str, Option], ...] = (("k", _whole(Source.of_caller(), "top_k", "k", k, 1, 10_000)),)
+    options: tuple[tuple[str, Option], ...] = (
+        ("k", _whole(Source.of_caller(), "top_k", "k", k, 1, 10_000)),
+    )
     return Fold(FoldKind.TOP_K, column, options if by is None else (*options, ("by", by)))
 
 
@@ -167,7 +182,9 @@ def hll(column: str, *, lg_k: int = 12) -> Fold:
 
     The standard error is 1.04 / sqrt(2^lg_k): 1.6 % as it is. The same records give the same estimate, whatever the slices.
     """
-    return Fold(FoldKind.HLL, column, (("lg_k", _whole(Source.of_caller(), "hll", "lg_k", lg_k, 4, 21)),))
+    return Fold(
+        FoldKind.HLL, column, (("lg_k", _whole(Source.of_caller(), "hll", "lg_k", lg_k, 4, 21)),)
+    )
 
 
 def theta(column: str, *, lg_k: int = 12) -> Fold:
@@ -175,7 +192,11 @@ def theta(column: str, *, lg_k: int = 12) -> Fold:
 
     Beyond, the standard error is 1 / sqrt(2^lg_k): 1.6 % as it is. The same records give the same estimate, whatever the slices.
     """
-    return Fold(FoldKind.THETA, column, (("lg_k", _whole(Source.of_caller(), "theta", "lg_k", lg_k, 4, 26)),))
+    return Fold(
+        FoldKind.THETA,
+        column,
+        (("lg_k", _whole(Source.of_caller(), "theta", "lg_k", lg_k, 4, 26)),),
+    )
 
 
 def kll(column: str, rank: float, *, k: int = 200) -> Fold:
@@ -186,8 +207,15 @@ def kll(column: str, rank: float, *, k: int = 200) -> Fold:
     """
     source = Source.of_caller()
     if not isinstance(rank, int | float) or isinstance(rank, bool) or not 0 <= rank <= 1:
-        raise DeclarationError(f"{source}: kll has rank={rank!r}, which is no number from 0 to 1", hint='the median is kll("...", 0.5)')
-    return Fold(FoldKind.KLL, column, (("rank", float(rank)), ("k", _whole(source, "kll", "k", k, 8, 65_535))))
+        raise DeclarationError(
+            f"{source}: kll has rank={rank!r}, which is no number from 0 to 1",
+            hint='the median is kll("...", 0.5)',
+        )
+    return Fold(
+        FoldKind.KLL,
+        column,
+        (("rank", float(rank)), ("k", _whole(source, "kll", "k", k, 8, 65_535))),
+    )
 
 
 def overflow_column(column: str) -> str:
@@ -246,17 +274,34 @@ class Table:
         step = fold if isinstance(fold, Ordered) else None
         fold = {} if fold is None or isinstance(fold, Ordered) else dict(fold)
         if emitted is not None and (keys or fold or step is not None or latest is not None):
-            raise DeclarationError(f"{source}: table {name} is emitted, and its rows are appended as they come", hint="leave keys, fold and latest out")
+            raise DeclarationError(
+                f"{source}: table {name} is emitted, and its rows are appended as they come",
+                hint="leave keys, fold and latest out",
+            )
         if latest is not None and (keys or fold or step is not None):
-            raise DeclarationError(f"{source}: table {name} has both latest and {'keys' if keys else 'fold'}", hint="latest takes its key from the topic: leave keys and fold out")
+            raise DeclarationError(
+                f"{source}: table {name} has both latest and {'keys' if keys else 'fold'}",
+                hint="latest takes its key from the topic: leave keys and fold out",
+            )
         if latest is not None and not isinstance(latest, Topic):
-            raise DeclarationError(f"{source}: table {name} is the latest of {latest!r}, which is no Topic")
+            raise DeclarationError(
+                f"{source}: table {name} is the latest of {latest!r}, which is no Topic"
+            )
         if latest is not None and latest.key is None:
-            raise DeclarationError(f"{source}: table {name} is the latest of topic {latest.name}, which has no key", hint=f"declare Topic({latest.name!r}, key=...)")
+            raise DeclarationError(
+                f"{source}: table {name} is the latest of topic {latest.name}, which has no key",
+                hint=f"declare Topic({latest.name!r}, key=...)",
+            )
         if keys and not fold and step is None:
-            raise DeclarationError(f"{source}: table {name} has keys and no fold", hint='say how rows of one key are folded: fold={"rows": count()}')
+            raise DeclarationError(
+                f"{source}: table {name} has keys and no fold",
+                hint='say how rows of one key are folded: fold={"rows": count()}',
+            )
         if (fold or step is not None) and not keys:
-            raise DeclarationError(f"{source}: table {name} has a fold and no keys", hint="say what the rows are grouped by: keys=(...)")
+            raise DeclarationError(
+                f"{source}: table {name} has a fold and no keys",
+                hint="say what the rows are grouped by: keys=(...)",
+            )
         for column, how in fold.items():
             if not isinstance(how, Fold):
                 raise DeclarationError(
@@ -266,22 +311,41 @@ class Table:
         state = [] if step is None else [column.name for column in step.state]
         for column in (*keys, *fold, *state):
             if not isinstance(column, str) or not column or column.startswith("_"):
-                raise DeclarationError(f"{source}: table {name} has a column named {column!r}", hint="a leading underscore marks the platform's own columns")
-        served = [*keys, *fold, *state, *(overflow_column(column) for column, how in fold.items() if how.kind is FoldKind.SET)]
+                raise DeclarationError(
+                    f"{source}: table {name} has a column named {column!r}",
+                    hint="a leading underscore marks the platform's own columns",
+                )
+        served = [
+            *keys,
+            *fold,
+            *state,
+            *(overflow_column(column) for column, how in fold.items() if how.kind is FoldKind.SET),
+        ]
         twice = sorted({c for c in served if served.count(c) > 1})
         if twice:
             raise DeclarationError(f"{source}: table {name} has column {twice[0]} twice")
-        for threshold, share in (("max_added", max_added), ("max_removed", max_removed), ("max_changed", max_changed)):
+        for threshold, share in (
+            ("max_added", max_added),
+            ("max_removed", max_removed),
+            ("max_changed", max_changed),
+        ):
             _check_share(source, name, threshold, share)
         if max_changed is not None and not keys and latest is None:
-            raise DeclarationError(f"{source}: table {name} has max_changed and no keys, so no row of it is ever the changed one of another", hint="use max_added and max_removed")
+            raise DeclarationError(
+                f"{source}: table {name} has max_changed and no keys, so no row of it is ever the changed one of another",
+                hint="use max_added and max_removed",
+            )
         set_field = object.__setattr__
         set_field(self, "name", name)
         set_field(self, "keys", keys)
         set_field(self, "fold", fold)
         set_field(self, "ordered", step)
         set_field(self, "latest", latest)
-        set_field(self, "emitted", () if emitted is None else plain_columns(source, f"table {name}", emitted))
+        set_field(
+            self,
+            "emitted",
+            () if emitted is None else plain_columns(source, f"table {name}", emitted),
+        )
         set_field(self, "checks", checks)
         set_field(self, "thresholds", Thresholds(max_added, max_removed, max_changed))
         set_field(self, "source", source)
@@ -318,9 +382,15 @@ class View:
 
 def _check_name(source: Source, what: str, name: object) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise DeclarationError(f"{source}: {name!r} is no name of a {what}", hint="use lower case letters, digits and underscores, a letter first")
+        raise DeclarationError(
+            f"{source}: {name!r} is no name of a {what}",
+            hint="use lower case letters, digits and underscores, a letter first",
+        )
     if name == REJECTS:
-        raise DeclarationError(f"{source}: the name {REJECTS} belongs to the platform", hint=f"choose another name for the {what}")
+        raise DeclarationError(
+            f"{source}: the name {REJECTS} belongs to the platform",
+            hint=f"choose another name for the {what}",
+        )
 
 
 def _check_share(source: Source, table: str, threshold: str, share: object) -> None:
@@ -328,17 +398,25 @@ def _check_share(source: Source, table: str, threshold: str, share: object) -> N
         return
     # True is a number to Python; NaN is between no two numbers, and would never be exceeded.
     if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
-        raise DeclarationError(f"{source}: table {table} has {threshold}={share!r}, which is no share of its rows", hint=f"give a number from 0 to 1: {threshold}=0.05 is 5 %")
+        raise DeclarationError(
+            f"{source}: table {table} has {threshold}={share!r}, which is no share of its rows",
+            hint=f"give a number from 0 to 1: {threshold}=0.05 is 5 %",
+        )
 
 
 def _whole(source: Source, fold: str, option: str, number: object, least: int, most: int) -> int:
     if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
-        raise DeclarationError(f"{source}: {fold} has {option}={number!r}", hint=f"give a whole number from {least} to {most}")
+        raise DeclarationError(
+            f"{source}: {fold} has {option}={number!r}",
+            hint=f"give a whole number from {least} to {most}",
+        )
     return number
 
 
 def _words(source: Source, table: str, what: str, words: Sequence[str]) -> tuple[str, ...]:
     # A lone string is a sequence of letters: the commonest slip with tuples of one.
     if isinstance(words, str):
-        raise DeclarationError(f"{source}: table {table} has {what}={words!r}", hint=f"write {what}=({words!r},)")
+        raise DeclarationError(
+            f"{source}: table {table} has {what}={words!r}", hint=f"write {what}=({words!r},)"
+        )
     return tuple(words)

@@ -116,18 +116,34 @@ class Topic:
     ) -> None:
         source = Source.of_caller()
         if not isinstance(name, str) or not _NAME.fullmatch(name) or name in {".", ".."}:
-            raise DeclarationError(f"{source}: {name!r} is no name of a Kafka topic", hint="use up to 249 letters, digits, dots, dashes and underscores")
+            raise DeclarationError(
+                f"{source}: {name!r} is no name of a Kafka topic",
+                hint="use up to 249 letters, digits, dots, dashes and underscores",
+            )
         if kind not in set(TopicKind):
-            raise DeclarationError(f"{source}: topic {name} has the kind {kind!r}", hint='kind is "retained" or "compacted"')
+            raise DeclarationError(
+                f"{source}: topic {name} has the kind {kind!r}",
+                hint='kind is "retained" or "compacted"',
+            )
         if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 1:
-            raise DeclarationError(f"{source}: topic {name} has {partitions!r} partitions", hint="partitions is a whole number from 1")
+            raise DeclarationError(
+                f"{source}: topic {name} has {partitions!r} partitions",
+                hint="partitions is a whole number from 1",
+            )
         try:
             schema = _schema(event, source)
-            columns = _renamed(parse_columns(str(event)) if schema is None else schema.columns, was or {})
+            columns = _renamed(
+                parse_columns(str(event)) if schema is None else schema.columns, was or {}
+            )
         except DeclarationError as error:
-            raise DeclarationError(f"{source}: topic {name}: {error.message}", hint=error.hint) from None
+            raise DeclarationError(
+                f"{source}: topic {name}: {error.message}", hint=error.hint
+            ) from None
         if key is None and kind == TopicKind.COMPACTED:
-            raise DeclarationError(f"{source}: topic {name} is compacted and has no key", hint="name the column that the Kafka key repeats: key=...")
+            raise DeclarationError(
+                f"{source}: topic {name} is compacted and has no key",
+                hint="name the column that the Kafka key repeats: key=...",
+            )
         if key is not None:
             _check_key(source, name, key, columns)
         given = {str(option): str(value) for option, value in (config or {}).items()}
@@ -177,103 +193,165 @@ def _schema(event: str | Mapping[str, Any] | Path, source: Source) -> Place | No
     """The JSON Schema that an event is declared by; None where it is DDL."""
     match event:
         case str() if event.endswith(".json"):
-            raise DeclarationError(f"event={event!r} is no DDL", hint=f'give a schema\'s file as a path: event=Path("{event}")')
+            raise DeclarationError(
+                f"event={event!r} is no DDL",
+                hint=f'give a schema\'s file as a path: event=Path("{event}")',
+            )
         case str():
             return None
         case Path():
             try:
                 return read_schema(read_schema_file(event, source.file))
             except DeclarationError as error:
-                raise DeclarationError(error.message.replace("the schema", f"{event}", 1), hint=error.hint) from None
+                raise DeclarationError(
+                    error.message.replace("the schema", f"{event}", 1), hint=error.hint
+                ) from None
         case Mapping():
             return read_schema(event)
         case _:
-            raise DeclarationError(f"event={event!r} declares nothing", hint='give DDL ("id string not null, at timestamp"), a JSON Schema, or the Path of one')
+            raise DeclarationError(
+                f"event={event!r} declares nothing",
+                hint='give DDL ("id string not null, at timestamp"), a JSON Schema, or the Path of one',
+            )
 
 
-def _renamed(columns: tuple[Column, ...], was: Mapping[str, str | Sequence[str]]) -> tuple[Column, ...]:
+def _renamed(
+    columns: tuple[Column, ...], was: Mapping[str, str | Sequence[str]]
+) -> tuple[Column, ...]:
     """The columns with the names that their fields had."""
     names = [column.name for column in columns]
     taken = dict.fromkeys(names, "a column")
     old_names: dict[str, tuple[str, ...]] = {}
     for name, given in was.items():
         if name not in names:
-            hint = "only a column of its own was renamed, nothing inside of one" if "." in name else f"write was={{new name: old name}}; its columns are {', '.join(names)}"
+            hint = (
+                "only a column of its own was renamed, nothing inside of one"
+                if "." in name
+                else f"write was={{new name: old name}}; its columns are {', '.join(names)}"
+            )
             raise DeclarationError(f"was names {name}, which is no column", hint=hint)
         old_names[name] = (given,) if isinstance(given, str) else tuple(given)
         for old in old_names[name]:
             if not isinstance(old, str) or not old:
-                raise DeclarationError(f"column {name} was {old!r}, which is no name", hint='write was={"page": "url"}, or was={"page": ("url", "uri")}')
+                raise DeclarationError(
+                    f"column {name} was {old!r}, which is no name",
+                    hint='write was={"page": "url"}, or was={"page": ("url", "uri")}',
+                )
             if old in taken:
                 # In one record it cannot be told which of the two is meant.
-                raise DeclarationError(f"column {name} was {old}, which is {taken[old]}", hint="a name means one thing in all events, old and new")
+                raise DeclarationError(
+                    f"column {name} was {old}, which is {taken[old]}",
+                    hint="a name means one thing in all events, old and new",
+                )
             taken[old] = f"what {name} was already"
     return tuple(replace(column, was=old_names.get(column.name, ())) for column in columns)
 
 
-def _check_defaults(source: Source, topic: str, columns: tuple[Column, ...], schema: Place | None) -> None:
+def _check_defaults(
+    source: Source, topic: str, columns: tuple[Column, ...], schema: Place | None
+) -> None:
     try:
         for column in columns:
             default_of(column, check_of(column.type))
         if schema is not None:
             rule_of(schema)
     except Rejected as rejected:
-        raise DeclarationError(f"{source}: topic {topic}: {rejected.detail}", hint="a default is a value that the column may have") from None
+        raise DeclarationError(
+            f"{source}: topic {topic}: {rejected.detail}",
+            hint="a default is a value that the column may have",
+        ) from None
 
 
 def _check_key(source: Source, topic: str, key: str, columns: tuple[Column, ...]) -> None:
     types = {column.name: column.type for column in columns}
     if key not in types:
-        raise DeclarationError(f"{source}: topic {topic} has no column {key}, its key", hint=f"its columns are {', '.join(types)}")
+        raise DeclarationError(
+            f"{source}: topic {topic} has no column {key}, its key",
+            hint=f"its columns are {', '.join(types)}",
+        )
     kind = types[key]
     if not isinstance(kind, Scalar) or kind.name not in KEY_TYPES:
-        raise DeclarationError(f"{source}: topic {topic} has a key of type {kind}", hint="a key is a string or a whole number, as text in Kafka")
+        raise DeclarationError(
+            f"{source}: topic {topic} has a key of type {kind}",
+            hint="a key is a string or a whole number, as text in Kafka",
+        )
 
 
-def _lateness(source: Source, topic: str, event_time: str | None, lateness: str | None, columns: tuple[Column, ...]) -> int | None:
+def _lateness(
+    source: Source,
+    topic: str,
+    event_time: str | None,
+    lateness: str | None,
+    columns: tuple[Column, ...],
+) -> int | None:
     if event_time is None and lateness is None:
         return None
     if event_time is None or lateness is None:
         missing = 'event_time="at"' if event_time is None else 'lateness="5 minutes"'
-        raise DeclarationError(f"{source}: topic {topic} declares {'lateness' if event_time is None else 'event_time'} alone", hint=f"say both: {missing}")
+        raise DeclarationError(
+            f"{source}: topic {topic} declares {'lateness' if event_time is None else 'event_time'} alone",
+            hint=f"say both: {missing}",
+        )
     if _typed(source, topic, event_time, "event_time", columns).type != Scalar("timestamp"):
-        raise DeclarationError(f"{source}: topic {topic} has the event_time {event_time}, which is no timestamp", hint=f"declare {event_time} timestamp in its event")
+        raise DeclarationError(
+            f"{source}: topic {topic} has the event_time {event_time}, which is no timestamp",
+            hint=f"declare {event_time} timestamp in its event",
+        )
     return _duration(source, topic, "lateness", lateness)
 
 
-def _identity(source: Source, topic: str, identity: str | Sequence[str], columns: tuple[Column, ...]) -> tuple[str, ...]:
+def _identity(
+    source: Source, topic: str, identity: str | Sequence[str], columns: tuple[Column, ...]
+) -> tuple[str, ...]:
     names = (identity,) if isinstance(identity, str) else tuple(identity)
     if len(set(names)) < len(names):
-        raise DeclarationError(f"{source}: topic {topic} has a column twice in its identity", hint=f"it is {', '.join(map(str, names))}")
+        raise DeclarationError(
+            f"{source}: topic {topic} has a column twice in its identity",
+            hint=f"it is {', '.join(map(str, names))}",
+        )
     for name in names:
         kind = _typed(source, topic, name, "identity", columns).type
         if isinstance(kind, Array | Struct) or kind in {Scalar("double"), Scalar("float")}:
             raise DeclarationError(
-                f"{source}: topic {topic} has an identity of type {kind}, which has no exact equality", hint="use text, whole numbers, decimals, booleans, dates or times"
+                f"{source}: topic {topic} has an identity of type {kind}, which has no exact equality",
+                hint="use text, whole numbers, decimals, booleans, dates or times",
             )
     return names
 
 
 def _horizon(source: Source, topic: str, horizon: str | None, *, declared: bool) -> int:
     if horizon is not None and not declared:
-        raise DeclarationError(f"{source}: topic {topic} declares identity_horizon alone", hint='say identity="id" too')
+        raise DeclarationError(
+            f"{source}: topic {topic} declares identity_horizon alone", hint='say identity="id" too'
+        )
     found = _duration(source, topic, "identity_horizon", _HORIZON if horizon is None else horizon)
     if found == 0:
-        raise DeclarationError(f"{source}: topic {topic} has an identity_horizon of nothing, within which no record is a duplicate", hint="leave identity out, or say how long")
+        raise DeclarationError(
+            f"{source}: topic {topic} has an identity_horizon of nothing, within which no record is a duplicate",
+            hint="leave identity out, or say how long",
+        )
     return found
 
 
-def _typed(source: Source, topic: str, name: object, option: str, columns: tuple[Column, ...]) -> Column:
+def _typed(
+    source: Source, topic: str, name: object, option: str, columns: tuple[Column, ...]
+) -> Column:
     for column in columns:
         if column.name == name:
             return column
-    raise DeclarationError(f"{source}: topic {topic} has no column {name}, its {option}", hint=f"its columns are {', '.join(column.name for column in columns)}")
+    raise DeclarationError(
+        f"{source}: topic {topic} has no column {name}, its {option}",
+        hint=f"its columns are {', '.join(column.name for column in columns)}",
+    )
 
 
 def _duration(source: Source, topic: str, option: str, text: str) -> int:
     found = parse_duration(text)
     if found is None:
-        raise DeclarationError(f"{source}: topic {topic} has {option}={text!r}, which is no duration", hint='say it like "90 seconds", "5 minutes" or "1 hour"')
+        raise DeclarationError(
+            f"{source}: topic {topic} has {option}={text!r}, which is no duration",
+            hint='say it like "90 seconds", "5 minutes" or "1 hour"',
+        )
     return found
 
 
@@ -281,23 +359,31 @@ def _archive(source: Source, topic: str, given: bool | str) -> Archive:
     if given is False or given is True:
         return Archive.COLUMNS if given else Archive.NONE
     if given != Archive.RAW:
-        raise DeclarationError(f"{source}: topic {topic} has archive={given!r}", hint='archive is True, or "raw" to keep keys and values too, or False')
+        raise DeclarationError(
+            f"{source}: topic {topic} has archive={given!r}",
+            hint='archive is True, or "raw" to keep keys and values too, or False',
+        )
     return Archive.RAW
 
 
 def _check_archive(source: Source, topic: str, kind: str, identity: tuple[str, ...]) -> None:
     if kind == TopicKind.COMPACTED:
-        raise DeclarationError(f"{source}: topic {topic} is compacted, and has no history to archive", hint='archive=True is for kind="retained"')
+        raise DeclarationError(
+            f"{source}: topic {topic} is compacted, and has no history to archive",
+            hint='archive=True is for kind="retained"',
+        )
     if identity:
         raise DeclarationError(
-            f"{source}: topic {topic} declares an identity, and an archive does not remember what was accepted before", hint="leave out archive=True, or identity"
+            f"{source}: topic {topic} declares an identity, and an archive does not remember what was accepted before",
+            hint="leave out archive=True, or identity",
         )
 
 
 def _check_brokers_time(source: Source, topic: str, kind: str, config: Mapping[str, str]) -> None:
     if kind == TopicKind.COMPACTED:
         raise DeclarationError(
-            f"{source}: topic {topic} is compacted, and compaction takes away the records that lateness and identity go by", hint='they are for kind="retained" alone'
+            f"{source}: topic {topic} is compacted, and compaction takes away the records that lateness and identity go by",
+            hint='they are for kind="retained" alone',
         )
     if config.get(TIMESTAMP_TYPE, BROKERS_TIME) != BROKERS_TIME:
         raise DeclarationError(

@@ -30,7 +30,12 @@ def hold_after(hold: Record | None, record: Record, build: str) -> Record | None
             return None
         case Released(rollout=rollout) if hold is not None and rollout in _held(hold).together:
             return None
-        case Served(rollout=rollout) | Abandoned(rollout=rollout) | Failed(rollout=rollout) | VerifyAsked(rollout=rollout) if hold is not None and rollout in _rollouts(hold):
+        case (
+            Served(rollout=rollout)
+            | Abandoned(rollout=rollout)
+            | Failed(rollout=rollout)
+            | VerifyAsked(rollout=rollout)
+        ) if hold is not None and rollout in _rollouts(hold):
             return None
     return hold
 

@@ -112,12 +112,21 @@ class Difference:
     @property
     def compared(self) -> bool:
         """True where both sides have the table and its rows were compared."""
-        return self.rows_before is not None and self.rows_after is not None and not self.incomparable
+        return (
+            self.rows_before is not None and self.rows_after is not None and not self.incomparable
+        )
 
     @property
     def equal(self) -> bool:
         """True where the rows were compared and no difference was found, in rows or in columns."""
-        return self.compared and not (self.added or self.removed or self.changed or self.columns_gone or self.columns_new or self.columns_retyped)
+        return self.compared and not (
+            self.added
+            or self.removed
+            or self.changed
+            or self.columns_gone
+            or self.columns_new
+            or self.columns_retyped
+        )
 
     def share(self, rows: int) -> float:
         """So many rows as a share of the old ones; of an empty table any row is all of it."""
@@ -315,7 +324,19 @@ class Proved:
 
 
 Event = Annotated[
-    Staged | SwitchAsked | CaughtUp | Verified | VerifyAsked | PromoteAsked | Held | Released | Served | Abandoned | Failed | Retired | Proved,
+    Staged
+    | SwitchAsked
+    | CaughtUp
+    | Verified
+    | VerifyAsked
+    | PromoteAsked
+    | Held
+    | Released
+    | Served
+    | Abandoned
+    | Failed
+    | Retired
+    | Proved,
     Field(discriminator="kind"),
 ]
 
@@ -397,4 +418,7 @@ def _read(number: int, document: object) -> Record:
     try:
         return _RECORD.validate_python(document)
     except ValidationError as error:
-        raise Damaged(f"journal record {number} cannot be read: {error.errors()[0]['msg']}", hint="it may come from a newer version of Kappa") from error
+        raise Damaged(
+            f"journal record {number} cannot be read: {error.errors()[0]['msg']}",
+            hint="it may come from a newer version of Kappa",
+        ) from error

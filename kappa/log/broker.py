@@ -70,7 +70,9 @@ class Broker:
         _end_leftover(last)
         for attempt in range(1, _PORT_ATTEMPTS + 1):
             port, controller_port = _free_ports(last if attempt == 1 else None)
-            (folder / "server.properties").write_bytes(_java_text(_server_properties(folder / "data", port, controller_port)))
+            (folder / "server.properties").write_bytes(
+                _java_text(_server_properties(folder / "data", port, controller_port))
+            )
             _ensure_formatted(folder, jars, java)
             process, written_before = _launch(folder, jars, java, heap, log_file)
             _write_birth(folder, _Birth(_FORMAT, port, controller_port, process_id(process.pid)))
@@ -83,7 +85,9 @@ class Broker:
             if answers:
                 return broker
             broker.stop()
-            words = last_words(_written_since(log_file, written_before) or _written_since(folder / "output.log", 0))
+            words = last_words(
+                _written_since(log_file, written_before) or _written_since(folder / "output.log", 0)
+            )
             if "already in use" not in words or attempt == _PORT_ATTEMPTS:
                 raise KappaError(f"the Kafka broker did not start: {words}", hint=f"see {log_file}")
         raise AssertionError("the last attempt returns or raises")
@@ -118,7 +122,10 @@ class Broker:
         # The port opens last; until then clients would only make noise.
         while self.alive() and not _accepts(self._port):
             if time.monotonic() > deadline:
-                raise KappaError(f"the Kafka broker has not opened its port within {_READY_SECONDS:.0f} seconds", hint=f"see {self.log_file}")
+                raise KappaError(
+                    f"the Kafka broker has not opened its port within {_READY_SECONDS:.0f} seconds",
+                    hint=f"see {self.log_file}",
+                )
             time.sleep(_NAP_SECONDS)
         log = Log(self.bootstrap_servers)
         while self.alive():
@@ -126,7 +133,10 @@ class Broker:
                 # The port might be somebody else's, and our broker about to die of that.
                 return self.alive()
             if time.monotonic() > deadline:
-                raise KappaError(f"the Kafka broker does not answer at {self.bootstrap_servers} within {_READY_SECONDS:.0f} seconds", hint=f"see {self.log_file}")
+                raise KappaError(
+                    f"the Kafka broker does not answer at {self.bootstrap_servers} within {_READY_SECONDS:.0f} seconds",
+                    hint=f"see {self.log_file}",
+                )
         return False
 
 
@@ -134,20 +144,33 @@ def last_words(log: str) -> str:
     """The line of a broker's log that says why it ended: the last cause that is named in it, or else its last line."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     # Frames of a stack trace say where, not why.
-    spoken = [line for line in lines if not line.startswith("at ") and not re.match(r"\.\.\. \d+ more", line)]
-    causes = [line for line in spoken if re.match(r"(Caused by: )?[\w.$]+(Exception|Error)\b", line)]
+    spoken = [
+        line
+        for line in lines
+        if not line.startswith("at ") and not re.match(r"\.\.\. \d+ more", line)
+    ]
+    causes = [
+        line for line in spoken if re.match(r"(Caused by: )?[\w.$]+(Exception|Error)\b", line)
+    ]
     return (causes or spoken or ["it left no word"])[-1].removeprefix("Caused by: ")
 
 
 def _end_leftover(last: _Birth | None) -> None:
     if last is not None and last.process is not None and not kill_and_see_gone(last.process):
-        raise Conflict(f"a broker left over from an earlier run (process {last.process.pid}) cannot be killed", hint=f"end it with: kill -9 {last.process.pid}")
+        raise Conflict(
+            f"a broker left over from an earlier run (process {last.process.pid}) cannot be killed",
+            hint=f"end it with: kill -9 {last.process.pid}",
+        )
 
 
 def _read_birth(folder: Path) -> _Birth | None:
     try:
         found = json.loads((folder / "broker.json").read_text(encoding="utf-8"))
-        process = ProcessId(int(found["process"]["pid"]), str(found["process"]["born"])) if found["process"] else None
+        process = (
+            ProcessId(int(found["process"]["pid"]), str(found["process"]["born"]))
+            if found["process"]
+            else None
+        )
         return _Birth(_FORMAT, int(found["port"]), int(found["controller_port"]), process)
     except FileNotFoundError:
         return None
@@ -166,7 +189,10 @@ def _free_ports(last: _Birth | None) -> tuple[int, int]:
     """The ports of the last run where they are free, so that clients find the broker again; free ones otherwise."""
     with socket.socket() as one, socket.socket() as other:
         ports = []
-        for held, wanted in ((one, last.port if last else 0), (other, last.controller_port if last else 0)):
+        for held, wanted in (
+            (one, last.port if last else 0),
+            (other, last.controller_port if last else 0),
+        ):
             # As Kafka binds: a connection of the last run that lingers is no reason to move.
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -190,10 +216,32 @@ def _ensure_formatted(folder: Path, jars: Jars, java: Java) -> None:
     if (folder / "data" / "meta.properties").exists():
         return
     command = [
-        *(java.command, "-Xmx256m", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}", "-cp", _class_path(jars.broker)),
-        *("kafka.tools.StorageTool", "format", "-t", _new_cluster_id(), "-c", str(folder / "server.properties"), "--ignore-formatted"),
+        *(
+            java.command,
+            "-Xmx256m",
+            "-XX:TieredStopAtLevel=1",
+            f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
+            "-cp",
+            _class_path(jars.broker),
+        ),
+        *(
+            "kafka.tools.StorageTool",
+            "format",
+            "-t",
+            _new_cluster_id(),
+            "-c",
+            str(folder / "server.properties"),
+            "--ignore-formatted",
+        ),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
     if done.returncode != 0:
         raise KappaError(
             f"the Kafka broker's folder {folder / 'data'} could not be made: {last_words(done.stderr or done.stdout)}",
@@ -203,15 +251,25 @@ def _ensure_formatted(folder: Path, jars: Jars, java: Java) -> None:
 
 def _new_cluster_id() -> str:
     """A Kafka Uuid: 16 bytes in URL-safe base 64 without padding. One that begins with a dash would be taken for a flag."""
-    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith(
+        "-"
+    ):
         pass
     return text
 
 
-def _launch(folder: Path, jars: Jars, java: Java, heap: str, log_file: Path) -> tuple[subprocess.Popen[bytes], int]:
+def _launch(
+    folder: Path, jars: Jars, java: Java, heap: str, log_file: Path
+) -> tuple[subprocess.Popen[bytes], int]:
     written_before = log_file.stat().st_size if log_file.exists() else 0
     command = [
-        *(java.command, f"-Xmx{heap}", "-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}", "-Djava.net.preferIPv4Stack=true"),
+        *(
+            java.command,
+            f"-Xmx{heap}",
+            "-XX:+UseSerialGC",
+            f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
+            "-Djava.net.preferIPv4Stack=true",
+        ),
         *("-cp", _class_path(jars.broker), "kafka.Kafka", str(folder / "server.properties")),
     ]
     # What the JVM itself says (out of memory, a bad flag) doesn't go through log4j.
@@ -263,7 +321,9 @@ def _server_properties(data: Path, port: int, controller_port: int) -> str:
         "log.cleaner.dedupe.buffer.size": str(32 * 1024 * 1024),
     }
     # Java's properties files take a backslash as an escape, and so do we.
-    return "".join(f"{name}={value.replace(chr(92), chr(92) * 2)}\n" for name, value in settings.items())
+    return "".join(
+        f"{name}={value.replace(chr(92), chr(92) * 2)}\n" for name, value in settings.items()
+    )
 
 
 def _java_text(text: str) -> bytes:

@@ -55,7 +55,11 @@ def _librdkafka() -> ctypes.CDLL:
         ("queue_destroy", None, (pointer,)),
         ("topic_partition_list_new", pointer, (number,)),
         ("topic_partition_list_add", pointer, (pointer, text, ctypes.c_int32)),
-        ("topic_partition_list_set_offset", number, (pointer, text, ctypes.c_int32, ctypes.c_int64)),
+        (
+            "topic_partition_list_set_offset",
+            number,
+            (pointer, text, ctypes.c_int32, ctypes.c_int64),
+        ),
         ("topic_partition_list_destroy", None, (pointer,)),
         ("assign", number, (pointer, pointer)),
         ("consume_batch_queue", ctypes.c_ssize_t, (pointer, number, pointer, size)),
@@ -69,7 +73,10 @@ def _librdkafka() -> ctypes.CDLL:
         function.restype, function.argtypes = answer, arguments
     # By these names compiled code finds them, also where it was compiled by another process.
     for name in ("message_timestamp", "message_headers", "message_destroy"):
-        binding.add_symbol(f"kappa_{name}", ctypes.cast(getattr(library, f"rd_kafka_{name}"), ctypes.c_void_p).value)
+        binding.add_symbol(
+            f"kappa_{name}",
+            ctypes.cast(getattr(library, f"rd_kafka_{name}"), ctypes.c_void_p).value,
+        )
     return library
 
 
@@ -84,7 +91,9 @@ _VALUE, _VALUE_BYTES, _KEY, _KEY_BYTES, _OFFSET, _WORDS = 3, 4, 5, 6, 7, 8
 
 @intrinsic
 def _pointer(_context: Any, _address: Any) -> Any:
-    return types.voidptr(types.intp), lambda _c, builder, _s, arguments: builder.inttoptr(arguments[0], cgutils.voidptr_t)
+    return types.voidptr(types.intp), lambda _c, builder, _s, arguments: builder.inttoptr(
+        arguments[0], cgutils.voidptr_t
+    )
 
 
 @compiled("UniTuple(int64, 3)(int64[::1], int64, int64, int64)")
@@ -100,8 +109,19 @@ def _weigh(messages: Numbers, first: int, count: int, most: int) -> tuple[int, i
     return count, keys, values
 
 
-@compiled("UniTuple(int64, 5)(int64[::1], int64, int64, int64, int64[:, ::1], uint8[::1], uint8[::1], int64[::1])")
-def _take(messages: Numbers, first: int, last: int, end: int, numbers: Numbers, keys: Bytes, values: Bytes, scratch: Numbers) -> tuple[int, int, int, int, int]:
+@compiled(
+    "UniTuple(int64, 5)(int64[::1], int64, int64, int64, int64[:, ::1], uint8[::1], uint8[::1], int64[::1])"
+)
+def _take(
+    messages: Numbers,
+    first: int,
+    last: int,
+    end: int,
+    numbers: Numbers,
+    keys: Bytes,
+    values: Bytes,
+    scratch: Numbers,
+) -> tuple[int, int, int, int, int]:
     """Copies what the records before `end` hold: of each its offset, time, bytes of key and of value (-1: null), and its place where it has headers (-1: none), and all their bytes.
 
     Gives how many they are, the bytes of their keys and values, how many messages are no records, and behind which offset the last record lies.
@@ -122,10 +142,14 @@ def _take(messages: Numbers, first: int, last: int, end: int, numbers: Numbers, 
         numbers[3, taken] = message[_VALUE_BYTES] if message[_VALUE] != 0 else -1
         numbers[4, taken] = place if _headers(messages[place], scratch.ctypes.data) == 0 else -1
         if numbers[2, taken] > 0:
-            keys[key_bytes : key_bytes + message[_KEY_BYTES]] = carray(_pointer(message[_KEY]), (message[_KEY_BYTES],), np.uint8)
+            keys[key_bytes : key_bytes + message[_KEY_BYTES]] = carray(
+                _pointer(message[_KEY]), (message[_KEY_BYTES],), np.uint8
+            )
             key_bytes += message[_KEY_BYTES]
         if numbers[3, taken] > 0:
-            values[value_bytes : value_bytes + message[_VALUE_BYTES]] = carray(_pointer(message[_VALUE]), (message[_VALUE_BYTES],), np.uint8)
+            values[value_bytes : value_bytes + message[_VALUE_BYTES]] = carray(
+                _pointer(message[_VALUE]), (message[_VALUE_BYTES],), np.uint8
+            )
             value_bytes += message[_VALUE_BYTES]
         taken += 1
     return taken, key_bytes, value_bytes, others, seen
@@ -151,7 +175,14 @@ class Columns:
 class BulkReader:
     """A consumer that reads one range."""
 
-    def __init__(self, options: Mapping[str, str | int | float | bool], refuse: Callable[[KafkaException, str], NoReturn], topic: str, partition: int, start: int) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, str | int | float | bool],
+        refuse: Callable[[KafkaException, str], NoReturn],
+        topic: str,
+        partition: int,
+        start: int,
+    ) -> None:
         """`options` are librdkafka's; `refuse` raises what an error of the broker's means. Raises KafkaException where there is no such consumer."""
         self._refuse = refuse
         self._topic = topic
@@ -206,7 +237,12 @@ class BulkReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def _assign(self, start: int) -> None:
@@ -214,11 +250,16 @@ class BulkReader:
         parts = _RD.rd_kafka_topic_partition_list_new(1)
         try:
             _RD.rd_kafka_topic_partition_list_add(parts, topic, self._partition)
-            code = _RD.rd_kafka_topic_partition_list_set_offset(parts, topic, self._partition, start) or _RD.rd_kafka_assign(self._handle, parts)
+            code = _RD.rd_kafka_topic_partition_list_set_offset(
+                parts, topic, self._partition, start
+            ) or _RD.rd_kafka_assign(self._handle, parts)
         finally:
             _RD.rd_kafka_topic_partition_list_destroy(parts)
         if code:
-            self._refuse(KafkaException(KafkaError(code)), f"{self._topic} partition {self._partition} could not be read from offset {start}")
+            self._refuse(
+                KafkaException(KafkaError(code)),
+                f"{self._topic} partition {self._partition} could not be read from offset {start}",
+            )
 
     def _receive(self, end: int) -> bool:
         """Takes what has arrived, or waits a little for it; False where nothing has. Only the first message is waited for: asked for many, librdkafka waits until there are so many."""
@@ -228,18 +269,31 @@ class BulkReader:
             first = 0
             while first < count:
                 last, keys, values = _weigh(messages, first, count, _BATCH_BYTES)
-                self._pieces.append(self._piece(first, last, end, np.empty(keys, np.uint8), np.empty(values, np.uint8)))
+                self._pieces.append(
+                    self._piece(
+                        first, last, end, np.empty(keys, np.uint8), np.empty(values, np.uint8)
+                    )
+                )
                 first = last
             return count > 0
         finally:
             _let_go(messages, count)
 
     def _consume(self, wait_ms: int, at_most: int) -> int:
-        return max(0, int(_RD.rd_kafka_consume_batch_queue(self._queue, wait_ms, self._messages.ctypes.data, at_most)))
+        return max(
+            0,
+            int(
+                _RD.rd_kafka_consume_batch_queue(
+                    self._queue, wait_ms, self._messages.ctypes.data, at_most
+                )
+            ),
+        )
 
     def _piece(self, first: int, last: int, end: int, keys: Bytes, values: Bytes) -> _Piece:
         messages, numbers = self._messages, np.empty((5, last - first), np.int64)
-        taken, key_bytes, value_bytes, others, seen = _take(messages, first, last, end, numbers, keys, values, np.empty(1, np.int64))
+        taken, key_bytes, value_bytes, others, seen = _take(
+            messages, first, last, end, numbers, keys, values, np.empty(1, np.int64)
+        )
         for message in messages[first:last].tolist() if others else ():
             seen = max(seen, self._heeded(message))
         with_headers = np.flatnonzero(numbers[4, :taken] >= 0).tolist()
@@ -250,7 +304,11 @@ class BulkReader:
         """Up to where a message says that its partition is seen. Raises what its error means."""
         code = ctypes.c_int32.from_address(message).value
         if code:
-            check_error(KafkaError(code, _RD.rd_kafka_message_errstr(message).decode(errors="replace")), (self._topic, self._partition), self._refuse)
+            check_error(
+                KafkaError(code, _RD.rd_kafka_message_errstr(message).decode(errors="replace")),
+                (self._topic, self._partition),
+                self._refuse,
+            )
         # Where the end lies in a hole, only the error says that it was reached.
         return ctypes.c_int64.from_address(message + 8 * _OFFSET).value if code else -1
 
@@ -271,27 +329,66 @@ class _Piece:
 
     @property
     def bytes(self) -> int:
-        return len(self.keys) + len(self.values) + sum(len(header["key"]) + len(header["value"] or b"") for each in self.headers.values() for header in each)
+        return (
+            len(self.keys)
+            + len(self.values)
+            + sum(
+                len(header["key"]) + len(header["value"] or b"")
+                for each in self.headers.values()
+                for header in each
+            )
+        )
 
 
 def _columns(pieces: list[_Piece]) -> Columns:
     numbers = np.concatenate([piece.numbers for piece in pieces], axis=1)
-    headers: list[Any] = [piece.headers.get(place) for piece in pieces for place in range(piece.count)] if any(piece.headers for piece in pieces) else []
+    headers: list[Any] = (
+        [piece.headers.get(place) for piece in pieces for place in range(piece.count)]
+        if any(piece.headers for piece in pieces)
+        else []
+    )
     return Columns(
         offsets=numbers[0],
         timestamps_ms=numbers[1],
-        keys=array_of(pa.binary(), numbers[2], ends_of(numbers[2]), np.concatenate([piece.keys for piece in pieces])),
-        values=array_of(pa.binary(), numbers[3], ends_of(numbers[3]), np.concatenate([piece.values for piece in pieces])),
-        headers=pa.array(headers, HEADERS_TYPE) if headers else pa.nulls(numbers.shape[1], HEADERS_TYPE),
+        keys=array_of(
+            pa.binary(),
+            numbers[2],
+            ends_of(numbers[2]),
+            np.concatenate([piece.keys for piece in pieces]),
+        ),
+        values=array_of(
+            pa.binary(),
+            numbers[3],
+            ends_of(numbers[3]),
+            np.concatenate([piece.values for piece in pieces]),
+        ),
+        headers=pa.array(headers, HEADERS_TYPE)
+        if headers
+        else pa.nulls(numbers.shape[1], HEADERS_TYPE),
     )
 
 
 def _headers_of(message: int) -> list[dict[str, Any]]:
-    headers, name, value, size = ctypes.c_void_p(), ctypes.c_char_p(), ctypes.c_void_p(), ctypes.c_size_t()
+    headers, name, value, size = (
+        ctypes.c_void_p(),
+        ctypes.c_char_p(),
+        ctypes.c_void_p(),
+        ctypes.c_size_t(),
+    )
     _RD.rd_kafka_message_headers(message, ctypes.byref(headers))
     found: list[dict[str, Any]] = []
-    while _RD.rd_kafka_header_get_all(headers, len(found), ctypes.byref(name), ctypes.byref(value), ctypes.byref(size)) == 0:
-        found.append({"key": (name.value or b"").decode(), "value": None if value.value is None else ctypes.string_at(value.value, size.value)})
+    while (
+        _RD.rd_kafka_header_get_all(
+            headers, len(found), ctypes.byref(name), ctypes.byref(value), ctypes.byref(size)
+        )
+        == 0
+    ):
+        found.append(
+            {
+                "key": (name.value or b"").decode(),
+                "value": None if value.value is None else ctypes.string_at(value.value, size.value),
+            }
+        )
     return found
 
 
@@ -303,9 +400,13 @@ def _consumer(options: Mapping[str, str | int | float | bool]) -> int:
         text = str(value).lower() if isinstance(value, bool) else str(value)
         if _RD.rd_kafka_conf_set(conf, name.encode(), text.encode(), said, _SAID_BYTES) != _CONF_OK:
             _RD.rd_kafka_conf_destroy(conf)
-            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, said.value.decode(errors="replace")))
+            raise KafkaException(
+                KafkaError(KafkaError._INVALID_ARG, said.value.decode(errors="replace"))
+            )
     handle: int | None = _RD.rd_kafka_new(_CONSUMER, conf, said, _SAID_BYTES)
     if handle is None:
         _RD.rd_kafka_conf_destroy(conf)
-        raise KafkaException(KafkaError(_RD.rd_kafka_last_error(), said.value.decode(errors="replace")))
+        raise KafkaException(
+            KafkaError(_RD.rd_kafka_last_error(), said.value.decode(errors="replace"))
+        )
     return handle

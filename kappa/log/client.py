@@ -12,9 +12,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import (
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka import Producer as KafkaProducer
-from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType  # type: ignore[attr-defined]  # exported, but not by name
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)  # type: ignore[attr-defined]  # exported, but not by name
 
 from kappa.base.errors import Conflict, KappaError, Unreachable, UsageError
 from kappa.declare.topic import BROKERS_TIME, SET_BROKERS_TIME, TIMESTAMP_TYPE
@@ -34,7 +47,16 @@ _PATIENCE_SECONDS = 20.0
 # A record that could not be delivered within this time is reported as not acknowledged.
 _DELIVERY_SECONDS = 60.0
 _UP = "start the platform with: kappa up -d; or see kafka.bootstrap_servers in kappa.toml"
-_AWAY = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._RESOLVE, KafkaError.REQUEST_TIMED_OUT, KafkaError._TIMED_OUT_QUEUE})
+_AWAY = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TRANSPORT,
+        KafkaError._TIMED_OUT,
+        KafkaError._RESOLVE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+    }
+)
 # A leader is being made or moved, as happens right after a topic is made and when a broker comes back.
 _NOT_YET = frozenset(
     {
@@ -101,13 +123,19 @@ class Log:
     def __init__(self, bootstrap_servers: str, options: Mapping[str, str] | None = None) -> None:
         """Connects to nothing yet: the first question does. `options` are librdkafka's."""
         self.bootstrap_servers = bootstrap_servers
-        self._options: dict[str, str | int | float | bool] = {**_QUIET, **(options or {}), "bootstrap.servers": bootstrap_servers}
+        self._options: dict[str, str | int | float | bool] = {
+            **_QUIET,
+            **(options or {}),
+            "bootstrap.servers": bootstrap_servers,
+        }
         with _making("the client"):
             self._admin = AdminClient(self._options)
 
     def topics(self) -> Mapping[str, TopicFacts]:
         """All topics by name, Kafka's own (`__...`) left out."""
-        return {name: facts for name, facts in self._facts(self._names()).items() if facts is not None}
+        return {
+            name: facts for name, facts in self._facts(self._names()).items() if facts is not None
+        }
 
     def facts(self, name: str) -> TopicFacts | None:
         """One topic, or None where the broker has none of that name."""
@@ -120,12 +148,20 @@ class Log:
         Raises Conflict where it has another number, or its producers' time where the declaration goes by the broker's. A
         history is kept for ever (`retention.ms=-1`): the broker's default would delete events that lie in the past as soon as they come.
         """
-        config = {"retention.ms": "-1", "cleanup.policy": "compact" if topic.kind == "compacted" else "delete", **{str(k): str(v) for k, v in topic.config.items()}}
+        config = {
+            "retention.ms": "-1",
+            "cleanup.policy": "compact" if topic.kind == "compacted" else "delete",
+            **{str(k): str(v) for k, v in topic.config.items()},
+        }
         if topic.needs_brokers_time:
             config[TIMESTAMP_TYPE] = BROKERS_TIME
-        new = NewTopic(topic.name, num_partitions=topic.partitions, replication_factor=-1, config=config)
+        new = NewTopic(
+            topic.name, num_partitions=topic.partitions, replication_factor=-1, config=config
+        )
         try:
-            self._admin.create_topics([new], request_timeout=_PATIENCE_SECONDS)[topic.name].result(_PATIENCE_SECONDS + 1)
+            self._admin.create_topics([new], request_timeout=_PATIENCE_SECONDS)[topic.name].result(
+                _PATIENCE_SECONDS + 1
+            )
         except KafkaException as error:
             if _code(error) != KafkaError.TOPIC_ALREADY_EXISTS:
                 self._refuse(error, f"topic {topic.name} could not be created")
@@ -137,7 +173,10 @@ class Log:
                 f"topic {topic.name} is there with {facts.partitions} partitions, and is declared with {topic.partitions}",
                 hint=f"declare it with partitions={facts.partitions}, or give it another name",
             )
-        if topic.needs_brokers_time and (found := self.config(topic.name).get(TIMESTAMP_TYPE)) != BROKERS_TIME:
+        if (
+            topic.needs_brokers_time
+            and (found := self.config(topic.name).get(TIMESTAMP_TYPE)) != BROKERS_TIME
+        ):
             raise Conflict(
                 f"topic {topic.name} is there with {TIMESTAMP_TYPE}={found}, and is declared with lateness or identity, which go by the broker's time",
                 hint=SET_BROKERS_TIME.format(topic.name),
@@ -147,7 +186,9 @@ class Log:
     def delete(self, name: str) -> None:
         """Makes sure that a topic is not there, with all its records."""
         try:
-            self._admin.delete_topics([name], request_timeout=_PATIENCE_SECONDS)[name].result(_PATIENCE_SECONDS + 1)
+            self._admin.delete_topics([name], request_timeout=_PATIENCE_SECONDS)[name].result(
+                _PATIENCE_SECONDS + 1
+            )
         except KafkaException as error:
             if _code(error) != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 self._refuse(error, f"topic {name} could not be deleted")
@@ -158,15 +199,26 @@ class Log:
     def add_partitions(self, name: str, total: int) -> TopicFacts:
         """Makes sure that a topic has at least `total` partitions; Kafka cannot take any away."""
         if self._must_have(name).partitions < total:
-            self._answer(self._admin.create_partitions([NewPartitions(name, total)])[name], f"topic {name} could not be given {total} partitions")
-            self._until(lambda: self._must_have(name).partitions >= total, f"topic {name} to have {total} partitions")
+            self._answer(
+                self._admin.create_partitions([NewPartitions(name, total)])[name],
+                f"topic {name} could not be given {total} partitions",
+            )
+            self._until(
+                lambda: self._must_have(name).partitions >= total,
+                f"topic {name} to have {total} partitions",
+            )
         return self._settled(name)
 
     def config(self, name: str) -> Mapping[str, str]:
         """All settings of a topic that are in force, defaults among them."""
         resource = ConfigResource(ResourceType.TOPIC, name)
-        entries = self._answer(self._admin.describe_configs([resource])[resource], f"the settings of topic {name} could not be read")
-        return {str(key): str(entry.value) for key, entry in entries.items() if entry.value is not None}
+        entries = self._answer(
+            self._admin.describe_configs([resource])[resource],
+            f"the settings of topic {name} could not be read",
+        )
+        return {
+            str(key): str(entry.value) for key, entry in entries.items() if entry.value is not None
+        }
 
     def beginning(self, topics: Iterable[str]) -> Offsets:
         """The earliest offsets that are still there."""
@@ -179,9 +231,22 @@ class Log:
     def at_time(self, topics: Iterable[str], timestamp_ms: int) -> Offsets:
         """Where each partition stood at a time, by the timestamps of its records: its first record since then, or its end."""
         names = tuple(topics)
-        since, ends = self._offsets(names, OffsetSpec.for_timestamp(timestamp_ms), IsolationLevel.READ_UNCOMMITTED), self.high_watermark(names)
+        since, ends = (
+            self._offsets(
+                names, OffsetSpec.for_timestamp(timestamp_ms), IsolationLevel.READ_UNCOMMITTED
+            ),
+            self.high_watermark(names),
+        )
         # Kafka says -1 where no record is as late.
-        return Offsets({name: {part: offset if offset >= 0 else ends.at(name, part) for part, offset in parts.items()} for name, parts in since.next.items()})
+        return Offsets(
+            {
+                name: {
+                    part: offset if offset >= 0 else ends.at(name, part)
+                    for part, offset in parts.items()
+                }
+                for name, parts in since.next.items()
+            }
+        )
 
     def high_watermark(self, topics: Iterable[str]) -> Offsets:
         """The end of the log, records of open transactions included."""
@@ -191,7 +256,13 @@ class Log:
         """A producer to keep open: a context manager that flushes at its end."""
         return Producer(self, self._options)
 
-    def produce(self, records: Iterable[ProducedRecord], topic: str, *, on_progress: Callable[[int], None] | None = None) -> Acknowledged:
+    def produce(
+        self,
+        records: Iterable[ProducedRecord],
+        topic: str,
+        *,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> Acknowledged:
         """Produces records and waits until all are acknowledged; `on_progress` is told how many are, now and then.
 
         Raises UsageError where the topic is not there, and KappaError where any record was not acknowledged.
@@ -224,16 +295,30 @@ class Log:
     def records(self, topics: Iterable[str], start: Offsets, end: Offsets) -> Iterator[Record]:
         """Reads the committed records between two vectors, in the order of offsets within each partition."""
         wanted = set(topics)
-        parts = {name: {partition: last for partition, last in of_topic.items() if last > start.at(name, partition)} for name, of_topic in end.next.items() if name in wanted}
+        parts = {
+            name: {
+                partition: last
+                for partition, last in of_topic.items()
+                if last > start.at(name, partition)
+            }
+            for name, of_topic in end.next.items()
+            if name in wanted
+        }
         if any(parts.values()):
             with self.reader() as reader:
-                yield from reader.read(start, Offsets({name: of_topic for name, of_topic in parts.items() if of_topic}))
+                yield from reader.read(
+                    start, Offsets({name: of_topic for name, of_topic in parts.items() if of_topic})
+                )
 
     def keys(self, topic: str, start: Offsets) -> Iterator[bytes]:
         """The keys of a topic's committed records from `start` to the end that it has now, one for each record."""
         # The log may begin later by now.
         start = start.only({topic}).highest(self.beginning([topic]))
-        return (record.key for record in self.records([topic], start, self.end([topic])) if record.key is not None)
+        return (
+            record.key
+            for record in self.records([topic], start, self.end([topic]))
+            if record.key is not None
+        )
 
     def wait_until_ready(self, patience_seconds: float) -> bool:
         """True as soon as the cluster answers a question; False where it does not within the time."""
@@ -254,7 +339,9 @@ class Log:
         facts: dict[str, TopicFacts | None] = {}
         if not names:
             return facts
-        asked = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=_PATIENCE_SECONDS)
+        asked = self._admin.describe_topics(
+            TopicCollection(list(names)), request_timeout=_PATIENCE_SECONDS
+        )
         for name, future in asked.items():
             try:
                 found = future.result(_PATIENCE_SECONDS + 1)
@@ -265,17 +352,28 @@ class Log:
             except TimeoutError as error:
                 raise self._unreachable() from error
             else:
-                facts[name] = TopicFacts(name=name, id=str(found.topic_id), partitions=len(found.partitions))
+                facts[name] = TopicFacts(
+                    name=name, id=str(found.topic_id), partitions=len(found.partitions)
+                )
         return facts
 
     def _must_have(self, name: str) -> TopicFacts:
         facts = self.facts(name)
         if facts is None:
-            raise UsageError(f"there is no topic {name} on the broker at {self.bootstrap_servers}", hint="see: kappa topics list; make the declared ones with: kappa topics create")
+            raise UsageError(
+                f"there is no topic {name} on the broker at {self.bootstrap_servers}",
+                hint="see: kappa topics list; make the declared ones with: kappa topics create",
+            )
         return facts
 
-    def _offsets(self, topics: Iterable[str], spec: OffsetSpec, isolation: IsolationLevel) -> Offsets:
-        parts = [TopicPartition(name, partition) for name in topics for partition in range(self._must_have(name).partitions)]
+    def _offsets(
+        self, topics: Iterable[str], spec: OffsetSpec, isolation: IsolationLevel
+    ) -> Offsets:
+        parts = [
+            TopicPartition(name, partition)
+            for name in topics
+            for partition in range(self._must_have(name).partitions)
+        ]
         if not parts:
             return Offsets()
         answers: list[dict[str, dict[int, int]]] = []
@@ -288,16 +386,25 @@ class Log:
         self._until(answered, "the leaders of its partitions")
         return Offsets(answers[0])
 
-    def _ask(self, parts: Sequence[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel) -> dict[str, dict[int, int]] | None:
+    def _ask(
+        self, parts: Sequence[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
+    ) -> dict[str, dict[int, int]] | None:
         """Offsets of partitions, or None where one of them has no leader at the moment."""
         found: dict[str, dict[int, int]] = {}
-        for part, future in self._admin.list_offsets(dict.fromkeys(parts, spec), isolation_level=isolation, request_timeout=_PATIENCE_SECONDS).items():
+        for part, future in self._admin.list_offsets(
+            dict.fromkeys(parts, spec), isolation_level=isolation, request_timeout=_PATIENCE_SECONDS
+        ).items():
             try:
-                found.setdefault(part.topic, {})[part.partition] = int(future.result(_PATIENCE_SECONDS + 1).offset)
+                found.setdefault(part.topic, {})[part.partition] = int(
+                    future.result(_PATIENCE_SECONDS + 1).offset
+                )
             except KafkaException as error:
                 if _code(error) in _NOT_YET:
                     return None
-                self._refuse(error, f"the offsets of {part.topic} partition {part.partition} could not be read")
+                self._refuse(
+                    error,
+                    f"the offsets of {part.topic} partition {part.partition} could not be read",
+                )
             except TimeoutError as error:
                 raise self._unreachable() from error
         return found
@@ -323,7 +430,10 @@ class Log:
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while not holds():
             if time.monotonic() > deadline:
-                raise Unreachable(f"waited {_PATIENCE_SECONDS:.0f} seconds for {what}", hint="see the broker's log: kappa logs broker")
+                raise Unreachable(
+                    f"waited {_PATIENCE_SECONDS:.0f} seconds for {what}",
+                    hint="see the broker's log: kappa logs broker",
+                )
             time.sleep(0.05)
 
     def _answer(self, future: Future[_Answer], otherwise: str) -> _Answer:
@@ -337,7 +447,9 @@ class Log:
     def _refuse(self, error: KafkaException, otherwise: str) -> NoReturn:
         if _code(error) in _AWAY:
             raise self._unreachable() from error
-        raise KappaError(f"{otherwise}: {error.args[0].str()}", hint="see the broker's log: kappa logs broker") from error
+        raise KappaError(
+            f"{otherwise}: {error.args[0].str()}", hint="see the broker's log: kappa logs broker"
+        ) from error
 
     def _unreachable(self) -> Unreachable:
         return Unreachable(f"no Kafka broker answers at {self.bootstrap_servers}", hint=_UP)
@@ -354,7 +466,9 @@ class Producer:
         """Made by `Log.producer`."""
         self._log = log
         with _making("the producer"):
-            self._kafka = KafkaProducer({**_FAST, **options, **_EXACT, "on_delivery": self._delivered})
+            self._kafka = KafkaProducer(
+                {**_FAST, **options, **_EXACT, "on_delivery": self._delivered}
+            )
         self._sent = 0
         self._count = 0
         self._next: dict[str, dict[int, int]] = {}
@@ -378,7 +492,10 @@ class Producer:
                 self._kafka.poll(0.1)
                 self._raise_failure()
             except KafkaException as error:
-                raise KappaError(f"a record for topic {topic} was refused: {error.args[0].str()}", hint=self._so_far()) from error
+                raise KappaError(
+                    f"a record for topic {topic} was refused: {error.args[0].str()}",
+                    hint=self._so_far(),
+                ) from error
             else:
                 break
         self._sent += 1
@@ -390,19 +507,29 @@ class Producer:
         left = self._kafka.flush(_DELIVERY_SECONDS + 5)
         self._raise_failure()
         if left:
-            raise Unreachable(f"{left} of {self._sent} records were not acknowledged in time by {self._log.bootstrap_servers}", hint=f"{self._so_far()}; {_UP}")
+            raise Unreachable(
+                f"{left} of {self._sent} records were not acknowledged in time by {self._log.bootstrap_servers}",
+                hint=f"{self._so_far()}; {_UP}",
+            )
         return self.acknowledged
 
     @property
     def acknowledged(self) -> Acknowledged:
         """What is acknowledged so far."""
-        return Acknowledged(self._count, Offsets({topic: dict(parts) for topic, parts in self._next.items()}))
+        return Acknowledged(
+            self._count, Offsets({topic: dict(parts) for topic, parts in self._next.items()})
+        )
 
     def __enter__(self) -> Self:
         """Itself."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Flushes; after an error what is still queued is given up."""
         if error is None:
             self.flush()
@@ -412,7 +539,10 @@ class Producer:
 
     def _delivered(self, error: KafkaError | None, message: Any) -> None:
         if error is not None:
-            self._failure = self._failure or (error, f"topic {message.topic()}, partition {message.partition()}")
+            self._failure = self._failure or (
+                error,
+                f"topic {message.topic()}, partition {message.partition()}",
+            )
             return
         self._count += 1
         parts = self._next.setdefault(message.topic(), {})
@@ -424,9 +554,13 @@ class Producer:
             return
         error, where = self._failure
         if error.code() in _AWAY or error.code() == KafkaError._MSG_TIMED_OUT:
-            raise Unreachable(f"a record could not be delivered to {self._log.bootstrap_servers}: {error.str()}", hint=f"{self._so_far()}; {_UP}")
+            raise Unreachable(
+                f"a record could not be delivered to {self._log.bootstrap_servers}: {error.str()}",
+                hint=f"{self._so_far()}; {_UP}",
+            )
         raise KappaError(
-            f"a record could not be delivered ({where}): {error.str().removeprefix('Local: ')}", hint=f"{self._so_far()}; kappa topics list shows topics and partitions"
+            f"a record could not be delivered ({where}): {error.str().removeprefix('Local: ')}",
+            hint=f"{self._so_far()}; kappa topics list shows topics and partitions",
         )
 
     def _so_far(self) -> str:
@@ -443,4 +577,7 @@ def _making(what: str) -> Iterator[None]:
     try:
         yield
     except KafkaException as error:
-        raise UsageError(f"{what} of Kafka cannot be made from kafka.options: {error.args[0].str()}", hint="see [kafka.options] in kappa.toml; names are librdkafka's") from error
+        raise UsageError(
+            f"{what} of Kafka cannot be made from kafka.options: {error.args[0].str()}",
+            hint="see [kafka.options] in kappa.toml; names are librdkafka's",
+        ) from error

@@ -30,7 +30,14 @@ _EXAMPLE = '{"key": "N1", "value": {"tailnum": "N1"}}'
 _PARTITIONS, _MILLISECONDS = 2**31, 2**63
 
 
-def produce_lines(log: Log, topic: str, lines: Iterable[bytes], record_of: Callable[[bytes], ProducedRecord], *, on_progress: Callable[[int], None] | None = None) -> Acknowledged:
+def produce_lines(
+    log: Log,
+    topic: str,
+    lines: Iterable[bytes],
+    record_of: Callable[[bytes], ProducedRecord],
+    *,
+    on_progress: Callable[[int], None] | None = None,
+) -> Acknowledged:
     """Produces a record for every line, in order, and waits until all are acknowledged.
 
     A line that is no record ends it: what stands before is sent and acknowledged, nothing after it is sent, and UsageError
@@ -51,7 +58,10 @@ def produce_lines(log: Log, topic: str, lines: Iterable[bytes], record_of: Calla
 
     acknowledged = log.produce(until_refused(), topic, on_progress=on_progress)
     if refused:
-        raise UsageError(f"{refused[0].message}; {acknowledged.count} records before it were acknowledged, nothing after it was sent", hint=refused[0].hint) from refused[0]
+        raise UsageError(
+            f"{refused[0].message}; {acknowledged.count} records before it were acknowledged, nothing after it was sent",
+            hint=refused[0].hint,
+        ) from refused[0]
     return acknowledged
 
 
@@ -59,7 +69,10 @@ def event_record(line: bytes, topic: Topic | None) -> ProducedRecord:
     """An event as it is; its Kafka key is the declared topic's key field as text, where the event has one."""
     key = None if topic is None or topic.key is None else _key_in(line, topic.key)
     if topic is not None and topic.kind is TopicKind.COMPACTED and key is None:
-        raise UsageError(f"has no {topic.key}, the key of the compacted topic {topic.name}", hint=f"give it one, or give the key with --envelope: {_EXAMPLE}")
+        raise UsageError(
+            f"has no {topic.key}, the key of the compacted topic {topic.name}",
+            hint=f"give it one, or give the key with --envelope: {_EXAMPLE}",
+        )
     return ProducedRecord(line, key)
 
 
@@ -67,21 +80,41 @@ def envelope_record(line: bytes) -> ProducedRecord:
     """A whole record. Raises UsageError where the line is no envelope; the text begins as `line 7` would go on."""
     fields = _fields(line)
     if "value" not in fields:
-        raise _refused("is an envelope without a value", f'a tombstone says "value": null; an event: {_EXAMPLE}')
-    key, timestamp, headers, partition, encoded = (fields[name][0] if name in fields else None for name in ("key", "timestamp", "headers", "partition", "base64"))
+        raise _refused(
+            "is an envelope without a value",
+            f'a tombstone says "value": null; an event: {_EXAMPLE}',
+        )
+    key, timestamp, headers, partition, encoded = (
+        fields[name][0] if name in fields else None
+        for name in ("key", "timestamp", "headers", "partition", "base64")
+    )
     raw = _in_base64(encoded)
     found = _headers(headers, raw)
     unknown = sorted(raw - {"key", "value"} - {f"headers.{name}" for name, _ in found})
     if unknown:
-        raise _refused(f"has {unknown[0]} in base64, and no such field", "it names key, value and headers.NAME")
+        raise _refused(
+            f"has {unknown[0]} in base64, and no such field", "it names key, value and headers.NAME"
+        )
     value = _bytes(fields["value"][0], "value") if "value" in raw else _value(*fields["value"])
-    return ProducedRecord(value, _bytes(key, "key") if "key" in raw else _key(key), _timestamp(timestamp), found, _partition(partition))
+    return ProducedRecord(
+        value,
+        _bytes(key, "key") if "key" in raw else _key(key),
+        _timestamp(timestamp),
+        found,
+        _partition(partition),
+    )
 
 
 def envelope_line(record: ProducedRecord, *, note: str = "") -> str:
     """The line that `envelope_record` reads as this record, byte for byte; a value that is a JSON object stands in it as one, so that tools for JSON can mend it."""
-    raw = [name for name, value in (("key", record.key), ("value", record.value)) if value is not None and not _is_text(value)]
-    headers = [(name, value) for name, value in record.headers if value is not None and not _is_text(value)]
+    raw = [
+        name
+        for name, value in (("key", record.key), ("value", record.value))
+        if value is not None and not _is_text(value)
+    ]
+    headers = [
+        (name, value) for name, value in record.headers if value is not None and not _is_text(value)
+    ]
     # All of one name are written alike.
     encoded = {*raw, *(f"headers.{name}" for name, _ in headers)}
     told = [(name, _told(value, f"headers.{name}" in encoded)) for name, value in record.headers]
@@ -93,14 +126,22 @@ def envelope_line(record: ProducedRecord, *, note: str = "") -> str:
         "base64": sorted(encoded) or None,
         "key": _told(record.key, "key" in encoded),
     }
-    before = json.dumps({name: value for name, value in fields.items() if value is not None}, ensure_ascii=False)
+    before = json.dumps(
+        {name: value for name, value in fields.items() if value is not None}, ensure_ascii=False
+    )
     value = json.dumps(_told(record.value, "value" in encoded), ensure_ascii=False)
-    if record.value is not None and "value" not in encoded and _is_object(text := record.value.decode()):
+    if (
+        record.value is not None
+        and "value" not in encoded
+        and _is_object(text := record.value.decode())
+    ):
         value = text
     return f'{before[:-1]}{", " if len(before) > 2 else ""}"value": {value}}}'
 
 
-def _told(value: bytes | None, encoded: bool) -> str | None:  # what to do is looked up in a set, thrice
+def _told(
+    value: bytes | None, encoded: bool
+) -> str | None:  # what to do is looked up in a set, thrice
     if value is None:
         return None
     return base64.b64encode(value).decode() if encoded else value.decode()
@@ -139,7 +180,9 @@ def _bytes(found: Any, of: str) -> bytes | None:
     try:
         return base64.b64decode(found, validate=True)
     except (ValueError, TypeError) as error:
-        raise _refused(f"has a {of} that is no base 64: {error}", "leave it out of base64 to send it as text") from error
+        raise _refused(
+            f"has a {of} that is no base 64: {error}", "leave it out of base64 to send it as text"
+        ) from error
 
 
 def _fields(line: bytes) -> dict[str, tuple[Any, str]]:
@@ -149,9 +192,13 @@ def _fields(line: bytes) -> dict[str, tuple[Any, str]]:
         decoder = json.JSONDecoder(parse_constant=_no_constant)
         whole = decoder.decode(text)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"is no JSON: {error}", hint=f"an envelope is one JSON object a line: {_EXAMPLE}") from error
+        raise UsageError(
+            f"is no JSON: {error}", hint=f"an envelope is one JSON object a line: {_EXAMPLE}"
+        ) from error
     if not isinstance(whole, dict):
-        raise _refused(f"is no object: {text[:40]}", f"an envelope is one JSON object a line: {_EXAMPLE}")
+        raise _refused(
+            f"is no object: {text[:40]}", f"an envelope is one JSON object a line: {_EXAMPLE}"
+        )
     found: dict[str, tuple[Any, str]] = {}
     at = text.index("{") + 1
     # The text is JSON, so a name, a colon, a value and a comma or brace follow one another.
@@ -161,7 +208,10 @@ def _fields(line: bytes) -> dict[str, tuple[Any, str]]:
         value, end = decoder.raw_decode(text, begin)
         if name not in _FIELDS:
             near = difflib.get_close_matches(name, _FIELDS, n=1)
-            raise _refused(f"has a field {name}, which envelopes do not have", f"did you mean {near[0]}?" if near else f"there are {', '.join(_FIELDS)}")
+            raise _refused(
+                f"has a field {name}, which envelopes do not have",
+                f"did you mean {near[0]}?" if near else f"there are {', '.join(_FIELDS)}",
+            )
         if name in found:
             raise _refused(f"has the field {name} twice")
         found[name] = value, text[begin:end]
@@ -193,9 +243,16 @@ def _timestamp(timestamp: Any) -> int | None:
     if timestamp is None:
         return None
     milliseconds = _milliseconds(timestamp) if isinstance(timestamp, str) else timestamp
-    if isinstance(milliseconds, int) and not isinstance(milliseconds, bool) and 0 <= milliseconds < _MILLISECONDS:
+    if (
+        isinstance(milliseconds, int)
+        and not isinstance(milliseconds, bool)
+        and 0 <= milliseconds < _MILLISECONDS
+    ):
         return milliseconds
-    raise _refused(f"has the timestamp {json.dumps(timestamp)[:40]}", "a timestamp is milliseconds since 1970, or ISO 8601 with a zone: 2013-01-01T05:00:00Z")
+    raise _refused(
+        f"has the timestamp {json.dumps(timestamp)[:40]}",
+        "a timestamp is milliseconds since 1970, or ISO 8601 with a zone: 2013-01-01T05:00:00Z",
+    )
 
 
 def _milliseconds(text: str) -> int | None:
@@ -210,15 +267,40 @@ def _headers(headers: Any, raw: frozenset[str]) -> tuple[tuple[str, bytes | None
     if headers is None:
         return ()
     pairs = list(headers.items()) if isinstance(headers, dict) else headers
-    if not isinstance(pairs, list) or not all(isinstance(each, list | tuple) and len(each) == 2 and isinstance(each[0], str) and isinstance(each[1], str | None) for each in pairs):
-        raise _refused(f"has the headers {json.dumps(headers)[:40]}", 'headers are an object of strings: {"trace": "x"}')
-    return tuple((name, None if value is None else _bytes(value, f"header {name}") if f"headers.{name}" in raw else _encoded(value, "headers")) for name, value in pairs)
+    if not isinstance(pairs, list) or not all(
+        isinstance(each, list | tuple)
+        and len(each) == 2
+        and isinstance(each[0], str)
+        and isinstance(each[1], str | None)
+        for each in pairs
+    ):
+        raise _refused(
+            f"has the headers {json.dumps(headers)[:40]}",
+            'headers are an object of strings: {"trace": "x"}',
+        )
+    return tuple(
+        (
+            name,
+            None
+            if value is None
+            else _bytes(value, f"header {name}")
+            if f"headers.{name}" in raw
+            else _encoded(value, "headers"),
+        )
+        for name, value in pairs
+    )
 
 
 def _partition(partition: Any) -> int | None:
-    if partition is None or (isinstance(partition, int) and not isinstance(partition, bool) and 0 <= partition < _PARTITIONS):
+    if partition is None or (
+        isinstance(partition, int)
+        and not isinstance(partition, bool)
+        and 0 <= partition < _PARTITIONS
+    ):
         return partition
-    raise _refused(f"has the partition {json.dumps(partition)[:40]}", "a partition is a whole number from 0")
+    raise _refused(
+        f"has the partition {json.dumps(partition)[:40]}", "a partition is a whole number from 0"
+    )
 
 
 def _encoded(text: str, of: str) -> bytes:
@@ -226,7 +308,9 @@ def _encoded(text: str, of: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         # JSON can escape half of a surrogate pair, and UTF-8 cannot have it.
-        raise _refused(f"has half a character in its {of}", "a surrogate pair has two halves") from error
+        raise _refused(
+            f"has half a character in its {of}", "a surrogate pair has two halves"
+        ) from error
 
 
 def _key_in(line: bytes, field: str) -> bytes | None:

@@ -23,7 +23,13 @@ if TYPE_CHECKING:
 # How long a broker that is there can take to answer, with room for a busy machine.
 PATIENCE_SECONDS = 20.0
 # A group's name is demanded; nothing is ever committed under it.
-EXACT = {"group.id": "kappa-reads", "enable.auto.commit": "false", "isolation.level": "read_committed", "enable.partition.eof": "true", "auto.offset.reset": "error"}
+EXACT = {
+    "group.id": "kappa-reads",
+    "enable.auto.commit": "false",
+    "isolation.level": "read_committed",
+    "enable.partition.eof": "true",
+    "auto.offset.reset": "error",
+}
 
 # A bounded range is over before long: what is fetched beyond it was in vain, and where enough waits, librdkafka would look again only after a second.
 BOUNDED = {"queued.min.messages": 20_000, "fetch.queue.backoff.ms": 5}
@@ -47,7 +53,11 @@ class Record:
 class LogReader:
     """A consumer that is kept open from one range to the next."""
 
-    def __init__(self, options: Mapping[str, str | int | float | bool], refuse: Callable[[KafkaException, str], NoReturn]) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, str | int | float | bool],
+        refuse: Callable[[KafkaException, str], NoReturn],
+    ) -> None:
         """`options` are librdkafka's; `refuse` raises what an error of the broker's means."""
         self._consumer = Consumer({**BOUNDED, **options, **EXACT})
         self._refuse = refuse
@@ -94,28 +104,52 @@ class LogReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def _go_to(self, places: dict[Part, int]) -> None:
         self._early.clear()
         self._seen = dict(places)
-        self._consumer.assign([TopicPartition(topic, partition, place) for (topic, partition), place in sorted(places.items())])
+        self._consumer.assign(
+            [
+                TopicPartition(topic, partition, place)
+                for (topic, partition), place in sorted(places.items())
+            ]
+        )
 
     def _arrived(self) -> list[Any]:
         # Asked for many, librdkafka waits until there are so many: what is there is taken, and only the first is waited for.
-        found: list[Any] = self._consumer.consume(num_messages=1_000, timeout=0) or [self._consumer.poll(0.2)]
+        found: list[Any] = self._consumer.consume(num_messages=1_000, timeout=0) or [
+            self._consumer.poll(0.2)
+        ]
         return [message for message in found if message is not None]
 
     def _taken(self, message: Any) -> Record | None:
         if not self._reached(message):
             return None
         headers = tuple((str(name), value) for name, value in message.headers() or ())
-        return Record(str(message.topic()), int(message.partition()), int(message.offset()), message.timestamp()[1], message.key(), message.value(), headers)
+        return Record(
+            str(message.topic()),
+            int(message.partition()),
+            int(message.offset()),
+            message.timestamp()[1],
+            message.key(),
+            message.value(),
+            headers,
+        )
 
     def _reached(self, message: Any) -> bool:
         """Takes note of how far its partition is seen; False where a message is no record. Raises what its error means."""
-        part, offset, error = (str(message.topic()), int(message.partition() or 0)), int(message.offset() or 0), message.error()
+        part, offset, error = (
+            (str(message.topic()), int(message.partition() or 0)),
+            int(message.offset() or 0),
+            message.error(),
+        )
         if error is None:
             self._seen[part] = offset + 1
             return True
@@ -125,11 +159,14 @@ class LogReader:
         return False
 
 
-def check_error(error: KafkaError, part: Part, refuse: Callable[[KafkaException, str], NoReturn]) -> None:
+def check_error(
+    error: KafkaError, part: Part, refuse: Callable[[KafkaException, str], NoReturn]
+) -> None:
     """Raises what an error that comes in place of a record means; an end that was reached is none."""
     if error.code() == KafkaError._AUTO_OFFSET_RESET:
         raise Broken(
-            f"the log no longer has what was to be read of {part[0]} partition {part[1]}: {error.str()}", hint="see kappa topics list; kappa replay begins at what is there"
+            f"the log no longer has what was to be read of {part[0]} partition {part[1]}: {error.str()}",
+            hint="see kappa topics list; kappa replay begins at what is there",
         )
     if error.code() != KafkaError._PARTITION_EOF:
         refuse(KafkaException(error), f"{part[0]} partition {part[1]} could not be read")
@@ -138,4 +175,7 @@ def check_error(error: KafkaError, part: Part, refuse: Callable[[KafkaException,
 def unreachable(parts: Iterable[Part], end: Offsets | int) -> Unreachable:
     """Nothing comes."""
     where = ", ".join(f"{topic} partition {partition}" for topic, partition in sorted(parts))
-    return Unreachable(f"nothing came from {where} for {PATIENCE_SECONDS:.0f} seconds before offset {end}", hint="see the broker's log: kappa logs broker")
+    return Unreachable(
+        f"nothing came from {where} for {PATIENCE_SECONDS:.0f} seconds before offset {end}",
+        hint="see the broker's log: kappa logs broker",
+    )

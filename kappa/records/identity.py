@@ -63,4 +63,8 @@ class Memory:
 
     def within(self, log_time: int) -> dict[bytes, int]:
         """What a record at this log time, or later, may be a duplicate of."""
-        return {identity: accepted for identity, accepted in self._accepted.items() if log_time - accepted < self._horizon_ms}
+        return {
+            identity: accepted
+            for identity, accepted in self._accepted.items()
+            if log_time - accepted < self._horizon_ms
+        }

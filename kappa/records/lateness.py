@@ -24,10 +24,15 @@ def lateness_of(topic: Topic) -> Callable[[Row, int], None] | None:
     def check(row: Row, timestamp_ms: int) -> None:
         event_time = row[place]
         if event_time is None:
-            raise Rejected(Reason.MISSING, f"{name} is null or missing, and it says whether the record is late")
+            raise Rejected(
+                Reason.MISSING, f"{name} is null or missing, and it says whether the record is late"
+            )
         behind = timestamp_ms * 1000 - event_time
         if behind > allowed:
-            raise Rejected(Reason.LATE, f"{name} lies {_told(behind)} before the record's timestamp, and {_told(allowed)} are allowed")
+            raise Rejected(
+                Reason.LATE,
+                f"{name} lies {_told(behind)} before the record's timestamp, and {_told(allowed)} are allowed",
+            )
 
     return check
 

@@ -40,23 +40,41 @@ class RecordReader:
     def __init__(self, topic: Topic) -> None:
         self._compacted = topic.kind is TopicKind.COMPACTED
         self._format = JsonFormat(exact=any(holds_decimal(column.type) for column in topic.columns))
-        self._columns = tuple((column.name, column.nullable, check := check_of(column.type), default_of(column, check)) for column in topic.columns)
+        self._columns = tuple(
+            (
+                column.name,
+                column.nullable,
+                check := check_of(column.type),
+                default_of(column, check),
+            )
+            for column in topic.columns
+        )
         self._was = tuple((column.name, column.was) for column in topic.columns if column.was)
         self._rule = None if topic.schema is None else rule_of(topic.schema)
-        self._key_place = None if topic.key is None else [column.name for column in topic.columns].index(topic.key)
+        self._key_place = (
+            None
+            if topic.key is None
+            else [column.name for column in topic.columns].index(topic.key)
+        )
         self._key_column = topic.key_column
 
     def read(self, key: bytes | None, value: bytes | None) -> Row | Tombstone:
         """The row of one record, or that it deletes its key. Raises Rejected where it is not valid."""
         if value is None:
             if not self._compacted:
-                raise Rejected(Reason.NULL_VALUE, "the value is null, which deletes a key; this topic is a history and deletes nothing")
+                raise Rejected(
+                    Reason.NULL_VALUE,
+                    "the value is null, which deletes a key; this topic is a history and deletes nothing",
+                )
             return Tombstone(self._typed_key(self._key_text(key)))
         row = self._row(self._format.fields(value))
         if self._key_place is not None:
             text, field = self._key_text(key), row[self._key_place]
             if field is None or text != str(field):
-                raise Rejected(Reason.KEY_MISMATCH, f"the key is {shown(text)} and {self._columns[self._key_place][0]} is {shown(field)}")
+                raise Rejected(
+                    Reason.KEY_MISMATCH,
+                    f"the key is {shown(text)} and {self._columns[self._key_place][0]} is {shown(field)}",
+                )
         return row
 
     def _row(self, event: dict[str, Any]) -> Row:
@@ -76,7 +94,9 @@ class RecordReader:
             elif nullable:
                 row.append(None)
             else:
-                raise Rejected(Reason.MISSING, f"{name} is {'null' if name in event else 'missing'}")
+                raise Rejected(
+                    Reason.MISSING, f"{name} is {'null' if name in event else 'missing'}"
+                )
         if self._rule is not None:
             self._rule(event, "")
         return tuple(row)
@@ -87,11 +107,17 @@ class RecordReader:
         try:
             return key.decode()
         except UnicodeDecodeError as error:
-            raise Rejected(Reason.KEY_NOT_UTF8, f"byte {error.start} of the key is not UTF-8") from None
+            raise Rejected(
+                Reason.KEY_NOT_UTF8, f"byte {error.start} of the key is not UTF-8"
+            ) from None
 
     def _typed_key(self, text: str) -> str | int:
         column = self._key_column
-        if column is None or not isinstance(column.type, Scalar) or column.type.name not in INTEGERS:
+        if (
+            column is None
+            or not isinstance(column.type, Scalar)
+            or column.type.name not in INTEGERS
+        ):
             return text
         if not _CANONICAL_INTEGER.fullmatch(text):
             raise Rejected(Reason.BAD_KEY, f"the key is {shown(text)}, not a whole number as text")

@@ -51,7 +51,10 @@ def parse_position(text: str) -> Position:
     """Reads `visits:0:17`. Raises UsageError where it is none."""
     match = _POSITION.fullmatch(text)
     if match is None:
-        raise UsageError(f"{text!r} is no place of a record", hint="a place is TOPIC:PARTITION:OFFSET, as kappa rejects list has them: visits:0:17")
+        raise UsageError(
+            f"{text!r} is no place of a record",
+            hint="a place is TOPIC:PARTITION:OFFSET, as kappa rejects list has them: visits:0:17",
+        )
     return Position(match[1], int(match[2]), int(match[3]))
 
 
@@ -65,7 +68,9 @@ def named_original(headers: Headers) -> Original | None:
     text = (named[0] or b"").decode(errors="replace")
     match = _ORIGINAL.fullmatch(text)
     if match is None:
-        raise ValueError(f"the header {HEADER} is {text[:80]!r}, not TOPIC:PARTITION:OFFSET@MILLISECONDS")
+        raise ValueError(
+            f"the header {HEADER} is {text[:80]!r}, not TOPIC:PARTITION:OFFSET@MILLISECONDS"
+        )
     return Original(Position(match[1], int(match[2]), int(match[3])), int(match[4]))
 
 
@@ -79,7 +84,10 @@ def original_of(headers: Headers, at: Position) -> Original | None:
         return None
     named = original.position
     if (named.topic, named.partition) != (at.topic, at.partition) or named.offset >= at.offset:
-        raise Rejected(Reason.BAD_REDRIVE, f"the header {HEADER} names {named}, and a record stands only for an earlier one of its own partition")
+        raise Rejected(
+            Reason.BAD_REDRIVE,
+            f"the header {HEADER} names {named}, and a record stands only for an earlier one of its own partition",
+        )
     return original
 
 
@@ -100,7 +108,12 @@ class Settled:
     duplicates: frozenset[Position]
 
 
-def settle(attempts: Iterable[Attempt], rejected: Mapping[Position, int | None], folded: Collection[Position], origin: Mapping[tuple[str, int], int]) -> Settled:
+def settle(
+    attempts: Iterable[Attempt],
+    rejected: Mapping[Position, int | None],
+    folded: Collection[Position],
+    origin: Mapping[tuple[str, int], int],
+) -> Settled:
     """Decides which redriven records are folded, in the order of their offsets.
 
     `rejected` holds each place that is named and is a reject, and the offset that it named itself, if it was redriven;
@@ -123,7 +136,9 @@ def settle(attempts: Iterable[Attempt], rejected: Mapping[Position, int | None],
     return Settled(now, frozenset(duplicates))
 
 
-def _root(named: Position, rejected: Mapping[Position, int | None], origin: Mapping[tuple[str, int], int]) -> Position | None:
+def _root(
+    named: Position, rejected: Mapping[Position, int | None], origin: Mapping[tuple[str, int], int]
+) -> Position | None:
     """The first record of the chain in which each is a reject and names the one before; None where what is named is no reject."""
     if named.offset < origin.get((named.topic, named.partition), 0):
         return named
@@ -131,4 +146,8 @@ def _root(named: Position, rejected: Mapping[Position, int | None], origin: Mapp
         return None
     before = rejected[named]
     # One that named no reject stands for itself.
-    return named if before is None else _root(Position(named.topic, named.partition, before), rejected, origin) or named
+    return (
+        named
+        if before is None
+        else _root(Position(named.topic, named.partition, before), rejected, origin) or named
+    )

@@ -13,7 +13,9 @@ from kappa.base.duration import told_ms
 _SETTING = "delete.retention.ms"
 
 
-def may_be_missed(topic: str, read_at: str, config: Mapping[str, str] | None, now: datetime) -> str | None:
+def may_be_missed(
+    topic: str, read_at: str, config: Mapping[str, str] | None, now: datetime
+) -> str | None:
     """Why deletions may have been missed by who read all of a compacted topic last at `read_at` (ISO 8601), or began to then, and goes on `now`; None where none can have been.
 
     `config` are the topic's settings that are in force; where they are not known, nothing can be said.

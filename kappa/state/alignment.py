@@ -52,16 +52,23 @@ class Alignments:
         try:
             return _ALIGNMENT.validate_python(found[1])
         except ValidationError as error:
-            raise Damaged(f"alignment {found[0]} of build {self._build} cannot be read: {error.errors()[0]['msg']}") from error
+            raise Damaged(
+                f"alignment {found[0]} of build {self._build} cannot be read: {error.errors()[0]['msg']}"
+            ) from error
 
     def put(self, alignment: Alignment) -> None:
         """Puts the next one. Raises Broken where its offsets are not equal, or its number is taken: a build has one writer."""
         topics = set(alignment.comparable)
         here, there = alignment.candidate.offsets.only(topics), alignment.live.offsets.only(topics)
         if not here.equals(there):
-            raise Broken(f"build {self._build} stands at {here}, and build {alignment.live.build} at {there}: they are not aligned")
+            raise Broken(
+                f"build {self._build} stands at {here}, and build {alignment.live.build} at {there}: they are not aligned"
+            )
         failpoint("alignment.before_put")
         put = self._records.put(alignment.number, _ALIGNMENT.dump_python(alignment, mode="json"))
         failpoint("alignment.after_put")
         if not put:
-            raise Broken(f"alignment {alignment.number} of build {self._build} was put by another process", hint="two jobs ran for one build; kappa logs says which")
+            raise Broken(
+                f"alignment {alignment.number} of build {self._build} was put by another process",
+                hint="two jobs ran for one build; kappa logs says which",
+            )

@@ -54,8 +54,15 @@ class TableBirth:
     @property
     def compared(self) -> tuple[tuple[str, str], ...]:
         """The served columns, and the hidden ones that tell how far apart approximate values may be."""
-        ranges = {name for column in self.fold if self.exactness(column) is Exactness.APPROXIMATE for name in range_columns(column)}
-        return tuple(column for column in self.columns if column in self.served or column[0] in ranges)
+        ranges = {
+            name
+            for column in self.fold
+            if self.exactness(column) is Exactness.APPROXIMATE
+            for name in range_columns(column)
+        }
+        return tuple(
+            column for column in self.columns if column in self.served or column[0] in ranges
+        )
 
     @property
     def is_combined(self) -> bool:
@@ -64,7 +71,11 @@ class TableBirth:
 
     def exactness(self, column: str) -> Exactness:
         """What may be said of a served column's values; what no fold has made is exact."""
-        return FoldKind(self.fold[column][0]).exactness(dict(self.columns)[column]) if column in self.fold else Exactness.EXACT
+        return (
+            FoldKind(self.fold[column][0]).exactness(dict(self.columns)[column])
+            if column in self.fold
+            else Exactness.EXACT
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +156,11 @@ class Birth:
     @property
     def reads_from(self) -> Offsets:
         """Where its job begins to read: its origin, or where its tables were taken from another build."""
-        return self.origin_offsets if self.base is None or self.base.start is None else Offsets.parse(self.base.start)
+        return (
+            self.origin_offsets
+            if self.base is None or self.base.start is None
+            else Offsets.parse(self.base.start)
+        )
 
     @property
     def code_sha256(self) -> str:
@@ -170,7 +185,9 @@ def range_columns(column: str) -> tuple[str, str]:
 
 def comparable_topics(one: Birth, other: Birth) -> frozenset[str]:
     """The topics that both builds read: same name and same id. Offsets of others say nothing of one another."""
-    return frozenset(name for name, topic_id in one.topic_ids.items() if other.topic_ids.get(name) == topic_id)
+    return frozenset(
+        name for name, topic_id in one.topic_ids.items() if other.topic_ids.get(name) == topic_id
+    )
 
 
 def new_build_id(pipeline: str) -> str:
@@ -196,22 +213,33 @@ def recent_names(table: str) -> tuple[str, str]:
 def put_birth(store: Store, birth: Birth) -> bool:
     """Puts a birth certificate; False where the build has one already."""
     failpoint("birth.before_put")
-    put = store.put_new_json(f"{folder(birth.build)}/birth.json", _BIRTH.dump_python(birth, mode="json"))
+    put = store.put_new_json(
+        f"{folder(birth.build)}/birth.json", _BIRTH.dump_python(birth, mode="json")
+    )
     failpoint("birth.after_put")
     return put
 
 
 def is_born(store: Store, build: str) -> bool:
     """True where a build of that name, which somebody may have typed, was ever born."""
-    return re.fullmatch(r"\w[\w.-]*", build) is not None and len(build.encode()) <= _LONGEST_NAME and store.get(f"{folder(build)}/birth.json") is not None
+    return (
+        re.fullmatch(r"\w[\w.-]*", build) is not None
+        and len(build.encode()) <= _LONGEST_NAME
+        and store.get(f"{folder(build)}/birth.json") is not None
+    )
 
 
 def read_birth(store: Store, build: str) -> Birth:
     """A build's birth certificate. Raises Damaged where there is none, or it cannot be read."""
     document = store.get_json(f"{folder(build)}/birth.json")
     if document is None:
-        raise Damaged(f"build {build} has no birth certificate", hint="kappa history shows the builds there are")
+        raise Damaged(
+            f"build {build} has no birth certificate",
+            hint="kappa history shows the builds there are",
+        )
     try:
         return _BIRTH.validate_python(document)
     except ValidationError as error:
-        raise Damaged(f"the birth certificate of build {build} cannot be read: {error.errors()[0]['msg']}") from error
+        raise Damaged(
+            f"the birth certificate of build {build} cannot be read: {error.errors()[0]['msg']}"
+        ) from error

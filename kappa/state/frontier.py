@@ -85,9 +85,14 @@ class Frontiers:
         put = self._records.put(frontier.number, _FRONTIER.dump_python(frontier, mode="json"))
         failpoint("frontier.after_put")
         if not put:
-            raise Taken(f"frontier {frontier.number} of build {self._build} was published by another process", hint="two jobs ran for one build; kappa logs says which")
+            raise Taken(
+                f"frontier {frontier.number} of build {self._build} was published by another process",
+                hint="two jobs ran for one build; kappa logs says which",
+            )
 
-    def publish_next(self, next_of: Callable[[Frontier | None], Frontier | None]) -> Frontier | None:
+    def publish_next(
+        self, next_of: Callable[[Frontier | None], Frontier | None]
+    ) -> Frontier | None:
         """Publishes what follows the newest one as the build's new holder, and gives it; None, and nothing is done, where `next_of` says so.
 
         What the holder before had under way when it died may land just now: then what is newest is looked at again.
@@ -101,7 +106,10 @@ class Frontiers:
             except Taken:
                 continue
             return following
-        raise Broken(f"build {self._build} has a new frontier each time that one is to follow the last", hint="two jobs ran for one build; kappa logs says which")
+        raise Broken(
+            f"build {self._build} has a new frontier each time that one is to follow the last",
+            hint="two jobs ran for one build; kappa logs says which",
+        )
 
     def delete_below(self, number: int) -> None:
         """Deletes the frontiers before `number`."""
@@ -113,4 +121,6 @@ class Frontiers:
         try:
             return _FRONTIER.validate_python(document)
         except ValidationError as error:
-            raise Damaged(f"frontier {number} of build {self._build} cannot be read: {error.errors()[0]['msg']}") from error
+            raise Damaged(
+                f"frontier {number} of build {self._build} cannot be read: {error.errors()[0]['msg']}"
+            ) from error

@@ -61,7 +61,9 @@ def moment(text: str) -> datetime:
 def put_kept(store: Store, kept: Kept) -> None:
     """Keeps a frontier, in place of what was said of it before."""
     failpoint("kept.before_put")
-    store.put_json(kept_name(kept.frontier.build, kept.frontier.number), _KEPT.dump_python(kept, mode="json"))
+    store.put_json(
+        kept_name(kept.frontier.build, kept.frontier.number), _KEPT.dump_python(kept, mode="json")
+    )
     failpoint("kept.after_put")
 
 
@@ -73,7 +75,10 @@ def read_kept(store: Store, build: str, number: int) -> Kept | None:
     try:
         return _KEPT.validate_python(document)
     except ValidationError as error:
-        raise Damaged(f"the kept frontier {number} of build {build} cannot be read: {error.errors()[0]['msg']}", hint=f"delete {store.path(kept_name(build, number))}") from error
+        raise Damaged(
+            f"the kept frontier {number} of build {build} cannot be read: {error.errors()[0]['msg']}",
+            hint=f"delete {store.path(kept_name(build, number))}",
+        ) from error
 
 
 def kept_of(store: Store, build: str) -> tuple[Kept, ...]:
@@ -84,15 +89,23 @@ def kept_of(store: Store, build: str) -> tuple[Kept, ...]:
 
 def kept_numbers(store: Store, build: str) -> tuple[int, ...]:
     """The numbers of the frontiers that are kept of a build, ascending."""
-    return tuple(int(name.rsplit("/", 1)[-1].removesuffix(".json")) for name in store.names(_folder(build)))
+    return tuple(
+        int(name.rsplit("/", 1)[-1].removesuffix(".json")) for name in store.names(_folder(build))
+    )
 
 
 def with_newest(kept: Sequence[Kept], newest: Frontier | None) -> list[Kept]:
     """All that can be looked back at of a build, oldest first: what is kept of it, and what it shows now."""
-    return [*kept] if newest is None or (kept and kept[-1].frontier.number >= newest.number) else [*kept, Kept(newest)]
+    return (
+        [*kept]
+        if newest is None or (kept and kept[-1].frontier.number >= newest.number)
+        else [*kept, Kept(newest)]
+    )
 
 
-def past(kept: Iterable[Kept], now: float, keep_seconds: float) -> tuple[tuple[Kept, ...], tuple[Kept, ...]]:
+def past(
+    kept: Iterable[Kept], now: float, keep_seconds: float
+) -> tuple[tuple[Kept, ...], tuple[Kept, ...]]:
     """Which of a build's kept frontiers, oldest first, may go at `now` (seconds since 1970), and which are told otherwise then.
 
     A frontier is the answer until the next one is, so it goes when even that one is older than `keep_seconds`. One that
@@ -100,11 +113,17 @@ def past(kept: Iterable[Kept], now: float, keep_seconds: float) -> tuple[tuple[K
     """
     horizon = datetime.fromtimestamp(now, UTC) - timedelta(seconds=keep_seconds)
     every = list(kept)
-    going = [one for one, following in pairwise(every) if not one.stays and following.since <= horizon]
+    going = [
+        one for one, following in pairwise(every) if not one.stays and following.since <= horizon
+    ]
     gone = {one.frontier.number for one in going}
     told = []
     for one, following in pairwise(every):
-        if one.frontier.number not in gone and following.frontier.number in gone and one.until is None:
+        if (
+            one.frontier.number not in gone
+            and following.frontier.number in gone
+            and one.until is None
+        ):
             told.append(replace(one, until=following.frontier.published_at))
     return tuple(going), tuple(told)
 

@@ -80,7 +80,10 @@ def read_lease(store: Store, lease_id: str) -> Lease | None:
     try:
         return _LEASE.validate_python(document)
     except ValidationError as error:
-        raise Damaged(f"lease {lease_id} cannot be read: {error.errors()[0]['msg']}", hint=f"no reader needs it if none runs: delete {store.path(lease_name(lease_id))}") from error
+        raise Damaged(
+            f"lease {lease_id} cannot be read: {error.errors()[0]['msg']}",
+            hint=f"no reader needs it if none runs: delete {store.path(lease_name(lease_id))}",
+        ) from error
 
 
 def live_leases(store: Store, now: float) -> tuple[Lease, ...]:
@@ -96,7 +99,10 @@ def live_leases(store: Store, now: float) -> tuple[Lease, ...]:
 
 def sorted_leases(store: Store, now: float) -> tuple[tuple[Lease, ...], tuple[Lease, ...]]:
     """The leases that collection must respect at the time `now`, and those whose end has passed."""
-    found = (read_lease(store, name.rsplit("/", 1)[-1].removesuffix(".json")) for name in store.names("leases"))
+    found = (
+        read_lease(store, name.rsplit("/", 1)[-1].removesuffix(".json"))
+        for name in store.names("leases")
+    )
     there = [lease for lease in found if lease is not None]
     live = tuple(lease for lease in there if now < lease.expires_at + GRACE_SECONDS)
     return live, tuple(lease for lease in there if lease not in live)
@@ -129,13 +135,18 @@ def put_floor(store: Store, build: str, frontier: int) -> None:
     failpoint("floor.after_delete")
 
 
-def _next_floor(floors: NumberedRecords, build: str, number: int, frontier: int) -> tuple[int, object]:
+def _next_floor(
+    floors: NumberedRecords, build: str, number: int, frontier: int
+) -> tuple[int, object]:
     document = {"format": 1, "frontier": frontier}
     failpoint("floor.before_put")
     put = floors.put(number, document)
     failpoint("floor.after_put")
     if not put:
-        raise Broken(f"floor {number} of build {build} was put by another process", hint="two jobs ran for one build; kappa logs says which")
+        raise Broken(
+            f"floor {number} of build {build} was put by another process",
+            hint="two jobs ran for one build; kappa logs says which",
+        )
     return number, document
 
 

@@ -62,7 +62,10 @@ def origin_mark(build: str, at: Offsets) -> Mark:
 def parse_mark(text: Any, *, where: str) -> Mark:
     """Reads a mark; `where` names the commit in errors. Raises Damaged where it is none."""
     if not isinstance(text, str):
-        raise Damaged(f"{where} carries no mark of Kappa", hint="another program has written to the table; kappa replay makes a new build of it")
+        raise Damaged(
+            f"{where} carries no mark of Kappa",
+            hint="another program has written to the table; kappa replay makes a new build of it",
+        )
     try:
         return _MARK.validate_python(json.loads(text))
     except (ValueError, ValidationError) as error:

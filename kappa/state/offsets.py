@@ -29,7 +29,12 @@ class Offsets:
             return plain
         try:
             given = json.loads(plain) if isinstance(plain, str | bytes) else plain
-            return cls({str(topic): {int(p): int(o) for p, o in parts.items()} for topic, parts in given.items()})
+            return cls(
+                {
+                    str(topic): {int(p): int(o) for p, o in parts.items()}
+                    for topic, parts in given.items()
+                }
+            )
         except (AttributeError, TypeError, ValueError) as error:
             raise Damaged(f"these are no offsets: {str(plain)[:200]}") from error
 
@@ -40,7 +45,10 @@ class Offsets:
 
     def plain(self) -> dict[str, dict[str, int]]:
         """The form that is written down: keys are text and sorted, so equal offsets are equal text."""
-        return {topic: {str(p): self.next[topic][p] for p in sorted(self.next[topic])} for topic in sorted(self.next)}
+        return {
+            topic: {str(p): self.next[topic][p] for p in sorted(self.next[topic])}
+            for topic in sorted(self.next)
+        }
 
     def to_json(self) -> str:
         """The plain form as JSON text, as Spark's `startingOffsets` and `endingOffsets` want it."""
@@ -58,7 +66,9 @@ class Offsets:
 
     def covers(self, other: Offsets) -> bool:
         """True where no partition of `other` is ahead of this vector."""
-        return all(self.at(topic, partition) >= offset for topic, partition, offset in other.items())
+        return all(
+            self.at(topic, partition) >= offset for topic, partition, offset in other.items()
+        )
 
     def equals(self, other: Offsets) -> bool:
         """Equal in every partition, one not named counting as 0 (so a new empty partition makes no difference)."""
@@ -70,7 +80,9 @@ class Offsets:
 
     def only(self, topics: frozenset[str] | set[str]) -> Offsets:
         """The part of the vector that concerns these topics."""
-        return Offsets({topic: dict(parts) for topic, parts in self.next.items() if topic in topics})
+        return Offsets(
+            {topic: dict(parts) for topic, parts in self.next.items() if topic in topics}
+        )
 
     def highest(self, other: Offsets) -> Offsets:
         """The greater of both in every partition that either names."""
@@ -84,14 +96,26 @@ class Offsets:
         names = {(t, p) for t, p, _ in self.items()} | {(t, p) for t, p, _ in other.items()}
         combined: dict[str, dict[int, int]] = {}
         for topic, partition in sorted(names):
-            combined.setdefault(topic, {})[partition] = choose(self.at(topic, partition), other.at(topic, partition))
+            combined.setdefault(topic, {})[partition] = choose(
+                self.at(topic, partition), other.at(topic, partition)
+            )
         return Offsets(combined)
 
     def __str__(self) -> str:
-        return " ".join(f"{topic}:{partition}={offset}" for topic, partition, offset in self.items()) or "(nothing)"
+        return (
+            " ".join(f"{topic}:{partition}={offset}" for topic, partition, offset in self.items())
+            or "(nothing)"
+        )
 
 
 def lost_ranges(start: Offsets, beginning: Offsets) -> tuple[str, ...]:
     """What a log that begins there has lost of what lies behind `start`, a text per partition. Pure."""
-    found = ((topic, partition, start.at(topic, partition), first) for topic, partition, first in beginning.items())
-    return tuple(f"{topic} partition {partition} lost offsets {next_} to {first - 1} and begins at {first}" for topic, partition, next_, first in found if first > next_)
+    found = (
+        (topic, partition, start.at(topic, partition), first)
+        for topic, partition, first in beginning.items()
+    )
+    return tuple(
+        f"{topic} partition {partition} lost offsets {next_} to {first - 1} and begins at {first}"
+        for topic, partition, next_, first in found
+        if first > next_
+    )

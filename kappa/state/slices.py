@@ -30,14 +30,23 @@ def even_ends(start: Offsets, end: Offsets, pieces: int) -> tuple[Offsets, ...]:
     return tuple(_part_way(start, end, number + 1, pieces) for number in range(pieces))
 
 
-def random_ends(start: Offsets, end: Offsets, draw: random.Random, *, small: int = 0, most: int = 8) -> tuple[Offsets, ...]:
+def random_ends(
+    start: Offsets, end: Offsets, draw: random.Random, *, small: int = 0, most: int = 8
+) -> tuple[Offsets, ...]:
     """Where the slices of `[start, end)` end, cut at random: each partition goes at its own pace, and one slice, beside at most so many, is empty.
 
     With `small`, the first slice and about every other one is of at most so many offsets a partition.
     """
     slices = draw.randint(2, most)
-    ways = {(topic, partition): sorted(draw.randint(start.at(topic, partition), last) for _ in range(slices - 1)) for topic, partition, last in end.items()}
-    ends = [_vector({part: way[number] for part, way in ways.items()}) for number in range(slices - 1)]
+    ways = {
+        (topic, partition): sorted(
+            draw.randint(start.at(topic, partition), last) for _ in range(slices - 1)
+        )
+        for topic, partition, last in end.items()
+    }
+    ends = [
+        _vector({part: way[number] for part, way in ways.items()}) for number in range(slices - 1)
+    ]
     # What ends where the one before did is empty.
     repeated = draw.randrange(len(ends))
     ends = [*ends[: repeated + 1], *ends[repeated:], end]
@@ -46,7 +55,17 @@ def random_ends(start: Offsets, end: Offsets, draw: random.Random, *, small: int
     found: list[Offsets] = []
     for reached, following in pairwise([start, *ends]):
         if not found or draw.random() < 0.5:
-            found.append(following.lowest(_vector({(topic, partition): reached.at(topic, partition) + draw.randint(1, small) for topic, partition, _ in end.items()})))
+            found.append(
+                following.lowest(
+                    _vector(
+                        {
+                            (topic, partition): reached.at(topic, partition)
+                            + draw.randint(1, small)
+                            for topic, partition, _ in end.items()
+                        }
+                    )
+                )
+            )
         found.append(following)
     return tuple(found)
 
@@ -64,7 +83,13 @@ def cut(leg: int, start: Offsets, end: Offsets, *, at_most: int) -> Iterator[Sli
 
 
 def _part_way(start: Offsets, end: Offsets, part: int, parts: int) -> Offsets:
-    return _vector({(topic, partition): (first := start.at(topic, partition)) + (last - first) * part // parts for topic, partition, last in end.items()})
+    return _vector(
+        {
+            (topic, partition): (first := start.at(topic, partition))
+            + (last - first) * part // parts
+            for topic, partition, last in end.items()
+        }
+    )
 
 
 def _vector(places: Mapping[tuple[str, int], int]) -> Offsets:

@@ -33,7 +33,9 @@ _STOPPED = TypeAdapter(Stopped)
 def put_stopped(store: Store, build: str, error: KappaError) -> None:
     """Says why the job of a build has ended, in place of what an earlier one said."""
     failpoint("stopped.before_put")
-    store.put_json(_name(build), _STOPPED.dump_python(Stopped(error.message, error.hint, now()), mode="json"))
+    store.put_json(
+        _name(build), _STOPPED.dump_python(Stopped(error.message, error.hint, now()), mode="json")
+    )
     failpoint("stopped.after_put")
 
 
@@ -45,7 +47,9 @@ def read_stopped(store: Store, build: str) -> Stopped | None:
     try:
         return _STOPPED.validate_python(document)
     except ValidationError as error:
-        raise Damaged(f"what the job of build {build} stopped of cannot be read: {error.errors()[0]['msg']}") from error
+        raise Damaged(
+            f"what the job of build {build} stopped of cannot be read: {error.errors()[0]['msg']}"
+        ) from error
 
 
 def ensure_not_stopped(store: Store, build: str) -> None:

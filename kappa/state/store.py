@@ -32,12 +32,16 @@ class Store:
         self.folder = _local_folder(root)
         if unusable := _UNUSABLE.search(str(self.folder)):
             raise SettingsError(
-                f"the root {str(self.folder)!r} has {unusable[0]!r} in its name, which Delta tables cannot have", hint="set root in kappa.toml to a folder of another name"
+                f"the root {str(self.folder)!r} has {unusable[0]!r} in its name, which Delta tables cannot have",
+                hint="set root in kappa.toml to a folder of another name",
             )
         try:
             self._objects = LocalStore(self.folder, mkdir=True)
         except (BaseError, OSError) as error:
-            raise SettingsError(f"the root {self.folder} cannot be opened: {error}", hint="set root in kappa.toml to a folder you may write") from error
+            raise SettingsError(
+                f"the root {self.folder} cannot be opened: {error}",
+                hint="set root in kappa.toml to a folder you may write",
+            ) from error
 
     @property
     def url(self) -> str:
@@ -77,7 +81,9 @@ class Store:
     def names(self, prefix: str) -> tuple[str, ...]:
         """The names of all objects below a folder, sorted; empty where the folder is not there."""
         try:
-            return tuple(sorted(str(each["path"]) for batch in self._objects.list(prefix) for each in batch))
+            return tuple(
+                sorted(str(each["path"]) for batch in self._objects.list(prefix) for each in batch)
+            )
         except (NotFoundError, FileNotFoundError):
             return ()
         except (BaseError, OSError) as error:
@@ -131,7 +137,10 @@ class NumberedRecords:
 
     def numbers(self) -> tuple[int, ...]:
         """The numbers that are there, ascending."""
-        found = (name.rsplit("/", 1)[-1].removesuffix(".json") for name in self._store.names(self._folder))
+        found = (
+            name.rsplit("/", 1)[-1].removesuffix(".json")
+            for name in self._store.names(self._folder)
+        )
         return tuple(int(number) for number in found if number.isdigit())
 
     def last(self) -> tuple[int, Any] | None:
@@ -174,9 +183,15 @@ def _local_folder(root: str | Path) -> Path:
         return Path(text).absolute()
     parts = urlsplit(text)
     if parts.scheme != "file":
-        raise SettingsError(f"the root {text} is not on a local disk: {parts.scheme} roots are not supported yet", hint="set root in kappa.toml to a folder, such as .kappa")
+        raise SettingsError(
+            f"the root {text} is not on a local disk: {parts.scheme} roots are not supported yet",
+            hint="set root in kappa.toml to a folder, such as .kappa",
+        )
     return Path(unquote(parts.path))
 
 
 def _cannot(what: str, name: str, error: Exception) -> KappaError:
-    return KappaError(f"could not {what} {name}: {error}", hint="see whether the disk is full or the folder may be written")
+    return KappaError(
+        f"could not {what} {name}: {error}",
+        hint="see whether the disk is full or the folder may be written",
+    )

@@ -45,7 +45,16 @@ class ArchiveMark:
         """As the commit carries it."""
         return _MARK.dump_json(self).decode()
 
-    def then(self, partition: int, start: int, end: int, seen: Tally, log_time: int | None, *, raw: bool = False) -> ArchiveMark:
+    def then(
+        self,
+        partition: int,
+        start: int,
+        end: int,
+        seen: Tally,
+        log_time: int | None,
+        *,
+        raw: bool = False,
+    ) -> ArchiveMark:
         """The mark with `[start, end)` of a partition appended, where so much was seen in it, and kept `raw`; offsets without a record are absent ones."""
         absent = end - start - seen.decoded - seen.rejected - seen.tombstone - seen.duplicate
         tally = self.tally.get(partition, Tally()) + replace(seen, absent=absent)
@@ -55,12 +64,18 @@ class ArchiveMark:
             end={**self.end, partition: end},
             log_time=self.log_time if log_time is None else {**self.log_time, partition: log_time},
             tally={**self.tally, partition: tally},
-            raw={**self.raw, partition: _with(self.raw.get(partition, ()), start, end)} if raw else self.raw,
+            raw={**self.raw, partition: _with(self.raw.get(partition, ()), start, end)}
+            if raw
+            else self.raw,
         )
 
 
 def _with(ranges: tuple[tuple[int, int], ...], start: int, end: int) -> tuple[tuple[int, int], ...]:
-    return (*ranges[:-1], (ranges[-1][0], end)) if ranges and ranges[-1][1] == start else (*ranges, (start, end))
+    return (
+        (*ranges[:-1], (ranges[-1][0], end))
+        if ranges and ranges[-1][1] == start
+        else (*ranges, (start, end))
+    )
 
 
 _MARK = TypeAdapter(ArchiveMark)
@@ -76,7 +91,9 @@ def parse_archive_mark(text: Any, *, where: str) -> ArchiveMark:
     try:
         return _MARK.validate_python(json.loads(text))
     except (TypeError, ValueError, ValidationError) as error:
-        raise Damaged(f"{where} carries no mark of an archive: {str(text)[:200]}", hint=_HINT) from error
+        raise Damaged(
+            f"{where} carries no mark of an archive: {str(text)[:200]}", hint=_HINT
+        ) from error
 
 
 def one_log(beginning: Offsets, archives: Iterable[ArchiveMark]) -> Offsets:
@@ -93,11 +110,21 @@ def one_log(beginning: Offsets, archives: Iterable[ArchiveMark]) -> Offsets:
     return Offsets(parts)
 
 
-def why_stopped(mark: ArchiveMark, topic_id: str | None, beginning: Mapping[int, int]) -> str | None:
+def why_stopped(
+    mark: ArchiveMark, topic_id: str | None, beginning: Mapping[int, int]
+) -> str | None:
     """Why an archive cannot be gone on with, in words; None where it can. `beginning` is where the topic begins now. Pure."""
     if topic_id is None:
         return f"topic {mark.topic} is gone; its archive stays as it is"
     if topic_id != mark.topic_id:
         return f"topic {mark.topic} was made anew: its id is {topic_id}, and the archive is of {mark.topic_id}"
-    lost = [f"partition {part} lost offsets {end} to {beginning[part] - 1}" for part, end in sorted(mark.end.items()) if beginning.get(part, end) > end]
-    return f"topic {mark.topic} has lost records before they were archived: {', '.join(lost)}" if lost else None
+    lost = [
+        f"partition {part} lost offsets {end} to {beginning[part] - 1}"
+        for part, end in sorted(mark.end.items())
+        if beginning.get(part, end) > end
+    ]
+    return (
+        f"topic {mark.topic} has lost records before they were archived: {', '.join(lost)}"
+        if lost
+        else None
+    )

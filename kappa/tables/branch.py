@@ -26,20 +26,41 @@ def begin_from(into: Store, birth: Birth, source: Store, frontier: Frontier) -> 
 
     Nobody else may know of the build yet. Raises Damaged where the other's tables are not there (any more).
     """
-    mark = replace(origin_mark(birth.build, frontier.offsets), log_time=frontier.log_time, tally=frontier.tally)
+    mark = replace(
+        origin_mark(birth.build, frontier.offsets), log_time=frontier.log_time, tally=frontier.tally
+    )
     versions = {
-        name: adopt(table_path(into, birth.build, name), table_path(source, frontier.build, name), frontier.versions[name], mark.of_table(table.name))
+        name: adopt(
+            table_path(into, birth.build, name),
+            table_path(source, frontier.build, name),
+            frontier.versions[name],
+            mark.of_table(table.name),
+        )
         for table in birth.tables
         for name in (table.name, *recent_names(table.name))
         if name in frontier.versions
     }
-    first = Frontier(1, birth.build, 1, frontier.offsets, versions, now(), log_time=frontier.log_time, tally=frontier.tally, heard_at=frontier.heard)
+    first = Frontier(
+        1,
+        birth.build,
+        1,
+        frontier.offsets,
+        versions,
+        now(),
+        log_time=frontier.log_time,
+        tally=frontier.tally,
+        heard_at=frontier.heard,
+    )
     Frontiers(into, birth.build).publish(first)
 
 
 def keep_base(store: Store, birth: Birth, newest: Frontier) -> None:
     """Keeps the frontier at which a branch's own code begins, for as long as the build is, where that is the newest one and none is kept yet."""
-    if birth.base is None or not newest.offsets.equals(birth.begins) or any(each.frontier.offsets.equals(birth.begins) for each in kept_of(store, birth.build)):
+    if (
+        birth.base is None
+        or not newest.offsets.equals(birth.begins)
+        or any(each.frontier.offsets.equals(birth.begins) for each in kept_of(store, birth.build))
+    ):
         return
     # Readers never saw it: it is the answer to no time.
     put_kept(store, Kept(newest, stays=True, until=newest.published_at))
@@ -58,12 +79,24 @@ def stands_before_base(store: Store, build: str) -> bool:
         birth, newest = read_birth(store, build), Frontiers(store, build).newest()
     except Damaged:
         return False
-    return birth.base is not None and not (birth.origin_offsets if newest is None else newest.offsets).covers(birth.begins)
+    return birth.base is not None and not (
+        birth.origin_offsets if newest is None else newest.offsets
+    ).covers(birth.begins)
 
 
 def base_frontier(store: Store, birth: Birth) -> Frontier:
     """The frontier that `keep_base` keeps. Raises Broken where there is none: the branch has not come to its base."""
-    found = next((each.frontier for each in kept_of(store, birth.build) if each.frontier.offsets.equals(birth.begins)), None)
+    found = next(
+        (
+            each.frontier
+            for each in kept_of(store, birth.build)
+            if each.frontier.offsets.equals(birth.begins)
+        ),
+        None,
+    )
     if found is None:
-        raise Broken(f"build {birth.build} has not come to where its branch begins, at {birth.begins}", hint=_REPLAY)
+        raise Broken(
+            f"build {birth.build} has not come to where its branch begins, at {birth.begins}",
+            hint=_REPLAY,
+        )
     return found

@@ -18,7 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import unquote
 
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction, WriterProperties, write_deltalake
+from deltalake import (
+    CommitProperties,
+    DeltaTable,
+    PostCommitHookProperties,
+    Transaction,
+    WriterProperties,
+    write_deltalake,
+)
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
 
@@ -45,7 +52,9 @@ _OURS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=F
 _PACKED = WriterProperties(compression="ZSTD")
 _LOG = "_delta_log"
 # No record alone is to blame for a fold of many that does not fit.
-OVERFLOW_HINT = "no single record is at fault: fold into a wider type, by a cast of the column in the function"
+OVERFLOW_HINT = (
+    "no single record is at fault: fold into a wider type, by a cast of the column in the function"
+)
 # Between two checkpoints of a table lie seconds at least, so a second look nearly always finds the log at rest.
 _LOOKS = 5
 # A number that adds up with whole ones and decimals.
@@ -94,11 +103,26 @@ class StoredTable:
         """Adds rows, whose columns are the table's in its order."""
         self._refuse_again(guard)
         _told(
-            lambda: write_deltalake(self._table, rows, mode="append", writer_properties=_PACKED, commit_properties=_properties(mark, guard), post_commithook_properties=_OURS),
+            lambda: write_deltalake(
+                self._table,
+                rows,
+                mode="append",
+                writer_properties=_PACKED,
+                commit_properties=_properties(mark, guard),
+                post_commithook_properties=_OURS,
+            ),
             f"rows could not be appended to {self.path}",
         )
 
-    def merge(self, rows: pa.Table, how: Merge, mark: Mark, guard: Guard | None, *, drained: str | None = None) -> None:
+    def merge(
+        self,
+        rows: pa.Table,
+        how: Merge,
+        mark: Mark,
+        guard: Guard | None,
+        *,
+        drained: str | None = None,
+    ) -> None:
         """Folds contributions into the rows of their keys. Raises Broken where a result does not fit its column.
 
         No guard: they are of slices that are committed already, and were in what `drained` names (engine/write/recent.py).
@@ -117,22 +141,34 @@ class StoredTable:
             post_commithook_properties=_OURS,
         )
         _told(
-            lambda: merger.when_matched_update(dict(how.update), predicate=how.update_when).when_not_matched_insert(dict(how.insert)).execute(),
+            lambda: (
+                merger.when_matched_update(dict(how.update), predicate=how.update_when)
+                .when_not_matched_insert(dict(how.insert))
+                .execute()
+            ),
             f"contributions could not be folded into {self.path}",
         )
         # Where no row changes (all are older than what is there) delta-rs commits nothing; but the slice is folded.
         if self.version == before:
             self.commit_nothing(mark, guard, drained=drained)
 
-    def commit_nothing(self, mark: Mark, guard: Guard | None, *, drained: str | None = None) -> None:
+    def commit_nothing(
+        self, mark: Mark, guard: Guard | None, *, drained: str | None = None
+    ) -> None:
         """Commits a slice that contributes no rows: the table has folded it all the same. No guard: it is no slice."""
         if guard is not None:
             self._refuse_again(guard)
-        self._commit_no_rows("append", _properties(mark, guard, drained), f"a slice could not be marked in {self.path}")
+        self._commit_no_rows(
+            "append",
+            _properties(mark, guard, drained),
+            f"a slice could not be marked in {self.path}",
+        )
 
     def empty(self, mark: Mark) -> None:
         """Lets go of all rows."""
-        self._commit_no_rows("overwrite", _properties(mark, None), f"{self.path} could not be emptied")
+        self._commit_no_rows(
+            "overwrite", _properties(mark, None), f"{self.path} could not be emptied"
+        )
 
     def file_sizes(self) -> tuple[int, ...]:
         """The sizes of the files of this version, in bytes."""
@@ -147,10 +183,30 @@ class StoredTable:
         told = self._files_told()
 
         def of_files(what: str) -> list[Any]:
-            return told.column(f"{what}.{column}").to_pylist() if f"{what}.{column}" in told.column_names else [None] * told.num_rows
+            return (
+                told.column(f"{what}.{column}").to_pylist()
+                if f"{what}.{column}" in told.column_names
+                else [None] * told.num_rows
+            )
 
-        every = zip(told.column("num_records").to_pylist(), of_files("null_count"), of_files("min"), of_files("max"), strict=True)
-        return max((0 if rows == nulls else _UNKNOWN if least is None or most is None else max(-least, most) for rows, nulls, least, most in every), default=0)
+        every = zip(
+            told.column("num_records").to_pylist(),
+            of_files("null_count"),
+            of_files("min"),
+            of_files("max"),
+            strict=True,
+        )
+        return max(
+            (
+                0
+                if rows == nulls
+                else _UNKNOWN
+                if least is None or most is None
+                else max(-least, most)
+                for rows, nulls, least, most in every
+            ),
+            default=0,
+        )
 
     def drained(self) -> str | None:
         """What the newest commit drained into the table; None where it is no drain."""
@@ -160,7 +216,12 @@ class StoredTable:
         """Joins files below the target size; the rows and the mark stay what they are."""
         failpoint("table.before_compact")
         _told(
-            lambda: self._table.optimize.compact(target_size=target_bytes, writer_properties=_PACKED, commit_properties=_properties(mark, None), post_commithook_properties=_OURS),
+            lambda: self._table.optimize.compact(
+                target_size=target_bytes,
+                writer_properties=_PACKED,
+                commit_properties=_properties(mark, None),
+                post_commithook_properties=_OURS,
+            ),
             f"files of {self.path} could not be joined",
         )
         failpoint("table.after_compact")
@@ -179,8 +240,19 @@ class StoredTable:
 
         return pa.table(self._table.get_add_actions(flatten=True))
 
-    def _commit_no_rows(self, mode: Literal["append", "overwrite"], properties: CommitProperties, otherwise: str) -> None:
-        _told(lambda: self._table.create_write_transaction([], mode, self._table.schema(), commit_properties=properties, post_commithook_properties=_OURS), otherwise)
+    def _commit_no_rows(
+        self, mode: Literal["append", "overwrite"], properties: CommitProperties, otherwise: str
+    ) -> None:
+        _told(
+            lambda: self._table.create_write_transaction(
+                [],
+                mode,
+                self._table.schema(),
+                commit_properties=properties,
+                post_commithook_properties=_OURS,
+            ),
+            otherwise,
+        )
         self.refresh()
 
 
@@ -225,14 +297,21 @@ class StoredArchive:
         found = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
         blocks = (
             Block(
-                *(f"{self.path}/{unquote(each['path'])}", int(each["partition._partition"]), int(each["partition._block"]), int(each["num_records"])),
+                *(
+                    f"{self.path}/{unquote(each['path'])}",
+                    int(each["partition._partition"]),
+                    int(each["partition._block"]),
+                    int(each["num_records"]),
+                ),
                 *(int(each["size_bytes"]), int(each["min._offset"]), int(each["max._offset"])),
             )
             for each in found
         )
         return tuple(sorted(blocks, key=lambda block: (block.partition, block.first)))
 
-    def append(self, block: Block | None, replaced: Iterable[Block], mark: ArchiveMark, guard: Guard) -> None:
+    def append(
+        self, block: Block | None, replaced: Iterable[Block], mark: ArchiveMark, guard: Guard
+    ) -> None:
         """Commits a file that lies there already, in place of those whose rows it has taken along; None: offsets without a record."""
         _refuse_again(self.path, self._table, guard)
         old = [str(each.first) for each in replaced]
@@ -244,7 +323,9 @@ class StoredArchive:
                 "overwrite" if old else "append",
                 self._table.schema(),
                 partition_by=_BLOCKED,
-                partition_filters=[("_partition", "=", str(block.partition)), ("_block", "in", old)] if block is not None and old else None,
+                partition_filters=[("_partition", "=", str(block.partition)), ("_block", "in", old)]
+                if block is not None and old
+                else None,
                 commit_properties=_properties(mark, guard),
                 post_commithook_properties=_OURS,
             ),
@@ -256,7 +337,9 @@ class StoredArchive:
     def tidy(self, *, long_log: int) -> None:
         """Lets go of files that the newest version does not need, and of its log where that has become long. Nobody else may be writing."""
         if self.version % long_log == 0:
-            _told(self._table.create_checkpoint, f"the log of {self.path} could not be checkpointed")
+            _told(
+                self._table.create_checkpoint, f"the log of {self.path} could not be checkpointed"
+            )
             # A handle that has read the log would ask for its older files again.
             self._table = _open(self.path)
         for file in unneeded(self.path, self.version, ()):
@@ -275,7 +358,9 @@ def open_archive(path: str) -> StoredArchive | None:
         return None
 
 
-def ensure_archive(path: str, columns: Iterable[tuple[str, str]], mark: ArchiveMark) -> StoredArchive:
+def ensure_archive(
+    path: str, columns: Iterable[tuple[str, str]], mark: ArchiveMark
+) -> StoredArchive:
     """Opens an archive, and makes it, empty and with this mark, where it is not there."""
     found = open_archive(path)
     if found is not None:
@@ -286,7 +371,12 @@ def ensure_archive(path: str, columns: Iterable[tuple[str, str]], mark: ArchiveM
     failpoint("archive.before_create")
     made = _told(
         lambda: DeltaTable.create(
-            _url(path), schema, partition_by=_BLOCKED, configuration=dict(_PROPERTIES), commit_properties=_properties(mark, None), post_commithook_properties=_OURS
+            _url(path),
+            schema,
+            partition_by=_BLOCKED,
+            configuration=dict(_PROPERTIES),
+            commit_properties=_properties(mark, None),
+            post_commithook_properties=_OURS,
         ),
         f"archive {path} could not be made",
     )
@@ -303,16 +393,31 @@ def open_table(path: str) -> StoredTable | None:
 
 
 def _added(block: Block) -> AddAction:
-    stats = {"numRecords": block.rows, "minValues": {"_offset": block.least}, "maxValues": {"_offset": block.greatest}, "nullCount": {"_offset": 0}}
+    stats = {
+        "numRecords": block.rows,
+        "minValues": {"_offset": block.least},
+        "maxValues": {"_offset": block.greatest},
+        "nullCount": {"_offset": 0},
+    }
     name, changed = Path(block.path).name, int(Path(block.path).stat().st_mtime * 1000)
-    return AddAction(name, block.bytes, {"_partition": str(block.partition), "_block": str(block.first)}, changed, True, json.dumps(stats))  # noqa: FBT003  # deltalake's signature
+    return AddAction(
+        name,
+        block.bytes,
+        {"_partition": str(block.partition), "_block": str(block.first)},
+        changed,
+        True,  # noqa: FBT003  # deltalake's signature
+        json.dumps(stats),
+    )
 
 
 def _refuse_again(path: str, table: DeltaTable, guard: Guard) -> None:
     done = table.transaction_version(guard.application)
     # It can be 0: only None says that there is none.
     if done is not None and done >= guard.number:
-        raise Broken(f"transaction {guard.number} of {guard.application} is in {path} already, and its newest commit does not say so", hint="kappa replay makes a new build of it")
+        raise Broken(
+            f"transaction {guard.number} of {guard.application} is in {path} already, and its newest commit does not say so",
+            hint="kappa replay makes a new build of it",
+        )
 
 
 def ensure_table(path: str, columns: Iterable[tuple[str, str]], mark: Mark) -> StoredTable:
@@ -325,7 +430,13 @@ def ensure_table(path: str, columns: Iterable[tuple[str, str]], mark: Mark) -> S
     schema = arrow_schema(columns)
     failpoint("table.before_create")
     made = _told(
-        lambda: DeltaTable.create(_url(path), schema, configuration=dict(_PROPERTIES), commit_properties=_properties(mark, None), post_commithook_properties=_OURS),
+        lambda: DeltaTable.create(
+            _url(path),
+            schema,
+            configuration=dict(_PROPERTIES),
+            commit_properties=_properties(mark, None),
+            post_commithook_properties=_OURS,
+        ),
         f"table {path} could not be made",
     )
     failpoint("table.after_create")
@@ -351,9 +462,18 @@ def adopt(path: str, source: str, version: int, mark: Mark) -> int:
 def _take_along(into: Path, source: str, version: int) -> None:
     names = files(source, version)
     log = Path(source) / _LOG
-    numbered = {number: file for file in log.glob("*.checkpoint.parquet") if (number := int(file.name[:20])) <= version}
+    numbered = {
+        number: file
+        for file in log.glob("*.checkpoint.parquet")
+        if (number := int(file.name[:20])) <= version
+    }
     checkpoint = max(numbered, default=None)
-    commits = [file for file in log.glob("*.json") if _VERSION.match(file.name) and (0 if checkpoint is None else checkpoint) <= int(file.name[:20]) <= version]
+    commits = [
+        file
+        for file in log.glob("*.json")
+        if _VERSION.match(file.name)
+        and (0 if checkpoint is None else checkpoint) <= int(file.name[:20]) <= version
+    ]
     (into / _LOG).mkdir(parents=True, exist_ok=True)
     try:
         for name in names:
@@ -361,10 +481,14 @@ def _take_along(into: Path, source: str, version: int) -> None:
         for file in commits if checkpoint is None else [numbered[checkpoint], *commits]:
             link_file(file, into / _LOG / file.name)
     except FileNotFoundError as error:
-        raise Damaged(f"version {version} of {source} is not whole: {error.filename} is gone", hint="a lease may have run out: ask again") from error
+        raise Damaged(
+            f"version {version} of {source} is not whole: {error.filename} is gone",
+            hint="a lease may have run out: ask again",
+        ) from error
     except OSError as error:
         raise KappaError(
-            f"version {version} of {source} could not be copied: {error}", hint="see whether the disk is full; on the disk of its root nothing is copied, but linked"
+            f"version {version} of {source} could not be copied: {error}",
+            hint="see whether the disk is full; on the disk of its root nothing is copied, but linked",
         ) from error
 
 
@@ -391,7 +515,17 @@ def newest_version(path: str) -> int | None:
 
 def files(path: str, version: int) -> tuple[str, ...]:
     """The exact data files of one version, as absolute paths. Raises Damaged where that version is not there (any more)."""
-    return _looked(lambda: tuple(sorted(_local(uri) for uri in _told(_at(path, version).file_uris, f"the files of {path} version {version} could not be listed"))))
+    return _looked(
+        lambda: tuple(
+            sorted(
+                _local(uri)
+                for uri in _told(
+                    _at(path, version).file_uris,
+                    f"the files of {path} version {version} could not be listed",
+                )
+            )
+        )
+    )
 
 
 class FileLists:
@@ -405,7 +539,11 @@ class FileLists:
     def at(self, path: str, version: int) -> tuple[str, ...]:
         """As `files`; of a version that is not there any more it may be the files that it had."""
         last = self._last.get(path)
-        found = None if last is None or not last[0] < version <= last[0] + _FEW else _after(path, *last, version)
+        found = (
+            None
+            if last is None or not last[0] < version <= last[0] + _FEW
+            else _after(path, *last, version)
+        )
         found = frozenset(files(path, version)) if found is None else found
         if last is None or last[0] < version:
             self._last.pop(path, None)
@@ -420,7 +558,10 @@ def _after(path: str, version: int, there: frozenset[str], until: int) -> frozen
     found = set(there)
     for number in range(version + 1, until + 1):
         try:
-            actions = [json.loads(line) for line in _commit(path, number).read_text(encoding="utf-8").splitlines()]
+            actions = [
+                json.loads(line)
+                for line in _commit(path, number).read_text(encoding="utf-8").splitlines()
+            ]
         except (OSError, ValueError):
             return None
         for action in actions:
@@ -460,11 +601,20 @@ def _commit_info(path: str, version: int) -> Mapping[str, Any]:
         lines = _commit(path, version).read_text(encoding="utf-8").splitlines()
         infos = [json.loads(line).get("commitInfo") for line in lines if '"commitInfo"' in line]
     except (OSError, ValueError) as error:
-        raise Damaged(f"version {version} of {path} cannot be read: {error}", hint="kappa replay makes a new build of it") from error
+        raise Damaged(
+            f"version {version} of {path} cannot be read: {error}",
+            hint="kappa replay makes a new build of it",
+        ) from error
     return next((info for info in infos if info), {})
 
 
-def delete_unneeded(path: str, newest: int, pinned: Iterable[int], *, listed: dict[int, tuple[str, ...]] | None = None) -> int:
+def delete_unneeded(
+    path: str,
+    newest: int,
+    pinned: Iterable[int],
+    *,
+    listed: dict[int, tuple[str, ...]] | None = None,
+) -> int:
     """Deletes every file that neither the newest version nor a pinned one needs, and answers how many data files those were.
 
     Nobody may be committing; see `unneeded` for the rest.
@@ -478,7 +628,13 @@ def delete_unneeded(path: str, newest: int, pinned: Iterable[int], *, listed: di
     return deleted
 
 
-def unneeded(path: str, newest: int, pinned: Iterable[int], *, listed: dict[int, tuple[str, ...]] | None = None) -> tuple[Path, ...]:
+def unneeded(
+    path: str,
+    newest: int,
+    pinned: Iterable[int],
+    *,
+    listed: dict[int, tuple[str, ...]] | None = None,
+) -> tuple[Path, ...]:
     """The files that neither the newest version nor a pinned one needs.
 
     A pinned version that is not whole any more was let go before it was pinned, and is passed over: its reader finds that
@@ -490,15 +646,25 @@ def unneeded(path: str, newest: int, pinned: Iterable[int], *, listed: dict[int,
     # Names and not paths: in an hour of history there are thousands, and a slice waits meanwhile.
     with os.scandir(path) as entries:
         there = {entry.path for entry in entries if not entry.is_dir()}
-    kept = {newest: files(path, newest)} | {version: found for version in sorted(set(pinned)) if (found := _whole(path, version, there, known)) is not None}
+    kept = {newest: files(path, newest)} | {
+        version: found
+        for version in sorted(set(pinned))
+        if (found := _whole(path, version, there, known)) is not None
+    }
     for version in known.keys() - kept.keys():
         del known[version]
     lost = next((name for name in kept[newest] if name not in there), None)
     if lost is not None:
-        raise Damaged(f"file {lost} is gone, and the newest version of its table needs it", hint="kappa replay makes a new build of it")
+        raise Damaged(
+            f"file {lost} is gone, and the newest version of its table needs it",
+            hint="kappa replay makes a new build of it",
+        )
     needed = {name for names in kept.values() for name in names}
     data = [Path(name) for name in sorted(there) if name not in needed]
-    return (*(file for file in data if str(_subject(file)) not in needed), *_unneeded_log(Path(path) / _LOG, kept))
+    return (
+        *(file for file in data if str(_subject(file)) not in needed),
+        *_unneeded_log(Path(path) / _LOG, kept),
+    )
 
 
 def ensure_checkpointed(path: str, version: int) -> None:
@@ -509,7 +675,9 @@ def ensure_checkpointed(path: str, version: int) -> None:
         failpoint("table.after_kept_checkpoint")
 
 
-def _whole(path: str, version: int, there: set[str], known: dict[int, tuple[str, ...]]) -> tuple[str, ...] | None:
+def _whole(
+    path: str, version: int, there: set[str], known: dict[int, tuple[str, ...]]
+) -> tuple[str, ...] | None:
     try:
         found = known[version] if version in known else files(path, version)
     except Damaged:
@@ -527,18 +695,33 @@ def _subject(file: Path) -> Path:
 
 def _unneeded_log(log: Path, versions: Collection[int]) -> list[Path]:
     names = sorted(file.name for file in os.scandir(log))
-    numbered = [(int(found[1]), name) for name in names if (found := _VERSION.match(name.removeprefix("."))) is not None]
-    checkpoints = sorted({number for number, name in numbered if name.endswith(".checkpoint.parquet")})
+    numbered = [
+        (int(found[1]), name)
+        for name in names
+        if (found := _VERSION.match(name.removeprefix("."))) is not None
+    ]
+    checkpoints = sorted(
+        {number for number, name in numbered if name.endswith(".checkpoint.parquet")}
+    )
     # Each version is read from the newest checkpoint that is not after it, or from the first commit.
-    needed = {each for version in versions for each in range(max((number for number in checkpoints if number <= version), default=0), version + 1)}
+    needed = {
+        each
+        for version in versions
+        for each in range(
+            max((number for number in checkpoints if number <= version), default=0), version + 1
+        )
+    }
     newest = max(versions)
     return [log / name for number, name in numbered if number < newest and number not in needed]
 
 
-def _properties(mark: Mark | ArchiveMark, guard: Guard | None, drained: str | None = None) -> CommitProperties:
+def _properties(
+    mark: Mark | ArchiveMark, guard: Guard | None, drained: str | None = None
+) -> CommitProperties:
     # `userMetadata` is where Spark's Delta keeps it too, so both writers' commits read the same. One writer: no retries.
     return CommitProperties(
-        custom_metadata={"userMetadata": mark.to_json()} | ({} if drained is None else {"drained": drained}),
+        custom_metadata={"userMetadata": mark.to_json()}
+        | ({} if drained is None else {"drained": drained}),
         max_commit_retries=0,
         app_transactions=None if guard is None else [Transaction(guard.application, guard.number)],
     )
@@ -550,7 +733,10 @@ def _open(path: str) -> DeltaTable:
     except TableNotFoundError:
         raise
     except (DeltaError, OSError) as error:
-        raise Damaged(f"table {path} cannot be opened: {_first_line(error)}", hint="kappa replay makes a new build of it") from error
+        raise Damaged(
+            f"table {path} cannot be opened: {_first_line(error)}",
+            hint="kappa replay makes a new build of it",
+        ) from error
 
 
 def _looked(look: Callable[[], _Answer]) -> _Answer:
@@ -571,7 +757,10 @@ def _at(path: str, version: int) -> DeltaTable:
     try:
         return DeltaTable(_url(path), version=version)
     except (DeltaError, OSError) as error:
-        raise Damaged(f"version {version} of {path} cannot be opened: {_first_line(error)}", hint="a lease may have run out: ask again") from error
+        raise Damaged(
+            f"version {version} of {path} cannot be opened: {_first_line(error)}",
+            hint="a lease may have run out: ask again",
+        ) from error
 
 
 def _told(act: Callable[[], _Answer], otherwise: str) -> _Answer:
@@ -581,8 +770,13 @@ def _told(act: Callable[[], _Answer], otherwise: str) -> _Answer:
         text = str(error)
         # Casts and decimals that overflow are refused by DataFusion in these words.
         if "out of range" in text or "too large to store" in text or "Overflow" in text:
-            raise Broken(f"{otherwise}: {text.rsplit('error: ', 1)[-1]}", hint=OVERFLOW_HINT) from error
-        raise KappaError(f"{otherwise}: {_first_line(error)}", hint="see whether the disk is full or the folder may be written") from error
+            raise Broken(
+                f"{otherwise}: {text.rsplit('error: ', 1)[-1]}", hint=OVERFLOW_HINT
+            ) from error
+        raise KappaError(
+            f"{otherwise}: {_first_line(error)}",
+            hint="see whether the disk is full or the folder may be written",
+        ) from error
 
 
 def _simple(kind: object) -> str:
@@ -592,14 +786,21 @@ def _simple(kind: object) -> str:
         case {"type": "array", "elementType": element}:
             return f"array<{_simple(element)}>"
         case {"type": "struct", "fields": [*fields]}:
-            return "struct<" + ",".join(f"{field['name']}:{_simple(field['type'])}" for field in fields) + ">"
+            return (
+                "struct<"
+                + ",".join(f"{field['name']}:{_simple(field['type'])}" for field in fields)
+                + ">"
+            )
         case _:
             raise Damaged(f"a table has a column of the type {kind}, which Kappa does not write")
 
 
 def _url(path: str) -> str:
     if "%" in path:
-        raise UsageError(f"the path {path} has a per cent sign, which delta-rs takes for an escape", hint="set root in kappa.toml to a folder without one")
+        raise UsageError(
+            f"the path {path} has a per cent sign, which delta-rs takes for an escape",
+            hint="set root in kappa.toml to a folder without one",
+        )
     return Path(path).as_uri()
 
 

@@ -36,8 +36,16 @@ class Merge:
 
 def contribution_columns(table: TableBirth) -> tuple[tuple[str, str], ...]:
     """The columns of a contribution: the table's own but for those that follow from others, with exact sums at 37 digits."""
-    follow = {name for column, (how, _) in table.fold.items() for name in _following(FoldKind(how), column)}
-    return tuple((name, carried(kind) if table.fold.get(name, ("", None))[0] == FoldKind.SUM else kind) for name, kind in table.columns if name not in follow)
+    follow = {
+        name
+        for column, (how, _) in table.fold.items()
+        for name in _following(FoldKind(how), column)
+    }
+    return tuple(
+        (name, carried(kind) if table.fold.get(name, ("", None))[0] == FoldKind.SUM else kind)
+        for name, kind in table.columns
+        if name not in follow
+    )
 
 
 def _following(how: FoldKind, column: str) -> tuple[str, ...]:
@@ -59,20 +67,33 @@ def committed_columns(table: TableBirth) -> tuple[tuple[str, str], ...]:
 def merge_for(table: TableBirth, quote: Quote) -> Merge:
     """How contributions fold into a table that has keys: `t` is the table, `s` the contributions."""
     # Brackets matter: DataFusion reads `a is not distinct from b and c` as `a is not distinct from (b and c)`.
-    match = " and ".join(f"(t.{quote(key)} is not distinct from s.{quote(key)})" for key in table.keys)
+    match = " and ".join(
+        f"(t.{quote(key)} is not distinct from s.{quote(key)})" for key in table.keys
+    )
     whole = {quote(name): f"s.{quote(name)}" for name, _ in table.columns}
     if table.is_combined or table.steps_over:
         return Merge(match, update=whole, insert=whole)
     if table.latest is not None:
-        return Merge(match, update=whole, insert=whole, update_when=_later([f"s.{quote(name)}" for name in _ORDER], [f"t.{quote(name)}" for name in _ORDER]))
+        return Merge(
+            match,
+            update=whole,
+            insert=whole,
+            update_when=_later(
+                [f"s.{quote(name)}" for name in _ORDER], [f"t.{quote(name)}" for name in _ORDER]
+            ),
+        )
     types = dict(table.columns)
-    inserted = {quote(name): _first(table, name, kind, f"s.{quote(name)}") for name, kind in table.columns}
+    inserted = {
+        quote(name): _first(table, name, kind, f"s.{quote(name)}") for name, kind in table.columns
+    }
     updated: dict[str, str] = {}
     for name, (how, _) in table.fold.items():
         if FoldKind(how).by_order:
             updated |= _picked(FoldKind(how), name, quote)
         else:
-            updated[quote(name)] = _folded(FoldKind(how), types[name], f"t.{quote(name)}", f"s.{quote(name)}")
+            updated[quote(name)] = _folded(
+                FoldKind(how), types[name], f"t.{quote(name)}", f"s.{quote(name)}"
+            )
     return Merge(match, update=updated, insert=inserted)
 
 
@@ -119,7 +140,11 @@ def _narrow(sum_: str, kind: str) -> str:
 def _later(one: Sequence[str], other: Sequence[str]) -> str:
     """That one record's log time, and what tells records of one millisecond apart, come after another's."""
     after = f"{one[0]} > {other[0]}"
-    return after if len(one) == 1 else f"{after} or ({one[0]} = {other[0]} and ({_later(one[1:], other[1:])}))"
+    return (
+        after
+        if len(one) == 1
+        else f"{after} or ({one[0]} = {other[0]} and ({_later(one[1:], other[1:])}))"
+    )
 
 
 def _picked(how: FoldKind, name: str, quote: Quote) -> dict[str, str]:
@@ -127,7 +152,10 @@ def _picked(how: FoldKind, name: str, quote: Quote) -> dict[str, str]:
     columns = [quote(name), *(quote(order_column(name, of)) for of in _FOLD_ORDER)]
     held, contributed = ([f"{side}.{column}" for column in columns[1:]] for side in "ts")
     wins = _later(contributed, held) if how is FoldKind.LATEST else _later(held, contributed)
-    return {column: f"case when {contributed[0]} is not null and ({held[0]} is null or {wins}) then s.{column} else t.{column} end" for column in columns}
+    return {
+        column: f"case when {contributed[0]} is not null and ({held[0]} is null or {wins}) then s.{column} else t.{column} end"
+        for column in columns
+    }
 
 
 def is_mergeable(table: TableBirth) -> bool:
@@ -147,9 +175,17 @@ def merged_sql(table: TableBirth, rows: str, contributions: Iterable[str]) -> st
     whose keys have a null are folded apart; where there are none, as nearly always, neither join of that reads the table.
     """
     among, into = merge_for(contributions_of(table), quoted), merge_for(table, quoted)
-    waiting = reduce(lambda one, other: _joined_sql(contributions_of(table), among, one, "full", other, among.match), contributions)
+    waiting = reduce(
+        lambda one, other: _joined_sql(
+            contributions_of(table), among, one, "full", other, among.match
+        ),
+        contributions,
+    )
     keys = [quoted(name) for name in table.keys]
-    known, equal = (" and ".join(each) for each in ([f"{key} is not null" for key in keys], [f"t.{key} = s.{key}" for key in keys]))
+    known, equal = (
+        " and ".join(each)
+        for each in ([f"{key} is not null" for key in keys], [f"t.{key} = s.{key}" for key in keys])
+    )
     with_null = f"select * from ({waiting}) where not ({known})"
     without_theirs = f"select * from ({rows}) as t anti join ({with_null}) as s on {into.match}"
     return (
@@ -158,11 +194,19 @@ def merged_sql(table: TableBirth, rows: str, contributions: Iterable[str]) -> st
     )
 
 
-def _joined_sql(table: TableBirth, how: Merge, rows: str, kind: str, contributions: str, match: str) -> str:
+def _joined_sql(
+    table: TableBirth, how: Merge, rows: str, kind: str, contributions: str, match: str
+) -> str:
     """What `how` makes of rows and contributions that are joined in this way: of keys whichever side has them, of all else what is folded."""
     columns = [f"coalesce(t.{key}, s.{key}) as {key}" for key in map(quoted, table.keys)]
     for name in (quoted(name) for name, _ in table.columns if name not in table.keys):
-        folded = how.update.get(name, f"t.{name}") if how.update_when is None else f"case when {how.update_when} then s.{name} else t.{name} end"
-        columns.append(f"case when s._is_there is null then t.{name} when t._is_there is null then {how.insert[name]} else {folded} end as {name}")
+        folded = (
+            how.update.get(name, f"t.{name}")
+            if how.update_when is None
+            else f"case when {how.update_when} then s.{name} else t.{name} end"
+        )
+        columns.append(
+            f"case when s._is_there is null then t.{name} when t._is_there is null then {how.insert[name]} else {folded} end as {name}"
+        )
     there = "select *, true as _is_there from"
     return f"select {', '.join(columns)} from ({there} ({rows})) as t {kind} join ({there} ({contributions})) as s on {match}"

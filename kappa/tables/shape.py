@@ -11,7 +11,15 @@ from collections.abc import Iterator, Mapping
 from kappa.base.errors import DeclarationError
 from kappa.declare.ordered import PLACE_COLUMNS, Ordered
 from kappa.declare.pipeline import Pipeline
-from kappa.declare.table import FOLD_ORDER_COLUMNS, ORDER_COLUMNS, REJECTS, Fold, FoldKind, Table, overflow_column
+from kappa.declare.table import (
+    FOLD_ORDER_COLUMNS,
+    ORDER_COLUMNS,
+    REJECTS,
+    Fold,
+    FoldKind,
+    Table,
+    overflow_column,
+)
 from kappa.state.build import TableBirth, range_columns
 from kappa.values.columns import HEADERS, INTEGERS, Array, Column, Decimal, Scalar, Struct, Type
 
@@ -40,7 +48,9 @@ _SUM_DIGITS = 10
 _WIDEST_SUMMED = 37 - _SUM_DIGITS
 
 
-def table_births(pipeline: Pipeline, outputs: Mapping[str, Mapping[str, Type]]) -> tuple[TableBirth, ...]:
+def table_births(
+    pipeline: Pipeline, outputs: Mapping[str, Mapping[str, Type]]
+) -> tuple[TableBirth, ...]:
     """The tables of a build of this pipeline, the rejects last.
 
     `outputs` gives, for every table that the function fills, its output columns and types in order. Raises
@@ -49,48 +59,102 @@ def table_births(pipeline: Pipeline, outputs: Mapping[str, Mapping[str, Type]]) 
     return (*(_born(pipeline, table, outputs) for table in pipeline.tables), REJECTS_BIRTH)
 
 
-def _born(pipeline: Pipeline, table: Table, outputs: Mapping[str, Mapping[str, Type]]) -> TableBirth:
+def _born(
+    pipeline: Pipeline, table: Table, outputs: Mapping[str, Mapping[str, Type]]
+) -> TableBirth:
     if table.latest is not None:
         return _latest(table)
     if table.emitted:
-        return TableBirth(table.name, tuple((column.name, str(column.type)) for column in table.emitted), checks=table.checks, thresholds=table.thresholds)
+        return TableBirth(
+            table.name,
+            tuple((column.name, str(column.type)) for column in table.emitted),
+            checks=table.checks,
+            thresholds=table.thresholds,
+        )
     if table.ordered is not None:
-        return _stepped(table, table.ordered, outputs[table.name], {topic.key for topic in pipeline.inputs.values()})
+        return _stepped(
+            table,
+            table.ordered,
+            outputs[table.name],
+            {topic.key for topic in pipeline.inputs.values()},
+        )
     return _filled(table, outputs[table.name])
 
 
 def _latest(table: Table) -> TableBirth:
     topic = table.latest
     if topic is None or topic.key is None:
-        raise DeclarationError(f"{table.source}: table {table.name} is the latest of a topic without a key")
+        raise DeclarationError(
+            f"{table.source}: table {table.name} is the latest of a topic without a key"
+        )
     columns = tuple((column.name, str(column.type)) for column in topic.columns)
-    return TableBirth(table.name, (*columns, *LATEST_COLUMNS), keys=(topic.key,), latest=topic.name, checks=table.checks, thresholds=table.thresholds)
+    return TableBirth(
+        table.name,
+        (*columns, *LATEST_COLUMNS),
+        keys=(topic.key,),
+        latest=topic.name,
+        checks=table.checks,
+        thresholds=table.thresholds,
+    )
 
 
 def _filled(table: Table, output: Mapping[str, Type]) -> TableBirth:
     if table.appends:
-        return TableBirth(table.name, tuple((name, str(kind)) for name, kind in output.items()), checks=table.checks, thresholds=table.thresholds)
+        return TableBirth(
+            table.name,
+            tuple((name, str(kind)) for name, kind in output.items()),
+            checks=table.checks,
+            thresholds=table.thresholds,
+        )
     keys = tuple((key, str(_key_type(table, key, output))) for key in table.keys)
-    folded = tuple(stored for column, fold in table.fold.items() for stored in _stored(table, column, fold, output))
+    folded = tuple(
+        stored
+        for column, fold in table.fold.items()
+        for stored in _stored(table, column, fold, output)
+    )
     fold = {column: (str(how.kind), how.column) for column, how in table.fold.items()}
     options = {column: dict(how.options) for column, how in table.fold.items() if how.options}
-    sketched = {column: str(output[how.column]) for column, how in table.fold.items() if how.kind in {FoldKind.HLL, FoldKind.THETA} and how.column is not None}
-    return TableBirth(table.name, (*keys, *folded), keys=table.keys, fold=fold, checks=table.checks, thresholds=table.thresholds, options=options, sketched=sketched)
+    sketched = {
+        column: str(output[how.column])
+        for column, how in table.fold.items()
+        if how.kind in {FoldKind.HLL, FoldKind.THETA} and how.column is not None
+    }
+    return TableBirth(
+        table.name,
+        (*keys, *folded),
+        keys=table.keys,
+        fold=fold,
+        checks=table.checks,
+        thresholds=table.thresholds,
+        options=options,
+        sketched=sketched,
+    )
 
 
-def _stepped(table: Table, fold: Ordered, output: Mapping[str, Type], topic_keys: set[str | None]) -> TableBirth:
+def _stepped(
+    table: Table, fold: Ordered, output: Mapping[str, Type], topic_keys: set[str | None]
+) -> TableBirth:
     keys = tuple((key, str(_key_type(table, key, output))) for key in table.keys)
     # Rows of one Kafka key lie in one partition, whose offsets are their order (law 4).
     if not topic_keys & set(table.keys):
         named = ", ".join(sorted(key for key in topic_keys if key is not None))
         raise DeclarationError(
             f"{table.source}: table {table.name} is folded in the order of the log, and its keys {', '.join(table.keys)} do not have the topic's key among them",
-            hint=f"rows of one key have an order where they lie in one partition: have {named} among the keys" if named else "declare the topic's key: Topic(..., key=...)",
+            hint=f"rows of one key have an order where they lie in one partition: have {named} among the keys"
+            if named
+            else "declare the topic's key: Topic(..., key=...)",
         )
     _check_order(table, PLACE_COLUMNS, output, "its order")
     state = tuple((column.name, str(column.type)) for column in fold.state)
     rows = tuple((name, str(kind)) for name, kind in output.items())
-    return TableBirth(table.name, (*keys, *state, *PLACE_COLUMNS), keys=table.keys, checks=table.checks, thresholds=table.thresholds, steps_over=rows)
+    return TableBirth(
+        table.name,
+        (*keys, *state, *PLACE_COLUMNS),
+        keys=table.keys,
+        checks=table.checks,
+        thresholds=table.thresholds,
+        steps_over=rows,
+    )
 
 
 def order_column(column: str, of: str) -> str:
@@ -108,7 +172,9 @@ def top_column(column: str) -> str:
     return f"_{column}_top"
 
 
-def _stored(table: Table, column: str, fold: Fold, output: Mapping[str, Type]) -> Iterator[tuple[str, str]]:
+def _stored(
+    table: Table, column: str, fold: Fold, output: Mapping[str, Type]
+) -> Iterator[tuple[str, str]]:
     served = _folded_type(table, column, fold, output)
     yield column, str(served)
     if fold.kind.by_order:
@@ -119,9 +185,17 @@ def _stored(table: Table, column: str, fold: Fold, output: Mapping[str, Type]) -
         case FoldKind.SET:
             yield overflow_column(column), "boolean"
         case FoldKind.TOP_K:
-            order = (Column(name.removeprefix("_"), Scalar(kind)) for name, kind in FOLD_ORDER_COLUMNS)
-            by, value = (_input_type(table, each, output, f"{column} = {fold}") for each in (fold.inputs[-1], fold.inputs[0]))
-            yield top_column(column), str(Array(Struct((Column("by", by), *order, Column("value", value)))))
+            order = (
+                Column(name.removeprefix("_"), Scalar(kind)) for name, kind in FOLD_ORDER_COLUMNS
+            )
+            by, value = (
+                _input_type(table, each, output, f"{column} = {fold}")
+                for each in (fold.inputs[-1], fold.inputs[0])
+            )
+            yield (
+                top_column(column),
+                str(Array(Struct((Column("by", by), *order, Column("value", value))))),
+            )
         case FoldKind.HLL | FoldKind.THETA:
             yield sketch_column(column), "binary"
         case FoldKind.KLL:
@@ -129,7 +203,9 @@ def _stored(table: Table, column: str, fold: Fold, output: Mapping[str, Type]) -
             yield from ((name, str(served)) for name in range_columns(column))
 
 
-def _check_order(table: Table, columns: tuple[tuple[str, str], ...], output: Mapping[str, Type], what: str) -> None:
+def _check_order(
+    table: Table, columns: tuple[tuple[str, str], ...], output: Mapping[str, Type], what: str
+) -> None:
     for name, kind in columns:
         if str(output.get(name)) != kind:
             raise DeclarationError(
@@ -162,13 +238,19 @@ def _folded_type(table: Table, column: str, fold: Fold, output: Mapping[str, Typ
         case FoldKind.AND | FoldKind.OR:
             if kind != Scalar("boolean"):
                 raise DeclarationError(
-                    f"{table.source}: table {table.name} folds {column} = {fold} over the type {kind}", hint="only booleans are folded so: give a condition a name"
+                    f"{table.source}: table {table.name} folds {column} = {fold} over the type {kind}",
+                    hint="only booleans are folded so: give a condition a name",
                 )
             return kind
         case FoldKind.FIRST | FoldKind.LATEST:
             return kind
         case FoldKind.TOP_K:
-            _ordered_type(table, column, fold, _input_type(table, fold.inputs[-1], output, f"{column} = {fold}"))
+            _ordered_type(
+                table,
+                column,
+                fold,
+                _input_type(table, fold.inputs[-1], output, f"{column} = {fold}"),
+            )
             return Array(kind)
         case FoldKind.SET:
             return Array(_distinct_type(table, column, fold, kind))
@@ -180,19 +262,25 @@ def _folded_type(table: Table, column: str, fold: Fold, output: Mapping[str, Typ
                 return Scalar("bigint")
             if kind in {Scalar("double"), Scalar("float")} or isinstance(kind, Decimal):
                 return Scalar("double")
-            raise DeclarationError(f"{table.source}: table {table.name} folds {column} = {fold} over the type {kind}", hint="only numbers have quantiles here")
+            raise DeclarationError(
+                f"{table.source}: table {table.name} folds {column} = {fold} over the type {kind}",
+                hint="only numbers have quantiles here",
+            )
 
 
 def _ordered_type(table: Table, column: str, fold: Fold, kind: Type) -> Type:
     if isinstance(kind, Array | Struct) or kind == Scalar("boolean"):
-        raise DeclarationError(f"{table.source}: table {table.name} folds {column} = {fold} over the type {kind}, which has no order")
+        raise DeclarationError(
+            f"{table.source}: table {table.name} folds {column} = {fold} over the type {kind}, which has no order"
+        )
     return kind
 
 
 def _distinct_type(table: Table, column: str, fold: Fold, kind: Type) -> Type:
     if isinstance(kind, Array | Struct):
         raise DeclarationError(
-            f"{table.source}: table {table.name} folds {column} = {fold} over the type {kind}", hint="give it one value a row: explode an array, name a field of a struct"
+            f"{table.source}: table {table.name} folds {column} = {fold} over the type {kind}",
+            hint="give it one value a row: explode an array, name a field of a struct",
         )
     return kind
 
@@ -209,12 +297,16 @@ def _summed_type(table: Table, column: str, fold: Fold, kind: Type) -> Type:
             f"{table.source}: table {table.name} sums {fold.column} of type {kind}, and a sum of it may not fit",
             hint=f"cast it to at most {_WIDEST_SUMMED} digits in the function",
         )
-    raise DeclarationError(f"{table.source}: table {table.name} folds {column} = {fold} over the type {kind}", hint="only numbers are summed")
+    raise DeclarationError(
+        f"{table.source}: table {table.name} folds {column} = {fold} over the type {kind}",
+        hint="only numbers are summed",
+    )
 
 
 def _input_type(table: Table, name: str, output: Mapping[str, Type], what: str) -> Type:
     if name not in output:
         raise DeclarationError(
-            f"{table.source}: table {table.name} needs column {name} for {what}, and the function does not return it", hint=f"it returns {', '.join(output) or 'nothing'}"
+            f"{table.source}: table {table.name} needs column {name} for {what}, and the function does not return it",
+            hint=f"it returns {', '.join(output) or 'nothing'}",
         )
     return output[name]

@@ -23,7 +23,9 @@ _SCALARS = {
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
 
-HEADERS_TYPE = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
+HEADERS_TYPE = pa.list_(
+    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+)
 # No event has these, but the rejects do.
 _RAW = {"binary": pa.binary(), HEADERS: HEADERS_TYPE}
 
@@ -38,11 +40,15 @@ def arrow_type(kind: Type) -> pa.DataType:
         case Array():
             return pa.list_(pa.field("element", arrow_type(kind.element)))
         case Struct():
-            return pa.struct([pa.field(field.name, arrow_type(field.type)) for field in kind.fields])
+            return pa.struct(
+                [pa.field(field.name, arrow_type(field.type)) for field in kind.fields]
+            )
         case _:
             assert_never(kind)
 
 
 def arrow_schema(columns: Iterable[tuple[str, str]]) -> pa.Schema:
     """The Arrow schema of (name, type) pairs as a birth certificate has them; every column may be null."""
-    return pa.schema([pa.field(name, _RAW.get(kind) or arrow_type(parse_type(kind))) for name, kind in columns])
+    return pa.schema(
+        [pa.field(name, _RAW.get(kind) or arrow_type(parse_type(kind))) for name, kind in columns]
+    )

@@ -13,7 +13,16 @@ from dataclasses import dataclass
 from kappa.base.errors import DeclarationError
 
 # Spark's other spellings of the same types.
-_SYNONYMS = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint", "real": "float", "bool": "boolean", "varchar": "string", "text": "string"}
+_SYNONYMS = {
+    "integer": "int",
+    "long": "bigint",
+    "short": "smallint",
+    "byte": "tinyint",
+    "real": "float",
+    "bool": "boolean",
+    "varchar": "string",
+    "text": "string",
+}
 INTEGERS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 # What only the platform's own tables have: the headers of a record, by Spark's name for what its Kafka source gives.
 HEADERS = "array<struct<key:string,value:binary>>"
@@ -101,7 +110,9 @@ def _demanded(column: Column) -> str:
 def _spelled(kind: Type) -> str:
     match kind:
         case Struct():
-            return f"struct<{','.join(f'{field.name}:{_demanded(field)}' for field in kind.fields)}>"
+            return (
+                f"struct<{','.join(f'{field.name}:{_demanded(field)}' for field in kind.fields)}>"
+            )
         case Array():
             return f"array<{_spelled(kind.element)}>"
         case _:
@@ -116,7 +127,8 @@ def parse_columns(ddl: str) -> tuple[Column, ...]:
         columns.append(_column(tokens))
     if not tokens.at_end:
         raise DeclarationError(
-            f"`{tokens.peek()}` is not expected after column {columns[-1].name} in: {ddl}", hint="separate columns by commas: `id string not null, at timestamp`"
+            f"`{tokens.peek()}` is not expected after column {columns[-1].name} in: {ddl}",
+            hint="separate columns by commas: `id string not null, at timestamp`",
         )
     refuse_repeated(columns, ddl)
     return tuple(columns)
@@ -127,7 +139,9 @@ def parse_type(text: str) -> Type:
     tokens = _Tokens(text)
     found = _type(tokens, text)
     if not tokens.at_end:
-        raise DeclarationError(f"`{tokens.peek()}` is not expected after the type {found} in: {text}")
+        raise DeclarationError(
+            f"`{tokens.peek()}` is not expected after the type {found} in: {text}"
+        )
     return found
 
 
@@ -140,7 +154,14 @@ class _Tokens:
     @staticmethod
     def _split(text: str) -> Iterator[str]:
         for match in _TOKEN.finditer(text.strip()):
-            yield match["name"] or match["quoted"] or match["number"] or match["text"] or match["mark"] or match["other"]
+            yield (
+                match["name"]
+                or match["quoted"]
+                or match["number"]
+                or match["text"]
+                or match["mark"]
+                or match["other"]
+            )
 
     @property
     def at_end(self) -> bool:
@@ -157,13 +178,16 @@ class _Tokens:
 
     def must(self, wanted: str) -> None:
         if not self.take(wanted):
-            raise DeclarationError(f"`{wanted}` is expected{' before `' + self.peek() + '`' if self.peek() else ' at the end'} in: {self.text}")
+            raise DeclarationError(
+                f"`{wanted}` is expected{' before `' + self.peek() + '`' if self.peek() else ' at the end'} in: {self.text}"
+            )
 
     def word(self, what: str) -> str:
         word = self.peek()
         if not word or not (word[0].isalpha() or word[0] == "_"):
             raise DeclarationError(
-                f"{what} is expected{' before `' + word + '`' if word else ' at the end'} in: {self.text or '(empty)'}", hint="write columns as `id string not null, at timestamp`"
+                f"{what} is expected{' before `' + word + '`' if word else ' at the end'} in: {self.text or '(empty)'}",
+                hint="write columns as `id string not null, at timestamp`",
             )
         self._next += 1
         return word
@@ -183,7 +207,10 @@ class _Tokens:
 def _column(tokens: _Tokens) -> Column:
     name = tokens.word("a column name")
     if name.startswith("_"):
-        raise DeclarationError(f"column {name} begins with an underscore, which marks the platform's own columns", hint="choose another name")
+        raise DeclarationError(
+            f"column {name} begins with an underscore, which marks the platform's own columns",
+            hint="choose another name",
+        )
     tokens.take(":")
     kind = _type(tokens, name)
     nullable, default, is_null = True, None, False
@@ -197,7 +224,10 @@ def _column(tokens: _Tokens) -> Column:
         else:
             break
     if is_null and not nullable:
-        raise DeclarationError(f"column {name} is not null, and null by default", hint="take `default null` away, or `not null`")
+        raise DeclarationError(
+            f"column {name} is not null, and null by default",
+            hint="take `default null` away, or `not null`",
+        )
     return Column(name, kind, nullable, default)
 
 
@@ -213,13 +243,19 @@ def _literal(tokens: _Tokens, of: str) -> str | None:
         return f"{sign}{int(number) if number.isdigit() else number}"
     if word[:1] in {"'", '"'} and len(word) > 1:
         inside = word[1:-1].replace(word[0] * 2, word[0])
-        return json.dumps(re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[1], found[1]), inside, flags=re.DOTALL), ensure_ascii=False)
+        return json.dumps(
+            re.sub(
+                r"\\(.)", lambda found: _ESCAPES.get(found[1], found[1]), inside, flags=re.DOTALL
+            ),
+            ensure_ascii=False,
+        )
     if word.lower() in {"true", "false"}:
         return word.lower()
     if word.lower() == "null":
         return None
     raise DeclarationError(
-        f"the default of {of} is {'`' + word + '`' if word else 'missing'}, which is no literal", hint="write a text, a number, true or false: `page string not null default '/'`"
+        f"the default of {of} is {'`' + word + '`' if word else 'missing'}, which is no literal",
+        hint="write a text, a number, true or false: `page string not null default '/'`",
     )
 
 
@@ -245,10 +281,14 @@ def _type(tokens: _Tokens, of: str) -> Type:
         for field in fields:
             if field.default is not None:
                 raise DeclarationError(
-                    f"{field.name} in {of} has a default, which only a column of its own has", hint="declare the event by a JSON Schema, where nested fields have defaults"
+                    f"{field.name} in {of} has a default, which only a column of its own has",
+                    hint="declare the event by a JSON Schema, where nested fields have defaults",
                 )
         return Struct(tuple(fields))
-    raise DeclarationError(f"{of} has the type {word}, which events cannot have", hint=f"use one of {', '.join(sorted(SCALARS))}, decimal(p,s), array<...>, struct<...>")
+    raise DeclarationError(
+        f"{of} has the type {word}, which events cannot have",
+        hint=f"use one of {', '.join(sorted(SCALARS))}, decimal(p,s), array<...>, struct<...>",
+    )
 
 
 def _decimal(tokens: _Tokens, of: str) -> Decimal:
@@ -258,7 +298,9 @@ def _decimal(tokens: _Tokens, of: str) -> Decimal:
         scale = tokens.number() if tokens.take(",") else 0
         tokens.must(")")
     if not 1 <= precision <= 38 or scale > precision:
-        raise DeclarationError(f"{of} is a decimal({precision},{scale}): it has 1 to 38 digits, at most all of them behind the point")
+        raise DeclarationError(
+            f"{of} is a decimal({precision},{scale}): it has 1 to 38 digits, at most all of them behind the point"
+        )
     return Decimal(precision, scale)
 
 

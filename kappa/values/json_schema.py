@@ -14,7 +14,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kappa.base.errors import DeclarationError
-from kappa.values.columns import INTEGERS, Array, Column, Decimal, Scalar, Struct, Type, parse_type, refuse_repeated
+from kappa.values.columns import (
+    INTEGERS,
+    Array,
+    Column,
+    Decimal,
+    Scalar,
+    Struct,
+    Type,
+    parse_type,
+    refuse_repeated,
+)
 
 # What says nothing about which events are valid; names of an author's own begin with x-.
 _ANNOTATIONS = frozenset(
@@ -35,7 +45,9 @@ _ANNOTATIONS = frozenset(
         "contentMediaType",
     }
 )
-_DRAFTS = re.compile(r"https?://json-schema\.org/(?:draft/2020-12|draft/2019-09|draft-07|draft-06)/schema#?")
+_DRAFTS = re.compile(
+    r"https?://json-schema\.org/(?:draft/2020-12|draft/2019-09|draft-07|draft-06)/schema#?"
+)
 _COLUMN_TYPE = "x-kappa-type"
 _VALUES = frozenset({"enum", "const"})
 _RANGE = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
@@ -47,7 +59,10 @@ _LIMITS: Mapping[str, frozenset[str]] = {
     "array": frozenset({"minItems", "maxItems"}),
     "object": frozenset(),
 }
-_PARTS: Mapping[str, frozenset[str]] = {"array": frozenset({"items"}), "object": frozenset({"properties", "required", "additionalProperties"})}
+_PARTS: Mapping[str, frozenset[str]] = {
+    "array": frozenset({"items"}),
+    "object": frozenset({"properties", "required", "additionalProperties"}),
+}
 _SIZES = frozenset({"minLength", "maxLength", "minItems", "maxItems"})
 # A type's formats, and the columns they make. uuid is a text of one form.
 _FORMATS: Mapping[str, Mapping[str, str]] = {
@@ -88,11 +103,22 @@ class Place:
     @property
     def columns(self) -> tuple[Column, ...]:
         """The columns that an object's fields make."""
-        return tuple(Column(field.name, field.place.column, field.place.nullable or not (field.required or field.default is not None), field.default) for field in self.fields)
+        return tuple(
+            Column(
+                field.name,
+                field.place.column,
+                field.place.nullable or not (field.required or field.default is not None),
+                field.default,
+            )
+            for field in self.fields
+        )
 
     def lines(self, path: str = "event") -> Iterator[str]:
         """All that it says, a line for each place: equal for schemas of equal meaning."""
-        said = [f"{path} {self.json_type}{' or null' if self.nullable else ''} as {self.column}", *(f"{keyword} {value}" for keyword, value in self.limits)]
+        said = [
+            f"{path} {self.json_type}{' or null' if self.nullable else ''} as {self.column}",
+            *(f"{keyword} {value}" for keyword, value in self.limits),
+        ]
         yield ", ".join([*said, "no other fields"] if self.closed else said)
         for field in self.fields:
             of_field = field.place.lines(f"{path}.{field.name}")
@@ -108,10 +134,15 @@ def read_schema(schema: Mapping[str, Any]) -> Place:
         # What is no JSON has no meaning here, and a schema is never changed after it was read.
         document = json.loads(json.dumps(schema, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
-        raise DeclarationError(f"the schema is no JSON: {error}", hint="give it as json.loads would") from None
+        raise DeclarationError(
+            f"the schema is no JSON: {error}", hint="give it as json.loads would"
+        ) from None
     dialect = document.get("$schema")
     if dialect is not None and not (isinstance(dialect, str) and _DRAFTS.fullmatch(dialect)):
-        raise DeclarationError(f"the schema says $schema {dialect!r}, which is no draft that is known here", hint="use https://json-schema.org/draft/2020-12/schema")
+        raise DeclarationError(
+            f"the schema says $schema {dialect!r}, which is no draft that is known here",
+            hint="use https://json-schema.org/draft/2020-12/schema",
+        )
     place = _Reader(document).place(document, "", ())
     if place.json_type != "object" or place.nullable:
         raise _refused("type", "", "an event is exactly one object", hint='say "type": "object"')
@@ -127,12 +158,31 @@ class _Reader:
         schema, following = self._followed(schema, path, following)
         schema, following, is_optional = self._or_null(schema, path, following)
         json_type, nullable = _types(schema, path)
-        known = _ANNOTATIONS | _LIMITS[json_type] | _PARTS.get(json_type, frozenset()) | {"type", "format", _COLUMN_TYPE}
+        known = (
+            _ANNOTATIONS
+            | _LIMITS[json_type]
+            | _PARTS.get(json_type, frozenset())
+            | {"type", "format", _COLUMN_TYPE}
+        )
         for keyword in schema:
-            if keyword not in known and not (keyword.startswith("x-") and not keyword.startswith("x-kappa-")):
-                says_nothing = any(keyword in limits for limits in (*_LIMITS.values(), *_PARTS.values()))
-                raise _refused(keyword, path, f"that says nothing of type {json_type}" if says_nothing else "which is not enforced here")
-        limits = dict(_limit(keyword, schema[keyword], path) for keyword in sorted(schema) if keyword in _LIMITS[json_type])
+            if keyword not in known and not (
+                keyword.startswith("x-") and not keyword.startswith("x-kappa-")
+            ):
+                says_nothing = any(
+                    keyword in limits for limits in (*_LIMITS.values(), *_PARTS.values())
+                )
+                raise _refused(
+                    keyword,
+                    path,
+                    f"that says nothing of type {json_type}"
+                    if says_nothing
+                    else "which is not enforced here",
+                )
+        limits = dict(
+            _limit(keyword, schema[keyword], path)
+            for keyword in sorted(schema)
+            if keyword in _LIMITS[json_type]
+        )
         # Of values that are listed, null is one only where it is among them.
         nullable = nullable and None in schema.get("enum", [None]) and schema.get("const") is None
         column = _column(json_type, schema, path)
@@ -142,7 +192,10 @@ class _Reader:
         match json_type:
             case "array":
                 if "items" not in schema:
-                    raise DeclarationError(f"the schema says no items at {path or '/'}", hint='say what the array holds: "items": {"type": "string"}')
+                    raise DeclarationError(
+                        f"the schema says no items at {path or '/'}",
+                        hint='say what the array holds: "items": {"type": "string"}',
+                    )
                 element = self.place(schema["items"], f"{path}/items", following)
                 return replace(place, column=Array(element.column), element=element)
             case "object":
@@ -150,10 +203,15 @@ class _Reader:
             case _:
                 return place
 
-    def _object(self, place: Place, schema: Mapping[str, Any], path: str, following: tuple[str, ...]) -> Place:
+    def _object(
+        self, place: Place, schema: Mapping[str, Any], path: str, following: tuple[str, ...]
+    ) -> Place:
         properties, required = schema.get("properties"), schema.get("required", [])
         if not isinstance(properties, dict) or not properties:
-            raise DeclarationError(f"the schema says no properties at {path or '/'}", hint="an object becomes columns, so its properties are named")
+            raise DeclarationError(
+                f"the schema says no properties at {path or '/'}",
+                hint="an object becomes columns, so its properties are named",
+            )
         if not isinstance(required, list) or not all(isinstance(each, str) for each in required):
             raise _refused("required", path, "which is no list of names")
         missing = [name for name in required if name not in properties]
@@ -162,38 +220,64 @@ class _Reader:
         others = schema.get("additionalProperties", True)
         if others not in (True, False, {}):
             raise _refused("additionalProperties", path, "which is not enforced here")
-        fields = tuple(self._field(name, each, f"{path}/properties/{name}", following, required=name in required) for name, each in properties.items())
+        fields = tuple(
+            self._field(
+                name, each, f"{path}/properties/{name}", following, required=name in required
+            )
+            for name, each in properties.items()
+        )
         made = replace(place, fields=fields, closed=others is False)
         refuse_repeated(made.columns, f"properties at {path or '/'}")
         return replace(made, column=Struct(made.columns))
 
-    def _field(self, name: str, schema: Any, path: str, following: tuple[str, ...], *, required: bool) -> Field:
+    def _field(
+        self, name: str, schema: Any, path: str, following: tuple[str, ...], *, required: bool
+    ) -> Field:
         if not _NAME.fullmatch(name):
             hint = (
                 "an underscore marks the platform's own columns"
                 if name.startswith("_")
                 else "use letters, digits and underscores; was={new name: old name} reads what is sent under another"
             )
-            raise DeclarationError(f"the schema has {name!r} at {path.rpartition('/properties/')[0]}/properties, which is no name of a column", hint=hint)
+            raise DeclarationError(
+                f"the schema has {name!r} at {path.rpartition('/properties/')[0]}/properties, which is no name of a column",
+                hint=hint,
+            )
         followed, following = self._followed(schema, path, following)
-        place = self.place({keyword: value for keyword, value in followed.items() if keyword != "default"}, path, following)
+        place = self.place(
+            {keyword: value for keyword, value in followed.items() if keyword != "default"},
+            path,
+            following,
+        )
         default = followed.get("default")
         if default is None and "default" in followed and not place.nullable:
             raise _refused("default", path, "null, which the type does not allow")
         # A missing field is null without being told.
-        return Field(name, place, required and "default" not in followed, None if default is None else json.dumps(default, ensure_ascii=False, sort_keys=True))
+        return Field(
+            name,
+            place,
+            required and "default" not in followed,
+            None if default is None else json.dumps(default, ensure_ascii=False, sort_keys=True),
+        )
 
-    def _followed(self, schema: Any, path: str, following: tuple[str, ...]) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    def _followed(
+        self, schema: Any, path: str, following: tuple[str, ...]
+    ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
         """A schema with what its reference stands for put in its place."""
         if not isinstance(schema, dict):
-            raise DeclarationError(f"the schema has {json.dumps(schema)[:40]} at {path or '/'}, which says no type", hint='say one: {"type": "string"}')
+            raise DeclarationError(
+                f"the schema has {json.dumps(schema)[:40]} at {path or '/'}, which says no type",
+                hint='say one: {"type": "string"}',
+            )
         while "$ref" in schema:
             ref = schema["$ref"]
             if ref in following:
                 raise _refused("$ref", path, f"{ref}, which refers to itself: columns have an end")
             target = self._target(ref, path)
             beside = {keyword: value for keyword, value in schema.items() if keyword != "$ref"}
-            twice = [keyword for keyword in beside if keyword in target and keyword not in _ANNOTATIONS]
+            twice = [
+                keyword for keyword in beside if keyword in target and keyword not in _ANNOTATIONS
+            ]
             if twice:
                 raise _refused(twice[0], path, f"beside a $ref to what says {twice[0]} too")
             schema, following = {**target, **beside}, (*following, ref)
@@ -202,7 +286,12 @@ class _Reader:
     def _target(self, ref: Any, path: str) -> Mapping[str, Any]:
         found: Any = self._document
         if not isinstance(ref, str) or not (ref == "#" or ref.startswith("#/")):
-            raise _refused("$ref", path, f"{ref!r}, which is not within the schema", hint='put it into the schema: "$ref": "#/$defs/name"')
+            raise _refused(
+                "$ref",
+                path,
+                f"{ref!r}, which is not within the schema",
+                hint='put it into the schema: "$ref": "#/$defs/name"',
+            )
         for part in ref.split("/")[1:]:
             name = part.replace("~1", "/").replace("~0", "~")
             if not isinstance(found, dict) or name not in found:
@@ -212,32 +301,65 @@ class _Reader:
             raise _refused("$ref", path, f"{ref}, which says no type")
         return found
 
-    def _or_null(self, schema: Mapping[str, Any], path: str, following: tuple[str, ...]) -> tuple[Mapping[str, Any], tuple[str, ...], bool]:
+    def _or_null(
+        self, schema: Mapping[str, Any], path: str, following: tuple[str, ...]
+    ) -> tuple[Mapping[str, Any], tuple[str, ...], bool]:
         """A schema without the choice between something and null, and whether there was one: the one choice that makes a column."""
         chosen = [keyword for keyword in ("anyOf", "oneOf") if keyword in schema]
         if not chosen:
             return schema, following, False
         choices = schema[chosen[0]]
         others = (
-            [each for each in choices if not (isinstance(each, dict) and each.keys() - _ANNOTATIONS == {"type"} and each["type"] == "null")] if isinstance(choices, list) else []
+            [
+                each
+                for each in choices
+                if not (
+                    isinstance(each, dict)
+                    and each.keys() - _ANNOTATIONS == {"type"}
+                    and each["type"] == "null"
+                )
+            ]
+            if isinstance(choices, list)
+            else []
         )
         if len(chosen) > 1 or len(others) != 1 or len(choices) != len(others) + 1:
-            raise _refused(chosen[0], path, "which makes no column", hint='only {"anyOf": [SCHEMA, {"type": "null"}]}: the one or null')
-        inner, following = self._followed(others[0], f"{path}/{chosen[0]}/{choices.index(others[0])}", following)
-        beside = [keyword for keyword in schema if keyword not in _ANNOTATIONS and keyword != chosen[0] and not keyword.startswith("x-")]
+            raise _refused(
+                chosen[0],
+                path,
+                "which makes no column",
+                hint='only {"anyOf": [SCHEMA, {"type": "null"}]}: the one or null',
+            )
+        inner, following = self._followed(
+            others[0], f"{path}/{chosen[0]}/{choices.index(others[0])}", following
+        )
+        beside = [
+            keyword
+            for keyword in schema
+            if keyword not in _ANNOTATIONS and keyword != chosen[0] and not keyword.startswith("x-")
+        ]
         if beside:
-            raise _refused(beside[0], path, f"beside {chosen[0]}", hint=f"say it inside of {chosen[0]}")
+            raise _refused(
+                beside[0], path, f"beside {chosen[0]}", hint=f"say it inside of {chosen[0]}"
+            )
         return inner, following, True
 
 
 def _types(schema: Mapping[str, Any], path: str) -> tuple[str, bool]:
     said = schema.get("type")
     if said is None:
-        raise DeclarationError(f"the schema says no type at {path or '/'}", hint=f"say one of {', '.join(_LIMITS)}, or null beside it")
+        raise DeclarationError(
+            f"the schema says no type at {path or '/'}",
+            hint=f"say one of {', '.join(_LIMITS)}, or null beside it",
+        )
     names = said if isinstance(said, list) else [said]
     plain = [name for name in names if name != "null"]
     if len(plain) != 1 or plain[0] not in _LIMITS:
-        raise _refused("type", path, f"{json.dumps(said)}, which makes no column", hint=f"say one of {', '.join(_LIMITS)}, or null beside it")
+        raise _refused(
+            "type",
+            path,
+            f"{json.dumps(said)}, which makes no column",
+            hint=f"say one of {', '.join(_LIMITS)}, or null beside it",
+        )
     return plain[0], "null" in names
 
 
@@ -246,7 +368,11 @@ def _limit(keyword: str, value: Any, path: str) -> tuple[str, str]:
     scalars = value if keyword == "enum" and isinstance(value, list) else [value]
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if keyword in _VALUES:
-        meant = bool(scalars) and not any(isinstance(each, list | dict) for each in scalars) and (keyword == "const" or isinstance(value, list))
+        meant = (
+            bool(scalars)
+            and not any(isinstance(each, list | dict) for each in scalars)
+            and (keyword == "const" or isinstance(value, list))
+        )
     elif keyword in _SIZES:
         meant = isinstance(value, int) and is_number and value >= 0
     elif keyword == "pattern":
@@ -285,9 +411,18 @@ def _column(json_type: str, schema: Mapping[str, Any], path: str) -> Type:
     chosen, form = schema.get(_COLUMN_TYPE), schema.get("format")
     if form is not None and form not in _FORMATS.get(json_type, {}):
         known = ", ".join(_FORMATS.get(json_type, {})) or "none"
-        raise _refused("format", path, f"{form!r}, which is not enforced here", hint=f"formats of type {json_type}: {known}; or say a pattern")
+        raise _refused(
+            "format",
+            path,
+            f"{form!r}, which is not enforced here",
+            hint=f"formats of type {json_type}: {known}; or say a pattern",
+        )
     if chosen is None:
-        return Struct(()) if json_type in {"object", "array"} else Scalar(_FORMATS.get(json_type, {}).get(form or "", _PLAIN[json_type]))
+        return (
+            Struct(())
+            if json_type in {"object", "array"}
+            else Scalar(_FORMATS.get(json_type, {}).get(form or "", _PLAIN[json_type]))
+        )
     try:
         kind = parse_type(chosen) if isinstance(chosen, str) else None
     except DeclarationError as error:
@@ -301,7 +436,12 @@ def _column(json_type: str, schema: Mapping[str, Any], path: str) -> Type:
             return kind
         case _:
             hint = "of an integer: tinyint, smallint, int, bigint, decimal(p,s), timestamp (of epoch milliseconds); of a number: float, double, decimal(p,s)"
-            raise _refused(_COLUMN_TYPE, path, f"{chosen!r} of type {json_type}{f' and format {form}' if form else ''}", hint=hint)
+            raise _refused(
+                _COLUMN_TYPE,
+                path,
+                f"{chosen!r} of type {json_type}{f' and format {form}' if form else ''}",
+                hint=hint,
+            )
 
 
 def _refused(keyword: str, path: str, why: str, *, hint: str = _SUPPORTED) -> DeclarationError:

@@ -38,7 +38,9 @@ class JsonFormat:
         try:
             text = value.decode()
         except UnicodeDecodeError as error:
-            raise Rejected(Reason.NOT_UTF8, f"byte {error.start} of the value is not UTF-8") from None
+            raise Rejected(
+                Reason.NOT_UTF8, f"byte {error.start} of the value is not UTF-8"
+            ) from None
         if text.startswith("\ufeff"):
             raise Rejected(Reason.BYTE_ORDER_MARK, "the value begins with a byte order mark")
         # No text has more levels than opening brackets, so nearly all are spared the count.
@@ -47,7 +49,9 @@ class JsonFormat:
         try:
             event = (self._parse if len(text) <= _LONGEST_INTEGER else self._parse_long)(text)
         except json.JSONDecodeError as error:
-            raise Rejected(Reason.MALFORMED, f"not one JSON value: {error.msg} at character {error.pos}") from None
+            raise Rejected(
+                Reason.MALFORMED, f"not one JSON value: {error.msg} at character {error.pos}"
+            ) from None
         if not isinstance(event, dict):
             raise Rejected(Reason.NOT_AN_OBJECT, f"the value is {kind_of(event)}, not an object")
         # Only an escape can make half a surrogate pair: UTF-8 itself has none.
@@ -61,8 +65,15 @@ def exact_value(text: str) -> Any:
     return _parser(_number, None)(text)
 
 
-def _parser(parse_float: Callable[[str], Any], parse_int: Callable[[str], int] | None) -> Callable[[str], Any]:
-    return json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse_constant, parse_float=parse_float, parse_int=parse_int).decode
+def _parser(
+    parse_float: Callable[[str], Any], parse_int: Callable[[str], int] | None
+) -> Callable[[str], Any]:
+    return json.JSONDecoder(
+        object_pairs_hook=_object,
+        parse_constant=_refuse_constant,
+        parse_float=parse_float,
+        parse_int=parse_int,
+    ).decode
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -94,7 +105,10 @@ def _refuse_surrogates(found: Any) -> None:
     match found:
         case str():
             if not found.isascii() and any("\ud800" <= letter <= "\udfff" for letter in found):
-                raise Rejected(Reason.LONE_SURROGATE, "a text holds half of a surrogate pair, which is no character")
+                raise Rejected(
+                    Reason.LONE_SURROGATE,
+                    "a text holds half of a surrogate pair, which is no character",
+                )
         case dict():
             for name, value in found.items():
                 _refuse_surrogates(name)

@@ -99,7 +99,9 @@ def _amount(found: Any) -> Any:
 
 def _known(found: Any) -> tuple[str, Any]:
     # true is no 1 in JSON, and 1.0 is one.
-    return ("is", found) if found is None or type(found) in {bool, str} else ("amount", _amount(found))
+    return (
+        ("is", found) if found is None or type(found) in {bool, str} else ("amount", _amount(found))
+    )
 
 
 def _elements(of_element: Rule | None, nullable: bool) -> Rule:
@@ -120,7 +122,12 @@ def _fields(place: Place) -> Iterator[Rule]:
         if of_field is not None and field.default is not None:
             of_field(json.loads(field.default), f"the default of {field.name}")
     # Its column sees to what must be there and not be null.
-    looked_at = tuple((field, of_field) for field, of_field in rules if of_field is not None or (field.required is field.place.nullable and field.default is None))
+    looked_at = tuple(
+        (field, of_field)
+        for field, of_field in rules
+        if of_field is not None
+        or (field.required is field.place.nullable and field.default is None)
+    )
     if looked_at:
         yield _each_field(looked_at)
     if place.closed:
@@ -147,7 +154,9 @@ def _no_others(names: frozenset[str]) -> Rule:
     def rule(found: Any, name: str) -> None:
         others = found.keys() - names
         if others:
-            raise _against(_inside(name, min(others)), found[min(others)], "the schema allows no other fields")
+            raise _against(
+                _inside(name, min(others)), found[min(others)], "the schema allows no other fields"
+            )
 
     return rule
 
@@ -157,4 +166,7 @@ def _inside(name: str, field: str) -> str:
 
 
 def _against(name: str, found: Any, demand: str) -> Rejected:
-    return Rejected(Reason.AGAINST_SCHEMA, f"{name} is {'missing' if found is _MISSING else kind_of(found)}, and {demand}")
+    return Rejected(
+        Reason.AGAINST_SCHEMA,
+        f"{name} is {'missing' if found is _MISSING else kind_of(found)}, and {demand}",
+    )

@@ -28,7 +28,9 @@ _DAY_MICROS = 86_400_000_000
 FIRST_MICROS = (date(1, 1, 1).toordinal() - _EPOCH_DAY) * _DAY_MICROS
 LAST_MICROS = (date(9999, 12, 31).toordinal() - _EPOCH_DAY + 1) * _DAY_MICROS - 1
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_TIMESTAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ](?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])")
+_TIMESTAMP = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ](?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+)
 
 
 def check_of(kind: Type) -> Check:
@@ -86,7 +88,9 @@ def _date(found: Any, name: str) -> int:
     try:
         return date.fromisoformat(found).toordinal() - _EPOCH_DAY
     except ValueError:
-        raise Rejected(Reason.OUT_OF_RANGE, f"{name} is {shown(found)}, a day that is not in the calendar") from None
+        raise Rejected(
+            Reason.OUT_OF_RANGE, f"{name} is {shown(found)}, a day that is not in the calendar"
+        ) from None
 
 
 def _timestamp(found: Any, name: str) -> int:
@@ -103,16 +107,28 @@ def _timestamp(found: Any, name: str) -> int:
 
 def _instant(found: str, name: str) -> int:
     if not _TIMESTAMP.fullmatch(found):
-        raise Rejected(Reason.BAD_FORMAT, f"{name} is {shown(found)}, not a time with zone and at most 6 fraction digits, like 2024-12-31T23:59:59.5Z")
+        raise Rejected(
+            Reason.BAD_FORMAT,
+            f"{name} is {shown(found)}, not a time with zone and at most 6 fraction digits, like 2024-12-31T23:59:59.5Z",
+        )
     try:
         since = datetime.fromisoformat(found.upper()) - _EPOCH
     except ValueError:
         # A leap second is one of these: Spark and Delta cannot write it down.
-        raise Rejected(Reason.OUT_OF_RANGE, f"{name} is {shown(found)}, a time that is not in the calendar") from None
+        raise Rejected(
+            Reason.OUT_OF_RANGE, f"{name} is {shown(found)}, a time that is not in the calendar"
+        ) from None
     return since.days * _DAY_MICROS + since.seconds * 1_000_000 + since.microseconds
 
 
-_SCALAR_CHECKS: dict[str, Check] = {"string": _string, "boolean": _boolean, "double": _double, "float": _float, "date": _date, "timestamp": _timestamp}
+_SCALAR_CHECKS: dict[str, Check] = {
+    "string": _string,
+    "boolean": _boolean,
+    "double": _double,
+    "float": _float,
+    "date": _date,
+    "timestamp": _timestamp,
+}
 
 
 def _integer_check(type_name: str) -> Check:
@@ -142,7 +158,10 @@ def _decimal_check(kind: Decimal) -> Check:
         if whole == 0:
             return Number(0)
         if int(exponent) < -kind.scale:
-            raise Rejected(Reason.OUT_OF_RANGE, f"{name} is {shown(found)}, more digits behind the point than {kind} has")
+            raise Rejected(
+                Reason.OUT_OF_RANGE,
+                f"{name} is {shown(found)}, more digits behind the point than {kind} has",
+            )
         if int(exponent) > kind.precision or whole * 10 ** (int(exponent) + kind.scale) >= limit:
             raise _beyond(name, found, str(kind))
         return Number((sign, tuple(map(int, str(whole))), int(exponent)))
@@ -162,7 +181,10 @@ def _array_check(kind: Array) -> Check:
 
 
 def _struct_check(fields: tuple[Column, ...]) -> Check:
-    checks = tuple((field.name, field.nullable, typed := check_of(field.type), default_of(field, typed)) for field in fields)
+    checks = tuple(
+        (field.name, field.nullable, typed := check_of(field.type), default_of(field, typed))
+        for field in fields
+    )
 
     def check(found: Any, name: str) -> dict[str, Any]:
         if type(found) is not dict:
@@ -177,7 +199,9 @@ def _struct_check(fields: tuple[Column, ...]) -> Check:
             elif nullable:
                 made[field] = None
             else:
-                raise Rejected(Reason.MISSING, f"{name}.{field} is {'null' if field in found else 'missing'}")
+                raise Rejected(
+                    Reason.MISSING, f"{name}.{field} is {'null' if field in found else 'missing'}"
+                )
         return made
 
     return check
@@ -185,7 +209,11 @@ def _struct_check(fields: tuple[Column, ...]) -> Check:
 
 def default_of(column: Column, check: Check) -> Any:
     """What stands for a field that is missing, as a row has it; None where nothing does. Raises Rejected where it is no value of the column."""
-    return None if column.default is None else check(exact_value(column.default), f"the default of {column.name}")
+    return (
+        None
+        if column.default is None
+        else check(exact_value(column.default), f"the default of {column.name}")
+    )
 
 
 def holds_decimal(kind: Type) -> bool:

@@ -20,7 +20,17 @@ from replay.look.desk import Desk
 from replay.look.listings import history_listing, rejects_listing, status_document
 from replay.look.metrics import MEDIA_TYPE, Seen, metrics_text
 from replay.rollout.history import chapters, proof_records
-from replay.rollout.intents import abandon, active_rollout, ask_promote, ask_undo, ask_verify, ready_rollout, ready_rollouts, seen_rollout, undone
+from replay.rollout.intents import (
+    abandon,
+    active_rollout,
+    ask_promote,
+    ask_undo,
+    ask_verify,
+    ready_rollout,
+    ready_rollouts,
+    seen_rollout,
+    undone,
+)
 from replay.rollout.rollout import Rollout, State
 from serving.http.http import API
 from serving.http.problem import HttpError
@@ -43,10 +53,18 @@ class Intent(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    intent: Literal["promote", "undo", "abandon", "verify"] = Field(description="let a candidate serve; let the build before serve again; give a rollout up; verify it once more")
+    intent: Literal["promote", "undo", "abandon", "verify"] = Field(
+        description="let a candidate serve; let the build before serve again; give a rollout up; verify it once more"
+    )
     pipelines: tuple[str, ...] = Field(default=(), description="whose")
-    rollout: int | None = Field(default=None, ge=1, description="of a promote, an abandon or a verify: the rollout that was looked at, and no other")
-    to: int | None = Field(default=None, ge=1, description="of an undo: to the build of that generation")
+    rollout: int | None = Field(
+        default=None,
+        ge=1,
+        description="of a promote, an abandon or a verify: the rollout that was looked at, and no other",
+    )
+    to: int | None = Field(
+        default=None, ge=1, description="of an undo: to the build of that generation"
+    )
     dry_run: bool = Field(default=False, description="only tell what would be done, or why not")
 
 
@@ -54,25 +72,39 @@ class Intent(BaseModel):
 def builds(request: Request) -> Response:
     """What serves, what is kept, what is on its way: as `kappa status -o json`."""
     desk = desk_of(request)
-    return _document(status_document(desk.status(), desk.here.running, desk.here.bootstrap_servers, datetime.now(UTC)))
+    return _document(
+        status_document(
+            desk.status(), desk.here.running, desk.here.bootstrap_servers, datetime.now(UTC)
+        )
+    )
 
 
 @router.get(f"{API}/pipelines", tags=["platform"])
 def pipelines(request: Request) -> Response:
     """Each pipeline that has a build, with its builds by role: live, idle, candidate."""
     desk = desk_of(request)
-    status = status_document(desk.status(), desk.here.running, desk.here.bootstrap_servers, datetime.now(UTC))
+    status = status_document(
+        desk.status(), desk.here.running, desk.here.bootstrap_servers, datetime.now(UTC)
+    )
     found: dict[str, dict[str, Any]] = {}
     for row in status["builds"]:
-        found.setdefault(row["pipeline"], {"pipeline": row["pipeline"], "live": None, "idle": None, "candidate": None})[row["role"]] = row
+        found.setdefault(
+            row["pipeline"],
+            {"pipeline": row["pipeline"], "live": None, "idle": None, "candidate": None},
+        )[row["role"]] = row
     return _document({"generation": status["generation"], "pipelines": list(found.values())})
 
 
 @router.get(f"{API}/rollouts", tags=["platform"])
-def rollouts(request: Request, active: Annotated[bool, Query(description="only those that have not ended")] = False) -> Response:
+def rollouts(
+    request: Request,
+    active: Annotated[bool, Query(description="only those that have not ended")] = False,
+) -> Response:
     """Every rollout, oldest first, with its receipt if it served; the `ETag` is what an intent's `If-Match` wants."""
     state = desk_of(request).here.state()
-    told = history_listing(tuple(each for each in chapters(state) if each.rollout.active or not active)).objects()
+    told = history_listing(
+        tuple(each for each in chapters(state) if each.rollout.active or not active)
+    ).objects()
     return _document({"generation": state.generation, "rollouts": told}, headers=_generation(state))
 
 
@@ -80,7 +112,9 @@ def rollouts(request: Request, active: Annotated[bool, Query(description="only t
 def history(request: Request) -> Response:
     """Every rollout and every proof: as `kappa history -o json`."""
     state = desk_of(request).here.state()
-    return _document(history_listing(chapters(state), proof_records(state)).objects(), headers=_generation(state))
+    return _document(
+        history_listing(chapters(state), proof_records(state)).objects(), headers=_generation(state)
+    )
 
 
 @router.get(f"{API}/tables", tags=["platform"])
@@ -106,16 +140,25 @@ def rejects(
 ) -> Response:
     """The newest records that were not valid, of what serves or of one build: as `kappa rejects -o json`."""
     here = desk_of(request).here
-    found = newest_rejects(here.store, Wanted(pipeline, build, reason), limit=limit, lease_seconds=here.lease_seconds)
+    found = newest_rejects(
+        here.store, Wanted(pipeline, build, reason), limit=limit, lease_seconds=here.lease_seconds
+    )
     return _document(rejects_listing(found).objects())
 
 
-@router.post(f"{API}/rollouts", tags=["platform"], status_code=202, responses={200: {"description": "What would be done", "content": {"application/json": {}}}})
+@router.post(
+    f"{API}/rollouts",
+    tags=["platform"],
+    status_code=202,
+    responses={200: {"description": "What would be done", "content": {"application/json": {}}}},
+)
 def intent(
     request: Request,
     wanted: Intent,
     if_match: Annotated[str | None, Header(description="the generation that was looked at")] = None,
-    idempotency_key: Annotated[str | None, Header(description="the same request with the same key is done once")] = None,
+    idempotency_key: Annotated[
+        str | None, Header(description="the same request with the same key is done once")
+    ] = None,
 ) -> Response:
     """Asks for a promote, an undo, an abandon or another verification; gives the journal's record of it, at once.
 
@@ -123,14 +166,24 @@ def intent(
     """
     here = desk_of(request).here
     if if_match is None:
-        raise HttpError(428, "it is not said which generation was looked at", hint=f"send If-Match with the ETag of GET {API}/rollouts")
+        raise HttpError(
+            428,
+            "it is not said which generation was looked at",
+            hint=f"send If-Match with the ETag of GET {API}/rollouts",
+        )
     if not wanted.dry_run and idempotency_key is None:
-        raise HttpError(428, "no Idempotency-Key was sent", hint="make one up for each thing you want done, such as a UUID, and send it again with each try")
+        raise HttpError(
+            428,
+            "no Idempotency-Key was sent",
+            hint="make one up for each thing you want done, such as a UUID, and send it again with each try",
+        )
     if wanted.intent != "promote" and len(wanted.pipelines) > 1:
         raise HttpError(400, f"{wanted.intent} is of one pipeline", hint="ask once for each")
     if wanted.rollout is not None and (wanted.intent == "undo" or len(wanted.pipelines) > 1):
         raise HttpError(
-            400, "a rollout was named that cannot be all that is meant", hint="name the rollout of one promote, abandon or verify; of an undo, or of several, only pipelines"
+            400,
+            "a rollout was named that cannot be all that is meant",
+            hint="name the rollout of one promote, abandon or verify; of an undo, or of several, only pipelines",
         )
     here.must_run()
     state = here.state()
@@ -144,14 +197,27 @@ def intent(
                 hint=f"look again: GET {API}/rollouts; then ask again",
                 headers=_generation(state),
             )
-        return {"would": _told(state, wanted)} if wanted.dry_run else as_document(_asked(here, state, wanted))
+        return (
+            {"would": _told(state, wanted)}
+            if wanted.dry_run
+            else as_document(_asked(here, state, wanted))
+        )
 
     if wanted.dry_run or idempotency_key is None:
         return _document(act(), headers=_generation(state))
-    return _document(do_once(here.store, idempotency_key, [wanted.model_dump(mode="json"), if_match], act), status=202, headers=_generation(state))
+    return _document(
+        do_once(here.store, idempotency_key, [wanted.model_dump(mode="json"), if_match], act),
+        status=202,
+        headers=_generation(state),
+    )
 
 
-@router.get("/metrics", tags=["health"], response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+@router.get(
+    "/metrics",
+    tags=["health"],
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {}}}},
+)
 def metrics(request: Request) -> Response:
     """What Prometheus scrapes."""
     desk = desk_of(request)
@@ -163,7 +229,13 @@ def metrics(request: Request) -> Response:
         newest = frontiers.newest()
         if newest is not None:
             found[build.build] = newest, frontiers.get(newest.number - 1)
-    seen = Seen(here.state(), status, found, desk.counted_rejects(status.generation) if status.generation else {}, here.running is not None)
+    seen = Seen(
+        here.state(),
+        status,
+        found,
+        desk.counted_rejects(status.generation) if status.generation else {},
+        here.running is not None,
+    )
     return Response(metrics_text(seen, datetime.now(UTC)), media_type=MEDIA_TYPE)
 
 
@@ -172,22 +244,41 @@ def _told(state: State, wanted: Intent) -> str:
     match wanted.intent:
         case "promote":
             ready = _ready(state, wanted)
-            return "; ".join(f"build {each.build} (version {each.version}) of pipeline {each.pipeline} will serve{_instead(state, each.pipeline)}" for each in ready)
+            return "; ".join(
+                f"build {each.build} (version {each.version}) of pipeline {each.pipeline} will serve{_instead(state, each.pipeline)}"
+                for each in ready
+            )
         case "undo":
             name, build = undone(state, next(iter(wanted.pipelines), None), wanted.to)
             return f"build {build} (version {state.versions[build]}) of pipeline {name} will serve instead of {state.serving[name]}"
         case "abandon":
-            ended = active_rollout(state, next(iter(wanted.pipelines), None), "abandon") if wanted.rollout is None else seen_rollout(state, wanted.rollout)
-            after = f"build {ended.build} stays kept" if ended.build in state.idle.values() else f"build {ended.build} is ended, and its tables are deleted"
+            ended = (
+                active_rollout(state, next(iter(wanted.pipelines), None), "abandon")
+                if wanted.rollout is None
+                else seen_rollout(state, wanted.rollout)
+            )
+            after = (
+                f"build {ended.build} stays kept"
+                if ended.build in state.idle.values()
+                else f"build {ended.build} is ended, and its tables are deleted"
+            )
             live = state.serving.get(ended.pipeline)
             return f"rollout {ended.number} of pipeline {ended.pipeline} is given up: {after}; {f'build {live} goes on serving' if live else 'nothing serves, as before'}"
         case "verify":
-            again = ready_rollout(state, next(iter(wanted.pipelines), None), "verify") if wanted.rollout is None else seen_rollout(state, wanted.rollout, ready=True)
+            again = (
+                ready_rollout(state, next(iter(wanted.pipelines), None), "verify")
+                if wanted.rollout is None
+                else seen_rollout(state, wanted.rollout, ready=True)
+            )
             return f"build {again.build} of pipeline {again.pipeline} is brought to where the live build stands, and verified once more"
 
 
 def _ready(state: State, wanted: Intent) -> tuple[Rollout, ...]:
-    return ready_rollouts(state, *wanted.pipelines) if wanted.rollout is None else (seen_rollout(state, wanted.rollout, ready=True),)
+    return (
+        ready_rollouts(state, *wanted.pipelines)
+        if wanted.rollout is None
+        else (seen_rollout(state, wanted.rollout, ready=True),)
+    )
 
 
 def _instead(state: State, pipeline: str) -> str:
@@ -219,5 +310,12 @@ def _generation(state: State) -> dict[str, str]:
     return {"ETag": f'"{state.generation}"'}
 
 
-def _document(document: object, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(to_json(document) + "\n", status, {"Cache-Control": "no-store", **(headers or {})}, media_type="application/json")
+def _document(
+    document: object, *, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    return Response(
+        to_json(document) + "\n",
+        status,
+        {"Cache-Control": "no-store", **(headers or {})},
+        media_type="application/json",
+    )

@@ -21,13 +21,23 @@ _KEPT_SECONDS = 86_400.0
 _LONGEST_KEY = 200
 
 
-def do_once(store: Store, key: str, request: object, act: Callable[[], Mapping[str, Any]], *, clock: Callable[[], float] = time.time) -> Mapping[str, Any]:
+def do_once(
+    store: Store,
+    key: str,
+    request: object,
+    act: Callable[[], Mapping[str, Any]],
+    *,
+    clock: Callable[[], float] = time.time,
+) -> Mapping[str, Any]:
     """What `act` gives, or gave when the same was asked with this key. An error of `act` is told, and the key is free again.
 
     Raises UsageError where the key was used for another request, and Conflict where the first is not done, or was broken off.
     """
     if not key or len(key) > _LONGEST_KEY:
-        raise UsageError(f"a key has 1 to {_LONGEST_KEY} characters", hint="make one up for each thing you want done, such as a UUID")
+        raise UsageError(
+            f"a key has 1 to {_LONGEST_KEY} characters",
+            hint="make one up for each thing you want done, such as a UUID",
+        )
     _forget(store, clock() - _KEPT_SECONDS)
     name = f"{_FOLDER}/{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()}.json"
     asked = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
@@ -44,9 +54,15 @@ def do_once(store: Store, key: str, request: object, act: Callable[[], Mapping[s
 
 def _first_answer(found: Any, asked: str) -> Mapping[str, Any]:
     if found is not None and found["asked"] != asked:
-        raise UsageError("this key was used for another request", hint="make up a new one for each thing you want done")
+        raise UsageError(
+            "this key was used for another request",
+            hint="make up a new one for each thing you want done",
+        )
     if found is None or "answer" not in found:
-        raise Conflict("the same is being done already, or was broken off", hint="GET /api/v1/rollouts tells whether it was done; if not, ask with a new key")
+        raise Conflict(
+            "the same is being done already, or was broken off",
+            hint="GET /api/v1/rollouts tells whether it was done; if not, ask with a new key",
+        )
     answer: Mapping[str, Any] = found["answer"]
     return answer
 

@@ -67,42 +67,95 @@ class Checked:
     found: PartitionCheck
 
 
-def archive_status(settings: Settings, store: Store, topics: Mapping[str, Topic], log: Log | None) -> tuple[ArchiveStatus, ...]:
+def archive_status(
+    settings: Settings, store: Store, topics: Mapping[str, Topic], log: Log | None
+) -> tuple[ArchiveStatus, ...]:
     """All archives that there are, and those that are declared and not there yet; without a broker, what is known without."""
     there = {(mark.topic, mark.fingerprint): (archive, mark) for archive, mark in _archives(store)}
-    declared = {(topic.name, archive_fingerprint(topic)) for topic in topics.values() if topic.archive is not Archive.NONE}
+    declared = {
+        (topic.name, archive_fingerprint(topic))
+        for topic in topics.values()
+        if topic.archive is not Archive.NONE
+    }
     facts = {} if log is None else log.topics()
     names = [name for name in {name for name, _ in (*there, *declared)} if name in facts]
-    beginning, end = (Offsets(), Offsets()) if log is None or not names else (log.beginning(names), log.end(names))
+    beginning, end = (
+        (Offsets(), Offsets())
+        if log is None or not names
+        else (log.beginning(names), log.end(names))
+    )
     sizes = partition_bytes(store.folder, names) if settings.runs_broker else {}
     follows = is_held(store.path(LOCK))
     found = []
     for topic, fingerprint in sorted({*there, *declared}):
         archive, mark = there.get((topic, fingerprint), (None, None))
         blocks = () if archive is None else archive.blocks()
-        why = None if mark is None or log is None else why_stopped(mark, facts[topic].id if topic in facts else None, beginning.next.get(topic, {}))
+        why = (
+            None
+            if mark is None or log is None
+            else why_stopped(
+                mark, facts[topic].id if topic in facts else None, beginning.next.get(topic, {})
+            )
+        )
         state = _state(declared=(topic, fingerprint) in declared, follows=follows, why=why)
         held = Offsets({topic: dict(mark.end)}) if mark is not None else beginning.only({topic})
-        behind = end.only({topic}).highest(held).distance(held) if topic in facts and state is not ArchiveState.KEPT and why is None else None
+        behind = (
+            end.only({topic}).highest(held).distance(held)
+            if topic in facts and state is not ArchiveState.KEPT and why is None
+            else None
+        )
         size = sum(sizes[topic].values()) if topic in sizes else None
-        found.append(ArchiveStatus(topic, fingerprint, state, mark, len(blocks), sum(block.bytes for block in blocks), behind, size, _note(state, why)))
+        found.append(
+            ArchiveStatus(
+                topic,
+                fingerprint,
+                state,
+                mark,
+                len(blocks),
+                sum(block.bytes for block in blocks),
+                behind,
+                size,
+                _note(state, why),
+            )
+        )
     return tuple(found)
 
 
 def archive_listing(found: Iterable[ArchiveStatus]) -> Listing:
     """A row per archive."""
-    columns = ("topic", "archive", "state", "partitions", "records", "rejected", "behind", "bytes", "topic_bytes", "files", "from", "to", "note")
+    columns = (
+        "topic",
+        "archive",
+        "state",
+        "partitions",
+        "records",
+        "rejected",
+        "behind",
+        "bytes",
+        "topic_bytes",
+        "files",
+        "from",
+        "to",
+        "note",
+    )
     return Listing(columns, tuple(_row(each) for each in found), wide=frozenset({"files"}))
 
 
-def verify_archives(settings: Settings, store: Store, topics: Mapping[str, Topic], log: Log, only: str | None) -> Iterator[Checked]:
+def verify_archives(
+    settings: Settings, store: Store, topics: Mapping[str, Topic], log: Log, only: str | None
+) -> Iterator[Checked]:
     """Checks all archives, or those of one topic, partition by partition. Raises UsageError where there is none."""
     declared = {(topic.name, archive_fingerprint(topic)): topic for topic in topics.values()}
     facts = log.topics()
     found = tuple(_archives(store, only))
     if only is not None and not found:
         known = sorted({path.name for path in store.path(FOLDER).glob("*/") if path.is_dir()})
-        raise UsageError(f"there is no archive of a topic {only}", hint=f"there are those of {', '.join(known)}" if known else "declare one by archive=True, and see: kappa up")
+        raise UsageError(
+            f"there is no archive of a topic {only}",
+            hint=f"there are those of {', '.join(known)}"
+            if known
+            else "declare one by archive=True, and see: kappa up",
+        )
     source = Source(Kafka(log.bootstrap_servers, settings.kafka.options), log)
     try:
         for archive, mark in found:
@@ -113,7 +166,13 @@ def verify_archives(settings: Settings, store: Store, topics: Mapping[str, Topic
             into = make_folder(store.path(settings.verify.temp), ARCHIVE)
             try:
                 name = mark.topic
-                for check in check_archive(archive, topic if same else None, beginning, lambda part, start, end, name=name: source.batches(name, part, start, end), into):  # type: ignore[misc]  # bound at once
+                for check in check_archive(
+                    archive,
+                    topic if same else None,
+                    beginning,
+                    lambda part, start, end, name=name: source.batches(name, part, start, end),
+                    into,
+                ):  # type: ignore[misc]  # bound at once
                     yield Checked(mark.topic, mark.fingerprint, check)
             finally:
                 shutil.rmtree(into, ignore_errors=True)
@@ -123,20 +182,44 @@ def verify_archives(settings: Settings, store: Store, topics: Mapping[str, Topic
 
 def checked_listing(found: Iterable[Checked]) -> Listing:
     """A row per partition."""
-    columns = ("topic", "archive", "partition", "from", "to", "records", "compared_from", "compared", "found")
+    columns = (
+        "topic",
+        "archive",
+        "partition",
+        "from",
+        "to",
+        "records",
+        "compared_from",
+        "compared",
+        "found",
+    )
     return Listing(columns, tuple(_checked_row(each) for each in found))
 
 
 def _checked_row(checked: Checked) -> tuple[object, ...]:
     one = checked.found
-    return (checked.topic, checked.fingerprint, one.partition, one.start, one.end, one.records, one.compared_from, one.compared, one.wrong or "as it should be")
+    return (
+        checked.topic,
+        checked.fingerprint,
+        one.partition,
+        one.start,
+        one.end,
+        one.records,
+        one.compared_from,
+        one.compared,
+        one.wrong or "as it should be",
+    )
 
 
 def _archives(store: Store, only: str | None = None) -> Iterator[tuple[StoredArchive, ArchiveMark]]:
     for path in sorted(store.path(FOLDER).glob("*/*/_delta_log")):
         fingerprint, topic = path.parent.name, path.parent.parent.name
         # Another one that cannot be opened is no matter of who asks for this.
-        archive = open_archive(str(store.path(folder(topic, fingerprint)))) if only in {None, topic} else None
+        archive = (
+            open_archive(str(store.path(folder(topic, fingerprint))))
+            if only in {None, topic}
+            else None
+        )
         if archive is not None:
             yield archive, archive.mark()
 
@@ -144,7 +227,13 @@ def _archives(store: Store, only: str | None = None) -> Iterator[tuple[StoredArc
 def _state(*, declared: bool, follows: bool, why: str | None) -> ArchiveState:
     if not declared:
         return ArchiveState.KEPT
-    return ArchiveState.STOPPED if why is not None else ArchiveState.FOLLOWING if follows else ArchiveState.WAITING
+    return (
+        ArchiveState.STOPPED
+        if why is not None
+        else ArchiveState.FOLLOWING
+        if follows
+        else ArchiveState.WAITING
+    )
 
 
 def _note(state: ArchiveState, why: str | None) -> str:
@@ -154,7 +243,9 @@ def _note(state: ArchiveState, why: str | None) -> str:
         case ArchiveState.WAITING:
             return "nobody archives: kappa up -d, and see kappa logs archiver"
         case ArchiveState.KEPT:
-            return "of a declaration that is not there any more; kept for what the topic may have lost"
+            return (
+                "of a declaration that is not there any more; kept for what the topic may have lost"
+            )
         case ArchiveState.FOLLOWING:
             return ""
 
@@ -162,8 +253,36 @@ def _note(state: ArchiveState, why: str | None) -> str:
 def _row(each: ArchiveStatus) -> tuple[object, ...]:
     mark = each.mark
     if mark is None:
-        return (each.topic, each.fingerprint, each.state, 0, 0, 0, each.behind, 0, each.topic_bytes, 0, {}, {}, each.note)
+        return (
+            each.topic,
+            each.fingerprint,
+            each.state,
+            0,
+            0,
+            0,
+            each.behind,
+            0,
+            each.topic_bytes,
+            0,
+            {},
+            {},
+            each.note,
+        )
     told = sum(mark.tally.values(), Tally())
-    ends = ({str(part): offset for part, offset in sorted(one.items())} for one in (mark.start, mark.end))
+    ends = (
+        {str(part): offset for part, offset in sorted(one.items())}
+        for one in (mark.start, mark.end)
+    )
     counts = (len(mark.end), told.decoded + told.rejected + told.tombstone, told.rejected)
-    return (each.topic, each.fingerprint, each.state, *counts, each.behind, each.bytes, each.topic_bytes, each.files, *ends, each.note)
+    return (
+        each.topic,
+        each.fingerprint,
+        each.state,
+        *counts,
+        each.behind,
+        each.bytes,
+        each.topic_bytes,
+        each.files,
+        *ends,
+        each.note,
+    )

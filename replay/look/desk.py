@@ -53,7 +53,13 @@ class _Look:
 class Desk:
     """What answers stand on: the project, one client of its broker, and what was seen of it just now."""
 
-    def __init__(self, here: Here, *, clock: Callable[[], float] = time.monotonic, connect: Callable[[], Log] | None = None) -> None:
+    def __init__(
+        self,
+        here: Here,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        connect: Callable[[], Log] | None = None,
+    ) -> None:
         """`clock` gives seconds that only go forward; `connect` the broker's client, once where it is is known."""
         self.here = here
         self._connect = connect or here.log
@@ -73,7 +79,9 @@ class Desk:
             self._log = servers, self._connect()
         return self._log[1]
 
-    def look(self, what: str, look: Callable[[], _Found], *, generation: int | None = None) -> _Found:
+    def look(
+        self, what: str, look: Callable[[], _Found], *, generation: int | None = None
+    ) -> _Found:
         """What `look` gives or raises, or did a moment ago under the same name; of each name one looks at a time.
 
         What changes with the `generation` names it: what was seen of others is not told as this one's.
@@ -88,7 +96,9 @@ class Desk:
                 except KappaError as error:
                     known.trouble = error
                 ended = self._clock()
-                longest = _LONGEST_REST_SECONDS if known.trouble is None else _LONGEST_TROUBLE_SECONDS
+                longest = (
+                    _LONGEST_REST_SECONDS if known.trouble is None else _LONGEST_TROUBLE_SECONDS
+                )
                 known.until = ended + min(longest, max(_LOOK_SECONDS, _REST * (ended - begun)))
             if known.trouble is not None:
                 # It is raised many times: what led here is no part of it.
@@ -100,7 +110,11 @@ class Desk:
         with self._lock:
             if generation is not None and generation > self._generation:
                 self._generation = generation
-                self._looks = {name: known for name, known in self._looks.items() if name[0] in {None, generation}}
+                self._looks = {
+                    name: known
+                    for name, known in self._looks.items()
+                    if name[0] in {None, generation}
+                }
             if (generation, what) not in self._looks and len(self._looks) >= _MOST_LOOKS:
                 self._looks.pop(next(iter(self._looks)))
             return self._looks.setdefault((generation, what), _Look())
@@ -114,30 +128,48 @@ class Desk:
         log = self.reached()
 
         def look() -> Listing:
-            births = (read_birth(self.here.store, build) for build in self.here.state().wanted_builds())
-            return topics_listing(log, {topic.name: topic for birth in births for topic in birth.topics})
+            births = (
+                read_birth(self.here.store, build) for build in self.here.state().wanted_builds()
+            )
+            return topics_listing(
+                log, {topic.name: topic for birth in births for topic in birth.topics}
+            )
 
         return self.look("topics", look)
 
     def generation(self) -> int:
         """What serves now, by the journal's last word alone; 0: nothing does."""
         _, record = Journal(self.here.store).last_served()
-        return record.event.generation if record is not None and isinstance(record.event, Served) else 0
+        return (
+            record.event.generation
+            if record is not None and isinstance(record.event, Served)
+            else 0
+        )
 
     def tables(self, generation: int) -> tuple[ServedTable, ...]:
         """What `kappa tables` tells, looked at since that generation serves."""
-        return self.look("tables", lambda: served_tables(self.here.store, lease_seconds=self.here.lease_seconds), generation=generation)
+        return self.look(
+            "tables",
+            lambda: served_tables(self.here.store, lease_seconds=self.here.lease_seconds),
+            generation=generation,
+        )
 
     def counted_rejects(self, generation: int) -> Mapping[tuple[str, str], int]:
         """How many records what serves has rejected, by pipeline and reason, looked at since that generation serves."""
 
         def counted() -> dict[tuple[str, str], int]:
             try:
-                found = read(self.here.store, lambda reader: reader.rows(_COUNTED_REJECTS), lease_seconds=self.here.lease_seconds)
+                found = read(
+                    self.here.store,
+                    lambda reader: reader.rows(_COUNTED_REJECTS),
+                    lease_seconds=self.here.lease_seconds,
+                )
             except KappaError:
                 # Nothing is served yet, so there is no such table.
                 return {}
-            return {(str(pipeline), str(reason)): int(count) for pipeline, reason, count in found.rows}
+            return {
+                (str(pipeline), str(reason)): int(count) for pipeline, reason, count in found.rows
+            }
 
         return self.look("rejects", counted, generation=generation)
 
@@ -145,20 +177,50 @@ class Desk:
         """The broker's client. Raises Unreachable where no broker is known."""
         found = self.log()
         if found is None:
-            raise Unreachable("kappa is not up, so there is no broker", hint="start it with: kappa up -d")
+            raise Unreachable(
+                "kappa is not up, so there is no broker", hint="start it with: kappa up -d"
+            )
         return found
 
     def pulse(self) -> Hashable:
         """Something else whenever builds or the log have moved on."""
         status = self.status()
-        return tuple(map(beat_of, status.builds)), status.broker_error, status.generation, self.here.running is None
+        return (
+            tuple(map(beat_of, status.builds)),
+            status.broker_error,
+            status.generation,
+            self.here.running is None,
+        )
 
     def _status(self) -> Status:
         underway = Underway() if self.here.running is None else read_underway(self.here.store)
-        return observe_status(self.here.store, self.log(), soak_seconds=self.here.settings.rollout.soak_seconds, underway=underway)
+        return observe_status(
+            self.here.store,
+            self.log(),
+            soak_seconds=self.here.settings.rollout.soak_seconds,
+            underway=underway,
+        )
 
 
 def beat_of(build: BuildStatus) -> Hashable:
     """What of a build is told as it changes: all but what follows from the journal, whose records are events of their own. Pure."""
-    moving = build.folded, build.lag, build.fresh_at, build.rate, build.rejected, build.late, build.duplicate, build.held_back
-    return build.build, build.role, moving, build.waits_for, build.trouble, build.stopped, build.kept_until, build.beyond
+    moving = (
+        build.folded,
+        build.lag,
+        build.fresh_at,
+        build.rate,
+        build.rejected,
+        build.late,
+        build.duplicate,
+        build.held_back,
+    )
+    return (
+        build.build,
+        build.role,
+        moving,
+        build.waits_for,
+        build.trouble,
+        build.stopped,
+        build.kept_until,
+        build.beyond,
+    )

@@ -42,7 +42,12 @@ class Progress:
 
 
 def follow(
-    store: Store, number: int, *, timeout: float | None, supervised: Callable[[], bool], until: Callable[[Rollout], bool] = lambda rollout: not rollout.active
+    store: Store,
+    number: int,
+    *,
+    timeout: float | None,
+    supervised: Callable[[], bool],
+    until: Callable[[Rollout], bool] = lambda rollout: not rollout.active,
 ) -> Iterator[Progress]:
     """Gives a rollout's progress at every look, some a second, until it has served, failed or been abandoned: that is the last.
 
@@ -59,7 +64,9 @@ def follow(
         # The data of one that has ended may be on their way out.
         start = read_birth(store, rollout.build).reads_from if start is None else start
         newest = Frontiers(store, rollout.build).newest() if rollout.active else None
-        folded = newest.offsets if newest is not None else before.folded if before is not None else None
+        folded = (
+            newest.offsets if newest is not None else before.folded if before is not None else None
+        )
         up, underway, live = supervised(), read_underway(store), state.serving.get(rollout.pipeline)
         shown = None if live is None or live == rollout.build else Frontiers(store, live).newest()
         before = Progress(
@@ -77,9 +84,13 @@ def follow(
         now = time.monotonic()
         seen_up = now if up else seen_up
         if now - seen_up > _PATIENCE_SECONDS:
-            raise Unreachable(f"rollout {number} is {rollout.phase}, and nobody is there to bring it on", hint="kappa up -d goes on with it; kappa status shows it")
+            raise Unreachable(
+                f"rollout {number} is {rollout.phase}, and nobody is there to bring it on",
+                hint="kappa up -d goes on with it; kappa status shows it",
+            )
         if timeout is not None and now - begun > timeout:
             raise TimedOut(
-                f"rollout {number} is still {rollout.phase} after {timeout:g} s", hint=f"it goes on: kappa status -w follows it, kappa abandon {rollout.pipeline} gives it up"
+                f"rollout {number} is still {rollout.phase} after {timeout:g} s",
+                hint=f"it goes on: kappa status -w follows it, kappa abandon {rollout.pipeline} gives it up",
             )
         time.sleep(_LOOK_SECONDS)

@@ -39,7 +39,10 @@ class Here:
         from kappa.base.settings import load_settings
 
         if self._project is not None and not self._project.is_dir():
-            raise UsageError(f"there is no folder {self._project}", hint="give --project the folder that holds kappa.toml")
+            raise UsageError(
+                f"there is no folder {self._project}",
+                hint="give --project the folder that holds kappa.toml",
+            )
         return load_settings(self._project or Path.cwd(), root=self._root)
 
     @cached_property
@@ -59,7 +62,9 @@ class Here:
     @cached_property
     def topics(self) -> dict[str, Topic]:
         """The topics that the project declares."""
-        return {topic.name: topic for pipeline in self.pipelines.values() for topic in pipeline.topics}
+        return {
+            topic.name: topic for pipeline in self.pipelines.values() for topic in pipeline.topics
+        }
 
     @property
     def running(self) -> Running | None:
@@ -76,7 +81,9 @@ class Here:
     @property
     def bootstrap_servers(self) -> str | None:
         """Where Kafka is: the configured cluster, or the supervisor's own broker while that is up."""
-        return self.settings.kafka.bootstrap_servers or (self.running.bootstrap_servers if self.running else None)
+        return self.settings.kafka.bootstrap_servers or (
+            self.running.bootstrap_servers if self.running else None
+        )
 
     def state(self) -> State:
         """What the journal comes to now."""
@@ -90,10 +97,14 @@ class Here:
         from kappa.log.client import Log
 
         if self.bootstrap_servers is None:
-            raise Unreachable("kappa is not up, so there is no broker", hint="start it with: kappa up -d")
+            raise Unreachable(
+                "kappa is not up, so there is no broker", hint="start it with: kappa up -d"
+            )
         return Log(self.bootstrap_servers, self.settings.kafka.options)
 
     def must_run(self) -> None:
         """Raises Unreachable where no supervisor is up."""
         if self.running is None:
-            raise Unreachable("kappa is not up, so nobody would do it", hint="start it with: kappa up -d")
+            raise Unreachable(
+                "kappa is not up, so nobody would do it", hint="start it with: kappa up -d"
+            )

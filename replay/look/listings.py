@@ -28,12 +28,42 @@ _SHOWN_LIBRARIES = 3
 
 def status_listing(status: Status, now: datetime) -> Listing:
     """A row per wanted build."""
-    machines = ("phase", "total", "offsets", "kept_until", "waits_for", "rate", "eta_seconds", "trouble", "verdict", "checks", "libraries", "late", "duplicate")
-    columns = ("pipeline", "role", "build", "version", "state", "folded", "behind", "age_seconds", "rejected", *machines, "note")
-    return Listing(columns, tuple(_build_row(build, now) for build in status.builds), wide=frozenset(machines))
+    machines = (
+        "phase",
+        "total",
+        "offsets",
+        "kept_until",
+        "waits_for",
+        "rate",
+        "eta_seconds",
+        "trouble",
+        "verdict",
+        "checks",
+        "libraries",
+        "late",
+        "duplicate",
+    )
+    columns = (
+        "pipeline",
+        "role",
+        "build",
+        "version",
+        "state",
+        "folded",
+        "behind",
+        "age_seconds",
+        "rejected",
+        *machines,
+        "note",
+    )
+    return Listing(
+        columns, tuple(_build_row(build, now) for build in status.builds), wide=frozenset(machines)
+    )
 
 
-def status_document(status: Status, running: Running | None, broker: str | None, now: datetime) -> dict[str, Any]:
+def status_document(
+    status: Status, running: Running | None, broker: str | None, now: datetime
+) -> dict[str, Any]:
     """All of it: what runs, the generation, and a row per wanted build."""
     return {
         "generation": status.generation,
@@ -45,11 +75,23 @@ def status_document(status: Status, running: Running | None, broker: str | None,
 
 def status_heading(status: Status, running: Running | None, broker: str | None) -> str:
     """What runs, in a line each, and loudly which builds have rejected too much."""
-    supervisor = "kappa is not up: kappa up -d starts it" if running is None else f"kappa is up: process {running.pid} since {running.started}"
-    kafka = status.broker_error or ("no broker is known" if broker is None else f"Kafka at {broker}")
-    served = f"generation {status.generation}" if status.generation else "nothing is served yet: kappa deploy"
+    supervisor = (
+        "kappa is not up: kappa up -d starts it"
+        if running is None
+        else f"kappa is up: process {running.pid} since {running.started}"
+    )
+    kafka = status.broker_error or (
+        "no broker is known" if broker is None else f"Kafka at {broker}"
+    )
+    served = (
+        f"generation {status.generation}"
+        if status.generation
+        else "nothing is served yet: kappa deploy"
+    )
     loud = "".join(
-        f"WARNING: pipeline {each.pipeline}: build {each.build} ({each.role}) has {each.beyond}: kappa rejects list --build {each.build}\n" for each in status.builds if each.beyond
+        f"WARNING: pipeline {each.pipeline}: build {each.build} ({each.role}) has {each.beyond}: kappa rejects list --build {each.build}\n"
+        for each in status.builds
+        if each.beyond
     )
     return f"{supervisor}\n{kafka}\n{served}\n{loud}"
 
@@ -77,22 +119,64 @@ def history_listing(chapters: tuple[Chapter, ...], proofs: tuple[ProofRecord, ..
         "accepted",
         "proof",
     )
-    wide = frozenset({"served_at", "live_build", "live_offsets", "candidate_offsets", "checks", "differences", "hint", "accepted", "proof"})
-    rows = [(chapter.rollout.number, _chapter_row(chapter)) for chapter in chapters] + [(each.record.number, _proof_row(each)) for each in proofs]
+    wide = frozenset(
+        {
+            "served_at",
+            "live_build",
+            "live_offsets",
+            "candidate_offsets",
+            "checks",
+            "differences",
+            "hint",
+            "accepted",
+            "proof",
+        }
+    )
+    rows = [(chapter.rollout.number, _chapter_row(chapter)) for chapter in chapters] + [
+        (each.record.number, _proof_row(each)) for each in proofs
+    ]
     return Listing(columns, tuple(row for _, row in sorted(rows, key=itemgetter(0))), wide=wide)
 
 
 def rejects_listing(found: Iterable[Reject]) -> Listing:
     """A row per reject; the table leaves out what `kappa rejects show` has."""
-    columns = ("pipeline", "topic", "partition", "offset", "timestamp", "reason", "detail", "key", "value", "redriven_at", "redrives", "headers", "build")
-    return Listing(columns, tuple(_reject_row(each) for each in found), wide=frozenset({"redrives", "headers", "build"}))
+    columns = (
+        "pipeline",
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+        "reason",
+        "detail",
+        "key",
+        "value",
+        "redriven_at",
+        "redrives",
+        "headers",
+        "build",
+    )
+    return Listing(
+        columns,
+        tuple(_reject_row(each) for each in found),
+        wide=frozenset({"redrives", "headers", "build"}),
+    )
 
 
 def _reject_row(reject: Reject) -> tuple[Any, ...]:
     at, original = reject.at, reject.original.position
     headers = [{"name": name, "value": value} for name, value in reject.headers]
     place = (reject.pipeline, at.topic, at.partition, at.offset, reject.timestamp)
-    return (*place, reject.reason, reject.detail, reject.key, reject.value, reject.redriven_at, None if original == at else original.offset, headers, reject.build)
+    return (
+        *place,
+        reject.reason,
+        reject.detail,
+        reject.key,
+        reject.value,
+        reject.redriven_at,
+        None if original == at else original.offset,
+        headers,
+        reject.build,
+    )
 
 
 def reject_text(reject: Reject) -> str:
@@ -106,7 +190,16 @@ def reject_text(reject: Reject) -> str:
         ("reason", reject.reason),
         ("detail", cell(reject.detail)),
         *([("redrives", str(original))] if original != reject.at else []),
-        *([("redriven", f"folded at {reject.at.topic}:{reject.at.partition}:{reject.redriven_at}")] if reject.redriven_at is not None else []),
+        *(
+            [
+                (
+                    "redriven",
+                    f"folded at {reject.at.topic}:{reject.at.partition}:{reject.redriven_at}",
+                )
+            ]
+            if reject.redriven_at is not None
+            else []
+        ),
         ("key", _raw(reject.key)),
         *(("header", f"{cell(name)}: {_raw(value)}") for name, value in reject.headers),
         ("value", _raw(reject.value)),
@@ -130,19 +223,47 @@ def topics_listing(log: Log, declared: Mapping[str, Topic] | Mapping[str, TopicB
     rows = []
     for name in sorted({*found, *declared}):
         topic, facts = declared.get(name), found.get(name)
-        known = (facts.partitions, end.only({name}).distance(begin), facts.id) if facts is not None else (None, None, None)
-        rows.append((name, None if topic is None else topic.kind, topic is not None, facts is not None, *known))
-    return Listing(("topic", "kind", "declared", "on_broker", "partitions", "records", "id"), tuple(rows), wide=frozenset({"id"}))
+        known = (
+            (facts.partitions, end.only({name}).distance(begin), facts.id)
+            if facts is not None
+            else (None, None, None)
+        )
+        rows.append(
+            (
+                name,
+                None if topic is None else topic.kind,
+                topic is not None,
+                facts is not None,
+                *known,
+            )
+        )
+    return Listing(
+        ("topic", "kind", "declared", "on_broker", "partitions", "records", "id"),
+        tuple(rows),
+        wide=frozenset({"id"}),
+    )
 
 
 def gc_listing(found: tuple[Find, ...], *, done: bool) -> Listing:
     """A row per build and kind of thing; `done`: it is deleted, and not only found."""
-    rows = ((each.build, str(each.what) if each.what else "", each.count, each.bytes, each.left or ("deleted" if done else "would be deleted")) for each in found)
+    rows = (
+        (
+            each.build,
+            str(each.what) if each.what else "",
+            each.count,
+            each.bytes,
+            each.left or ("deleted" if done else "would be deleted"),
+        )
+        for each in found
+    )
     return Listing(("build", "what", "count", "bytes", "note"), tuple(rows))
 
 
 def _build_row(build: BuildStatus, now: datetime) -> tuple[Any, ...]:
-    age, verified = build.age_seconds(now), None if build.rollout is None else build.rollout.verified
+    age, verified = (
+        build.age_seconds(now),
+        None if build.rollout is None else build.rollout.verified,
+    )
     return (
         build.pipeline,
         build.role,
@@ -162,7 +283,9 @@ def _build_row(build: BuildStatus, now: datetime) -> tuple[Any, ...]:
         None if build.eta_seconds is None else round(build.eta_seconds, 1),
         build.trouble,
         None if verified is None else verified.verdict,
-        [] if verified is None else [{**asdict(check), "passed": check.passed} for check in verified.checks],
+        []
+        if verified is None
+        else [{**asdict(check), "passed": check.passed} for check in verified.checks],
         build.libraries,
         build.late,
         build.duplicate,
@@ -181,17 +304,35 @@ def _note(build: BuildStatus) -> str:
         "" if build.rollout is None else build.rollout.reason,
         f"waits for {build.waits_for}" if build.waits_for else "",
     ]
-    if build.rate and build.eta_seconds is not None and build.rollout is not None and build.rollout.phase is Phase.REPLAYING:
+    if (
+        build.rate
+        and build.eta_seconds is not None
+        and build.rollout is not None
+        and build.rollout.phase is Phase.REPLAYING
+    ):
         said.append(f"{build.rate:,.0f}/s, {build.eta_seconds:,.0f} s left")
     said += [
-        f"{each.count:,} offsets of {each.topic} partition {each.partition} are held back by a transaction that is open since offset {each.offset}" for each in build.held_back
+        f"{each.count:,} offsets of {each.topic} partition {each.partition} are held back by a transaction that is open since offset {each.offset}"
+        for each in build.held_back
     ]
     if build.kept_until is not None and build.rollout is None:
-        said.append(f"kept until {build.kept_until.isoformat(timespec='seconds').replace('+00:00', 'Z')}")
-    said += [f"{count:,} {what}" for count, what in ((build.late, "late"), (build.duplicate, "duplicate")) if count]
+        said.append(
+            f"kept until {build.kept_until.isoformat(timespec='seconds').replace('+00:00', 'Z')}"
+        )
+    said += [
+        f"{count:,} {what}"
+        for count, what in ((build.late, "late"), (build.duplicate, "duplicate"))
+        if count
+    ]
     if build.libraries:
-        more = f" and {len(build.libraries) - _SHOWN_LIBRARIES} more" if len(build.libraries) > _SHOWN_LIBRARIES else ""
-        said.append(f"born with other libraries: {', '.join(build.libraries[:_SHOWN_LIBRARIES])}{more}")
+        more = (
+            f" and {len(build.libraries) - _SHOWN_LIBRARIES} more"
+            if len(build.libraries) > _SHOWN_LIBRARIES
+            else ""
+        )
+        said.append(
+            f"born with other libraries: {', '.join(build.libraries[:_SHOWN_LIBRARIES])}{more}"
+        )
     return "; ".join(each for each in said if each)
 
 

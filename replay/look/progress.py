@@ -22,7 +22,10 @@ _PLAIN_SECONDS = 10.0
 # How far the live build is behind is asked of the broker, so not at every look.
 _LOG_END_SECONDS = 2.0
 # What to do where a candidate has not passed.
-_AFTER = {"failed": "mend the pipeline or its check and deploy again", "inconclusive": "see to what kept it from being told, and try the same code again: kappa retry {pipeline}"}
+_AFTER = {
+    "failed": "mend the pipeline or its check and deploy again",
+    "inconclusive": "see to what kept it from being told, and try the same code again: kappa retry {pipeline}",
+}
 
 
 def tell(
@@ -49,7 +52,9 @@ def tell(
                 console.print(line, markup=False, highlight=False, soft_wrap=True)
             lines = standing(progress, end, log_end.look() if progress.rollout.active else None)
             if moving is not None:
-                moving.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True)
+                moving.update(
+                    Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True
+                )
             elif said:
                 due = clock() + _PLAIN_SECONDS
             elif progress.rollout.active and clock() >= due:
@@ -68,17 +73,29 @@ def standing(progress: Progress, end: Offsets, log_end: Offsets | None) -> tuple
     share = f"{folded:,} of {total:,} records" + (f" ({100 * folded // total} %)" if total else "")
     if waiting.rate and total > folded:
         share += f", {waiting.rate:,.0f}/s, {(total - folded) / waiting.rate:,.0f} s left"
-    lines = [f"rollout {rollout.number} of pipeline {rollout.pipeline}: {rollout.phase}" + (f", {share}" if rollout.phase is Phase.REPLAYING else "")]
+    lines = [
+        f"rollout {rollout.number} of pipeline {rollout.pipeline}: {rollout.phase}"
+        + (f", {share}" if rollout.phase is Phase.REPLAYING else "")
+    ]
     if waiting.waits_for:
         lines.append(f"waits for {waiting.waits_for}")
     if progress.trouble:
         lines.append(f"build {rollout.build}: {progress.trouble}")
     if progress.live is not None and progress.shown is not None and log_end is not None:
         behind = log_end.only(set(progress.shown.next)).distance(progress.shown)
-        lines.append(f"live build {progress.live} is {f'{behind:,} records behind the log' if behind > 0 else 'at the end of the log'}")
+        lines.append(
+            f"live build {progress.live} is {f'{behind:,} records behind the log' if behind > 0 else 'at the end of the log'}"
+        )
     if rollout.verified is not None:
         checks = rollout.verified.checks
-        lines.append(f"verification {rollout.verified.verdict}" + (f", {sum(check.passed for check in checks)} of {len(checks)} checks" if checks else ""))
+        lines.append(
+            f"verification {rollout.verified.verdict}"
+            + (
+                f", {sum(check.passed for check in checks)} of {len(checks)} checks"
+                if checks
+                else ""
+            )
+        )
     return tuple(lines)
 
 
@@ -88,10 +105,14 @@ def ensure_served(rollout: Rollout) -> None:
         case Phase.FAILED if rollout.verified is not None and rollout.verified.verdict != "passed":
             raise VerificationFailed(
                 f"build {rollout.build} of pipeline {rollout.pipeline} was not promoted: {rollout.reason}",
-                hint=rollout.hint or f"{_AFTER[rollout.verified.verdict].format(pipeline=rollout.pipeline)}; what served goes on serving",
+                hint=rollout.hint
+                or f"{_AFTER[rollout.verified.verdict].format(pipeline=rollout.pipeline)}; what served goes on serving",
             )
         case Phase.FAILED:
-            raise KappaError(f"build {rollout.build} of pipeline {rollout.pipeline} was not promoted: {rollout.reason}", hint=rollout.hint or f"see kappa logs {rollout.build}")
+            raise KappaError(
+                f"build {rollout.build} of pipeline {rollout.pipeline} was not promoted: {rollout.reason}",
+                hint=rollout.hint or f"see kappa logs {rollout.build}",
+            )
         case Phase.ABANDONED:
             raise Conflict(
                 f"rollout {rollout.number} of pipeline {rollout.pipeline} was given up by {rollout.asked_by}: {rollout.reason}",
@@ -114,7 +135,13 @@ def news(before: Rollout | None, now: Rollout) -> tuple[str, ...]:
     """What has happened to a rollout between two looks, a line each."""
     lines = []
     if before is None:
-        comes = "is kept, and shall serve again" if now.switch else "replays from the beginning" if now.base is None else f"is {now.base}"
+        comes = (
+            "is kept, and shall serve again"
+            if now.switch
+            else "replays from the beginning"
+            if now.base is None
+            else f"is {now.base}"
+        )
         lines.append(f"rollout {now.number}: build {now.build} of pipeline {now.pipeline} {comes}")
     if now.caught_up is not None and (before is None or before.caught_up is None):
         lines.append(f"caught up at {now.caught_up}")
@@ -157,18 +184,36 @@ def _moving(console: Console) -> Iterator[Live | None]:
 
 def told_verification(rollout: Rollout) -> str:
     """What the verification of a candidate found, as text."""
-    lines = [f"{rollout.pipeline}: build {rollout.build} (version {rollout.version})", *(_verified(rollout.verified) if rollout.verified else ())]
+    lines = [
+        f"{rollout.pipeline}: build {rollout.build} (version {rollout.version})",
+        *(_verified(rollout.verified) if rollout.verified else ()),
+    ]
     return "".join(f"{line}\n" for line in lines)
 
 
 def _verified(verified: Verified) -> list[str]:
-    lines = [f"verified at {verified.offsets}: {verified.verdict}{', ' + verified.reason if verified.reason else ''}"]
+    lines = [
+        f"verified at {verified.offsets}: {verified.verdict}{', ' + verified.reason if verified.reason else ''}"
+    ]
     for check in verified.checks:
-        found = f"could not be run: {check.error}" if check.failing is None else f"{check.failing:,} of {check.rows:,} rows fail" if check.failing else f"{check.rows:,} rows pass"
+        found = (
+            f"could not be run: {check.error}"
+            if check.failing is None
+            else f"{check.failing:,} of {check.rows:,} rows fail"
+            if check.failing
+            else f"{check.rows:,} rows pass"
+        )
         lines.append(f"  {check.table}: {check.condition}: {found}")
     lines.extend(f"  {difference_line(difference)}" for difference in verified.differences)
-    rejects = rejects_line(verified.counts) or (f"rejects: {verified.rejected:,} of {verified.records:,} records" if verified.rejected and verified.records else "")
+    rejects = rejects_line(verified.counts) or (
+        f"rejects: {verified.rejected:,} of {verified.records:,} records"
+        if verified.rejected and verified.records
+        else ""
+    )
     lines.extend([f"  {rejects}"] if rejects else [])
     lines.extend(f"  {count_line(count)}" for count in differing(verified.counts))
-    lines.extend(f"  topic {topic} is not the same for both builds: what comes from it is not comparable" for topic in verified.incomparable_topics)
+    lines.extend(
+        f"  topic {topic} is not the same for both builds: what comes from it is not comparable"
+        for topic in verified.incomparable_topics
+    )
     return lines

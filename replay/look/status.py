@@ -85,7 +85,11 @@ class BuildStatus:
     @property
     def eta_seconds(self) -> float | None:
         """How long a candidate still needs to the log's end, at its rate; None where that cannot be said."""
-        return self.lag / self.rate if self.rollout is not None and self.lag is not None and self.rate else None
+        return (
+            self.lag / self.rate
+            if self.rollout is not None and self.lag is not None and self.rate
+            else None
+        )
 
     def age_seconds(self, now: datetime) -> float | None:
         """How long ago its frontier was published; None where it has none."""
@@ -105,7 +109,13 @@ class Status:
     end: Offsets | None = None
 
 
-def observe_status(store: Store, log: Ends | None, *, soak_seconds: float = 3600.0, underway: Underway | None = None) -> Status:
+def observe_status(
+    store: Store,
+    log: Ends | None,
+    *,
+    soak_seconds: float = 3600.0,
+    underway: Underway | None = None,
+) -> Status:
     """Looks at journal, frontiers and the log's end; `log` is None where there is no broker to ask.
 
     A broker that does not answer leaves the lags open. `underway` is what the supervisor says (None: there is none).
@@ -125,7 +135,9 @@ def observe_status(store: Store, log: Ends | None, *, soak_seconds: float = 3600
         broker_error = error.message
     seen = (_seen(store, *each, births[each[2]], end, held) for each in _roles(state))
     told = (_told(each, state, underway or Underway(), soak_seconds) for each in seen)
-    return Status(state.generation, tuple(sorted(told, key=lambda build: build.pipeline)), broker_error, end)
+    return Status(
+        state.generation, tuple(sorted(told, key=lambda build: build.pipeline)), broker_error, end
+    )
 
 
 def held_back(end: Offsets, high_watermark: Offsets) -> tuple[HeldBack, ...]:
@@ -139,9 +151,19 @@ def held_back(end: Offsets, high_watermark: Offsets) -> tuple[HeldBack, ...]:
 
 def _told(build: BuildStatus, state: State, underway: Underway, soak_seconds: float) -> BuildStatus:
     """The same, with what the supervisor says of it and until when it is kept."""
-    waiting = Waiting() if build.rollout is None else underway.rollouts.get(build.rollout.number, Waiting())
+    waiting = (
+        Waiting()
+        if build.rollout is None
+        else underway.rollouts.get(build.rollout.number, Waiting())
+    )
     kept_until = soak_end(state, build.pipeline, soak_seconds) if build.role == "idle" else None
-    return replace(build, kept_until=kept_until, waits_for=waiting.waits_for, rate=waiting.rate, trouble=underway.trouble(build.build))
+    return replace(
+        build,
+        kept_until=kept_until,
+        waits_for=waiting.waits_for,
+        rate=waiting.rate,
+        trouble=underway.trouble(build.build),
+    )
 
 
 def _roles(state: State) -> Iterator[tuple[str, str, str, Rollout | None]]:
@@ -155,7 +177,16 @@ def _roles(state: State) -> Iterator[tuple[str, str, str, Rollout | None]]:
         yield rollout.pipeline, "candidate", build, rollout
 
 
-def _seen(store: Store, pipeline: str, role: str, build: str, rollout: Rollout | None, birth: Birth, end: Offsets | None, held: tuple[HeldBack, ...]) -> BuildStatus:
+def _seen(
+    store: Store,
+    pipeline: str,
+    role: str,
+    build: str,
+    rollout: Rollout | None,
+    birth: Birth,
+    end: Offsets | None,
+    held: tuple[HeldBack, ...],
+) -> BuildStatus:
     frontier = Frontiers(store, build).newest()
     tally = _tally(frontier)
     offsets = birth.origin_offsets if frontier is None else frontier.offsets
@@ -185,9 +216,15 @@ def _seen(store: Store, pipeline: str, role: str, build: str, rollout: Rollout |
 
 def _beyond(birth: Birth, frontier: Frontier | None) -> str:
     counted = (0, 0) if frontier is None else rejected_of(frontier.tally)
-    return beyond_text(birth.max_rejects, *counted) if is_beyond(birth.max_rejects, *counted) else ""
+    return (
+        beyond_text(birth.max_rejects, *counted) if is_beyond(birth.max_rejects, *counted) else ""
+    )
 
 
 def _tally(frontier: Frontier | None) -> Tally:
     """What became of all offsets of a build."""
-    return Tally() if frontier is None else sum((tally for parts in frontier.tally.values() for tally in parts.values()), Tally())
+    return (
+        Tally()
+        if frontier is None
+        else sum((tally for parts in frontier.tally.values() for tally in parts.values()), Tally())
+    )

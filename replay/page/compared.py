@@ -70,8 +70,18 @@ def _kept(key: tuple[str, str, str], found: Comparison | KappaError) -> Comparis
 def _compared(desk: Desk, before: str, after: str) -> Comparison | KappaError:
     here, seconds = desk.here, desk.here.settings.serve.compare_seconds
     try:
-        with pin_equal(here.store, before, after, lease_seconds=here.lease_seconds) as (pair, pinned):
-            return compare_pair(here.store, pair, pinned, log=desk.log(), limits=Limits.of(here.settings.verify, here.store, seconds=seconds), samples=_SAMPLES)
+        with pin_equal(here.store, before, after, lease_seconds=here.lease_seconds) as (
+            pair,
+            pinned,
+        ):
+            return compare_pair(
+                here.store,
+                pair,
+                pinned,
+                log=desk.log(),
+                limits=Limits.of(here.settings.verify, here.store, seconds=seconds),
+                samples=_SAMPLES,
+            )
     except TooMuch:
         return TooMuch(
             f"builds {before} and {after} were compared for {seconds:g} s, which is as long as the page may (serve.compare_seconds), and no rows were found yet",

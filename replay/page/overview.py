@@ -38,12 +38,16 @@ class PipelineCard:
     served_at: str | None
 
 
-def cards(status: Status, state: State, trails: Callable[[str], Sequence[Step]], now: datetime) -> tuple[PipelineCard, ...]:
+def cards(
+    status: Status, state: State, trails: Callable[[str], Sequence[Step]], now: datetime
+) -> tuple[PipelineCard, ...]:
     """A card per pipeline that has a build, by name; `trails` gives a build's."""
     found: dict[str, dict[str, BuildStatus]] = {}
     for build in status.builds:
         found.setdefault(build.pipeline, {})[build.role] = build
-    return tuple(_card(pipeline, roles, state, trails, now) for pipeline, roles in sorted(found.items()))
+    return tuple(
+        _card(pipeline, roles, state, trails, now) for pipeline, roles in sorted(found.items())
+    )
 
 
 def health_of(build: BuildStatus, now: datetime, *, supervised: bool = True) -> Health:
@@ -61,14 +65,22 @@ def health_of(build: BuildStatus, now: datetime, *, supervised: bool = True) -> 
         return Health("Held back", "warn", "by a transaction that is open")
     if build.lag <= 0:
         return Health("Up to date", "ok")
-    return Health("Following", "ok") if age is not None and age < _AT_WORK_SECONDS else Health("Behind", "warn")
+    return (
+        Health("Following", "ok")
+        if age is not None and age < _AT_WORK_SECONDS
+        else Health("Behind", "warn")
+    )
 
 
 def phase_health(build: BuildStatus) -> Health:
     """How a rollout is, by its phase."""
     assert build.rollout is not None, "a candidate has one"
     if build.stopped is not None or build.trouble:
-        return Health("In trouble", "bad", build.stopped.message if build.stopped is not None else build.trouble)
+        return Health(
+            "In trouble",
+            "bad",
+            build.stopped.message if build.stopped is not None else build.trouble,
+        )
     match build.rollout.phase:
         case Phase.READY if build.rollout.waits:
             return Health("Ready", "busy", "it waits for your yes")
@@ -78,15 +90,33 @@ def phase_health(build: BuildStatus) -> Health:
             return Health(str(phase).capitalize(), "busy")
 
 
-def _card(pipeline: str, roles: Mapping[str, BuildStatus], state: State, trails: Callable[[str], Sequence[Step]], now: datetime) -> PipelineCard:
+def _card(
+    pipeline: str,
+    roles: Mapping[str, BuildStatus],
+    state: State,
+    trails: Callable[[str], Sequence[Step]],
+    now: datetime,
+) -> PipelineCard:
     live = roles.get("live")
     steps = () if live is None else trails(live.build)
     idle = roles.get("idle")
     # An idle build that is on its way back is a candidate too.
-    candidate = roles.get("candidate") or (idle if idle is not None and idle.rollout is not None else None)
+    candidate = roles.get("candidate") or (
+        idle if idle is not None and idle.rollout is not None else None
+    )
     times, offsets = rates(steps, now)
     record, generation = _since(state, pipeline)
-    return PipelineCard(pipeline, live, idle, candidate, None if live is None else health_of(live, now), rate_of(steps, now), {"x": times, "y": offsets}, generation, record)
+    return PipelineCard(
+        pipeline,
+        live,
+        idle,
+        candidate,
+        None if live is None else health_of(live, now),
+        rate_of(steps, now),
+        {"x": times, "y": offsets},
+        generation,
+        record,
+    )
 
 
 def _since(state: State, pipeline: str) -> tuple[str | None, int | None]:

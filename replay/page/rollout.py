@@ -15,7 +15,13 @@ from replay.verify.diff_listing import count_line, differing, rejects_line
 from serving.query.render import plain
 
 # What a rollout goes through, in order; one that switches to a kept build has no replay and no verification.
-_STEPS = (("Replay", Phase.REPLAYING), ("Verify", Phase.VERIFYING), ("Your yes", Phase.READY), ("Switch", Phase.HOLDING), ("Serving", Phase.SERVED))
+_STEPS = (
+    ("Replay", Phase.REPLAYING),
+    ("Verify", Phase.VERIFYING),
+    ("Your yes", Phase.READY),
+    ("Switch", Phase.HOLDING),
+    ("Serving", Phase.SERVED),
+)
 _ENDED = frozenset({Phase.FAILED, Phase.ABANDONED})
 
 
@@ -80,14 +86,34 @@ class RolloutView:
     comparable: bool
 
 
-def rollout_view(state: State, rollout: Rollout, build: BuildStatus | None, end: Offsets | None) -> RolloutView:
+def rollout_view(
+    state: State, rollout: Rollout, build: BuildStatus | None, end: Offsets | None
+) -> RolloutView:
     """What is told of a rollout; `build` is its build's status, where it is one that is wanted still."""
     record = state.served_in(rollout.number)
-    generation = record.event.generation if record is not None and isinstance(record.event, Served) else None
+    generation = (
+        record.event.generation if record is not None and isinstance(record.event, Served) else None
+    )
     verified = rollout.verified
-    receipt = next((each.receipt for each in record.event.switched if each.rollout == rollout.number), None) if record is not None and isinstance(record.event, Served) else None
-    live = verified.live_build if verified is not None and verified.live_build else receipt.live_build if receipt is not None else state.serving.get(rollout.pipeline)
-    kept = {*state.serving.values(), *state.idle.values(), *(each.build for each in state.active_rollouts)}
+    receipt = (
+        next(
+            (each.receipt for each in record.event.switched if each.rollout == rollout.number), None
+        )
+        if record is not None and isinstance(record.event, Served)
+        else None
+    )
+    live = (
+        verified.live_build
+        if verified is not None and verified.live_build
+        else receipt.live_build
+        if receipt is not None
+        else state.serving.get(rollout.pipeline)
+    )
+    kept = {
+        *state.serving.values(),
+        *state.idle.values(),
+        *(each.build for each in state.active_rollouts),
+    }
     return RolloutView(
         rollout,
         tuple(_stages(rollout)),
@@ -100,7 +126,11 @@ def rollout_view(state: State, rollout: Rollout, build: BuildStatus | None, end:
         generation,
         None if record is None else record.at,
         tuple(deeds_of(state, rollout)),
-        bool(live) and live != rollout.build and live in kept and rollout.build in kept and rollout.phase not in {Phase.REPLAYING, Phase.VERIFYING},
+        bool(live)
+        and live != rollout.build
+        and live in kept
+        and rollout.build in kept
+        and rollout.phase not in {Phase.REPLAYING, Phase.VERIFYING},
     )
 
 
@@ -123,24 +153,44 @@ def undo_deed(state: State, pipeline: str) -> Iterator[Deed]:
 
 
 def _stages(rollout: Rollout) -> Iterator[Stage]:
-    steps = [each for each in _STEPS if not rollout.switch or each[1] in {Phase.HOLDING, Phase.SERVED}]
+    steps = [
+        each for each in _STEPS if not rollout.switch or each[1] in {Phase.HOLDING, Phase.SERVED}
+    ]
     phases = [phase for _, phase in steps]
     # A ready one that has its yes is on its way to the hold.
     phase = Phase.HOLDING if rollout.phase is Phase.READY and not rollout.waits else rollout.phase
     if phase in _ENDED:
-        reached = Phase.REPLAYING if rollout.caught_up is None else Phase.VERIFYING if rollout.verified is None or rollout.verified.verdict != "passed" else Phase.READY
+        reached = (
+            Phase.REPLAYING
+            if rollout.caught_up is None
+            else Phase.VERIFYING
+            if rollout.verified is None or rollout.verified.verdict != "passed"
+            else Phase.READY
+        )
         now = phases.index(reached) if reached in phases else 0
-        yield from (Stage(name, "done" if place < now else "ended" if place == now else "next") for place, (name, _) in enumerate(steps))
+        yield from (
+            Stage(name, "done" if place < now else "ended" if place == now else "next")
+            for place, (name, _) in enumerate(steps)
+        )
         return
     now = phases.index(phase)
     done = phase is Phase.SERVED
-    yield from (Stage(name, "done" if place < now or done else "now" if place == now else "next") for place, (name, _) in enumerate(steps))
+    yield from (
+        Stage(name, "done" if place < now or done else "now" if place == now else "next")
+        for place, (name, _) in enumerate(steps)
+    )
 
 
 def _partitions(build: BuildStatus, end: Offsets | None) -> tuple[PartitionLag, ...]:
     known = build.offsets if end is None else build.offsets.highest(end.only(build.topics))
     return tuple(
-        PartitionLag(topic, partition, build.reads_from.at(topic, partition), build.offsets.at(topic, partition), None if end is None else end.at(topic, partition))
+        PartitionLag(
+            topic,
+            partition,
+            build.reads_from.at(topic, partition),
+            build.offsets.at(topic, partition),
+            None if end is None else end.at(topic, partition),
+        )
         for topic, partition, _ in known.items()
     )
 
@@ -164,17 +214,29 @@ class SampledRows:
 def sampled(found: Comparison) -> tuple[SampledRows, ...]:
     """The samples of a comparison, by table and kind, those that differ most plainly first."""
     return tuple(
-        _sampled(table, kind, shown) for table, samples in found.samples.items() for kind in ("changed", "added", "removed") if (shown := [s for s in samples if s.kind == kind])
+        _sampled(table, kind, shown)
+        for table, samples in found.samples.items()
+        for kind in ("changed", "added", "removed")
+        if (shown := [s for s in samples if s.kind == kind])
     )
 
 
 def _sampled(table: str, kind: str, samples: list[Sample]) -> SampledRows:
     columns = tuple((samples[0].after or samples[0].before or {}).keys())
-    return SampledRows(table, kind, columns, tuple(tuple(_cell(sample, column) for column in columns) for sample in samples))
+    return SampledRows(
+        table,
+        kind,
+        columns,
+        tuple(tuple(_cell(sample, column) for column in columns) for sample in samples),
+    )
 
 
 def _cell(sample: Sample, column: str) -> tuple[Any, ...]:
     before, after = sample.before or {}, sample.after or {}
     if sample.before is None or sample.after is None:
         return ((after or before)[column],)
-    return (after[column],) if plain(before[column]) == plain(after[column]) else (before[column], after[column])
+    return (
+        (after[column],)
+        if plain(before[column]) == plain(after[column])
+        else (before[column], after[column])
+    )

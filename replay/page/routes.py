@@ -7,7 +7,7 @@ modules beside this one (what is told), serving/page (how).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -77,9 +77,18 @@ def rollout(request: Request, number: int) -> Response:
     try:
         wanted = state.rollout(number)
     except KeyError:
-        raise HttpError(404, f"there is no rollout {number}", hint="the history lists those that there are") from None
+        raise HttpError(
+            404, f"there is no rollout {number}", hint="the history lists those that there are"
+        ) from None
     build = next((each for each in status.builds if each.build == wanted.build), None)
-    return _page(request, "rollout", state, now, view=rollout_view(state, wanted, build, status.end), status=status)
+    return _page(
+        request,
+        "rollout",
+        state,
+        now,
+        view=rollout_view(state, wanted, build, status.end),
+        status=status,
+    )
 
 
 @router.get("/rollouts/{number}/samples")
@@ -90,7 +99,9 @@ def samples(request: Request, number: int) -> Response:
     try:
         view = rollout_view(state, state.rollout(number), None, None)
     except KeyError:
-        raise HttpError(404, f"there is no rollout {number}", hint="the history lists those that there are") from None
+        raise HttpError(
+            404, f"there is no rollout {number}", hint="the history lists those that there are"
+        ) from None
     found, trouble, underway = tuple[SampledRows, ...](), None, False
     if view.comparable and view.live_build is not None:
         try:
@@ -98,7 +109,9 @@ def samples(request: Request, number: int) -> Response:
             found, underway = () if compared is None else sampled(compared), compared is None
         except KappaError as error:
             trouble = error
-    return _page(request, "samples", state, now, view=view, found=found, trouble=trouble, underway=underway)
+    return _page(
+        request, "samples", state, now, view=view, found=found, trouble=trouble, underway=underway
+    )
 
 
 @router.get("/history")
@@ -107,7 +120,15 @@ def history(request: Request, before: int | None = None) -> Response:
     desk, now = desk_of(request), datetime.now(UTC)
     state = desk.here.state()
     moments = timeline(state, before=before, most=_MOMENTS + 1)
-    return _page(request, "history", state, now, moments=moments[:_MOMENTS], more=len(moments) > _MOMENTS, before=before)
+    return _page(
+        request,
+        "history",
+        state,
+        now,
+        moments=moments[:_MOMENTS],
+        more=len(moments) > _MOMENTS,
+        before=before,
+    )
 
 
 @router.get("/generations/{number}")
@@ -116,17 +137,33 @@ def generation(request: Request, number: int) -> Response:
     desk, now = desk_of(request), datetime.now(UTC)
     state, here = desk.here.state(), desk.here
     births = {build: read_birth(here.store, build) for build in serving_in(state, number).values()}
-    found = shown(state, number, births, {build: code_of(here.store, birth) for build, birth in births.items()})
+    found = shown(
+        state,
+        number,
+        births,
+        {build: code_of(here.store, birth) for build, birth in births.items()},
+    )
     tables, trouble = tuple[ServedTable, ...](), None
     try:
         tables = desk.look(
             f"tables of generation {number}",
-            lambda: served_tables(here.store, when=AtGeneration(number), lease_seconds=here.lease_seconds),
+            lambda: served_tables(
+                here.store, when=AtGeneration(number), lease_seconds=here.lease_seconds
+            ),
             generation=state.generation,
         )
     except KappaError as error:
         trouble = error
-    return _page(request, "generation", state, now, shown=found, tables=tables, trouble=trouble, deeds=tuple(undo_to(state, number)))
+    return _page(
+        request,
+        "generation",
+        state,
+        now,
+        shown=found,
+        tables=tables,
+        trouble=trouble,
+        deeds=tuple(undo_to(state, number)),
+    )
 
 
 @router.get("/tables")
@@ -135,7 +172,14 @@ def tables(request: Request) -> Response:
     desk, now = desk_of(request), datetime.now(UTC)
     state, status = desk.here.state(), desk.status()
     live = {each.pipeline: each for each in status.builds if each.role == "live"}
-    return _page(request, "tables", state, now, tables=desk.tables(state.generation) if state.generation else (), live=live)
+    return _page(
+        request,
+        "tables",
+        state,
+        now,
+        tables=desk.tables(state.generation) if state.generation else (),
+        live=live,
+    )
 
 
 @router.get("/tables/{pipeline}/{name}")
@@ -143,19 +187,52 @@ def table(request: Request, pipeline: str, name: str) -> Response:
     """One of them, with some of its rows, and a box for SQL."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, status, here = desk.here.state(), desk.status(), desk.here
-    found = next((each for each in desk.tables(state.generation) if (each.pipeline, each.name) == (pipeline, name)), None) if state.generation else None
+    found = (
+        next(
+            (
+                each
+                for each in desk.tables(state.generation)
+                if (each.pipeline, each.name) == (pipeline, name)
+            ),
+            None,
+        )
+        if state.generation
+        else None
+    )
     if found is None:
-        raise HttpError(404, f"pipeline {pipeline[:80]} serves no table {name[:80]}", hint="the tables are listed under /tables")
+        raise HttpError(
+            404,
+            f"pipeline {pipeline[:80]} serves no table {name[:80]}",
+            hint="the tables are listed under /tables",
+        )
     view = table_view(
-        found, read_birth(here.store, found.build), sorted_leases(here.store, now.timestamp())[0], tables_named, whole=f"{quoted(schema_of(pipeline))}.{quoted(name)}"
+        found,
+        read_birth(here.store, found.build),
+        sorted_leases(here.store, now.timestamp())[0],
+        tables_named,
+        whole=f"{quoted(schema_of(pipeline))}.{quoted(name)}",
     )
     rows, trouble = None, None
     try:
-        rows = desk.look(f"rows of {view.whole} in {found.build}", lambda: _sample(request, view.whole), generation=state.generation)
+        rows = desk.look(
+            f"rows of {view.whole} in {found.build}",
+            lambda: _sample(request, view.whole),
+            generation=state.generation,
+        )
     except KappaError as error:
         trouble = error
     live = next((each for each in status.builds if each.build == found.build), None)
-    return _page(request, "table", state, now, view=view, rows=rows, trouble=trouble, live=live, sql=first_query(found, view.whole))
+    return _page(
+        request,
+        "table",
+        state,
+        now,
+        view=view,
+        rows=rows,
+        trouble=trouble,
+        live=live,
+        sql=first_query(found, view.whole),
+    )
 
 
 @router.get("/topics")
@@ -169,8 +246,15 @@ def topics(request: Request) -> Response:
     except KappaError as error:
         trouble = error
     rates = {each["topic"]: known.get(each["topic"]) for each in found}
-    readers = {each["topic"]: sorted({build.pipeline for build in desk.status().builds if each["topic"] in build.topics}) for each in found}
-    return _page(request, "topics", state, now, topics=found, rates=rates, readers=readers, trouble=trouble)
+    readers = {
+        each["topic"]: sorted(
+            {build.pipeline for build in desk.status().builds if each["topic"] in build.topics}
+        )
+        for each in found
+    }
+    return _page(
+        request, "topics", state, now, topics=found, rates=rates, readers=readers, trouble=trouble
+    )
 
 
 @router.get("/topics/{name}")
@@ -180,7 +264,15 @@ def topic(request: Request, name: str) -> Response:
     state, status = desk.here.state(), desk.status()
     view = newest_records(desk, name)
     builds = [each for each in status.builds if name in each.topics]
-    return _page(request, "topic", state, now, view=view, rate=topic_rates(desk, _paces(request)).get(name), builds=builds)
+    return _page(
+        request,
+        "topic",
+        state,
+        now,
+        view=view,
+        rate=topic_rates(desk, _paces(request)).get(name),
+        builds=builds,
+    )
 
 
 @router.get("/rejects")
@@ -192,18 +284,36 @@ def rejects(request: Request, pipeline: str = "", reason: str = "", build: str =
     if state.generation:
         try:
             wanted = Wanted(pipeline or None, build or None, reason or None)
-            found = desk.look(f"rejects {wanted}", lambda: newest_rejects(here.store, wanted, limit=_REJECTS, lease_seconds=here.lease_seconds), generation=state.generation)
+            found = desk.look(
+                f"rejects {wanted}",
+                lambda: newest_rejects(
+                    here.store, wanted, limit=_REJECTS, lease_seconds=here.lease_seconds
+                ),
+                generation=state.generation,
+            )
         except KappaError as error:
             trouble = error
     counted = desk.counted_rejects(state.generation) if state.generation else {}
     asked = {"pipeline": pipeline, "reason": reason, "build": build}
-    return _page(request, "rejects", state, now, found=found, trouble=trouble, counted=counted, asked=asked, as_text=as_text)
+    return _page(
+        request,
+        "rejects",
+        state,
+        now,
+        found=found,
+        trouble=trouble,
+        counted=counted,
+        asked=asked,
+        as_text=as_text,
+    )
 
 
 def _sample(request: Request, whole: str) -> dict[str, Any]:
     """Some rows of a table, as a stranger's query would get them: views may be as slow as they like."""
     stand = stand_of(request)
-    reply = stand.sandbox.ask(stand.store, Question(f"from {whole} limit {_ROWS}"), lease_seconds=stand.lease_seconds)
+    reply = stand.sandbox.ask(
+        stand.store, Question(f"from {whole} limit {_ROWS}"), lease_seconds=stand.lease_seconds
+    )
     with reply.body as body:
         document: dict[str, Any] = json.loads(body.read())
     return document
@@ -213,7 +323,10 @@ def _page(request: Request, name: str, state: State, now: datetime, **told: Any)
     desk = desk_of(request)
     supervised = desk.here.running is not None
     where = request.url.path
-    health: Callable[[BuildStatus], object] = lambda build: health_of(build, now, supervised=supervised)  # noqa: E731  # bound to what this page looked at
+
+    def health(build: BuildStatus) -> object:
+        return health_of(build, now, supervised=supervised)
+
     html = page_html(
         name,
         now=now,

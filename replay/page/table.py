@@ -43,7 +43,14 @@ class TableView:
     whole: str
 
 
-def table_view(table: ServedTable, birth: Birth, leases: Iterable[Lease], names_in: Callable[[str], frozenset[str]], *, whole: str) -> TableView:
+def table_view(
+    table: ServedTable,
+    birth: Birth,
+    leases: Iterable[Lease],
+    names_in: Callable[[str], frozenset[str]],
+    *,
+    whole: str,
+) -> TableView:
     """What is told of it; `names_in` gives the tables that a query names, `whole` is its own name with its schema's, quoted."""
     born = next((each for each in birth.tables if each.name == table.name), None)
     folds: Mapping[str, tuple[str, str | None]] = {} if born is None else born.fold
@@ -62,8 +69,14 @@ def table_view(table: ServedTable, birth: Birth, leases: Iterable[Lease], names_
         tuple(Column(name, kind.lower(), role(name)) for name, kind in table.columns),
         keys,
         () if born is None else born.checks,
-        None if born is not None or table.name not in birth.views else cleandoc(birth.views[table.name]),
-        tuple(view for view, sql in birth.views.items() if view != table.name and table.name in names_in(sql)),
+        None
+        if born is not None or table.name not in birth.views
+        else cleandoc(birth.views[table.name]),
+        tuple(
+            view
+            for view, sql in birth.views.items()
+            if view != table.name and table.name in names_in(sql)
+        ),
         _readers(leases, table.build),
         whole,
     )

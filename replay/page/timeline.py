@@ -43,43 +43,107 @@ class Moment:
     now: bool = False
 
 
-def timeline(state: State, *, before: int | None = None, most: int | None = None) -> tuple[Moment, ...]:
+def timeline(
+    state: State, *, before: int | None = None, most: int | None = None
+) -> tuple[Moment, ...]:
     """All of it; or the newest `most` of what has a lower number than `before`."""
-    found = [*_generations(state), *_others(state), *(_proof(each) for each in proof_records(state))]
-    return tuple(sorted((each for each in found if before is None or each.number < before), key=lambda each: -each.number))[:most]
+    found = [
+        *_generations(state),
+        *_others(state),
+        *(_proof(each) for each in proof_records(state)),
+    ]
+    return tuple(
+        sorted(
+            (each for each in found if before is None or each.number < before),
+            key=lambda each: -each.number,
+        )
+    )[:most]
 
 
 def undo_to(state: State, generation: int) -> Iterator[Deed]:
     """For each pipeline whose build of that generation is kept, and does not serve: the way back to it."""
-    record = next((each for each in state.served if isinstance(each.event, Served) and each.event.generation == generation), None)
-    for pipeline in record.event.serving if record is not None and isinstance(record.event, Served) else ():
+    record = next(
+        (
+            each
+            for each in state.served
+            if isinstance(each.event, Served) and each.event.generation == generation
+        ),
+        None,
+    )
+    for pipeline in (
+        record.event.serving if record is not None and isinstance(record.event, Served) else ()
+    ):
         try:
             name, _ = undone(state, pipeline, generation)
         except KappaError:
             continue
         if state.active(name) is None:
-            yield Deed("undo", name, f"Let {name} go back to it", f"kappa undo {name} --to {generation}", to=generation)
+            yield Deed(
+                "undo",
+                name,
+                f"Let {name} go back to it",
+                f"kappa undo {name} --to {generation}",
+                to=generation,
+            )
 
 
 def _generations(state: State) -> Iterator[Moment]:
     for record in state.served:
         if isinstance(record.event, Served):
-            switches = tuple(_switch(state, state.rollout(each.rollout), each.receipt) for each in record.event.switched)
-            yield Moment(record.number, record.at, record.by, "ok", record.event.generation, switches, now=record.event.generation == state.generation)
+            switches = tuple(
+                _switch(state, state.rollout(each.rollout), each.receipt)
+                for each in record.event.switched
+            )
+            yield Moment(
+                record.number,
+                record.at,
+                record.by,
+                "ok",
+                record.event.generation,
+                switches,
+                now=record.event.generation == state.generation,
+            )
 
 
 def _switch(state: State, rollout: Rollout, receipt: Receipt) -> Switch:
-    what = "its first build" if receipt.first else "; ".join(receipt.reasons or rollout.reasons) or ("switch" if rollout.switch else "replay")
-    return Switch(rollout, receipt.pipeline, receipt.build, receipt.version, receipt.live_build, None if receipt.live_build is None else state.versions[receipt.live_build], what)
+    what = (
+        "its first build"
+        if receipt.first
+        else "; ".join(receipt.reasons or rollout.reasons)
+        or ("switch" if rollout.switch else "replay")
+    )
+    return Switch(
+        rollout,
+        receipt.pipeline,
+        receipt.build,
+        receipt.version,
+        receipt.live_build,
+        None if receipt.live_build is None else state.versions[receipt.live_build],
+        what,
+    )
 
 
 def _others(state: State) -> Iterator[Moment]:
     tones = {Phase.FAILED: "bad", Phase.ABANDONED: "unknown"}
     for rollout in state.rollouts:
         if rollout.phase is not Phase.SERVED:
-            yield Moment(rollout.number, rollout.at, rollout.by, tones.get(rollout.phase, "busy"), rollout=rollout, told=rollout.reason)
+            yield Moment(
+                rollout.number,
+                rollout.at,
+                rollout.by,
+                tones.get(rollout.phase, "busy"),
+                rollout=rollout,
+                told=rollout.reason,
+            )
 
 
 def _proof(kept: ProofRecord) -> Moment:
     record: Record = kept.record
-    return Moment(record.number, record.at, record.by, "ok" if kept.found.equal else "bad", proof=kept, told=proof_line(kept.found))
+    return Moment(
+        record.number,
+        record.at,
+        record.by,
+        "ok" if kept.found.equal else "bad",
+        proof=kept,
+        told=proof_line(kept.found),
+    )

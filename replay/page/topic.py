@@ -66,15 +66,23 @@ class Paces:
     def rates(self, ends: Mapping[str, int], at: float) -> dict[str, float | None]:
         """Offsets a second, lately, by topic; `ends` are sums over its partitions. Not to be asked by two at once."""
         # One whose end goes back is another topic of that name.
-        self._paces = {name: Pace() if ends[name] < self._ends[name] else pace for name, pace in self._paces.items() if name in ends}
+        self._paces = {
+            name: Pace() if ends[name] < self._ends[name] else pace
+            for name, pace in self._paces.items()
+            if name in ends
+        }
         self._ends = dict(ends)
-        return {name: self._paces.setdefault(name, Pace()).rate(end, at) for name, end in ends.items()}
+        return {
+            name: self._paces.setdefault(name, Pace()).rate(end, at) for name, end in ends.items()
+        }
 
 
 def topic_rates(desk: Desk, paces: Paces) -> Mapping[str, float | None]:
     """How fast the topics on the broker grow. Raises Unreachable where it does not answer."""
     log = desk.reached()
-    return desk.look("rates of topics", lambda: paces.rates(_sums(log.topics(), log), time.monotonic()))
+    return desk.look(
+        "rates of topics", lambda: paces.rates(_sums(log.topics(), log), time.monotonic())
+    )
 
 
 def _sums(names: Iterable[str], log: Log) -> dict[str, int]:
@@ -88,25 +96,56 @@ def newest_records(desk: Desk, name: str) -> TopicView:
     """The newest records of a topic. Raises HttpError where no build reads it or the broker has none of that name, Unreachable where it does not answer."""
     log = desk.reached()
     if not any(name in build.topics for build in desk.status().builds):
-        raise HttpError(404, f"no build reads a topic {name[:80]}, so its records are not shown here", hint="kappa topics list tells which topics there are")
+        raise HttpError(
+            404,
+            f"no build reads a topic {name[:80]}, so its records are not shown here",
+            hint="kappa topics list tells which topics there are",
+        )
     if name not in log.topics():
-        raise HttpError(404, f"the broker has no topic {name[:80]}", hint="kappa topics create makes those that are declared")
+        raise HttpError(
+            404,
+            f"the broker has no topic {name[:80]}",
+            hint="kappa topics create makes those that are declared",
+        )
 
     def look() -> TopicView:
         begin, end = log.beginning([name]), log.end([name])
         found: dict[int, list[LogRecord]] = {partition: [] for _, partition, _ in end.items()}
-        until = Offsets({name: {partition: last for _, partition, last in end.items() if partition < _PARTITIONS}})
-        start = Offsets({name: {partition: max(begin.at(name, partition), last - _NEWEST) for _, partition, last in until.items()}})
+        until = Offsets(
+            {
+                name: {
+                    partition: last for _, partition, last in end.items() if partition < _PARTITIONS
+                }
+            }
+        )
+        start = Offsets(
+            {
+                name: {
+                    partition: max(begin.at(name, partition), last - _NEWEST)
+                    for _, partition, last in until.items()
+                }
+            }
+        )
         for record in log.records([name], start, until):
             found[record.partition].append(_told(record))
-        parts = (Partition(number, begin.at(name, number), end.at(name, number), tuple(reversed(records))) for number, records in sorted(found.items()))
+        parts = (
+            Partition(
+                number, begin.at(name, number), end.at(name, number), tuple(reversed(records))
+            )
+            for number, records in sorted(found.items())
+        )
         return TopicView(name, tuple(parts))
 
     return desk.look(f"records of {name}", look)
 
 
 def _told(record: Record) -> LogRecord:
-    return LogRecord(record.offset, datetime.fromtimestamp(record.timestamp_ms / 1000, UTC), as_text(record.key), as_text(record.value))
+    return LogRecord(
+        record.offset,
+        datetime.fromtimestamp(record.timestamp_ms / 1000, UTC),
+        as_text(record.key),
+        as_text(record.value),
+    )
 
 
 def as_text(content: bytes | None) -> str | None:
@@ -116,7 +155,9 @@ def as_text(content: bytes | None) -> str | None:
     head = content[:_MOST_BYTES]
     try:
         # What was cut may have ended within a character.
-        told = codecs.getincrementaldecoder("utf-8")().decode(head, final=len(content) <= _MOST_BYTES)
+        told = codecs.getincrementaldecoder("utf-8")().decode(
+            head, final=len(content) <= _MOST_BYTES
+        )
     except UnicodeDecodeError:
         told = f"hex {head.hex(' ')}"
     return told if len(content) <= _MOST_BYTES else f"{told}…"

@@ -50,7 +50,9 @@ class Trails:
             known = self._known.setdefault(build, {})
             known |= {each.number: _step(each) for each in self._newly_kept(build)}
             known |= {each.number: _step(each) for each in self._new(build)}
-            self._known[build] = {number: step for number, step in known.items() if now - step.at < _HOUR}
+            self._known[build] = {
+                number: step for number, step in known.items() if now - step.at < _HOUR
+            }
             return tuple(step for _, step in sorted(self._known[build].items()))
 
     def _newly_kept(self, build: str) -> Iterator[Frontier]:
@@ -81,7 +83,9 @@ def rate_of(steps: Sequence[Step], now: datetime) -> float | None:
     if not recent:
         return 0.0
     # What was there a minute ago is what the last frontier before it showed.
-    since, start = (now - _RATE_OVER, before[-1].offset) if before else (recent[0].at, recent[0].offset)
+    since, start = (
+        (now - _RATE_OVER, before[-1].offset) if before else (recent[0].at, recent[0].offset)
+    )
     seconds = (now - since).total_seconds()
     return (recent[-1].offset - start) / seconds if seconds >= 1 else None
 
@@ -92,9 +96,14 @@ def rates(steps: Sequence[Step], now: datetime) -> tuple[list[int], list[float]]
         return [], []
     begin = max(steps[0].at, now - _HOUR)
     piece = max(5.0, max(60.0, (now - begin).total_seconds()) / _POINTS)
-    edges = [begin + timedelta(seconds=piece * place) for place in range(int((now - begin).total_seconds() / piece) + 1)]
+    edges = [
+        begin + timedelta(seconds=piece * place)
+        for place in range(int((now - begin).total_seconds() / piece) + 1)
+    ]
     offsets = list(_offsets_at(edges, steps))
-    return [int(edge.timestamp()) for edge in edges[1:]], [round((after - before) / piece, 2) for before, after in pairwise(offsets)]
+    return [int(edge.timestamp()) for edge in edges[1:]], [
+        round((after - before) / piece, 2) for before, after in pairwise(offsets)
+    ]
 
 
 def _offsets_at(edges: Sequence[datetime], steps: Sequence[Step]) -> Iterator[float]:
@@ -109,9 +118,13 @@ def _offsets_at(edges: Sequence[datetime], steps: Sequence[Step]) -> Iterator[fl
             continue
         after = steps[place]
         since = max(before.at, after.at - _KEPT_EVERY)
-        share = max(0.0, (edge - since).total_seconds()) / max(1e-9, (after.at - since).total_seconds())
+        share = max(0.0, (edge - since).total_seconds()) / max(
+            1e-9, (after.at - since).total_seconds()
+        )
         yield before.offset + share * (after.offset - before.offset)
 
 
 def _step(frontier: Frontier) -> Step:
-    return Step(moment(frontier.published_at), sum(offset for _, _, offset in frontier.offsets.items()))
+    return Step(
+        moment(frontier.published_at), sum(offset for _, _, offset in frontier.offsets.items())
+    )

@@ -46,25 +46,60 @@ class Branch:
 def branch_of(born: Birth, shown: Sequence[Frontier], asked: Branching) -> Branch:
     """The branch that is asked for, of the build that serves, whose frontiers `shown` are there, the newest last. Raises UsageError where the build was never at those offsets, or what it was there cannot be had."""
     if not shown:
-        raise UsageError(f"build {born.build} has no frontier, so there is no state to branch from", hint=_HINT.format(born.pipeline))
+        raise UsageError(
+            f"build {born.build} has no frontier, so there is no state to branch from",
+            hint=_HINT.format(born.pipeline),
+        )
     newest = shown[-1]
     at = newest.offsets if asked.offsets is None else asked.offsets
     for topic, partition, _ in at.items():
         if partition not in newest.offsets.next.get(topic, {}):
-            raise UsageError(f"build {born.build} reads no {topic} partition {partition}", hint=f"it stands at {newest.offsets}")
-    unnamed = [f"{topic} partition {partition}" for topic, partition, _ in newest.offsets.items() if partition not in at.next.get(topic, {})]
+            raise UsageError(
+                f"build {born.build} reads no {topic} partition {partition}",
+                hint=f"it stands at {newest.offsets}",
+            )
+    unnamed = [
+        f"{topic} partition {partition}"
+        for topic, partition, _ in newest.offsets.items()
+        if partition not in at.next.get(topic, {})
+    ]
     if unnamed:
-        raise UsageError(f"--from names no offset of {unnamed[0]}", hint=f"name every partition, or say now; build {born.build} stands at {newest.offsets}")
+        raise UsageError(
+            f"--from names no offset of {unnamed[0]}",
+            hint=f"name every partition, or say now; build {born.build} stands at {newest.offsets}",
+        )
     if not newest.offsets.covers(at):
-        raise UsageError(f"build {born.build} has not folded up to {at}", hint=f"it stands at {newest.offsets}, where a branch begins that is asked for --from now")
+        raise UsageError(
+            f"build {born.build} has not folded up to {at}",
+            hint=f"it stands at {newest.offsets}, where a branch begins that is asked for --from now",
+        )
     if not at.covers(born.begins):
-        raise UsageError(f"{at} lies before where build {born.build} begins, at {born.begins}", hint=_HINT.format(born.pipeline))
-    before = [each for each in shown if at.covers(each.offsets) and each.offsets.covers(born.begins)]
+        raise UsageError(
+            f"{at} lies before where build {born.build} begins, at {born.begins}",
+            hint=_HINT.format(born.pipeline),
+        )
+    before = [
+        each for each in shown if at.covers(each.offsets) and each.offsets.covers(born.begins)
+    ]
     if not before and born.base is not None:
-        raise UsageError(f"what build {born.build} held where it begins, at {born.begins}, is not kept", hint=_HINT.format(born.pipeline))
+        raise UsageError(
+            f"what build {born.build} held where it begins, at {born.begins}, is not kept",
+            hint=_HINT.format(born.pipeline),
+        )
     frontier = before[-1] if before else None
     start = born.origin_offsets if frontier is None else frontier.offsets
-    return Branch(Base(born.build, born.version, at.plain(), None if frontier is None else frontier.number, start.plain()), start, frontier, asked.now)
+    return Branch(
+        Base(
+            born.build,
+            born.version,
+            at.plain(),
+            None if frontier is None else frontier.number,
+            start.plain(),
+        ),
+        start,
+        frontier,
+        asked.now,
+    )
 
 
 def unlike(born: Birth, declared: Declared, branch: Branch, log: LogFacts) -> Iterator[Finding]:
@@ -75,30 +110,54 @@ def unlike(born: Birth, declared: Declared, branch: Branch, log: LogFacts) -> It
         return Finding(f"a branch of build {born.build} cannot be made: {why}", hint)
 
     if born.semantics != SEMANTICS:
-        yield refused(f"it was folded by Kappa's rules number {born.semantics}, and they are number {SEMANTICS} now")
-    kinds, there = {topic.name: topic.kind for topic in born.topics}, {topic.name: str(topic.kind) for topic in declared.pipeline.topics}
+        yield refused(
+            f"it was folded by Kappa's rules number {born.semantics}, and they are number {SEMANTICS} now"
+        )
+    kinds, there = (
+        {topic.name: topic.kind for topic in born.topics},
+        {topic.name: str(topic.kind) for topic in declared.pipeline.topics},
+    )
     for name in sorted(kinds.keys() | there.keys()):
         if kinds.get(name) != there.get(name):
-            yield refused(f"topic {name} was {kinds.get(name, 'not read')}, and is {there.get(name, 'not read')} now")
-    tables, now = {table.name: table for table in born.tables}, {table.name: table for table in declared.tables}
+            yield refused(
+                f"topic {name} was {kinds.get(name, 'not read')}, and is {there.get(name, 'not read')} now"
+            )
+    tables, now = (
+        {table.name: table for table in born.tables},
+        {table.name: table for table in declared.tables},
+    )
     for name in sorted(tables.keys() | now.keys()):
         if name not in tables or name not in now:
             yield refused(f"table {name} {'is new' if name not in tables else 'is gone'}")
         else:
-            yield from (refused(f"the {what} of table {name} changed: {before or 'none'} to {after or 'none'}") for what, before, after in _changes(tables[name], now[name]))
+            yield from (
+                refused(
+                    f"the {what} of table {name} changed: {before or 'none'} to {after or 'none'}"
+                )
+                for what, before, after in _changes(tables[name], now[name])
+            )
     lines = declarations(declared.pipeline)
     for topic in declared.pipeline.topics:
         part = f"topic {topic.name}"
         remembers = has_identity(lines[part]) or has_identity(born.declarations.get(part, ""))
         if remembers and lines[part] != born.declarations.get(part):
-            yield refused(f"{part} has an identity, and another declaration now: what was a duplicate before cannot be told by it")
-        lost = lost_ranges((born.origin_offsets if remembers else branch.start).only({topic.name}), log.beginning.only({topic.name}))
+            yield refused(
+                f"{part} has an identity, and another declaration now: what was a duplicate before cannot be told by it"
+            )
+        lost = lost_ranges(
+            (born.origin_offsets if remembers else branch.start).only({topic.name}),
+            log.beginning.only({topic.name}),
+        )
         if topic.kind is TopicKind.COMPACTED and branch.frontier is not None:
-            missed = may_be_missed(topic.name, branch.frontier.heard, log.configs.get(topic.name), branch.at)
+            missed = may_be_missed(
+                topic.name, branch.frontier.heard, log.configs.get(topic.name), branch.at
+            )
             if missed is not None:
                 yield refused(missed)
         if lost:
-            yield refused(f"{', '.join(lost)}{', and what is remembered of identities follows from all of it' if remembers else ''}")
+            yield refused(
+                f"{', '.join(lost)}{', and what is remembered of identities follows from all of it' if remembers else ''}"
+            )
 
 
 def _changes(before: TableBirth, after: TableBirth) -> Iterator[tuple[str, str, str]]:
@@ -106,10 +165,23 @@ def _changes(before: TableBirth, after: TableBirth) -> Iterator[tuple[str, str, 
     compared = (
         ("keys", ", ".join(before.keys), ", ".join(after.keys)),
         ("topic", before.latest or "", after.latest or ""),
-        *((f"fold of {column}", _fold(before, column), _fold(after, column)) for column in sorted(before.fold.keys() | after.fold.keys())),
+        *(
+            (f"fold of {column}", _fold(before, column), _fold(after, column))
+            for column in sorted(before.fold.keys() | after.fold.keys())
+        ),
         # A build of before these were kept says nothing of them.
-        *((f"type of what {column} counts", of, after.sketched.get(column, "")) for column, of in before.sketched.items()),
-        *((f"column {name}", dict(before.columns).get(name, ""), dict(after.columns).get(name, "")) for name in dict((*before.columns, *after.columns))),
+        *(
+            (f"type of what {column} counts", of, after.sketched.get(column, ""))
+            for column, of in before.sketched.items()
+        ),
+        *(
+            (
+                f"column {name}",
+                dict(before.columns).get(name, ""),
+                dict(after.columns).get(name, ""),
+            )
+            for name in dict((*before.columns, *after.columns))
+        ),
     )
     yield from (change for change in compared if change[1] != change[2])
 

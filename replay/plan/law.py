@@ -29,14 +29,27 @@ def ensure_lawful(settings: Settings, store: Store, log: Sampled, plan: Plan) ->
 
     What was let through although it gives another value each time cannot hold the law, and is not tried.
     """
-    steps = {step.pipeline: step for step in plan.steps if step.replays and settings.verify.law_records > 0}
-    records = {name: list(_sample(log, step, settings.verify.law_records)) for name, step in steps.items() if step.declared is not None and not step.declared.doubtful}
-    tried = {name: step.declared.module for name, step in steps.items() if step.declared is not None and len(records.get(name, ())) > _tried_on(store, step)}
+    steps = {
+        step.pipeline: step
+        for step in plan.steps
+        if step.replays and settings.verify.law_records > 0
+    }
+    records = {
+        name: list(_sample(log, step, settings.verify.law_records))
+        for name, step in steps.items()
+        if step.declared is not None and not step.declared.doubtful
+    }
+    tried = {
+        name: step.declared.module
+        for name, step in steps.items()
+        if step.declared is not None and len(records.get(name, ())) > _tried_on(store, step)
+    }
     if not tried:
         return
     names = ", ".join(tried)
     too_long = KappaError(
-        f"{names} could not be held to the law of slices within {_PATIENCE_SECONDS:.0f} seconds", hint="try fewer records: verify.law_records in kappa.toml; 0 for none"
+        f"{names} could not be held to the law of slices within {_PATIENCE_SECONDS:.0f} seconds",
+        hint="try fewer records: verify.law_records in kappa.toml; 0 for none",
     )
     answers = ask(
         settings,
@@ -47,7 +60,13 @@ def ensure_lawful(settings: Settings, store: Store, log: Sampled, plan: Plan) ->
         too_long=too_long,
         slices=_SLICES,
         # Without headers: offsets are others here, and what stands for an earlier record is tried as any other.
-        records={name: [(each.topic, each.partition, each.timestamp_ms, _text(each.key), _text(each.value)) for each in records[name]] for name in tried},
+        records={
+            name: [
+                (each.topic, each.partition, each.timestamp_ms, _text(each.key), _text(each.value))
+                for each in records[name]
+            ]
+            for name in tried
+        },
     )
     for name in tried:
         if name in answers:

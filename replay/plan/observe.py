@@ -55,8 +55,15 @@ def observe(settings: Settings, store: Store, log: Log, *, only: str | None = No
     births = {build: read_birth(store, build) for build in state.wanted_builds()}
     names, declared = _declared(settings, store, only)
     serving = {name: build for name, build in state.serving.items() if name in declared}
-    facts = _log_facts(settings, store, log, {name: each.pipeline for name, each in declared.items()})
-    replayed = {topic.name: topic for name, each in declared.items() if _is_new(each, name, state, births) for topic in each.pipeline.topics}
+    facts = _log_facts(
+        settings, store, log, {name: each.pipeline for name, each in declared.items()}
+    )
+    replayed = {
+        topic.name: topic
+        for name, each in declared.items()
+        if _is_new(each, name, state, births)
+        for topic in each.pipeline.topics
+    }
     return Observed(
         names=names,
         declared=declared,
@@ -67,26 +74,52 @@ def observe(settings: Settings, store: Store, log: Log, *, only: str | None = No
         replays=last_replays(records, functools.partial(_origin, store)),
         disk=_disk(store, state, births),
         libraries=installed_libraries(),
-        samples=read_samples(log, replayed.values(), facts.topics_beginning, facts.end, at_each_place=settings.plan.sample_records) if settings.plan.sample_records else {},
+        samples=read_samples(
+            log,
+            replayed.values(),
+            facts.topics_beginning,
+            facts.end,
+            at_each_place=settings.plan.sample_records,
+        )
+        if settings.plan.sample_records
+        else {},
         max_unreadable=settings.plan.max_unreadable,
-        rejected={build: rejected_of(frontier.tally)[0] for build in serving.values() if (frontier := Frontiers(store, build).newest()) is not None},
+        rejected={
+            build: rejected_of(frontier.tally)[0]
+            for build in serving.values()
+            if (frontier := Frontiers(store, build).newest()) is not None
+        },
         shown={build: shown_of(store, build) for build in serving.values()},
     )
 
 
 def _is_new(declared: Declared, name: str, state: State, births: Mapping[str, Birth]) -> bool:
     """True where no build of this version serves or is kept, so that a deploy would make one."""
-    return declared.version not in {births[build].version for build in (state.serving.get(name), state.idle.get(name)) if build is not None}
+    return declared.version not in {
+        births[build].version
+        for build in (state.serving.get(name), state.idle.get(name))
+        if build is not None
+    }
 
 
-def _declared(settings: Settings, store: Store, only: str | None) -> tuple[frozenset[str], Mapping[str, Declared]]:
+def _declared(
+    settings: Settings, store: Store, only: str | None
+) -> tuple[frozenset[str], Mapping[str, Declared]]:
     project = load_project(settings.project)
     find = functools.cache(project.sources.find)
-    wanted = {name: pipeline for name, pipeline in project.pipelines.items() if only in {None, name}}
+    wanted = {
+        name: pipeline for name, pipeline in project.pipelines.items() if only in {None, name}
+    }
     places = {name: project.places[name] for name in wanted}
-    prints = {name: fingerprint(pipeline, places[name].module, places[name].attribute, find) for name, pipeline in wanted.items()}
+    prints = {
+        name: fingerprint(pipeline, places[name].module, places[name].attribute, find)
+        for name, pipeline in wanted.items()
+    }
     found = {name: doubts(pipeline, places[name], find) for name, pipeline in wanted.items()}
-    described = {name: Described(pipeline, places[name].module, prints[name].version) for name, pipeline in wanted.items()}
+    described = {
+        name: Described(pipeline, places[name].module, prints[name].version)
+        for name, pipeline in wanted.items()
+    }
     outputs = learn_outputs(settings, store, project.sources.folder, described)
     declared = {
         name: Declared(
@@ -96,7 +129,12 @@ def _declared(settings: Settings, store: Store, only: str | None) -> tuple[froze
             parts=prints[name].parts,
             tables=table_births(pipeline, outputs[name].tables),
             files=snapshot_files(places[name].module, find),
-            doubtful=(*found[name], *overlooked(outputs[name].changing, found[name], _line(pipeline, project.sources.folder))),
+            doubtful=(
+                *found[name],
+                *overlooked(
+                    outputs[name].changing, found[name], _line(pipeline, project.sources.folder)
+                ),
+            ),
         )
         for name, pipeline in wanted.items()
     }
@@ -107,7 +145,13 @@ def _declared(settings: Settings, store: Store, only: str | None) -> tuple[froze
 
 def doubts(pipeline: Pipeline, place: Place, find: Find) -> tuple[Finding, ...]:
     """What is doubtful in the code that the function or a step reaches; what both reach is found once."""
-    return tuple(dict.fromkeys(found for root in pipeline.roots(place.module, place.attribute) for found in doubtful(*root, find)))
+    return tuple(
+        dict.fromkeys(
+            found
+            for root in pipeline.roots(place.module, place.attribute)
+            for found in doubtful(*root, find)
+        )
+    )
 
 
 def _refuse_unreadable(declared: Declared) -> None:
@@ -115,7 +159,11 @@ def _refuse_unreadable(declared: Declared) -> None:
     pipeline = declared.pipeline
     refused = unreadable(declared.tables, {view.name: view.sql for view in pipeline.views})
     places = {view.name: (view.source, f"view {view.name}") for view in pipeline.views}
-    places |= {f"{table.name}: {check}": (table.source, f"the check {check!r} of table {table.name}") for table in pipeline.tables for check in table.checks}
+    places |= {
+        f"{table.name}: {check}": (table.source, f"the check {check!r} of table {table.name}")
+        for table in pipeline.tables
+        for check in table.checks
+    }
     for name, error in refused.items():
         source, what = places[name]
         raise DeclarationError(f"{source}: {what} cannot be read: {error.message}", hint=error.hint)
@@ -125,9 +173,18 @@ def _line(pipeline: Pipeline, folder: Path) -> str:
     return f"{Path(pipeline.source.file).relative_to(folder)}:{pipeline.source.line}"
 
 
-def _log_facts(settings: Settings, store: Store, log: Log, wanted: Mapping[str, Pipeline]) -> LogFacts:
+def _log_facts(
+    settings: Settings, store: Store, log: Log, wanted: Mapping[str, Pipeline]
+) -> LogFacts:
     there = log.topics() if wanted else {}
-    names = sorted({topic.name for pipeline in wanted.values() for topic in pipeline.topics if topic.name in there})
+    names = sorted(
+        {
+            topic.name
+            for pipeline in wanted.values()
+            for topic in pipeline.topics
+            if topic.name in there
+        }
+    )
     facts = [there[name] for name in names]
     beginning = log.beginning(names)
     archived = _archived(store, wanted, {each.name: each.id for each in facts})
@@ -145,7 +202,9 @@ def _log_facts(settings: Settings, store: Store, log: Log, wanted: Mapping[str, 
     )
 
 
-def _archived(store: Store, wanted: Mapping[str, Pipeline], topic_ids: Mapping[str, str]) -> tuple[ArchiveMark, ...]:
+def _archived(
+    store: Store, wanted: Mapping[str, Pipeline], topic_ids: Mapping[str, str]
+) -> tuple[ArchiveMark, ...]:
     if not store.path(FOLDER).is_dir():
         return ()
     from kappa.engine.read.archived import Archives  # noqa: PLC0415  # it takes Arrow, which most plans do without
@@ -178,7 +237,10 @@ def _disk(store: Store, state: State, births: Mapping[str, Birth]) -> DiskFacts:
     for build in state.serving.values():
         frontier = Frontiers(store, build).newest()
         if frontier is not None:
-            builds[build] = _taken(store, build), frontier.offsets.distance(births[build].origin_offsets)
+            builds[build] = (
+                _taken(store, build),
+                frontier.offsets.distance(births[build].origin_offsets),
+            )
     return DiskFacts(shutil.disk_usage(store.folder).free, builds)
 
 

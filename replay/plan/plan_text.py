@@ -29,9 +29,31 @@ def plan_text(plan: Plan) -> str:
 
 def plan_listing(plan: Plan) -> Listing:
     """A row per step."""
-    columns = ("pipeline", "change", "version", "serving", "build", "records", "reasons", "readers", "accepted", "text")
+    columns = (
+        "pipeline",
+        "change",
+        "version",
+        "serving",
+        "build",
+        "records",
+        "reasons",
+        "readers",
+        "accepted",
+        "text",
+    )
     rows = (
-        (step.pipeline, str(step.change), step.version, step.serving, step.build, step.records, step.reasons, [each.text for each in step.readers], step.accepted, step.text)
+        (
+            step.pipeline,
+            str(step.change),
+            step.version,
+            step.serving,
+            step.build,
+            step.records,
+            step.reasons,
+            [each.text for each in step.readers],
+            step.accepted,
+            step.text,
+        )
         for step in plan.steps
     )
     return Listing(columns, tuple(rows))
@@ -52,7 +74,10 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 def _below(step: Step) -> Iterator[str]:
     for diff in step.diffs:
         yield from _diff(diff)
-    yield from (f"readers: {change.text}{' (breaking)' if change.breaking else ''}" for change in step.readers)
+    yield from (
+        f"readers: {change.text}{' (breaking)' if change.breaking else ''}"
+        for change in step.readers
+    )
     yield from (f"events: {change}" for change in step.events)
     if step.cost is not None:
         yield f"cost: {step.cost.text}"
@@ -81,7 +106,14 @@ def _step(step: Step) -> dict[str, Any]:
         "build": step.build,
         "records": step.records,
         "reasons": list(step.reasons),
-        "diffs": [{"part": diff.part, "what": diff.what, "diff": "".join(f"{line}\n" for line in diff.lines) or None} for diff in step.diffs],
+        "diffs": [
+            {
+                "part": diff.part,
+                "what": diff.what,
+                "diff": "".join(f"{line}\n" for line in diff.lines) or None,
+            }
+            for diff in step.diffs
+        ],
         "readers": [{**asdict(change), "effect": str(change.effect)} for change in step.readers],
         "events": list(step.events),
         "cost": None if step.cost is None else _cost(step.cost),
@@ -111,4 +143,10 @@ def _cost(cost: Cost) -> dict[str, Any]:
 
 
 def _refusal(refusal: Refusal) -> dict[str, Any]:
-    return {"pipeline": refusal.pipeline, "message": refusal.message, "hint": refusal.hint, "name": refusal.name or None, "conflict": refusal.conflict}
+    return {
+        "pipeline": refusal.pipeline,
+        "message": refusal.message,
+        "hint": refusal.hint,
+        "name": refusal.name or None,
+        "conflict": refusal.conflict,
+    }

@@ -20,15 +20,24 @@ def ended_without_serving(state: State, pipeline: str) -> Rollout:
     Raises Conflict where it has not ended, and UsageError where it ended otherwise, or there is none.
     """
     refuse_underway(state, pipeline)
-    last = next((rollout for rollout in reversed(state.rollouts) if rollout.pipeline == pipeline), None)
+    last = next(
+        (rollout for rollout in reversed(state.rollouts) if rollout.pipeline == pipeline), None
+    )
     if last is None:
-        raise UsageError(f"pipeline {pipeline} has no rollout to begin again", hint="kappa plan shows what a deploy would do; kappa history what was done")
+        raise UsageError(
+            f"pipeline {pipeline} has no rollout to begin again",
+            hint="kappa plan shows what a deploy would do; kappa history what was done",
+        )
     if last.phase is Phase.SERVED:
         raise UsageError(
-            f"rollout {last.number}, the last of pipeline {pipeline}, has served: there is nothing to begin again", hint=f"a new build of the same code: kappa replay {pipeline}"
+            f"rollout {last.number}, the last of pipeline {pipeline}, has served: there is nothing to begin again",
+            hint=f"a new build of the same code: kappa replay {pipeline}",
         )
     if last.switch:
-        raise UsageError(f"rollout {last.number}, the last of pipeline {pipeline}, was to a build that was kept, and made none", hint=f"ask for it again: kappa undo {pipeline}")
+        raise UsageError(
+            f"rollout {last.number}, the last of pipeline {pipeline}, was to a build that was kept, and made none",
+            hint=f"ask for it again: kappa undo {pipeline}",
+        )
     return last
 
 

@@ -83,17 +83,30 @@ class SavedPlan:
         if not isinstance(document, dict) or "hash" not in document or "ground" not in document:
             raise UsageError(f"{path} is no saved plan", hint=hint)
         if document.get("format") != _FORMAT:
-            raise UsageError(f"{path} is a saved plan of format {document.get('format')}, and this Kappa reads format {_FORMAT}", hint="plan again: kappa plan --out FILE")
+            raise UsageError(
+                f"{path} is a saved plan of format {document.get('format')}, and this Kappa reads format {_FORMAT}",
+                hint="plan again: kappa plan --out FILE",
+            )
         if document["hash"] != _hash(document):
-            raise Damaged(f"{path} was changed after it was saved", hint="plan again: kappa plan --out FILE")
+            raise Damaged(
+                f"{path} was changed after it was saved", hint="plan again: kappa plan --out FILE"
+            )
         ground = document["ground"]
         return cls(
             only=document["only"],
-            accepting=Accepting(**{**document["accepting"], "before": tuple(document["accepting"].get("before", ()))}),
+            accepting=Accepting(
+                **{
+                    **document["accepting"],
+                    "before": tuple(document["accepting"].get("before", ())),
+                }
+            ),
             ground=Ground(
                 journal=ground["journal"],
                 generation=ground["generation"],
-                pipelines={name: PipelineGround(**{**each, "accepted": tuple(each["accepted"])}) for name, each in ground["pipelines"].items()},
+                pipelines={
+                    name: PipelineGround(**{**each, "accepted": tuple(each["accepted"])})
+                    for name, each in ground["pipelines"].items()
+                },
                 topics={name: TopicGround(**each) for name, each in ground["topics"].items()},
             ),
             at=document["at"],
@@ -109,10 +122,15 @@ class SavedPlan:
             found = tuple(moved(self.ground, ground_of(plan, observed)))
             if not found:
                 return plan
-        raise Conflict(f"{path} is stale, it was made at {self.at} by {self.by}: {'; '.join(found)}", hint=f"plan again: kappa plan --out {path}")
+        raise Conflict(
+            f"{path} is stale, it was made at {self.at} by {self.by}: {'; '.join(found)}",
+            hint=f"plan again: kappa plan --out {path}",
+        )
 
 
-def save_plan(path: Path, plan: Plan, observed: Observed, *, only: str | None, accepting: Accepting) -> None:
+def save_plan(
+    path: Path, plan: Plan, observed: Observed, *, only: str | None, accepting: Accepting
+) -> None:
     """Puts a plan into a file whole, in place of any that was there. Raises UsageError where it cannot be written."""
     document = {
         "format": _FORMAT,
@@ -127,28 +145,51 @@ def save_plan(path: Path, plan: Plan, observed: Observed, *, only: str | None, a
         raise UsageError(f"{path} is a folder", hint="give --out a file in it")
     written = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
-        written.write_text(json.dumps({**document, "hash": _hash(document)}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        written.write_text(
+            json.dumps({**document, "hash": _hash(document)}, indent=1, ensure_ascii=False) + "\n",
+            encoding="utf-8",
+        )
         written.replace(path)
     except OSError as error:
         written.unlink(missing_ok=True)
-        raise UsageError(f"{path} cannot be written: {error.strerror}", hint="give --out a file in a folder that is there") from error
+        raise UsageError(
+            f"{path} cannot be written: {error.strerror}",
+            hint="give --out a file in a folder that is there",
+        ) from error
 
 
 def ground_of(plan: Plan, observed: Observed) -> Ground:
     """What a plan stands on."""
     log = observed.log
     topics = {
-        name: TopicGround(topic_id, log.partitions[name], _plain(log.beginning, name), _plain(log.end, name))
+        name: TopicGround(
+            topic_id, log.partitions[name], _plain(log.beginning, name), _plain(log.end, name)
+        )
         for name, topic_id in log.ids.items()
-        if any(topic.name == name for step in plan.steps if step.pipeline in observed.declared for topic in observed.declared[step.pipeline].pipeline.topics)
+        if any(
+            topic.name == name
+            for step in plan.steps
+            if step.pipeline in observed.declared
+            for topic in observed.declared[step.pipeline].pipeline.topics
+        )
     }
-    return Ground(plan.looked_at, plan.generation, {step.pipeline: _pipeline_ground(step, observed) for step in plan.steps}, topics)
+    return Ground(
+        plan.looked_at,
+        plan.generation,
+        {step.pipeline: _pipeline_ground(step, observed) for step in plan.steps},
+        topics,
+    )
 
 
 def moved(then: Ground, now_: Ground) -> Iterator[str]:
     """What moved between two grounds, a sentence each; nothing where a plan made on the one holds on the other."""
     for name in sorted({*then.pipelines, *now_.pipelines}):
-        yield from _pipeline_moved(name, then.pipelines.get(name), now_.pipelines.get(name), journal=(then.journal, now_.journal))
+        yield from _pipeline_moved(
+            name,
+            then.pipelines.get(name),
+            now_.pipelines.get(name),
+            journal=(then.journal, now_.journal),
+        )
     for name in sorted({*then.topics, *now_.topics}):
         yield from _topic_moved(name, then.topics.get(name), now_.topics.get(name))
 
@@ -166,7 +207,9 @@ def _pipeline_ground(step: Step, observed: Observed) -> PipelineGround:
     )
 
 
-def _pipeline_moved(name: str, then: PipelineGround | None, now_: PipelineGround | None, *, journal: tuple[int, int]) -> Iterator[str]:
+def _pipeline_moved(
+    name: str, then: PipelineGround | None, now_: PipelineGround | None, *, journal: tuple[int, int]
+) -> Iterator[str]:
     if then is None or now_ is None:
         yield f"code: pipeline {name} was {'declared' if then is None else 'taken away'} since"
         return
@@ -185,7 +228,10 @@ def _pipeline_moved(name: str, then: PipelineGround | None, now_: PipelineGround
             else f"journal: rollout {then.rollout} of pipeline {name} has ended ({records})"
         )
     if then.accepted != now_.accepted:
-        other = [*(f"now {each}" for each in now_.accepted if each not in then.accepted), *(f"no longer {each}" for each in then.accepted if each not in now_.accepted)]
+        other = [
+            *(f"now {each}" for each in now_.accepted if each not in then.accepted),
+            *(f"no longer {each}" for each in then.accepted if each not in now_.accepted),
+        ]
         yield f"what is let through for pipeline {name}: {', '.join(other)}"
 
 

@@ -43,19 +43,41 @@ def stage(store: Store, plan: Plan, *, auto_promote: bool = True) -> tuple[int, 
     """
     plan.ensure_possible()
     libraries = installed_libraries()
-    return tuple(_begin(store, plan, step, libraries, auto_promote=auto_promote) for step in plan.steps if step.acts)
+    return tuple(
+        _begin(store, plan, step, libraries, auto_promote=auto_promote)
+        for step in plan.steps
+        if step.acts
+    )
 
 
-def _begin(store: Store, plan: Plan, step: Step, libraries: Mapping[str, str], *, auto_promote: bool) -> int:
+def _begin(
+    store: Store, plan: Plan, step: Step, libraries: Mapping[str, str], *, auto_promote: bool
+) -> int:
     if step.change is Change.KEPT and step.build is not None:
-        asked = SwitchAsked(step.pipeline, step.build, f"version {step.version} was deployed, which this build holds", step.accepted)
+        asked = SwitchAsked(
+            step.pipeline,
+            step.build,
+            f"version {step.version} was deployed, which this build holds",
+            step.accepted,
+        )
         return _append(store, plan, step, asked).number
     if step.declared is None:
-        raise Conflict(f"the step of pipeline {step.pipeline} has nothing to build from", hint="plan again: kappa plan")
+        raise Conflict(
+            f"the step of pipeline {step.pipeline} has nothing to build from",
+            hint="plan again: kappa plan",
+        )
     build = new_build_id(step.pipeline)
     try:
         base = _ensure_born(store, build, step, step.declared, libraries)
-        staged = Staged(step.pipeline, build, step.version, step.reasons, step.accepted, auto_promote=auto_promote, base=base)
+        staged = Staged(
+            step.pipeline,
+            build,
+            step.version,
+            step.reasons,
+            step.accepted,
+            auto_promote=auto_promote,
+            base=base,
+        )
         return _append(store, plan, step, staged).number
     except BaseException:
         # No record names it, so nobody else can have begun to use it.
@@ -66,7 +88,9 @@ def _begin(store: Store, plan: Plan, step: Step, libraries: Mapping[str, str], *
         raise
 
 
-def _ensure_born(store: Store, build: str, step: Step, declared: Declared, libraries: Mapping[str, str]) -> Base | None:
+def _ensure_born(
+    store: Store, build: str, step: Step, declared: Declared, libraries: Mapping[str, str]
+) -> Base | None:
     """Puts the build's files; gives what it stands on where it is a branch."""
     ensure_snapshot(store, build, declared.files)
     birth = Birth(
@@ -99,14 +123,21 @@ def _ensure_branched(store: Store, birth: Birth, branch: Branch) -> Base:
     base, asked = branch.base, Branching(Offsets.parse(branch.base.offsets))
     for _ in range(_LOOKS):
         try:
-            with contextlib.nullcontext() if branch.frontier is None else pin_frontier(store, branch.frontier, lease_seconds=_LEASE_SECONDS):
+            with (
+                contextlib.nullcontext()
+                if branch.frontier is None
+                else pin_frontier(store, branch.frontier, lease_seconds=_LEASE_SECONDS)
+            ):
                 put_birth(store, replace(birth, base=branch.base))
                 if branch.frontier is not None:
                     begin_from(store, birth, store, branch.frontier)
                 return branch.base
         except Conflict:
             branch = branch_of(read_birth(store, base.build), shown_of(store, base.build), asked)
-    raise Conflict(f"what build {base.build} held is let go each time that it is to be taken", hint="ask again; kappa logs says what its job does")
+    raise Conflict(
+        f"what build {base.build} held is let go each time that it is to be taken",
+        hint="ask again; kappa logs says what its job does",
+    )
 
 
 def _append(store: Store, plan: Plan, step: Step, event: Event) -> Record:
@@ -131,4 +162,7 @@ def _refuse_moved(state: State, step: Step) -> None:
     kept_moved = step.change is Change.KEPT and state.idle.get(step.pipeline) != step.build
     if serving != step.serving or kept_moved:
         who = state.switched_by(step.pipeline)
-        raise Conflict(f"{who} was first: pipeline {step.pipeline} is served by build {serving} now, and not by {step.serving} as in the plan", hint="plan again: kappa plan")
+        raise Conflict(
+            f"{who} was first: pipeline {step.pipeline} is served by build {serving} now, and not by {step.serving} as in the plan",
+            hint="plan again: kappa plan",
+        )

@@ -39,7 +39,10 @@ class PartDiff:
 
 def part_diffs(old: Side, new: Side) -> tuple[PartDiff, ...]:
     """The parts in which two versions differ, the user's own code first."""
-    return tuple(PartDiff(part, part_name(part), tuple(_diff(part, old, new))) for part in changed_parts(old.parts, new.parts))
+    return tuple(
+        PartDiff(part, part_name(part), tuple(_diff(part, old, new)))
+        for part in changed_parts(old.parts, new.parts)
+    )
 
 
 def _diff(part: str, old: Side, new: Side) -> Iterator[str]:
@@ -58,12 +61,21 @@ def _lines(part: str, side: Side, other: Side) -> list[str] | None:
     kind, _, rest = part.partition(" ")
     if kind not in _CODE:
         return side.declarations[part].splitlines() if part in side.declarations else None
-    path, _, name = rest.rpartition(":") if kind in {"function", "class", "value"} else (rest, "", "")
+    path, _, name = (
+        rest.rpartition(":") if kind in {"function", "class", "value"} else (rest, "", "")
+    )
     module = _module(path, side)
     if module is None:
         return None
     statements = _statements(kind, name, module)
-    return [*_meanings(statements, module, _module(path, other)), *(line for each in statements for line in ast.unparse(ast.fix_missing_locations(each.node)).splitlines())]
+    return [
+        *_meanings(statements, module, _module(path, other)),
+        *(
+            line
+            for each in statements
+            for line in ast.unparse(ast.fix_missing_locations(each.node)).splitlines()
+        ),
+    ]
 
 
 def _statements(kind: str, name: str, module: Module) -> tuple[Statement, ...]:
@@ -76,9 +88,13 @@ def _statements(kind: str, name: str, module: Module) -> tuple[Statement, ...]:
             return module.defines.get(name, ())
 
 
-def _meanings(statements: tuple[Statement, ...], module: Module, other: Module | None) -> Iterator[str]:
+def _meanings(
+    statements: tuple[Statement, ...], module: Module, other: Module | None
+) -> Iterator[str]:
     """What imported names mean, where the other side means something else by them: the code alone would look the same."""
-    for name in sorted(frozenset().union(*(each.names for each in statements))) if other is not None else ():
+    for name in (
+        sorted(frozenset().union(*(each.names for each in statements))) if other is not None else ()
+    ):
         here = module.imports.get(name, ())
         if here and other is not None and other.imports.get(name, ()) != here:
             yield f"# {name} is {' or '.join(map(str, here))}"
@@ -91,7 +107,10 @@ def _module(path: str, side: Side) -> Module | None:
     name = path.removesuffix(".py").replace("/", ".")
     is_package = name.endswith(".__init__")
     try:
-        return scan(SourceFile(name.removesuffix(".__init__"), path, content, is_package=is_package), _finding(side.files))
+        return scan(
+            SourceFile(name.removesuffix(".__init__"), path, content, is_package=is_package),
+            _finding(side.files),
+        )
     except SyntaxError:
         # Written for another Python than this one.
         return None
@@ -100,9 +119,16 @@ def _module(path: str, side: Side) -> Module | None:
 def _finding(files: Mapping[str, bytes]) -> Find:
     def find(module: str) -> SourceFile | None:
         stem = module.replace(".", "/")
-        for path in (f"{stem}/__init__.py", f"{stem}.py", f"{PIPELINES}/{stem}/__init__.py", f"{PIPELINES}/{stem}.py"):
+        for path in (
+            f"{stem}/__init__.py",
+            f"{stem}.py",
+            f"{PIPELINES}/{stem}/__init__.py",
+            f"{PIPELINES}/{stem}.py",
+        ):
             if path in files:
-                return SourceFile(module, path, files[path], is_package=path.endswith("__init__.py"))
+                return SourceFile(
+                    module, path, files[path], is_package=path.endswith("__init__.py")
+                )
         return None
 
     return find

@@ -57,25 +57,49 @@ class Cost:
     @property
     def text(self) -> str:
         """The cost in one line."""
-        read = (
-            f"{self.records:,} records in {len(self.partitions)} partition{'' if len(self.partitions) == 1 else 's'}, {'size unknown' if self.bytes is None else size(self.bytes)}"
-        )
+        read = f"{self.records:,} records in {len(self.partitions)} partition{'' if len(self.partitions) == 1 else 's'}, {'size unknown' if self.bytes is None else size(self.bytes)}"
         free = "unknown" if self.disk_free is None else size(self.disk_free)
-        disk = f"disk unknown ({free} free)" if self.disk_needed is None else f"about {size(self.disk_needed)} of disk ({free} free)"
+        disk = (
+            f"disk unknown ({free} free)"
+            if self.disk_needed is None
+            else f"about {size(self.disk_needed)} of disk ({free} free)"
+        )
         rate = f" at {self.rate:,.0f} records/s" if self.rate else ""
         return f"{read}; {disk}; {'time unknown' if self.seconds is None else f'about {duration(self.seconds)}{rate}'}"
 
 
-def cost_of(topics: Iterable[str], origin: Offsets, log: LogFacts, *, serving: str | None, disk: DiskFacts | None, replayed: Replayed | None) -> Cost:
+def cost_of(
+    topics: Iterable[str],
+    origin: Offsets,
+    log: LogFacts,
+    *,
+    serving: str | None,
+    disk: DiskFacts | None,
+    replayed: Replayed | None,
+) -> Cost:
     """What it costs to read these topics from `origin` to their end. `serving` is the build whose size is taken for the new one's."""
     names = frozenset(topics)
     partitions = tuple(
-        PartitionCost(topic, partition, end - origin.at(topic, partition), log.bytes.get(topic, {}).get(partition)) for topic, partition, end in log.end.only(names).items()
+        PartitionCost(
+            topic,
+            partition,
+            end - origin.at(topic, partition),
+            log.bytes.get(topic, {}).get(partition),
+        )
+        for topic, partition, end in log.end.only(names).items()
     )
     records = sum(each.records for each in partitions)
-    telling = replayed is not None and replayed.seconds >= _TELLING_SECONDS and replayed.records >= _TELLING_RECORDS
+    telling = (
+        replayed is not None
+        and replayed.seconds >= _TELLING_SECONDS
+        and replayed.records >= _TELLING_RECORDS
+    )
     rate = replayed.records / replayed.seconds if replayed is not None and telling else None
-    ingest = None if log.hour_ago is None else log.end.only(names).distance(log.hour_ago.only(names).highest(origin)) / _HOUR_SECONDS
+    ingest = (
+        None
+        if log.hour_ago is None
+        else log.end.only(names).distance(log.hour_ago.only(names).highest(origin)) / _HOUR_SECONDS
+    )
     return Cost(
         partitions=partitions,
         disk_needed=_disk_needed(records, disk, serving),
@@ -86,7 +110,9 @@ def cost_of(topics: Iterable[str], origin: Offsets, log: LogFacts, *, serving: s
     )
 
 
-def last_replays(records: Iterable[Record], origin_of: Callable[[str], Offsets | None]) -> Mapping[str, Replayed]:
+def last_replays(
+    records: Iterable[Record], origin_of: Callable[[str], Offsets | None]
+) -> Mapping[str, Replayed]:
     """Of each pipeline the last replay that caught up; `origin_of` tells where a build began to read."""
     staged: dict[int, Record] = {}
     found: dict[str, Replayed] = {}
@@ -136,7 +162,9 @@ def _disk_needed(records: int, disk: DiskFacts | None, serving: str | None) -> i
     return round(taken * records / folded)
 
 
-def _seconds(records: int, replayed: Replayed | None, rate: float | None, ingest: float) -> float | None:
+def _seconds(
+    records: int, replayed: Replayed | None, rate: float | None, ingest: float
+) -> float | None:
     if replayed is None:
         return None
     if rate is None:

@@ -19,8 +19,12 @@ from kappa.code.scan import Module, Statement, imported_by, root
 from kappa.code.sources import Find
 from replay.preflight.finding import Finding
 
-_FROM_RECORD = "take it from the record: _timestamp, _partition and _offset stand beside the event's columns"
-_KEYED = "give the table a key and a fold: Kappa groups and folds, in an order that a replay repeats"
+_FROM_RECORD = (
+    "take it from the record: _timestamp, _partition and _offset stand beside the event's columns"
+)
+_KEYED = (
+    "give the table a key and a fold: Kappa groups and folds, in an order that a replay repeats"
+)
 _AS_TOPIC = "produce it to a topic and read that: a replay must find it again"
 _IN_CODE = "write it into the code, or produce it to a topic: a build's snapshot holds code alone"
 
@@ -42,24 +46,180 @@ _FILES = _Kind("reads what lies outside the code", _IN_CODE)
 
 _SPARK = "pyspark.sql.functions"
 _SPARK_NAMES: Mapping[str, _Kind] = {
-    **dict.fromkeys(("current_timestamp", "current_date", "curdate", "current_time", "localtimestamp", "now"), _CLOCK),
+    **dict.fromkeys(
+        ("current_timestamp", "current_date", "curdate", "current_time", "localtimestamp", "now"),
+        _CLOCK,
+    ),
     **dict.fromkeys(("rand", "randn", "randstr", "uniform", "uuid", "shuffle"), _CHANCE),
-    **dict.fromkeys(("monotonically_increasing_id", "spark_partition_id", "input_file_name", "current_user", "session_user", "reflect", "java_method"), _PLACE),
-    **dict.fromkeys(("first", "first_value", "last", "last_value", "any_value", "collect_list", "collect_set", "array_agg", "listagg", "string_agg"), _ORDER),
+    **dict.fromkeys(
+        (
+            "monotonically_increasing_id",
+            "spark_partition_id",
+            "input_file_name",
+            "current_user",
+            "session_user",
+            "reflect",
+            "java_method",
+        ),
+        _PLACE,
+    ),
+    **dict.fromkeys(
+        (
+            "first",
+            "first_value",
+            "last",
+            "last_value",
+            "any_value",
+            "collect_list",
+            "collect_set",
+            "array_agg",
+            "listagg",
+            "string_agg",
+        ),
+        _ORDER,
+    ),
 }
 # By its full name, whatever it was imported as; what lies in it counts too.
 _NAMES: Mapping[str, _Kind] = {
-    **{f"{module}.{name}": kind for module in (_SPARK, f"{_SPARK}.builtin") for name, kind in _SPARK_NAMES.items()},
-    **dict.fromkeys(("time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns", "time.perf_counter", "time.perf_counter_ns"), _CLOCK),
-    **dict.fromkeys(("time.process_time", "time.process_time_ns", "time.thread_time", "datetime.datetime.now", "datetime.datetime.utcnow"), _CLOCK),
-    **dict.fromkeys(("datetime.datetime.today", "datetime.date.today", "pandas.Timestamp.now", "pandas.Timestamp.utcnow", "pandas.Timestamp.today"), _CLOCK),
-    **dict.fromkeys(("random", "secrets", "numpy.random", "uuid.uuid1", "uuid.uuid4", "uuid.uuid6", "uuid.uuid7", "os.urandom", "os.getrandom", "faker"), _CHANCE),
-    **dict.fromkeys(("uuid.getnode", "os.getpid", "os.getppid", "os.uname", "os.cpu_count", "os.getlogin", "platform", "getpass", "threading.get_ident"), _PLACE),
-    **dict.fromkeys(("requests", "urllib.request", "urllib3", "http.client", "httpx", "aiohttp", "socket", "ssl", "websocket", "websockets", "grpc"), _NETWORK),
-    **dict.fromkeys(("ftplib", "smtplib", "imaplib", "poplib", "xmlrpc.client", "paramiko", "boto3", "botocore", "google.cloud", "azure"), _NETWORK),
-    **dict.fromkeys(("redis", "psycopg", "psycopg2", "pymysql", "pymongo", "sqlalchemy", "sqlite3", "kafka", "confluent_kafka"), _NETWORK),
-    **dict.fromkeys(("os.environ", "os.environb", "os.getenv", "os.getcwd", "os.listdir", "os.scandir", "os.walk", "os.stat", "os.open", "io.open"), _FILES),
-    **dict.fromkeys(("os.path.exists", "os.path.isfile", "os.path.getmtime", "os.path.getsize", "subprocess", "os.system", "os.popen", "tempfile", "glob"), _FILES),
+    **{
+        f"{module}.{name}": kind
+        for module in (_SPARK, f"{_SPARK}.builtin")
+        for name, kind in _SPARK_NAMES.items()
+    },
+    **dict.fromkeys(
+        (
+            "time.time",
+            "time.time_ns",
+            "time.monotonic",
+            "time.monotonic_ns",
+            "time.perf_counter",
+            "time.perf_counter_ns",
+        ),
+        _CLOCK,
+    ),
+    **dict.fromkeys(
+        (
+            "time.process_time",
+            "time.process_time_ns",
+            "time.thread_time",
+            "datetime.datetime.now",
+            "datetime.datetime.utcnow",
+        ),
+        _CLOCK,
+    ),
+    **dict.fromkeys(
+        (
+            "datetime.datetime.today",
+            "datetime.date.today",
+            "pandas.Timestamp.now",
+            "pandas.Timestamp.utcnow",
+            "pandas.Timestamp.today",
+        ),
+        _CLOCK,
+    ),
+    **dict.fromkeys(
+        (
+            "random",
+            "secrets",
+            "numpy.random",
+            "uuid.uuid1",
+            "uuid.uuid4",
+            "uuid.uuid6",
+            "uuid.uuid7",
+            "os.urandom",
+            "os.getrandom",
+            "faker",
+        ),
+        _CHANCE,
+    ),
+    **dict.fromkeys(
+        (
+            "uuid.getnode",
+            "os.getpid",
+            "os.getppid",
+            "os.uname",
+            "os.cpu_count",
+            "os.getlogin",
+            "platform",
+            "getpass",
+            "threading.get_ident",
+        ),
+        _PLACE,
+    ),
+    **dict.fromkeys(
+        (
+            "requests",
+            "urllib.request",
+            "urllib3",
+            "http.client",
+            "httpx",
+            "aiohttp",
+            "socket",
+            "ssl",
+            "websocket",
+            "websockets",
+            "grpc",
+        ),
+        _NETWORK,
+    ),
+    **dict.fromkeys(
+        (
+            "ftplib",
+            "smtplib",
+            "imaplib",
+            "poplib",
+            "xmlrpc.client",
+            "paramiko",
+            "boto3",
+            "botocore",
+            "google.cloud",
+            "azure",
+        ),
+        _NETWORK,
+    ),
+    **dict.fromkeys(
+        (
+            "redis",
+            "psycopg",
+            "psycopg2",
+            "pymysql",
+            "pymongo",
+            "sqlalchemy",
+            "sqlite3",
+            "kafka",
+            "confluent_kafka",
+        ),
+        _NETWORK,
+    ),
+    **dict.fromkeys(
+        (
+            "os.environ",
+            "os.environb",
+            "os.getenv",
+            "os.getcwd",
+            "os.listdir",
+            "os.scandir",
+            "os.walk",
+            "os.stat",
+            "os.open",
+            "io.open",
+        ),
+        _FILES,
+    ),
+    **dict.fromkeys(
+        (
+            "os.path.exists",
+            "os.path.isfile",
+            "os.path.getmtime",
+            "os.path.getsize",
+            "subprocess",
+            "os.system",
+            "os.popen",
+            "tempfile",
+            "glob",
+        ),
+        _FILES,
+    ),
 }
 # Read the clock unless they are given a time: by how many arguments.
 _UNLESS_GIVEN = {
@@ -72,7 +232,13 @@ _UNLESS_GIVEN = {
     f"{_SPARK}.builtin.unix_timestamp": 1,
 }
 # Where the name of Spark's expression is not the function's.
-_SPARK_CLASSES = {"curdate": "currentdate", "random": "rand", "sessionuser": "currentuser", "user": "currentuser", "unixtimestamp": "currenttimestamp"}
+_SPARK_CLASSES = {
+    "curdate": "currentdate",
+    "random": "rand",
+    "sessionuser": "currentuser",
+    "user": "currentuser",
+    "unixtimestamp": "currenttimestamp",
+}
 _BUILTINS: Mapping[str, _Kind] = {"open": _FILES, "input": _FILES, "hash": _PLACE, "id": _PLACE}
 # Of whatever value: only files have them.
 _METHODS: Mapping[str, _Kind] = {"read_text": _FILES, "read_bytes": _FILES}
@@ -81,7 +247,10 @@ _CALLED = "|".join((*_SPARK_NAMES, "random"))
 # In any text, since SQL is often put together elsewhere; a space before the bracket would find prose.
 _ANYWHERE = re.compile(rf"\b({_CALLED})\(", re.IGNORECASE)
 # In what is given to a call that takes SQL: there, a bare word is no column's name.
-_IN_SQL = re.compile(rf"\b({_CALLED})\s*\(|\b(current_timestamp|current_date|current_time|localtimestamp|current_user)\b", re.IGNORECASE)
+_IN_SQL = re.compile(
+    rf"\b({_CALLED})\s*\(|\b(current_timestamp|current_date|current_time|localtimestamp|current_user)\b",
+    re.IGNORECASE,
+)
 _SQL_TEXT = re.compile(r"'(?:[^'\\]|\\.|'')*'|`[^`]*`|--[^\n]*")
 _AS_SQL = " in SQL"
 _TAKES_SQL = frozenset({"expr", "selectExpr", "sql", "where", "filter"})
@@ -94,7 +263,14 @@ def doubtful(module: str, attribute: str, find: Find) -> tuple[Finding, ...]:
         for statement in statements:
             for line, what, kind in _in_statement(scanned, statement, find):
                 path = scanned.source.path
-                found.setdefault((path, line, what), Finding(f"{path}:{line} uses {what.removeprefix('builtins.')}, which {kind.why}", kind.hint, f"{path}:{line}"))
+                found.setdefault(
+                    (path, line, what),
+                    Finding(
+                        f"{path}:{line} uses {what.removeprefix('builtins.')}, which {kind.why}",
+                        kind.hint,
+                        f"{path}:{line}",
+                    ),
+                )
     return tuple(found[place] for place in sorted(found))
 
 
@@ -103,7 +279,11 @@ def overlooked(changing: Iterable[str], found: Iterable[Finding], line: str) -> 
     said = set(map(_as_spark, found))
     for kind in changing:
         if kind.lower() not in said:
-            yield Finding(f"{line} uses Spark's {kind}, which gives another value each time", _FROM_RECORD, line)
+            yield Finding(
+                f"{line} uses Spark's {kind}, which gives another value each time",
+                _FROM_RECORD,
+                line,
+            )
 
 
 def _as_spark(found: Finding) -> str:
@@ -116,7 +296,9 @@ def _as_spark(found: Finding) -> str:
     return _SPARK_CLASSES.get(plain, plain)
 
 
-def _in_statement(scanned: Module, statement: Statement, find: Find) -> Iterator[tuple[int, str, _Kind]]:
+def _in_statement(
+    scanned: Module, statement: Statement, find: Find
+) -> Iterator[tuple[int, str, _Kind]]:
     used = list(_used(scanned, statement, find))
     yield from used
     # An import inside a function is there to be used; where it was not seen to be, it is named itself.
@@ -124,7 +306,11 @@ def _in_statement(scanned: Module, statement: Statement, find: Find) -> Iterator
         if isinstance(node, ast.Import | ast.ImportFrom) and node is not statement.node:
             for _, imported in imported_by(node, scanned.source, find):
                 kind = _kind(str(imported), None)
-                if kind is not None and find(imported.module.partition(".")[0]) is None and not any(what.startswith(str(imported)) for _, what, _ in used):
+                if (
+                    kind is not None
+                    and find(imported.module.partition(".")[0]) is None
+                    and not any(what.startswith(str(imported)) for _, what, _ in used)
+                ):
                     yield node.lineno, str(imported), kind
 
 
@@ -155,7 +341,10 @@ def _uses(node: ast.AST, arguments: int | None = None) -> Iterator[tuple[ast.AST
         return
     for each in ast.iter_child_nodes(node):
         called = isinstance(node, ast.Call) and each is node.func
-        yield from _uses(each, len(node.args) + len(node.keywords) if called and isinstance(node, ast.Call) else None)
+        yield from _uses(
+            each,
+            len(node.args) + len(node.keywords) if called and isinstance(node, ast.Call) else None,
+        )
 
 
 class _Names:
@@ -203,13 +392,25 @@ def _kind(full: str, arguments: int | None) -> _Kind | None:
     if full in _UNLESS_GIVEN:
         return _CLOCK if arguments is not None and arguments < _UNLESS_GIVEN[full] else None
     parts = full.split(".")
-    return next((_NAMES[known] for length in range(1, len(parts) + 1) if (known := ".".join(parts[:length])) in _NAMES), None)
+    return next(
+        (
+            _NAMES[known]
+            for length in range(1, len(parts) + 1)
+            if (known := ".".join(parts[:length])) in _NAMES
+        ),
+        None,
+    )
 
 
 def _by_name(call: ast.Call, names: _Names) -> Iterator[tuple[int, str, _Kind]]:
     """`import_module("random")`: what is imported by its name as text."""
     called = {full.removeprefix("builtins.") for full in names.meant(call.func)}
-    if called & _IMPORTS_BY_NAME and call.args and isinstance(call.args[0], ast.Constant) and isinstance(call.args[0].value, str):
+    if (
+        called & _IMPORTS_BY_NAME
+        and call.args
+        and isinstance(call.args[0], ast.Constant)
+        and isinstance(call.args[0].value, str)
+    ):
         kind = _kind(call.args[0].value, None)
         if kind is not None:
             yield call.lineno, call.args[0].value, kind
@@ -217,7 +418,13 @@ def _by_name(call: ast.Call, names: _Names) -> Iterator[tuple[int, str, _Kind]]:
 
 def _given_sql(call: ast.Call) -> Iterator[tuple[int, str, _Kind]]:
     """What is doubtful in the text that is given to a call that takes SQL."""
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else call.func.id if isinstance(call.func, ast.Name) else ""
+    name = (
+        call.func.attr
+        if isinstance(call.func, ast.Attribute)
+        else call.func.id
+        if isinstance(call.func, ast.Name)
+        else ""
+    )
     if name in _TAKES_SQL:
         for argument in call.args:
             for each in ast.walk(argument):
@@ -232,5 +439,8 @@ def _in_text(constant: ast.Constant, words: re.Pattern[str]) -> Iterator[tuple[i
     plain = _SQL_TEXT.sub(lambda quoted: re.sub(r"[^\n]", " ", quoted[0]), constant.value)
     for match in words.finditer(plain):
         word = next(group for group in match.groups() if group).lower()
-        line = min(constant.lineno + plain.count("\n", 0, match.start()), constant.end_lineno or constant.lineno)
+        line = min(
+            constant.lineno + plain.count("\n", 0, match.start()),
+            constant.end_lineno or constant.lineno,
+        )
         yield line, f"{word}{_AS_SQL}", _SPARK_NAMES.get(word, _CHANCE)

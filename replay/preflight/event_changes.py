@@ -14,7 +14,9 @@ from replay.preflight.readers import widens
 
 def event_changes(topic: Topic, before: str) -> Iterator[str]:
     """A sentence for each field that is read otherwise than `before` said, for whoever replays old events."""
-    old = {column.name: column for column in map(_column, before.splitlines()) if column is not None}
+    old = {
+        column.name: column for column in map(_column, before.splitlines()) if column is not None
+    }
     read = set()
     for column in topic.columns:
         name = next((name for name in (column.name, *column.was) if name in old), None)

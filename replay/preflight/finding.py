@@ -42,9 +42,20 @@ class Accepting:
         reason = self.allowed.get(finding.name) if finding.name else None
         flagged = (finding.name == GAP and self.gap) or (finding.name == BREAKING and self.breaking)
         # What was found in code begins with its name, which is its line.
-        told = finding.message if finding.message.startswith(finding.name) else f"{finding.name}: {finding.message}"
+        told = (
+            finding.message
+            if finding.message.startswith(finding.name)
+            else f"{finding.name}: {finding.message}"
+        )
         if reason is None and not flagged:
-            return next((each for each in self.before if finding.name and (each == told or each.startswith(f"{told}: "))), None)
+            return next(
+                (
+                    each
+                    for each in self.before
+                    if finding.name and (each == told or each.startswith(f"{told}: "))
+                ),
+                None,
+            )
         return told if reason is None else f"{told}: {reason}"
 
 
@@ -54,11 +65,16 @@ def accepting(*, gap: bool, breaking: bool, allow: Iterable[str]) -> Accepting:
     for each in allow:
         name, _, reason = each.partition("=")
         if not name.strip() or not reason.strip():
-            raise UsageError(f"--allow {each!r} says no {'reason' if name.strip() else 'name'}", hint="write --allow 'NAME=REASON', with the name that kappa plan tells")
+            raise UsageError(
+                f"--allow {each!r} says no {'reason' if name.strip() else 'name'}",
+                hint="write --allow 'NAME=REASON', with the name that kappa plan tells",
+            )
         allowed[name.strip()] = reason.strip()
     return Accepting(gap=gap, breaking=breaking, allowed=allowed)
 
 
 def flag(finding: Finding) -> str:
     """What to type to let a finding through."""
-    return {GAP: "--accept-gap", BREAKING: "--allow-breaking"}.get(finding.name, f"--allow '{finding.name}=REASON'")
+    return {GAP: "--accept-gap", BREAKING: "--allow-breaking"}.get(
+        finding.name, f"--allow '{finding.name}=REASON'"
+    )

@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kappa.declare.pipeline import Pipeline
-from kappa.declare.topic import BROKERS_TIME, SET_BROKERS_TIME, TIMESTAMP_TYPE, Archive, Topic, TopicKind
+from kappa.declare.topic import (
+    BROKERS_TIME,
+    SET_BROKERS_TIME,
+    TIMESTAMP_TYPE,
+    Archive,
+    Topic,
+    TopicKind,
+)
 from kappa.state.build import Birth
 from kappa.tables.archive import ArchiveMark
 from replay.preflight.cost import Cost, duration, size
@@ -23,30 +30,50 @@ _CLOSE = 2.0
 _FEW, _SHARE = 10_000, 0.1
 
 
-def preflight(pipeline: Pipeline, log: LogFacts, cost: Cost, serving: Birth | None) -> Iterator[Finding]:
+def preflight(
+    pipeline: Pipeline, log: LogFacts, cost: Cost, serving: Birth | None
+) -> Iterator[Finding]:
     """What stands in the way of a replay of this pipeline, and what should be known. `serving` is the build that serves it now."""
     gaps = []
     archived = {mark.topic for mark in log.archived if _keeps_up(mark, log)}
     for topic in pipeline.topics:
         there = log.partitions.get(topic.name)
         if there is None:
-            yield Finding(f"topic {topic.name} of pipeline {pipeline.name} is not on the broker", f"kappa topics create {topic.name}")
+            yield Finding(
+                f"topic {topic.name} of pipeline {pipeline.name} is not on the broker",
+                f"kappa topics create {topic.name}",
+            )
             continue
         yield from _partitions(topic, there, serving)
         if topic.kind is TopicKind.RETAINED:
-            lost = [f"partition {partition} begins at offset {offset}" for _, partition, offset in log.beginning.only({topic.name}).items() if offset > 0]
+            lost = [
+                f"partition {partition} begins at offset {offset}"
+                for _, partition, offset in log.beginning.only({topic.name}).items()
+                if offset > 0
+            ]
             gaps += [f"{topic.name} {', '.join(lost)}"] if lost else []
         config = log.configs.get(topic.name)
         if config is not None:
             yield from _brokers_time(topic, config.get(TIMESTAMP_TYPE, ""))
-            yield from _policy(topic, config.get("cleanup.policy", ""), _number(config.get("retention.ms")))
+            yield from _policy(
+                topic, config.get("cleanup.policy", ""), _number(config.get("retention.ms"))
+            )
             if topic.archive is not Archive.NONE and topic.name in archived:
                 # What a retention takes away is in the archive by then; where it is not, the log has lost its beginning.
                 continue
-            if topic.kind is TopicKind.RETAINED and _number(config.get("retention.bytes")) not in {None, _FOR_EVER}:
+            if topic.kind is TopicKind.RETAINED and _number(config.get("retention.bytes")) not in {
+                None,
+                _FOR_EVER,
+            }:
                 kept = f"topic {topic.name} keeps {size(int(config['retention.bytes']))} a partition (retention.bytes): a replay, now or later, may miss what came before"
                 yield Finding(kept, refuses=False)
-            yield from _retention(topic, config.get("cleanup.policy", ""), _number(config.get("retention.ms")), _number(config.get("delete.retention.ms")), cost.seconds)
+            yield from _retention(
+                topic,
+                config.get("cleanup.policy", ""),
+                _number(config.get("retention.ms")),
+                _number(config.get("delete.retention.ms")),
+                cost.seconds,
+            )
     if gaps:
         hint = "restore the topic; retention.ms=-1 keeps a history, as kappa topics create sets it, and so does archive=True, from then on"
         yield Finding(f"{'; '.join(gaps)}: a replay would miss what came before", hint, GAP)
@@ -56,23 +83,41 @@ def preflight(pipeline: Pipeline, log: LogFacts, cost: Cost, serving: Birth | No
 
 def _keeps_up(mark: ArchiveMark, log: LogFacts) -> bool:
     """True where an archive has nearly all of each partition: what a retention takes away next is in it."""
-    parts = ((end, log.beginning.at(topic, partition), mark.end.get(partition, 0)) for topic, partition, end in log.end.only({mark.topic}).items())
-    return all(end - max(beginning, reached) <= max(_FEW, _SHARE * (end - beginning)) for end, beginning, reached in parts)
+    parts = (
+        (end, log.beginning.at(topic, partition), mark.end.get(partition, 0))
+        for topic, partition, end in log.end.only({mark.topic}).items()
+    )
+    return all(
+        end - max(beginning, reached) <= max(_FEW, _SHARE * (end - beginning))
+        for end, beginning, reached in parts
+    )
 
 
 def _partitions(topic: Topic, there: int, serving: Birth | None) -> Iterator[Finding]:
     if there != topic.partitions:
-        yield Finding(f"topic {topic.name} has {there} partitions, and {topic.source} declares {topic.partitions}", f"declare partitions={there}")
+        yield Finding(
+            f"topic {topic.name} has {there} partitions, and {topic.source} declares {topic.partitions}",
+            f"declare partitions={there}",
+        )
         return
-    before = None if serving is None else next((each.partitions for each in serving.topics if each.name == topic.name), None)
+    before = (
+        None
+        if serving is None
+        else next((each.partitions for each in serving.topics if each.name == topic.name), None)
+    )
     if before is not None and before != there:
         assert serving is not None, "it was looked into"
-        yield Finding(f"topic {topic.name} has {there} partitions, and had {before} when build {serving.build} was born: keys may lie elsewhere now", refuses=False)
+        yield Finding(
+            f"topic {topic.name} has {there} partitions, and had {before} when build {serving.build} was born: keys may lie elsewhere now",
+            refuses=False,
+        )
 
 
 def _brokers_time(topic: Topic, found: str) -> Iterator[Finding]:
     if topic.needs_brokers_time and found not in {"", BROKERS_TIME}:
-        declared = " and ".join(["lateness"] * (topic.lateness_ms is not None) + ["identity"] * bool(topic.identity))
+        declared = " and ".join(
+            ["lateness"] * (topic.lateness_ms is not None) + ["identity"] * bool(topic.identity)
+        )
         yield Finding(
             f"topic {topic.name} has {TIMESTAMP_TYPE}={found} on the broker, and {topic.source} declares {declared} for it, which goes by the broker's time: what is late or a duplicate would be the producers' word",
             SET_BROKERS_TIME.format(topic.name),
@@ -92,10 +137,19 @@ def _policy(topic: Topic, policy: str, retention_ms: int | None) -> Iterator[Fin
         message = f"topic {topic.name} is declared as compacted and has cleanup.policy={policy} on the broker: keys older than {_lasting(retention_ms)} are deleted"
         yield Finding(message, "give the topic cleanup.policy=compact", name, refuses=not compacts)
     elif topic.kind is TopicKind.COMPACTED and not compacts and policy:
-        yield Finding(f"topic {topic.name} is declared as compacted and has cleanup.policy={policy} on the broker: it is never compacted, and grows for ever", refuses=False)
+        yield Finding(
+            f"topic {topic.name} is declared as compacted and has cleanup.policy={policy} on the broker: it is never compacted, and grows for ever",
+            refuses=False,
+        )
 
 
-def _retention(topic: Topic, policy: str, retention_ms: int | None, tombstone_ms: int | None, seconds: float | None) -> Iterator[Finding]:
+def _retention(
+    topic: Topic,
+    policy: str,
+    retention_ms: int | None,
+    tombstone_ms: int | None,
+    seconds: float | None,
+) -> Iterator[Finding]:
     if topic.kind is TopicKind.COMPACTED:
         what, lasts = "tombstones", tombstone_ms if "compact" in policy else None
         after = "a replay that is slower may miss that a key was deleted"
@@ -107,9 +161,15 @@ def _retention(topic: Topic, policy: str, retention_ms: int | None, tombstone_ms
     setting = "delete.retention.ms" if topic.kind is TopicKind.COMPACTED else "retention.ms"
     kept = f"topic {topic.name} keeps {what} for {_lasting(lasts)} ({setting}={lasts})"
     if seconds is not None and lasts / 1000 < seconds:
-        yield Finding(f"{kept}, and the replay takes about {duration(seconds)}: {after}", f"set {setting} of the topic higher", f"retention:{topic.name}")
+        yield Finding(
+            f"{kept}, and the replay takes about {duration(seconds)}: {after}",
+            f"set {setting} of the topic higher",
+            f"retention:{topic.name}",
+        )
     elif seconds is not None and lasts / 1000 < _CLOSE * seconds:
-        yield Finding(f"{kept}, and the replay takes about {duration(seconds)}: that is close", refuses=False)
+        yield Finding(
+            f"{kept}, and the replay takes about {duration(seconds)}: that is close", refuses=False
+        )
     elif topic.kind is TopicKind.RETAINED:
         yield Finding(f"{kept}: {after}", refuses=False)
 
@@ -117,11 +177,19 @@ def _retention(topic: Topic, policy: str, retention_ms: int | None, tombstone_ms
 def _pace(cost: Cost) -> Iterator[Finding]:
     if cost.rate is not None and cost.ingest is not None and cost.rate <= cost.ingest:
         message = f"the last replay folded {cost.rate:,.0f} records/s, and {cost.ingest:,.0f}/s came in during the last hour: it will never catch up"
-        yield Finding(message, "give the replay more (engine.cores, engine.memory, engine.slice_records), or wait until less comes in", "rate")
+        yield Finding(
+            message,
+            "give the replay more (engine.cores, engine.memory, engine.slice_records), or wait until less comes in",
+            "rate",
+        )
 
 
 def _disk(cost: Cost) -> Iterator[Finding]:
-    if cost.disk_needed is not None and cost.disk_free is not None and cost.disk_needed > cost.disk_free:
+    if (
+        cost.disk_needed is not None
+        and cost.disk_free is not None
+        and cost.disk_needed > cost.disk_free
+    ):
         message = f"the new build takes about {size(cost.disk_needed)}, and {size(cost.disk_free)} are free: a full disk stops the build that serves, too"
         yield Finding(message, "make room, or set root in kappa.toml to a larger disk", "disk")
 

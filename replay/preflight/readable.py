@@ -72,7 +72,9 @@ class Sample:
         return f"{read} records of topic {self.topic}, at the beginning, in the middle and at the end of {where}: {verdict}{f' (not all that was meant: {self.unknown})' if self.unknown else ''}"
 
 
-def read_samples(log: Sampled, topics: Iterable[Topic], begin: Offsets, end: Offsets, *, at_each_place: int) -> Mapping[str, Sample]:
+def read_samples(
+    log: Sampled, topics: Iterable[Topic], begin: Offsets, end: Offsets, *, at_each_place: int
+) -> Mapping[str, Sample]:
     """Reads so many records at the beginning, in the middle and at the end of each partition of each topic; empty topics are left out.
 
     It ends after some seconds, whatever the log does: what is not read by then is unknown.
@@ -82,8 +84,17 @@ def read_samples(log: Sampled, topics: Iterable[Topic], begin: Offsets, end: Off
     return {each.topic: each for each in samples if each is not None}
 
 
-def _sample_of(log: Sampled, topic: Topic, begin: Offsets, end: Offsets, at_each_place: int, deadline: float) -> Sample | None:
-    begin, full = begin.only({topic.name}), [(partition, last) for _, partition, last in end.only({topic.name}).items() if last > begin.at(topic.name, partition)]
+def _sample_of(
+    log: Sampled, topic: Topic, begin: Offsets, end: Offsets, at_each_place: int, deadline: float
+) -> Sample | None:
+    begin, full = (
+        begin.only({topic.name}),
+        [
+            (partition, last)
+            for _, partition, last in end.only({topic.name}).items()
+            if last > begin.at(topic.name, partition)
+        ],
+    )
     if not full:
         return None
     chosen = full[:: -(-len(full) // _MOST_PARTITIONS)]
@@ -92,7 +103,9 @@ def _sample_of(log: Sampled, topic: Topic, begin: Offsets, end: Offsets, at_each
         # One that is away was waited for already.
         if reading.has_enough():
             return reading.sample(len(full))
-        for where, record in sample(log, begin, Offsets({topic.name: dict(chosen)}), 3 * at_each_place * len(chosen)):
+        for where, record in sample(
+            log, begin, Offsets({topic.name: dict(chosen)}), 3 * at_each_place * len(chosen)
+        ):
             reading.take(where, record)
             if reading.has_enough():
                 break
@@ -108,18 +121,33 @@ def readable(found: Sample, *, most: float, is_read_as_before: bool) -> Iterator
     """
     if not found.unreadable:
         return
-    shown = [f"{each.count} {each.reason}, such as partition {each.partition} offset {each.offset}: {each.detail}" for each in found.unreadable[:_SHOWN]]
+    shown = [
+        f"{each.count} {each.reason}, such as partition {each.partition} offset {each.offset}: {each.detail}"
+        for each in found.unreadable[:_SHOWN]
+    ]
     others = len(found.unreadable) - len(shown)
     examples = "; ".join([*shown, f"and {others} more reasons"] if others else shown)
     # Without figures: they move as the log grows, and what was let through then would be another finding.
     beyond = [
-        f"{'in' if where is Where.MIDDLE else 'at'} the {where}" for where in Where if found.read.get(where, 0) >= _FEW and found.rejected.get(where, 0) > most * found.read[where]
+        f"{'in' if where is Where.MIDDLE else 'at'} the {where}"
+        for where in Where
+        if found.read.get(where, 0) >= _FEW
+        and found.rejected.get(where, 0) > most * found.read[where]
     ]
-    if not is_read_as_before and (sum(found.rejected.values()) > most * sum(found.read.values()) or beyond):
+    if not is_read_as_before and (
+        sum(found.rejected.values()) > most * sum(found.read.values()) or beyond
+    ):
         message = f"topic {found.topic}: more than {most:.0%} of the records that were sampled {beyond[0] if beyond else 'in all'} would be rejected"
-        yield Finding(message, f"{examples}; mend the declaration: a default, was=, a wider type (docs/events.md)", f"unreadable:{found.topic}")
+        yield Finding(
+            message,
+            f"{examples}; mend the declaration: a default, was=, a wider type (docs/events.md)",
+            f"unreadable:{found.topic}",
+        )
     else:
-        yield Finding(f"of topic {found.topic} {sum(found.rejected.values())} of {sum(found.read.values())} sampled records would be rejected: {examples}", refuses=False)
+        yield Finding(
+            f"of topic {found.topic} {sum(found.rejected.values())} of {sum(found.read.values())} sampled records would be rejected: {examples}",
+            refuses=False,
+        )
 
 
 class _Reading:
@@ -160,7 +188,21 @@ class _Reading:
     def sample(self, of_partitions: int) -> Sample:
         """What it came to."""
         unreadable = tuple(
-            Unreadable(reason, count, self._examples[reason][0].partition, self._examples[reason][0].offset, self._examples[reason][1])
+            Unreadable(
+                reason,
+                count,
+                self._examples[reason][0].partition,
+                self._examples[reason][0].offset,
+                self._examples[reason][1],
+            )
             for reason, count in self._reasons.most_common()
         )
-        return Sample(self._topic.name, dict(self._read), dict(self._rejected), unreadable, len(self._partitions), of_partitions, self.unknown)
+        return Sample(
+            self._topic.name,
+            dict(self._read),
+            dict(self._rejected),
+            unreadable,
+            len(self._partitions),
+            of_partitions,
+            self.unknown,
+        )

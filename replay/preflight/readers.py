@@ -44,19 +44,31 @@ _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
 _IN_DOUBLE = frozenset({"tinyint", "smallint", "int", "float"})
 
 
-def reader_changes(born: Birth, tables: Iterable[TableBirth], views: Mapping[str, str]) -> tuple[ReaderChange, ...]:
+def reader_changes(
+    born: Birth, tables: Iterable[TableBirth], views: Mapping[str, str]
+) -> tuple[ReaderChange, ...]:
     """What readers of a build will find changed in `tables` and `views`."""
     before = {table.name: table for table in born.tables}
     after = {table.name: table for table in tables}
     return (*_tables(before, after, born.views, views), *_views(born.views, views, before, after))
 
 
-def _tables(before: Mapping[str, TableBirth], after: Mapping[str, TableBirth], old_views: Mapping[str, str], new_views: Mapping[str, str]) -> Iterator[ReaderChange]:
+def _tables(
+    before: Mapping[str, TableBirth],
+    after: Mapping[str, TableBirth],
+    old_views: Mapping[str, str],
+    new_views: Mapping[str, str],
+) -> Iterator[ReaderChange]:
     for name, table in before.items():
         if name in after:
             yield from _columns(table, after[name])
         elif name in new_views:
-            yield ReaderChange(Effect.CHANGED, name, f"table {name} becomes a view, whose columns are not known here", breaking=True)
+            yield ReaderChange(
+                Effect.CHANGED,
+                name,
+                f"table {name} becomes a view, whose columns are not known here",
+                breaking=True,
+            )
         else:
             yield ReaderChange(Effect.REMOVED, name, f"table {name} goes", breaking=True)
     for name in after:
@@ -64,12 +76,28 @@ def _tables(before: Mapping[str, TableBirth], after: Mapping[str, TableBirth], o
             yield ReaderChange(Effect.ADDED, name, f"table {name} is new")
 
 
-def _views(before: Mapping[str, str], after: Mapping[str, str], old_tables: Mapping[str, TableBirth], new_tables: Mapping[str, TableBirth]) -> Iterator[ReaderChange]:
+def _views(
+    before: Mapping[str, str],
+    after: Mapping[str, str],
+    old_tables: Mapping[str, TableBirth],
+    new_tables: Mapping[str, TableBirth],
+) -> Iterator[ReaderChange]:
     for name, sql in before.items():
         if name in after and after[name] != sql:
-            yield ReaderChange(Effect.CHANGED, name, f"view {name} has another query", before=sql, after=after[name])
+            yield ReaderChange(
+                Effect.CHANGED,
+                name,
+                f"view {name} has another query",
+                before=sql,
+                after=after[name],
+            )
         elif name in new_tables:
-            yield ReaderChange(Effect.CHANGED, name, f"view {name} becomes a table, whose columns may be others", breaking=True)
+            yield ReaderChange(
+                Effect.CHANGED,
+                name,
+                f"view {name} becomes a table, whose columns may be others",
+                breaking=True,
+            )
         elif name not in after:
             yield ReaderChange(Effect.REMOVED, name, f"view {name} goes", breaking=True)
     for name in after:
@@ -82,16 +110,44 @@ def _columns(before: TableBirth, after: TableBirth) -> Iterator[ReaderChange]:
     # Their order says nothing to who reads by name.
     if set(before.keys) != set(after.keys):
         was, now = (", ".join(keys) or "none" for keys in (before.keys, after.keys))
-        yield ReaderChange(Effect.REKEYED, name, f"the keys of table {name} become {now}, from {was}", before=was, after=now, breaking=True)
+        yield ReaderChange(
+            Effect.REKEYED,
+            name,
+            f"the keys of table {name} become {now}, from {was}",
+            before=was,
+            after=now,
+            breaking=True,
+        )
     for column, kind in old.items():
         if column not in new:
-            yield ReaderChange(Effect.REMOVED, name, f"column {column} of table {name} goes", column, before=kind, breaking=True)
+            yield ReaderChange(
+                Effect.REMOVED,
+                name,
+                f"column {column} of table {name} goes",
+                column,
+                before=kind,
+                breaking=True,
+            )
         elif new[column] != kind:
             breaks = not _widens(kind, new[column])
-            yield ReaderChange(Effect.RETYPED, name, f"column {column} of table {name} becomes {new[column]}, from {kind}", column, kind, new[column], breaking=breaks)
+            yield ReaderChange(
+                Effect.RETYPED,
+                name,
+                f"column {column} of table {name} becomes {new[column]}, from {kind}",
+                column,
+                kind,
+                new[column],
+                breaking=breaks,
+            )
     for column, kind in new.items():
         if column not in old:
-            yield ReaderChange(Effect.ADDED, name, f"column {column} of table {name} is new ({kind})", column, after=kind)
+            yield ReaderChange(
+                Effect.ADDED,
+                name,
+                f"column {column} of table {name} is new ({kind})",
+                column,
+                after=kind,
+            )
 
 
 def _widens(old: str, new: str) -> bool:
@@ -119,6 +175,9 @@ def widens(old: Type, new: Type) -> bool:
             return widens(narrow_element, wide_element)
         case Struct(), Struct():
             known = {field.name: field.type for field in new.fields}
-            return all(field.name in known and widens(field.type, known[field.name]) for field in old.fields)
+            return all(
+                field.name in known and widens(field.type, known[field.name])
+                for field in old.fields
+            )
         case _:
             return False

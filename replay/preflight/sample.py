@@ -33,13 +33,17 @@ class Sampled(Protocol):
     def records(self, topics: Iterable[str], start: Offsets, end: Offsets) -> Iterator[Record]: ...  # noqa: D102  # as in Log
 
 
-def sample(log: Sampled, begin: Offsets, end: Offsets, at_most: int) -> Iterator[tuple[Where, Record]]:
+def sample(
+    log: Sampled, begin: Offsets, end: Offsets, at_most: int
+) -> Iterator[tuple[Where, Record]]:
     """About `at_most` records between two vectors, in the order of offsets within each partition.
 
     Where compaction or transactions have left a place empty, the records behind the hole are taken instead.
     """
     found = list(pieces(begin, end, at_most))
-    for where, (start, stop), upto in zip(Where, found, [*(start for start, _ in found[1:]), end], strict=True):
+    for where, (start, stop), upto in zip(
+        Where, found, [*(start for start, _ in found[1:]), end], strict=True
+    ):
         met: Counter[tuple[str, int]] = Counter()
         for record in log.records(stop.next, start, stop):
             met[record.topic, record.partition] += 1
@@ -47,13 +51,20 @@ def sample(log: Sampled, begin: Offsets, end: Offsets, at_most: int) -> Iterator
         for topic, partition, last in stop.items():
             width = last - start.at(topic, partition)
             if width > 0 and not met[topic, partition]:
-                behind = log.records([topic], Offsets({topic: {partition: last}}), Offsets({topic: {partition: upto.at(topic, partition)}}))
+                behind = log.records(
+                    [topic],
+                    Offsets({topic: {partition: last}}),
+                    Offsets({topic: {partition: upto.at(topic, partition)}}),
+                )
                 yield from ((where, record) for record in islice(behind, width))
 
 
 def pieces(begin: Offsets, end: Offsets, at_most: int) -> Iterator[tuple[Offsets, Offsets]]:
     """Three ranges, one after the other, that together hold about `at_most` offsets: of all partitions the first, some in the middle, the last. Pure."""
-    parts = [(topic, partition, begin.at(topic, partition), stop) for topic, partition, stop in end.items()]
+    parts = [
+        (topic, partition, begin.at(topic, partition), stop)
+        for topic, partition, stop in end.items()
+    ]
     width = max(1, at_most // (3 * max(1, len(parts))))
     reached = begin
     for third in range(3):

@@ -36,21 +36,39 @@ class Compared:
         return self.difference.equal and self.hashes[0] == self.hashes[1]
 
 
-def compare_tables(reader: Reader, birth: Birth, *, unsettled: Unsettled, samples: int) -> tuple[Compared, ...]:
+def compare_tables(
+    reader: Reader, birth: Birth, *, unsettled: Unsettled, samples: int
+) -> tuple[Compared, ...]:
     """Compares all tables of two builds of one birth, the rejects last. Raises Broken where a key stands twice in a table."""
     return tuple(_compared(reader, birth, table, unsettled, samples) for table in birth.tables)
 
 
 def hash_before(tables: Iterable[Compared]) -> str:
     """The hash of what stands in the tables before, all of them together."""
-    return hash_of_all((each.difference.table, each.difference.rows_before or 0, each.hashes[0]) for each in tables)
+    return hash_of_all(
+        (each.difference.table, each.difference.rows_before or 0, each.hashes[0]) for each in tables
+    )
 
 
-def _compared(reader: Reader, birth: Birth, table: TableBirth, unsettled: Unsettled, samples: int) -> Compared:
-    found, common, left_out = Difference(table.name, None, None), dict(table.served), left_out_of(table)
+def _compared(
+    reader: Reader, birth: Birth, table: TableBirth, unsettled: Unsettled, samples: int
+) -> Compared:
+    found, common, left_out = (
+        Difference(table.name, None, None),
+        dict(table.served),
+        left_out_of(table),
+    )
     if table.keys:
         sources, aside = settled(reader, table, unsettled)
-        difference, shown = compare_keyed(reader, found, table.keys, common, samples, sources=sources, likeness={column: table.exactness(column) for column in common})
+        difference, shown = compare_keyed(
+            reader,
+            found,
+            table.keys,
+            common,
+            samples,
+            sources=sources,
+            likeness={column: table.exactness(column) for column in common},
+        )
     else:
         sources, aside = _appended(reader, birth, table)
         difference, shown = compare_appended(reader, found, common, samples, sources=sources)
@@ -67,7 +85,9 @@ def _appended(reader: Reader, birth: Birth, table: TableBirth) -> tuple[Sources,
     # A reject whose key was written again may be there for one and compacted away for the other.
     names = ", ".join(map(text, compacted))
     theirs = f"topic in ({names})"
-    aside = max(int(reader.rows(f"select count(*) from {side} where {theirs}").rows[0][0]) for side in whole)
+    aside = max(
+        int(reader.rows(f"select count(*) from {side} where {theirs}").rows[0][0]) for side in whole
+    )
     before, after = (f"(select * from {side} where not {theirs})" for side in whole)
     return (before, after), aside
 

@@ -23,8 +23,14 @@ def proof_line(found: Proved) -> str:
     rejects = sum(each.rows_before or 0 for each in found.differences if each.table == REJECTS)
     also = f" and {_counted(rejects, 'reject')}" if rejects else ""
     base = "" if found.base is None else ", what its base held among them"
-    counted = f"{_counted(len(tables), 'table')}, {_counted(found.rows - rejects, 'row')}{also}{base}"
-    return f"proved: {counted}, equal at offsets {found.offsets}" if found.equal else f"not equal: {counted}, at offsets {found.offsets}"
+    counted = (
+        f"{_counted(len(tables), 'table')}, {_counted(found.rows - rejects, 'row')}{also}{base}"
+    )
+    return (
+        f"proved: {counted}, equal at offsets {found.offsets}"
+        if found.equal
+        else f"not equal: {counted}, at offsets {found.offsets}"
+    )
 
 
 def cut_line(found: Proved) -> str:
@@ -49,7 +55,10 @@ def proof_text(proof: Proof) -> str:
 
 def proof_listing(proof: Proof) -> Listing:
     """A row per table."""
-    rows = [{**difference_document(each.difference), "hash": each.hashes[0], "equal": each.equal} for each in proof.tables]
+    rows = [
+        {**difference_document(each.difference), "hash": each.hashes[0], "equal": each.equal}
+        for each in proof.tables
+    ]
     return Listing(tuple(rows[0]), tuple(tuple(row.values()) for row in rows))
 
 
@@ -74,8 +83,18 @@ def proof_document(proof: Proof) -> dict[str, Any]:
 
 def record_document(record: Record, found: Proved) -> dict[str, Any]:
     """What the journal has of it, for machines."""
-    told = {name: value for name, value in asdict(found).items() if name not in {"kind", "differences", "offsets"}}
-    return {"number": record.number, "at": record.at, "by": record.by, **told, "offsets": found.offsets.plain()}
+    told = {
+        name: value
+        for name, value in asdict(found).items()
+        if name not in {"kind", "differences", "offsets"}
+    }
+    return {
+        "number": record.number,
+        "at": record.at,
+        "by": record.by,
+        **told,
+        "offsets": found.offsets.plain(),
+    }
 
 
 def _counted(number: int, what: str) -> str:
@@ -87,8 +106,15 @@ def _lines(proof: Proof) -> Iterator[str]:
     yield proof_line(found)
     yield f"build {found.build} (version {proof.birth.version}), folded again {cut_line(found)}"
     yield f"hash {found.hash}"
-    yield from (f"not in the hash: {column} is {why}, and equal within {within(why)}" for column, why in found.left_out.items())
-    yield from (f"set aside: {each.unsettled:,} rows of {each.table}, which compaction decides" for each in found.differences if each.unsettled)
+    yield from (
+        f"not in the hash: {column} is {why}, and equal within {within(why)}"
+        for column, why in found.left_out.items()
+    )
+    yield from (
+        f"set aside: {each.unsettled:,} rows of {each.table}, which compaction decides"
+        for each in found.differences
+        if each.unsettled
+    )
     if found.equal:
         return
     keys = {table.name: table.keys for table in proof.birth.tables}

@@ -106,17 +106,33 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,5}|1000000")
 def cutting(slices: str, seed: int | None) -> Cutting:
     """How the log shall be cut, as it was typed: `random`, `one`, or a number. Raises UsageError where it is none of them."""
     if slices == "random":
-        return Cutting("random", seed=random.SystemRandom().getrandbits(32) if seed is None else seed)
+        return Cutting(
+            "random", seed=random.SystemRandom().getrandbits(32) if seed is None else seed
+        )
     if seed is not None:
-        raise UsageError(f"a seed was given, and --slices {slices} needs none", hint="leave --seed out, or cut at random: --slices random")
+        raise UsageError(
+            f"a seed was given, and --slices {slices} needs none",
+            hint="leave --seed out, or cut at random: --slices random",
+        )
     if slices == "one":
         return Cutting("one")
     if _NUMBER.fullmatch(slices) is None:
-        raise UsageError(f"--slices {slices!r} is no way to cut the log", hint="say random, one, or how many slices, a million at most: --slices 20")
+        raise UsageError(
+            f"--slices {slices!r} is no way to cut the log",
+            hint="say random, one, or how many slices, a million at most: --slices 20",
+        )
     return Cutting("even", int(slices))
 
 
-def prove(settings: Settings, store: Store, log: ProofLog, pipeline: str, how: Cutting, *, on_progress: Callable[[str], None]) -> Proof:
+def prove(
+    settings: Settings,
+    store: Store,
+    log: ProofLog,
+    pipeline: str,
+    how: Cutting,
+    *,
+    on_progress: Callable[[str], None],
+) -> Proof:
     """Folds the log of a pipeline's serving build again and compares; what it finds is in the journal when this returns.
 
     Raises UsageError where no such pipeline serves, NotProvable with the reason where nothing can be proved, and Conflict
@@ -126,12 +142,28 @@ def prove(settings: Settings, store: Store, log: ProofLog, pipeline: str, how: C
     with pin_build(store, build, lease_seconds=settings.rollout.lease_seconds) as pinned:
         birth, frontier = pinned.snapshot.births[build], pinned.snapshot.frontiers[build]
         _ensure_provable(store, log, birth, frontier.offsets)
-        cuts = cut_as(how, birth.begins, frontier.offsets, slice_records=settings.engine.slice_records, driver_rows=settings.engine.driver_rows)
+        cuts = cut_as(
+            how,
+            birth.begins,
+            frontier.offsets,
+            slice_records=settings.engine.slice_records,
+            driver_rows=settings.engine.driver_rows,
+        )
         with _folded_again(settings, store, log, birth, cuts, on_progress) as (anew, again):
             on_progress("comparing")
             tables, counts = _compared(settings, store, log, pinned, anew, again)
     equal = all(table.equal for table in tables) and not differing(counts)
-    causes = () if equal else tuple(likely_causes(doubts_of(store, birth), changed_libraries(birth.libraries, installed_libraries()), tables))
+    causes = (
+        ()
+        if equal
+        else tuple(
+            likely_causes(
+                doubts_of(store, birth),
+                changed_libraries(birth.libraries, installed_libraries()),
+                tables,
+            )
+        )
+    )
     found = Proved(
         pipeline=pipeline,
         build=build,
@@ -144,14 +176,20 @@ def prove(settings: Settings, store: Store, log: ProofLog, pipeline: str, how: C
         hash=hash_before(tables),
         differences=tuple(table.difference for table in tables),
         counts=counts,
-        left_out={f"{table.difference.table}.{column}": why for table in tables for column, why in table.left_out.items()},
+        left_out={
+            f"{table.difference.table}.{column}": why
+            for table in tables
+            for column, why in table.left_out.items()
+        },
         causes=causes,
         base=birth.base,
     )
     return Proof(keep_proof(store, found), birth, tables)
 
 
-def cut_as(how: Cutting, start: Offsets, end: Offsets, *, slice_records: int, driver_rows: int) -> Cuts:
+def cut_as(
+    how: Cutting, start: Offsets, end: Offsets, *, slice_records: int, driver_rows: int
+) -> Cuts:
     """Where the log is cut. At random the largest quarter of the slices, or more, is read and computed by Spark, and none is larger than `slice_records`. Pure."""
     match how.how:
         case "one":
@@ -160,12 +198,20 @@ def cut_as(how: Cutting, start: Offsets, end: Offsets, *, slice_records: int, dr
             return Cuts(even_ends(start, end, how.count), driver_rows)
         case "random":
             drawn = random_ends(start, end, random.Random(how.seed), small=_SMALL)  # noqa: S311  # the same cuts again, and no secret
-            ends = [after for one, other in pairwise([start, *drawn]) for after in ([piece.end for piece in cut(1, one, other, at_most=slice_records)] or [other])]
+            ends = [
+                after
+                for one, other in pairwise([start, *drawn])
+                for after in (
+                    [piece.end for piece in cut(1, one, other, at_most=slice_records)] or [other]
+                )
+            ]
             sizes = [other.distance(one) for one, other in pairwise([start, *ends])]
             return Cuts(tuple(ends), min(driver_rows, sorted(sizes)[len(sizes) * 3 // 4]))
 
 
-def why_not_provable(birth: Birth, upto: Offsets, facts: Mapping[str, TopicFacts | None], beginning: Offsets) -> str | None:
+def why_not_provable(
+    birth: Birth, upto: Offsets, facts: Mapping[str, TopicFacts | None], beginning: Offsets
+) -> str | None:
     """Why what a build holds at `upto` cannot be folded again from its topics as they are now; None where it can. Pure."""
     if birth.semantics != SEMANTICS:
         return f"it was folded by Kappa's rules number {birth.semantics}, and they are number {SEMANTICS} now"
@@ -178,7 +224,10 @@ def why_not_provable(birth: Birth, upto: Offsets, facts: Mapping[str, TopicFacts
     for topic, partition, end in upto.items():
         remembers = has_identity(birth.declarations.get(f"topic {topic}", ""))
         # What is remembered of identities follows from all that the tables hold.
-        first, begun = beginning.at(topic, partition), (birth.origin_offsets if remembers else birth.begins).at(topic, partition)
+        first, begun = (
+            beginning.at(topic, partition),
+            (birth.origin_offsets if remembers else birth.begins).at(topic, partition),
+        )
         if first > begun and end > begun:
             return f"{topic} partition {partition} begins at offset {first} now, and the build has folded it from offset {begun} on"
     return None
@@ -190,29 +239,49 @@ def _base_too_old(store: Store, log: ProofLog, birth: Birth) -> str | None:
         return None
     read_at, now = base_frontier(store, birth).heard, datetime.now(UTC)
     compacted = (topic.name for topic in birth.topics if topic.kind == TopicKind.COMPACTED)
-    return next(filter(None, (may_be_missed(name, read_at, log.config(name), now) for name in compacted)), None)
+    return next(
+        filter(None, (may_be_missed(name, read_at, log.config(name), now) for name in compacted)),
+        None,
+    )
 
 
-def likely_causes(found: Iterable[str], libraries: tuple[str, ...], tables: Iterable[Compared]) -> Iterator[str]:
+def likely_causes(
+    found: Iterable[str], libraries: tuple[str, ...], tables: Iterable[Compared]
+) -> Iterator[str]:
     """What may explain that tables differ, likeliest first: what the lint finds in the code, libraries, the order of additions. Pure."""
     causes = list(found)
     if libraries:
-        more = f" and {len(libraries) - _SHOWN_LIBRARIES} more" if len(libraries) > _SHOWN_LIBRARIES else ""
-        causes.append(f"libraries are others than at the build's birth: {', '.join(libraries[:_SHOWN_LIBRARIES])}{more}")
+        more = (
+            f" and {len(libraries) - _SHOWN_LIBRARIES} more"
+            if len(libraries) > _SHOWN_LIBRARIES
+            else ""
+        )
+        causes.append(
+            f"libraries are others than at the build's birth: {', '.join(libraries[:_SHOWN_LIBRARIES])}{more}"
+        )
     for table in tables:
         causes += [
             f"{table.difference.table}.{column} is {why}, and differs by more than {within(why)}"
             for column, why in table.left_out.items()
             if column in table.difference.changed_by_column
         ]
-    yield from causes or ["nothing in the code explains it: other rows were written to the tables than their job's, or Kappa has folded wrongly"]
+    yield from causes or [
+        "nothing in the code explains it: other rows were written to the tables than their job's, or Kappa has folded wrongly"
+    ]
 
 
 def doubts_of(store: Store, birth: Birth) -> tuple[str, ...]:
     """What the lint finds in a build's own code, and what Spark found when it was planned and was let through."""
     place, pipeline = load_with_place(store, birth)
     found = [each.message for each in doubts(pipeline, place, snapshot_sources(store, birth).find)]
-    return (*found, *(each for each in birth.accepted if _CODE.match(each) and not any(each.startswith(message) for message in found)))
+    return (
+        *found,
+        *(
+            each
+            for each in birth.accepted
+            if _CODE.match(each) and not any(each.startswith(message) for message in found)
+        ),
+    )
 
 
 def keep_proof(store: Store, found: Proved) -> Record:
@@ -227,7 +296,12 @@ def keep_proof(store: Store, found: Proved) -> Record:
 
 def _served(state: State, pipeline: str) -> str:
     if pipeline not in state.serving:
-        raise UsageError(f"no pipeline {pipeline} is served", hint=f"there are {', '.join(sorted(state.serving))}" if state.serving else "nothing is served yet: kappa deploy")
+        raise UsageError(
+            f"no pipeline {pipeline} is served",
+            hint=f"there are {', '.join(sorted(state.serving))}"
+            if state.serving
+            else "nothing is served yet: kappa deploy",
+        )
     return state.serving[pipeline]
 
 
@@ -242,7 +316,10 @@ def _ensure_provable(store: Store, log: ProofLog, birth: Birth, upto: Offsets) -
         except Broken as error:
             why = error.message
     if why is not None:
-        raise NotProvable(f"pipeline {birth.pipeline} is not provable: {why}", hint=f"kappa replay {birth.pipeline} makes a new build, of which it can be proved")
+        raise NotProvable(
+            f"pipeline {birth.pipeline} is not provable: {why}",
+            hint=f"kappa replay {birth.pipeline} makes a new build, of which it can be proved",
+        )
 
 
 def _archived(store: Store, birth: Birth) -> tuple[ArchiveMark, ...]:
@@ -257,7 +334,14 @@ def _archived(store: Store, birth: Birth) -> tuple[ArchiveMark, ...]:
 
 
 @contextmanager
-def _folded_again(settings: Settings, store: Store, log: ProofLog, birth: Birth, cuts: Cuts, on_progress: Callable[[str], None]) -> Iterator[tuple[Store, Frontier]]:
+def _folded_again(
+    settings: Settings,
+    store: Store,
+    log: ProofLog,
+    birth: Birth,
+    cuts: Cuts,
+    on_progress: Callable[[str], None],
+) -> Iterator[tuple[Store, Frontier]]:
     """The place and the frontier of what the log gives again; both are gone afterwards."""
     place = make_folder(store.path(settings.verify.temp), PROVE)
     try:
@@ -270,19 +354,48 @@ def _folded_again(settings: Settings, store: Store, log: ProofLog, birth: Birth,
         # What was lost of the log meanwhile explains whatever else was said.
         _ensure_provable(store, log, birth, cuts.ends[-1])
         if stopped is not None:
-            raise KappaError(f"the log of build {birth.build} could not be folded again: {stopped.message}", hint=stopped.hint)
+            raise KappaError(
+                f"the log of build {birth.build} could not be folded again: {stopped.message}",
+                hint=stopped.hint,
+            )
         if code != 0 or reached is None or not reached.offsets.equals(cuts.ends[-1]):
-            raise KappaError(f"the log of build {birth.build} could not be folded again: {said or f'the process ended with {code}'}", hint="kappa status shows whether all is well")
+            raise KappaError(
+                f"the log of build {birth.build} could not be folded again: {said or f'the process ended with {code}'}",
+                hint="kappa status shows whether all is well",
+            )
         yield anew, reached
     finally:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _run(settings: Settings, anew: Store, bootstrap_servers: str, birth: Birth, cuts: Cuts, on_progress: Callable[[str], None]) -> tuple[int, str]:
+def _run(
+    settings: Settings,
+    anew: Store,
+    bootstrap_servers: str,
+    birth: Birth,
+    cuts: Cuts,
+    on_progress: Callable[[str], None],
+) -> tuple[int, str]:
     """Runs the child to its end; gives its exit code and its last words."""
     # -P: what lies in the user's folder must not be imported instead of a library of the same name.
-    command = [sys.executable, "-P", "-m", "kappa.engine.children.refold", "--project", str(settings.project), "--root", settings.root_url]
-    command += ["--bootstrap", bootstrap_servers, "--build", birth.build, "--folder", str(anew.folder)]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "kappa.engine.children.refold",
+        "--project",
+        str(settings.project),
+        "--root",
+        settings.root_url,
+    ]
+    command += [
+        "--bootstrap",
+        bootstrap_servers,
+        "--build",
+        birth.build,
+        "--folder",
+        str(anew.folder),
+    ]
     frontiers, total = Frontiers(anew, birth.build), cuts.ends[-1].distance(birth.begins)
     words = anew.path("said.log")
     with words.open("wb") as output:
@@ -291,18 +404,40 @@ def _run(settings: Settings, anew: Store, bootstrap_servers: str, birth: Birth, 
         while child.poll() is None:
             newest = frontiers.newest()
             folded = 0 if newest is None else newest.offsets.distance(birth.begins)
-            on_progress(f"{folded:,} of {total:,} offsets folded again, in {len(cuts.ends):,} slices")
+            on_progress(
+                f"{folded:,} of {total:,} offsets folded again, in {len(cuts.ends):,} slices"
+            )
             time.sleep(_LOOK_SECONDS)
     finally:
         ensure_session_gone(child.pid)
         child.wait()
-    return child.returncode, (words.read_text(encoding="utf-8", errors="replace").strip().splitlines() or [""])[-1]
+    return child.returncode, (
+        words.read_text(encoding="utf-8", errors="replace").strip().splitlines() or [""]
+    )[-1]
 
 
-def _compared(settings: Settings, store: Store, log: ProofLog, pinned: PinnedSnapshot, anew: Store, again: Frontier) -> tuple[tuple[Compared, ...], tuple[Count, ...]]:
+def _compared(
+    settings: Settings,
+    store: Store,
+    log: ProofLog,
+    pinned: PinnedSnapshot,
+    anew: Store,
+    again: Frontier,
+) -> tuple[tuple[Compared, ...], tuple[Count, ...]]:
     birth, frontier = pinned.snapshot.births[again.build], pinned.snapshot.frontiers[again.build]
-    with connect_pair(store, (birth, frontier), (birth, again), limits=Limits.of(settings.verify, store), after_store=anew) as reader:
-        tables = compare_tables(reader, birth, unsettled=lambda table: unsettled_keys(log, birth, table, frontier.offsets), samples=_SAMPLES)
+    with connect_pair(
+        store,
+        (birth, frontier),
+        (birth, again),
+        limits=Limits.of(settings.verify, store),
+        after_store=anew,
+    ) as reader:
+        tables = compare_tables(
+            reader,
+            birth,
+            unsettled=lambda table: unsettled_keys(log, birth, table, frontier.offsets),
+            samples=_SAMPLES,
+        )
     pinned.confirm()
     # Of a compacted topic records may be gone that were there once.
     retained = {topic.name for topic in birth.topics if topic.kind != TopicKind.COMPACTED}

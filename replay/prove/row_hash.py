@@ -31,7 +31,10 @@ _MODULUS = 1 << 64
 def hash_sql(columns: Iterable[tuple[str, str]], source: str) -> str:
     """DuckDB's query for the number of rows in `source`, and the sums that are its hash; `columns` are (name, Spark's simple type)."""
     row = " || ".join(_text(quoted(name), kind) for name, kind in sorted(columns)) or "''"
-    words = (f"sum(('0x' || substr(digest, {16 * word + 1}, 16))::ubigint::hugeint) % {_MODULUS}::hugeint" for word in range(_WORDS))
+    words = (
+        f"sum(('0x' || substr(digest, {16 * word + 1}, 16))::ubigint::hugeint) % {_MODULUS}::hugeint"
+        for word in range(_WORDS)
+    )
     sums = ", ".join(f"coalesce({each}, 0::hugeint)" for each in words)
     return f"select count(*), {sums} from (select sha256({row}) as digest from {source})"
 
@@ -43,7 +46,9 @@ def table_hash(sums: Iterable[int]) -> str:
 
 def hash_of_all(tables: Iterable[tuple[str, int, str]]) -> str:
     """The hash of several tables: name, number of rows and hash of each."""
-    return hashlib.sha256("".join(f"{name} {rows} {each}\n" for name, rows, each in sorted(tables)).encode()).hexdigest()
+    return hashlib.sha256(
+        "".join(f"{name} {rows} {each}\n" for name, rows, each in sorted(tables)).encode()
+    ).hexdigest()
 
 
 def _text(column: str, kind: str) -> str:

@@ -70,7 +70,15 @@ class Find:
 
 def gc(store: Store, *, keep_seconds: float, now: float, temp: str = "tmp") -> tuple[Find, ...]:
     """Deletes what nobody needs at `now` (seconds since 1970), and says what that was; `temp` is where commands have folders of their own."""
-    return tuple(_walk(store, _Deleting(store, keep_seconds, now), keep_seconds=keep_seconds, now=now, temp=temp))
+    return tuple(
+        _walk(
+            store,
+            _Deleting(store, keep_seconds, now),
+            keep_seconds=keep_seconds,
+            now=now,
+            temp=temp,
+        )
+    )
 
 
 def look(store: Store, *, keep_seconds: float, now: float, temp: str = "tmp") -> tuple[Find, ...]:
@@ -137,17 +145,31 @@ class _Deleting:
             failpoint("gc.after_rmdir")
 
 
-def _walk(store: Store, hands: _Hands, *, keep_seconds: float, now: float, temp: str) -> Iterator[Find]:
+def _walk(
+    store: Store, hands: _Hands, *, keep_seconds: float, now: float, temp: str
+) -> Iterator[Find]:
     state = fold(Journal(store).after(0))
     for path in orphans(store, frozenset(state.versions), now=now):
         yield from _deleted(hands, _whole_tree(path.name, What.ORPHAN, [path]))
     for build in sorted(state.versions):
         try:
-            yield from _of_retired(store, hands, build, now) if build in state.retired else _of_build(store, hands, build, keep_seconds=keep_seconds, now=now)
+            yield from (
+                _of_retired(store, hands, build, now)
+                if build in state.retired
+                else _of_build(store, hands, build, keep_seconds=keep_seconds, now=now)
+            )
         except Conflict:
-            yield Find(build, None, left="its job runs, and keeps it in shape" if build not in state.retired else "its job has not ended yet")
+            yield Find(
+                build,
+                None,
+                left="its job runs, and keeps it in shape"
+                if build not in state.retired
+                else "its job has not ended yet",
+            )
     _, ended = sorted_leases(store, now)
-    yield from _deleted(hands, _files(None, What.LEASES, (store.path(lease_name(lease.id)) for lease in ended)))
+    yield from _deleted(
+        hands, _files(None, What.LEASES, (store.path(lease_name(lease.id)) for lease in ended))
+    )
     yield from _deleted(hands, _files(None, What.DESCRIBED, _described(store, state, now)))
     yield from _deleted(hands, _whole_tree(None, What.LEFT, list(left_behind(store.path(temp)))))
 
@@ -163,7 +185,9 @@ def _of_retired(store: Store, hands: _Hands, build: str, now: float) -> Iterator
         yield from _deleted(hands, found)
 
 
-def _of_build(store: Store, hands: _Hands, build: str, *, keep_seconds: float, now: float) -> Iterator[Find]:
+def _of_build(
+    store: Store, hands: _Hands, build: str, *, keep_seconds: float, now: float
+) -> Iterator[Find]:
     birth = read_birth(store, build)
     with hands.hold(build):
         newest = Frontiers(store, build).newest()
@@ -172,24 +196,56 @@ def _of_build(store: Store, hands: _Hands, build: str, *, keep_seconds: float, n
         going, _ = past(kept, now, keep_seconds)
         records = store.names(f"{folder(build)}/frontier") if newest is not None else ()
         found = [
-            _files(build, What.KEPT, (store.path(kept_name(build, each.frontier.number)) for each in going)),
-            _files(build, What.FRONTIERS, (store.path(name) for name in records if newest is not None and int(name.rsplit("/", 1)[-1].removesuffix(".json")) < newest.number)),
+            _files(
+                build,
+                What.KEPT,
+                (store.path(kept_name(build, each.frontier.number)) for each in going),
+            ),
+            _files(
+                build,
+                What.FRONTIERS,
+                (
+                    store.path(name)
+                    for name in records
+                    if newest is not None
+                    and int(name.rsplit("/", 1)[-1].removesuffix(".json")) < newest.number
+                ),
+            ),
         ]
         if newest is not None:
             hands.let_go(build, newest.number)
         leases, _ = sorted_leases(store, now)
-        needed = [*(each.frontier for each in kept if each not in going), *(() if newest is None else (newest,))]
+        needed = [
+            *(each.frontier for each in kept if each not in going),
+            *(() if newest is None else (newest,)),
+        ]
         found.append(_files(build, What.FILES, _unneeded(store, birth, needed, leases)))
-        found.append(_whole_tree(build, What.SCRATCH, [path for name in _SCRATCH if (path := store.path(f"{folder(build)}/{name}")).exists()]))
+        found.append(
+            _whole_tree(
+                build,
+                What.SCRATCH,
+                [
+                    path
+                    for name in _SCRATCH
+                    if (path := store.path(f"{folder(build)}/{name}")).exists()
+                ],
+            )
+        )
         found.append(_emptied(store.path(folder(build)), found))
         for each in found:
             yield from _deleted(hands, each)
 
 
-def _unneeded(store: Store, birth: Birth, frontiers: Iterable[Frontier], leases: Iterable[Lease]) -> Iterator[Path]:
+def _unneeded(
+    store: Store, birth: Birth, frontiers: Iterable[Frontier], leases: Iterable[Lease]
+) -> Iterator[Path]:
     """The files of a build's tables that neither a frontier nor a lease needs, nor the job where it goes on: at the newest version."""
-    versions = [frontier.versions for frontier in frontiers] + [lease.pins[birth.build].versions for lease in leases if birth.build in lease.pins]
-    for name in (name for table in birth.tables for name in (table.name, *recent_names(table.name))):
+    versions = [frontier.versions for frontier in frontiers] + [
+        lease.pins[birth.build].versions for lease in leases if birth.build in lease.pins
+    ]
+    for name in (
+        name for table in birth.tables for name in (table.name, *recent_names(table.name))
+    ):
         path = table_path(store, birth.build, name)
         newest = newest_version(path)
         if newest is not None:
@@ -218,7 +274,13 @@ def _files(build: str | None, what: What, paths: Iterable[Path]) -> Find:
 def _whole_tree(build: str | None, what: What, tops: list[Path]) -> Find:
     every = [path for top in tops for path in (top, *top.rglob("*"))]
     files = tuple(sorted(path for path in every if not _is_folder(path)))
-    return Find(build, what, files, _deepest_first(path for path in every if _is_folder(path)), _bytes(files))
+    return Find(
+        build,
+        what,
+        files,
+        _deepest_first(path for path in every if _is_folder(path)),
+        _bytes(files),
+    )
 
 
 def _emptied(top: Path, doomed: Iterable[Find]) -> Find:
@@ -226,7 +288,11 @@ def _emptied(top: Path, doomed: Iterable[Find]) -> Find:
     going = {path for find in doomed for path in (*find.files, *find.folders)}
     every = [path for path in top.rglob("*") if path not in going]
     holding = {parent for path in every if not _is_folder(path) for parent in path.parents}
-    return Find(top.name, What.FOLDERS, folders=_deepest_first(path for path in every if _is_folder(path) and path not in holding))
+    return Find(
+        top.name,
+        What.FOLDERS,
+        folders=_deepest_first(path for path in every if _is_folder(path) and path not in holding),
+    )
 
 
 def _is_folder(path: Path) -> bool:

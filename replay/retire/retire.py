@@ -48,7 +48,11 @@ def ensure_orphans_deleted(store: Store, staged: frozenset[str], *, now: float) 
 
 def orphans(store: Store, staged: frozenset[str], *, now: float) -> tuple[Path, ...]:
     """The folders of builds that were never staged, where nothing in them is younger than an hour."""
-    return tuple(path for path in _entries(store.path("builds")) if path.is_dir() and path.name not in staged and now - _newest(path) > _ORPHAN_SECONDS)
+    return tuple(
+        path
+        for path in _entries(store.path("builds"))
+        if path.is_dir() and path.name not in staged and now - _newest(path) > _ORPHAN_SECONDS
+    )
 
 
 def data_of(store: Store, build: str) -> Iterator[Path]:
@@ -62,7 +66,10 @@ def _entries(path: Path) -> tuple[Path, ...]:
 
 def _newest(path: Path) -> float:
     # Only the folder and what lies directly in it: stage writes there last.
-    return max((each.stat().st_mtime for each in (path, *_entries(path)) if each.exists()), default=time.time())
+    return max(
+        (each.stat().st_mtime for each in (path, *_entries(path)) if each.exists()),
+        default=time.time(),
+    )
 
 
 def _delete(path: Path) -> None:

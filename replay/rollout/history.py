@@ -24,11 +24,17 @@ class Chapter:
     def receipt(self) -> Receipt | None:
         """What proves its promote."""
         switched = () if self._event is None else self._event.switched
-        return next((each.receipt for each in switched if each.rollout == self.rollout.number), None)
+        return next(
+            (each.receipt for each in switched if each.rollout == self.rollout.number), None
+        )
 
     @property
     def _event(self) -> Served | None:
-        return self.served.event if self.served is not None and isinstance(self.served.event, Served) else None
+        return (
+            self.served.event
+            if self.served is not None and isinstance(self.served.event, Served)
+            else None
+        )
 
 
 def chapters(state: State) -> tuple[Chapter, ...]:
@@ -47,4 +53,8 @@ class ProofRecord:
 
 def proof_records(state: State) -> tuple[ProofRecord, ...]:
     """All proofs, oldest first."""
-    return tuple(ProofRecord(record, record.event, state.versions[record.event.build]) for record in state.proofs if isinstance(record.event, Proved))
+    return tuple(
+        ProofRecord(record, record.event, state.versions[record.event.build])
+        for record in state.proofs
+        if isinstance(record.event, Proved)
+    )

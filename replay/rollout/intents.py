@@ -12,14 +12,30 @@ from collections.abc import Callable, Sequence
 from typing import assert_never
 
 from kappa.base.errors import Conflict, UsageError
-from kappa.journal.journal import Abandoned, Event, Journal, PromoteAsked, Record, Served, SwitchAsked, VerifyAsked
+from kappa.journal.journal import (
+    Abandoned,
+    Event,
+    Journal,
+    PromoteAsked,
+    Record,
+    Served,
+    SwitchAsked,
+    VerifyAsked,
+)
 from kappa.state.alignment import Alignments
 from kappa.state.store import Store
 from replay.rollout.rollout import Phase, Rollout, State, check_may_follow, fold
 from replay.rollout.show import serving_in
 
 
-def ask_undo(store: Store, pipeline: str | None, *, to: int | None = None, reason: str = "undo", seen: State | None = None) -> Record:
+def ask_undo(
+    store: Store,
+    pipeline: str | None,
+    *,
+    to: int | None = None,
+    reason: str = "undo",
+    seen: State | None = None,
+) -> Record:
     """Asks for the build that served before, or in generation `to`; gives the record, whose number names the rollout.
 
     `seen` is what the one who asks has looked at; without it, what is there now. Raises as `undone` does of that; Conflict
@@ -44,17 +60,29 @@ def undone(state: State, pipeline: str | None, to: int | None = None) -> tuple[s
     if to is not None:
         then = serving_in(state, to)
         others = tuple(name for name, build in then.items() if state.serving.get(name) != build)
-        name = _the_one(pipeline, others, none=f"what generation {to} served serves now", verb="undo")
+        name = _the_one(
+            pipeline, others, none=f"what generation {to} served serves now", verb="undo"
+        )
         if name not in then or then[name] == state.serving.get(name):
             what = "serves now" if name in then else "had no build then"
-            raise UsageError(f"pipeline {name} of generation {to} {what}: there is nothing to undo", hint=f"kappa show {to} shows that generation")
+            raise UsageError(
+                f"pipeline {name} of generation {to} {what}: there is nothing to undo",
+                hint=f"kappa show {to} shows that generation",
+            )
         _ensure_kept(state, name, then[name], f"which served pipeline {name} in generation {to}")
         return name, then[name]
-    before = tuple(state.idle) or tuple(each for each in state.serving if state.served_before(each) in state.retired)
-    name = _the_one(pipeline, before, none="no build has served before the one that does", verb="undo")
+    before = tuple(state.idle) or tuple(
+        each for each in state.serving if state.served_before(each) in state.retired
+    )
+    name = _the_one(
+        pipeline, before, none="no build has served before the one that does", verb="undo"
+    )
     build = state.idle.get(name) or state.served_before(name)
     if build is None:
-        raise UsageError(f"pipeline {name} has no build that served before", hint="kappa history shows what served; kappa replay makes a new build")
+        raise UsageError(
+            f"pipeline {name} has no build that served before",
+            hint="kappa history shows what served; kappa replay makes a new build",
+        )
     _ensure_kept(state, name, build, f"which served pipeline {name} before")
     return name, build
 
@@ -67,7 +95,13 @@ def _ensure_kept(state: State, pipeline: str, build: str, which: str) -> None:
         )
 
 
-def abandon(store: Store, pipeline: str | None, *, reason: str = "abandoned by hand", seen: int | None = None) -> Record:
+def abandon(
+    store: Store,
+    pipeline: str | None,
+    *,
+    reason: str = "abandoned by hand",
+    seen: int | None = None,
+) -> Record:
     """Gives up the active rollout of a pipeline, or the only one there is; gives the record.
 
     `seen` is the rollout that was looked at; without it, the pipeline's. Raises UsageError where none is active, or several;
@@ -102,9 +136,18 @@ def ready_rollouts(state: State, *pipelines: str) -> tuple[Rollout, ...]:
     if not pipelines and len(state.active_rollouts) > 1:
         names = sorted(rollout.pipeline for rollout in state.active_rollouts)
         waiting = sorted(rollout.pipeline for rollout in state.active_rollouts if rollout.waits)
-        together = f"; or those that are ready, together: kappa promote {' '.join(waiting)}" if len(waiting) > 1 else ""
-        raise UsageError(f"there are several pipelines: {', '.join(names)}", hint=f"name one: kappa promote PIPELINE{together}")
-    return tuple(ready_rollout(state, name, "promote") for name in (dict.fromkeys(pipelines) or (None,)))
+        together = (
+            f"; or those that are ready, together: kappa promote {' '.join(waiting)}"
+            if len(waiting) > 1
+            else ""
+        )
+        raise UsageError(
+            f"there are several pipelines: {', '.join(names)}",
+            hint=f"name one: kappa promote PIPELINE{together}",
+        )
+    return tuple(
+        ready_rollout(state, name, "promote") for name in (dict.fromkeys(pipelines) or (None,))
+    )
 
 
 def ask_verify(store: Store, pipeline: str | None, *, seen: int | None = None) -> Record:
@@ -129,10 +172,18 @@ def ready_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
 
 def active_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
     """The rollout of a pipeline, or the only one, that has not ended. Raises UsageError where there is none, or there are several."""
-    name = _the_one(pipeline, tuple(rollout.pipeline for rollout in state.active_rollouts), none="no rollout is active", verb=verb)
+    name = _the_one(
+        pipeline,
+        tuple(rollout.pipeline for rollout in state.active_rollouts),
+        none="no rollout is active",
+        verb=verb,
+    )
     active = state.active(name)
     if active is None:
-        raise UsageError(f"pipeline {name} has no active rollout", hint="kappa history shows how the last one ended")
+        raise UsageError(
+            f"pipeline {name} has no active rollout",
+            hint="kappa history shows how the last one ended",
+        )
     return active
 
 
@@ -141,7 +192,9 @@ def seen_rollout(state: State, number: int, *, ready: bool = False) -> Rollout:
     try:
         rollout = state.rollout(number)
     except KeyError:
-        raise UsageError(f"there is no rollout {number}", hint="kappa history shows those that there are") from None
+        raise UsageError(
+            f"there is no rollout {number}", hint="kappa history shows those that there are"
+        ) from None
     if ready:
         return _waiting(state, rollout)
     if not rollout.active:
@@ -157,7 +210,9 @@ def awaited_rollout(state: State, pipeline: str | None) -> Rollout:
     return active_rollout(state, pipeline, "wait")
 
 
-def _ask(store: Store, decide: Callable[[State, State], Event], seen: State | None = None) -> Record:
+def _ask(
+    store: Store, decide: Callable[[State, State], Event], seen: State | None = None
+) -> Record:
     """Appends what is decided on what was looked at (the first state that is read, unless it is given) and on what is there by now."""
     journal, state = Journal(store), State()
     while True:
@@ -179,27 +234,45 @@ def _waiting(state: State, rollout: Rollout) -> Rollout:
 
 def _moved_on(state: State, rollout: Rollout) -> Conflict:
     """Says who was first, what became of the rollout, and what to do now."""
-    name, it, first = rollout.pipeline, f"rollout {rollout.number} of pipeline {rollout.pipeline}", f"{rollout.asked_by} was first"
+    name, it, first = (
+        rollout.pipeline,
+        f"rollout {rollout.number} of pipeline {rollout.pipeline}",
+        f"{rollout.asked_by} was first",
+    )
     follow = f"kappa wait {name} waits for it; kappa abandon {name} gives it up"
     match rollout.phase:
         case Phase.READY | Phase.HOLDING:
-            return Conflict(f"{first}: {it}, begun by {rollout.by}, is on its way to serve, with build {rollout.build}", hint=follow)
+            return Conflict(
+                f"{first}: {it}, begun by {rollout.by}, is on its way to serve, with build {rollout.build}",
+                hint=follow,
+            )
         case Phase.REPLAYING | Phase.VERIFYING:
-            return Conflict(f"{it}, begun by {rollout.by}, is {rollout.phase}, and not ready: {rollout.asked_by} asked for that", hint=follow)
+            return Conflict(
+                f"{it}, begun by {rollout.by}, is {rollout.phase}, and not ready: {rollout.asked_by} asked for that",
+                hint=follow,
+            )
         case Phase.SERVED:
             record = state.served_in(rollout.number)
             assert record is not None
             assert isinstance(record.event, Served)
             generation = record.event.generation
             return Conflict(
-                f"{first}: {it} has served, as generation {generation}, with build {rollout.build}", hint=f"kappa show {generation} shows it; kappa undo {name} takes it back"
+                f"{first}: {it} has served, as generation {generation}, with build {rollout.build}",
+                hint=f"kappa show {generation} shows it; kappa undo {name} takes it back",
             )
         case Phase.ABANDONED | Phase.FAILED:
-            ended = f"{first}: {it} was given up: {rollout.reason}" if rollout.phase is Phase.ABANDONED else f"{it}, begun by {rollout.by}, has failed: {rollout.reason}"
+            ended = (
+                f"{first}: {it} was given up: {rollout.reason}"
+                if rollout.phase is Phase.ABANDONED
+                else f"{it}, begun by {rollout.by}, has failed: {rollout.reason}"
+            )
             active = state.active(name)
             if active is None:
                 return Conflict(ended, hint=f"to begin anew: kappa deploy {name}")
-            return Conflict(f"{ended}; rollout {active.number}, begun by {active.by}, is {active.phase} now, with build {active.build}", hint=follow)
+            return Conflict(
+                f"{ended}; rollout {active.number}, begun by {active.by}, is {active.phase} now, with build {active.build}",
+                hint=follow,
+            )
         case _:
             assert_never(rollout.phase)
 
@@ -223,7 +296,10 @@ def _refuse_switched(state: State, pipeline: str, serving: str, build: str) -> N
             hint=f"look again: kappa history; then kappa undo {pipeline}",
         )
     if state.idle.get(pipeline) != build:
-        raise Conflict(f"build {build} of pipeline {pipeline} was retired meanwhile: its soak is over", hint="bring the code of that version back and kappa deploy: it is replayed")
+        raise Conflict(
+            f"build {build} of pipeline {pipeline} was retired meanwhile: its soak is over",
+            hint="bring the code of that version back and kappa deploy: it is replayed",
+        )
 
 
 def _the_one(asked: str | None, there: tuple[str, ...], *, none: str, verb: str) -> str:
@@ -231,6 +307,7 @@ def _the_one(asked: str | None, there: tuple[str, ...], *, none: str, verb: str)
         return asked
     if len(there) != 1:
         raise UsageError(
-            f"there are several pipelines: {', '.join(sorted(there))}" if there else none, hint=f"name one: kappa {verb} PIPELINE" if there else "kappa history shows what was"
+            f"there are several pipelines: {', '.join(sorted(there))}" if there else none,
+            hint=f"name one: kappa {verb} PIPELINE" if there else "kappa history shows what was",
         )
     return there[0]

@@ -21,4 +21,8 @@ def changed_libraries(born: Mapping[str, str], now: Mapping[str, str]) -> tuple[
     """The packages that are others than at a birth: `duckdb 1.5.4 to 1.5.5`; none where one of both is not known."""
     if not born or not now:
         return ()
-    return tuple(f"{name} {born.get(name, '(none)')} to {now.get(name, '(none)')}" for name in sorted({*born, *now}) if born.get(name) != now.get(name))
+    return tuple(
+        f"{name} {born.get(name, '(none)')} to {now.get(name, '(none)')}"
+        for name in sorted({*born, *now})
+        if born.get(name) != now.get(name)
+    )

@@ -37,10 +37,21 @@ def next_promote_step(sight: Sight, rules: RolloutSettings) -> Step:
     rollout, live_build = sight.rollout, sight.live_build
     if sight.candidate is None:
         return Wait(f"build {rollout.build} to publish its first frontier")
-    if rollout.phase is Phase.HOLDING and sight.live is not None and live_build is not None and rollout.hold is not None:
+    if (
+        rollout.phase is Phase.HOLDING
+        and sight.live is not None
+        and live_build is not None
+        and rollout.hold is not None
+    ):
         return _while_holding(sight, sight.live, live_build, rollout.hold)
     if sight.recreated is not None:
-        return Append(Failed(rollout.number, f"topic {sight.recreated} was created anew since build {rollout.build} was born", "stage a new build: kappa deploy"))
+        return Append(
+            Failed(
+                rollout.number,
+                f"topic {sight.recreated} was created anew since build {rollout.build} was born",
+                "stage a new build: kappa deploy",
+            )
+        )
     if live_build is None:
         return _served_together(sight)
     if rollout.attempts >= rules.hold_attempts:
@@ -48,7 +59,11 @@ def next_promote_step(sight: Sight, rules: RolloutSettings) -> Step:
     # A hold keeps what readers see from getting fresher: it is not begun while any candidate has a way to go.
     for each in (sight, *sight.others):
         if not _near(each):
-            return Wait(f"build {each.rollout.build} to come near build {each.live_build}" if each.live_build else f"build {each.rollout.build} to publish its first frontier")
+            return Wait(
+                f"build {each.rollout.build} to come near build {each.live_build}"
+                if each.live_build
+                else f"build {each.rollout.build} to publish its first frontier"
+            )
     return Append(Held(rollout.number, live_build, rollout.attempts + 1, rollout.together))
 
 
@@ -71,18 +86,32 @@ def ensure_acknowledged(store: Store, build: str, hold: int) -> None:
 def _acknowledging(build: str, newest: Frontier | None, hold: int) -> Frontier | None:
     if newest is None:
         raise Damaged(f"build {build} serves and has no frontier", hint=f"see kappa logs {build}")
-    return None if newest.hold == hold else replace(newest, number=newest.number + 1, epoch=newest.epoch + 1, hold=hold, published_at=now())
+    return (
+        None
+        if newest.hold == hold
+        else replace(
+            newest, number=newest.number + 1, epoch=newest.epoch + 1, hold=hold, published_at=now()
+        )
+    )
 
 
 def _near(sight: Sight) -> bool:
     """True where nothing keeps it from being held, or from serving where there is nothing to hold."""
     if sight.rollout.phase is Phase.HOLDING:
         return True
-    return sight.candidate is not None and sight.recreated is None and (sight.live_build is None or sight.target_reached)
+    return (
+        sight.candidate is not None
+        and sight.recreated is None
+        and (sight.live_build is None or sight.target_reached)
+    )
 
 
 def _never_reached(sight: Sight, rules: RolloutSettings) -> Failed:
-    pairs = [f"build {each.rollout.build} did not reach build {each.live_build}" for each in (sight, *sight.others) if each.live_build is not None]
+    pairs = [
+        f"build {each.rollout.build} did not reach build {each.live_build}"
+        for each in (sight, *sight.others)
+        if each.live_build is not None
+    ]
     return Failed(
         sight.rollout.number,
         f"{' together, or '.join(pairs)} within {rules.hold_seconds:g} s, {sight.rollout.attempts} times",
@@ -110,7 +139,11 @@ def _missing(sight: Sight) -> str | None:
     if candidate is None:
         return f"build {rollout.build} to publish its first frontier"
     if sight.live_build is None:
-        return None if sight.recreated is None else f"rollout {rollout.number}, whose topic {sight.recreated} was created anew"
+        return (
+            None
+            if sight.recreated is None
+            else f"rollout {rollout.number}, whose topic {sight.recreated} was created anew"
+        )
     if rollout.phase is not Phase.HOLDING or live is None:
         return f"build {sight.live_build} to be held"
     if live.hold != rollout.hold:
@@ -122,10 +155,23 @@ def _missing(sight: Sight) -> str | None:
 
 def _served(sight: Sight) -> Served:
     # In the order of the yes, whoever of them puts it.
-    group = sorted((sight, *sight.others), key=lambda each: each.rollout.group.index(each.rollout.number) if each.rollout.group else 0)
+    group = sorted(
+        (sight, *sight.others),
+        key=lambda each: each.rollout.group.index(each.rollout.number) if each.rollout.group else 0,
+    )
     switched = [Switched(each.rollout.number, _receipt(each)) for each in group]
-    serving = {**sight.state.serving, **{each.rollout.pipeline: each.rollout.build for each in group}}
-    return Served(switched[0].rollout, sight.state.generation + 1, serving, switched[0].receipt, tuple(switched[1:]), sight.state.generation or None)
+    serving = {
+        **sight.state.serving,
+        **{each.rollout.pipeline: each.rollout.build for each in group},
+    }
+    return Served(
+        switched[0].rollout,
+        sight.state.generation + 1,
+        serving,
+        switched[0].receipt,
+        tuple(switched[1:]),
+        sight.state.generation or None,
+    )
 
 
 def _receipt(sight: Sight) -> Receipt:
@@ -134,7 +180,9 @@ def _receipt(sight: Sight) -> Receipt:
         raise Broken(f"build {rollout.build} may not serve: it has no frontier")
     # The promise to readers, checked where it is written whatever was decided before (a partition not named counts as 0).
     if live is not None and not reaches(candidate.offsets, live.offsets, sight.comparable):
-        raise Broken(f"build {rollout.build} at {candidate.offsets} may not follow build {live.build} at {live.offsets}: readers would go back")
+        raise Broken(
+            f"build {rollout.build} at {candidate.offsets} may not follow build {live.build} at {live.offsets}: readers would go back"
+        )
     verified = rollout.verified
     return Receipt(
         pipeline=rollout.pipeline,

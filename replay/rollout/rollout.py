@@ -15,7 +15,23 @@ from enum import StrEnum
 from itertools import pairwise
 
 from kappa.base.errors import Broken
-from kappa.journal.journal import Abandoned, CaughtUp, Event, Failed, Held, PromoteAsked, Proved, Record, Released, Retired, Served, Staged, SwitchAsked, Verified, VerifyAsked
+from kappa.journal.journal import (
+    Abandoned,
+    CaughtUp,
+    Event,
+    Failed,
+    Held,
+    PromoteAsked,
+    Proved,
+    Record,
+    Released,
+    Retired,
+    Served,
+    Staged,
+    SwitchAsked,
+    Verified,
+    VerifyAsked,
+)
 from kappa.state.build import Base
 from kappa.state.offsets import Offsets
 
@@ -66,7 +82,12 @@ TRANSITIONS: Mapping[Phase, Mapping[Move, Phase]] = {
         Move.SERVED: Phase.SERVED,
         **_ENDS,
     },
-    Phase.HOLDING: {Move.RELEASED: Phase.READY, Move.YES_LOST: Phase.READY, Move.SERVED: Phase.SERVED, **_ENDS},
+    Phase.HOLDING: {
+        Move.RELEASED: Phase.READY,
+        Move.YES_LOST: Phase.READY,
+        Move.SERVED: Phase.SERVED,
+        **_ENDS,
+    },
     Phase.SERVED: {},
     Phase.FAILED: {},
     Phase.ABANDONED: {},
@@ -149,7 +170,9 @@ class State:
 
     def active(self, pipeline: str) -> Rollout | None:
         """The pipeline's rollout that has not ended; there is at most one."""
-        return next((rollout for rollout in self.active_rollouts if rollout.pipeline == pipeline), None)
+        return next(
+            (rollout for rollout in self.active_rollouts if rollout.pipeline == pipeline), None
+        )
 
     @property
     def active_rollouts(self) -> tuple[Rollout, ...]:
@@ -165,7 +188,11 @@ class State:
 
     def wanted_builds(self) -> frozenset[str]:
         """The builds whose jobs should run: serving, idle, and the candidates of active rollouts."""
-        return frozenset(self.serving.values()) | frozenset(self.idle.values()) | {rollout.build for rollout in self.active_rollouts}
+        return (
+            frozenset(self.serving.values())
+            | frozenset(self.idle.values())
+            | {rollout.build for rollout in self.active_rollouts}
+        )
 
     def to_retire(self) -> frozenset[str]:
         """The builds that nobody needs any more and that are not retired yet."""
@@ -173,28 +200,54 @@ class State:
 
     def may_retire(self) -> frozenset[str]:
         """Those, and the idle builds that no rollout is about to let serve again."""
-        return self.to_retire() | (frozenset(self.idle.values()) - {rollout.build for rollout in self.active_rollouts})
+        return self.to_retire() | (
+            frozenset(self.idle.values()) - {rollout.build for rollout in self.active_rollouts}
+        )
 
     def idle_since(self, pipeline: str) -> datetime | None:
         """When the pipeline's idle build served last; None where it has none."""
         idle = self.idle.get(pipeline)
         for before, record in reversed(tuple(pairwise(self.served))):
-            if idle is not None and _build_in(before, pipeline) == idle != _build_in(record, pipeline):
+            if idle is not None and _build_in(before, pipeline) == idle != _build_in(
+                record, pipeline
+            ):
                 return datetime.fromisoformat(record.at).astimezone(UTC)
         return None
 
     def served_in(self, rollout: int) -> Record | None:
         """The record in which a rollout served, alone or together with others; None where it has not."""
-        return next((record for record in self.served if isinstance(record.event, Served) and any(each.rollout == rollout for each in record.event.switched)), None)
+        return next(
+            (
+                record
+                for record in self.served
+                if isinstance(record.event, Served)
+                and any(each.rollout == rollout for each in record.event.switched)
+            ),
+            None,
+        )
 
     def switched_by(self, pipeline: str) -> str:
         """Who asked for what serves a pipeline now."""
-        return next((rollout.asked_by for rollout in reversed(self.rollouts) if rollout.pipeline == pipeline and rollout.phase is Phase.SERVED), "somebody")
+        return next(
+            (
+                rollout.asked_by
+                for rollout in reversed(self.rollouts)
+                if rollout.pipeline == pipeline and rollout.phase is Phase.SERVED
+            ),
+            "somebody",
+        )
 
     def served_before(self, pipeline: str) -> str | None:
         """The build that served a pipeline before the one that does, kept or not; None where there was none."""
         builds = [_build_in(record, pipeline) for record in self.served]
-        return next((build for build in reversed(builds) if build is not None and build != self.serving.get(pipeline)), None)
+        return next(
+            (
+                build
+                for build in reversed(builds)
+                if build is not None and build != self.serving.get(pipeline)
+            ),
+            None,
+        )
 
 
 def soak_end(state: State, pipeline: str, soak_seconds: float) -> datetime | None:
@@ -205,7 +258,11 @@ def soak_end(state: State, pipeline: str, soak_seconds: float) -> datetime | Non
 
 def soaked(state: State, now: datetime, soak_seconds: float) -> frozenset[str]:
     """The idle builds whose soak is over, but for those that a rollout is about to let serve again. Pure."""
-    over = (build for pipeline, build in state.idle.items() if (end := soak_end(state, pipeline, soak_seconds)) is not None and end <= now)
+    over = (
+        build
+        for pipeline, build in state.idle.items()
+        if (end := soak_end(state, pipeline, soak_seconds)) is not None and end <= now
+    )
     return frozenset(over) & state.may_retire()
 
 
@@ -232,11 +289,21 @@ def check_may_follow(state: State, event: Event) -> None:
 def _advanced(state: State, record: Record) -> State:
     match record.event:
         case Staged() as event:
-            _require(record, event.build not in state.versions, f"build {event.build} was staged before")
-            known = replace(state, versions={**state.versions, event.build: event.version}, pipelines={**state.pipelines, event.build: event.pipeline})
+            _require(
+                record, event.build not in state.versions, f"build {event.build} was staged before"
+            )
+            known = replace(
+                state,
+                versions={**state.versions, event.build: event.version},
+                pipelines={**state.pipelines, event.build: event.pipeline},
+            )
             return _begun(known, record, event, Move.STAGED, event.reasons)
         case SwitchAsked() as event:
-            _require(record, state.idle.get(event.pipeline) == event.build, f"build {event.build} is not kept for pipeline {event.pipeline}")
+            _require(
+                record,
+                state.idle.get(event.pipeline) == event.build,
+                f"build {event.build} is not kept for pipeline {event.pipeline}",
+            )
             return _begun(state, record, event, Move.SWITCH_ASKED, (event.reason,))
         case CaughtUp() as event:
             return _moved(state, record, event.rollout, Move.CAUGHT_UP, caught_up=event.offsets)
@@ -244,19 +311,46 @@ def _advanced(state: State, record: Record) -> State:
             return _moved(state, record, event.rollout, Move.PASSED, verified=event)
         case Verified() as event:
             reason = event.reason or f"the verification of the candidate was {event.verdict}"
-            return _moved(state, record, event.rollout, Move.NOT_PASSED, verified=event, reason=reason)
+            return _moved(
+                state, record, event.rollout, Move.NOT_PASSED, verified=event, reason=reason
+            )
         case VerifyAsked() as event:
             alone = _left_alone(state, record, event.rollout, "is verified once more")
-            return _moved(alone, record, event.rollout, Move.VERIFY_ASKED, verified=None, approved=False, group=(), alignment_after=event.alignment_after, asked_by=record.by)
+            return _moved(
+                alone,
+                record,
+                event.rollout,
+                Move.VERIFY_ASKED,
+                verified=None,
+                approved=False,
+                group=(),
+                alignment_after=event.alignment_after,
+                asked_by=record.by,
+            )
         case PromoteAsked() as event:
             return _approved(state, record, event)
         case Held() as event:
             rollout = _named(state, record, event.rollout)
             _require(record, rollout.approved, f"rollout {rollout.number} waits for a yes")
             live = state.serving.get(rollout.pipeline)
-            _require(record, event.build == live, f"build {event.build} does not serve pipeline {rollout.pipeline}")
-            _require(record, sorted(event.together) == sorted(rollout.together), f"rollout {rollout.number} was not approved together with {event.together}")
-            return _moved(state, record, event.rollout, Move.HELD, hold=record.number, attempts=rollout.attempts + 1)
+            _require(
+                record,
+                event.build == live,
+                f"build {event.build} does not serve pipeline {rollout.pipeline}",
+            )
+            _require(
+                record,
+                sorted(event.together) == sorted(rollout.together),
+                f"rollout {rollout.number} was not approved together with {event.together}",
+            )
+            return _moved(
+                state,
+                record,
+                event.rollout,
+                Move.HELD,
+                hold=record.number,
+                attempts=rollout.attempts + 1,
+            )
         case Released() as event:
             rollout = _named(state, record, event.rollout)
             _require(record, event.hold == rollout.hold, f"hold {event.hold} is not open")
@@ -265,20 +359,44 @@ def _advanced(state: State, record: Record) -> State:
             return _switched(state, record, event)
         case Abandoned() as event:
             alone = _left_alone(state, record, event.rollout, f"was abandoned ({event.reason})")
-            return _moved(alone, record, event.rollout, Move.ABANDONED, hold=None, reason=event.reason, asked_by=record.by)
+            return _moved(
+                alone,
+                record,
+                event.rollout,
+                Move.ABANDONED,
+                hold=None,
+                reason=event.reason,
+                asked_by=record.by,
+            )
         case Failed() as event:
             return _failed(state, record, event)
         case Retired() as event:
-            _require(record, event.build in state.may_retire(), f"build {event.build} is not one to retire")
-            idle = {pipeline: build for pipeline, build in state.idle.items() if build != event.build}
+            _require(
+                record,
+                event.build in state.may_retire(),
+                f"build {event.build} is not one to retire",
+            )
+            idle = {
+                pipeline: build for pipeline, build in state.idle.items() if build != event.build
+            }
             return replace(state, idle=idle, retired=state.retired | {event.build})
         case Proved() as event:
-            _require(record, state.pipelines.get(event.build) == event.pipeline, f"pipeline {event.pipeline} has no build {event.build}")
+            _require(
+                record,
+                state.pipelines.get(event.build) == event.pipeline,
+                f"pipeline {event.pipeline} has no build {event.build}",
+            )
             return replace(state, proofs=(*state.proofs, record))
 
 
-def _begun(state: State, record: Record, event: Staged | SwitchAsked, move: Move, reasons: tuple[str, ...]) -> State:
-    _require(record, state.active(event.pipeline) is None, f"a rollout of pipeline {event.pipeline} has not ended")
+def _begun(
+    state: State, record: Record, event: Staged | SwitchAsked, move: Move, reasons: tuple[str, ...]
+) -> State:
+    _require(
+        record,
+        state.active(event.pipeline) is None,
+        f"a rollout of pipeline {event.pipeline} has not ended",
+    )
     begun = Rollout(
         number=record.number,
         pipeline=event.pipeline,
@@ -302,19 +420,28 @@ def _named(state: State, record: Record, number: int) -> Rollout:
     for rollout in reversed(state.rollouts):
         if rollout.number == number:
             return rollout
-    raise IllegalTransition(f"journal record {record.number} names rollout {number}, which was never begun")
+    raise IllegalTransition(
+        f"journal record {record.number} names rollout {number}, which was never begun"
+    )
 
 
 def _moved(state: State, record: Record, number: int, move: Move, **changes: object) -> State:
     rollout = _named(state, record, number)
     after = TRANSITIONS[rollout.phase].get(move)
     if after is None:
-        raise IllegalTransition(f"journal record {record.number} says {move} of rollout {number}, which is {rollout.phase}")
+        raise IllegalTransition(
+            f"journal record {record.number} says {move} of rollout {number}, which is {rollout.phase}"
+        )
     return _put(state, replace(rollout, phase=after, **changes))  # type: ignore[arg-type]  # the callers name fields of Rollout
 
 
 def _put(state: State, rollout: Rollout) -> State:
-    return replace(state, rollouts=tuple(rollout if each.number == rollout.number else each for each in state.rollouts))
+    return replace(
+        state,
+        rollouts=tuple(
+            rollout if each.number == rollout.number else each for each in state.rollouts
+        ),
+    )
 
 
 def _approved(state: State, record: Record, event: PromoteAsked) -> State:
@@ -322,8 +449,22 @@ def _approved(state: State, record: Record, event: PromoteAsked) -> State:
     _require(record, len(set(group)) == len(group), "it names a rollout twice")
     for number in group or (event.rollout,):
         rollout = _named(state, record, number)
-        _require(record, not (rollout.group or (group and rollout.approved)), f"rollout {number} is approved already")
-        state = _moved(state, record, number, Move.PROMOTE_ASKED, approved=True, group=group, attempts=0, reason="", asked_by=record.by)
+        _require(
+            record,
+            not (rollout.group or (group and rollout.approved)),
+            f"rollout {number} is approved already",
+        )
+        state = _moved(
+            state,
+            record,
+            number,
+            Move.PROMOTE_ASKED,
+            approved=True,
+            group=group,
+            attempts=0,
+            reason="",
+            asked_by=record.by,
+        )
     return state
 
 
@@ -333,7 +474,15 @@ def _released(state: State, record: Record, rollout: Rollout, reason: str) -> St
     attempts = max(member.attempts for member in members)
     for member in members:
         if member.phase is Phase.HOLDING:
-            state = _moved(state, record, member.number, Move.RELEASED, hold=None, reason=reason, attempts=attempts)
+            state = _moved(
+                state,
+                record,
+                member.number,
+                Move.RELEASED,
+                hold=None,
+                reason=reason,
+                attempts=attempts,
+            )
         else:
             state = _put(state, replace(member, attempts=attempts, reason=reason))
     return state
@@ -344,37 +493,69 @@ def _left_alone(state: State, record: Record, number: int, why: str) -> State:
     left = _named(state, record, number)
     reason = f"rollout {number} of pipeline {left.pipeline}, with which it was to serve, {why}: it waits for a new yes"
     for other in left.together:
-        state = _moved(state, record, other, Move.YES_LOST, hold=None, approved=False, group=(), reason=reason)
+        state = _moved(
+            state, record, other, Move.YES_LOST, hold=None, approved=False, group=(), reason=reason
+        )
     return state
 
 
 def _failed(state: State, record: Record, event: Failed) -> State:
     rollout = _named(state, record, event.rollout)
-    _require(record, sorted(event.together) in ([], sorted(rollout.together)), f"rollout {rollout.number} was not approved together with {event.together}")
+    _require(
+        record,
+        sorted(event.together) in ([], sorted(rollout.together)),
+        f"rollout {rollout.number} was not approved together with {event.together}",
+    )
     if not event.together:
         state = _left_alone(state, record, event.rollout, f"failed ({event.reason})")
     for number in (event.rollout, *event.together):
-        state = _moved(state, record, number, Move.FAILED, hold=None, reason=event.reason, hint=event.hint)
+        state = _moved(
+            state, record, number, Move.FAILED, hold=None, reason=event.reason, hint=event.hint
+        )
     return state
 
 
 def _switched(state: State, record: Record, event: Served) -> State:
-    _require(record, event.generation == state.generation + 1, f"generation {event.generation} does not follow {state.generation}")
+    _require(
+        record,
+        event.generation == state.generation + 1,
+        f"generation {event.generation} does not follow {state.generation}",
+    )
     rollouts = [_named(state, record, each.rollout) for each in event.switched]
     group = rollouts[0].group or (event.rollout,)
-    _require(record, sorted(each.number for each in rollouts) == sorted(group), f"rollouts {group} serve together or not at all")
+    _require(
+        record,
+        sorted(each.number for each in rollouts) == sorted(group),
+        f"rollouts {group} serve together or not at all",
+    )
     switched = {rollout.pipeline: rollout.build for rollout in rollouts}
-    _require(record, dict(event.serving) == {**state.serving, **switched}, "its serving map is not the one before with the builds of its rollouts")
+    _require(
+        record,
+        dict(event.serving) == {**state.serving, **switched},
+        "its serving map is not the one before with the builds of its rollouts",
+    )
     moved, idle = state, dict(state.idle)
     for rollout, receipt in zip(rollouts, (each.receipt for each in event.switched), strict=True):
         live = state.serving.get(rollout.pipeline)
-        _require(record, (receipt.pipeline, receipt.build) == (rollout.pipeline, rollout.build), f"the receipt of build {receipt.build} is not that of rollout {rollout.number}")
-        _require(record, live is None or rollout.phase is not Phase.READY, f"build {live} was not held")
+        _require(
+            record,
+            (receipt.pipeline, receipt.build) == (rollout.pipeline, rollout.build),
+            f"the receipt of build {receipt.build} is not that of rollout {rollout.number}",
+        )
+        _require(
+            record, live is None or rollout.phase is not Phase.READY, f"build {live} was not held"
+        )
         _require(record, rollout.approved, f"rollout {rollout.number} waits for a yes")
         moved = _moved(moved, record, rollout.number, Move.SERVED, hold=None, reason="")
         if live is not None:
             idle[rollout.pipeline] = live
-    return replace(moved, generation=event.generation, serving=dict(event.serving), idle=idle, served=(*state.served, record))
+    return replace(
+        moved,
+        generation=event.generation,
+        serving=dict(event.serving),
+        idle=idle,
+        served=(*state.served, record),
+    )
 
 
 def _build_in(record: Record, pipeline: str) -> str | None:
@@ -383,4 +564,6 @@ def _build_in(record: Record, pipeline: str) -> str | None:
 
 def _require(record: Record, holds: bool, otherwise: str) -> None:
     if not holds:
-        raise IllegalTransition(f"journal record {record.number} ({record.event.kind}) cannot follow: {otherwise}")
+        raise IllegalTransition(
+            f"journal record {record.number} ({record.event.kind}) cannot follow: {otherwise}"
+        )

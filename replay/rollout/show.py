@@ -46,14 +46,26 @@ def _served(state: State, generation: int) -> tuple[Record, Served]:
         if isinstance(record.event, Served) and record.event.generation == generation:
             return record, record.event
     raise UsageError(
-        f"there is no generation {generation}", hint=f"there are 1 to {state.generation}: kappa history" if state.generation else "nothing is served yet: kappa deploy"
+        f"there is no generation {generation}",
+        hint=f"there are 1 to {state.generation}: kappa history"
+        if state.generation
+        else "nothing is served yet: kappa deploy",
     )
 
 
-def shown(state: State, generation: int, births: Mapping[str, Birth], codes: Mapping[str, Code]) -> Shown:
+def shown(
+    state: State, generation: int, births: Mapping[str, Birth], codes: Mapping[str, Code]
+) -> Shown:
     """All there is to say of a generation; `births` and `codes` are those of the builds in its serving map."""
     record, served = _served(state, generation)
-    before = next((each.event.serving for each in state.served if isinstance(each.event, Served) and each.event.generation == generation - 1), {})
+    before = next(
+        (
+            each.event.serving
+            for each in state.served
+            if isinstance(each.event, Served) and each.event.generation == generation - 1
+        ),
+        {},
+    )
     switched = tuple((state.rollout(each.rollout), each.receipt) for each in served.switched)
     return Shown(record, served, switched, births, codes, before)
 
@@ -66,22 +78,40 @@ def code_of(store: Store, birth: Birth) -> Code:
 
 def show_listing(found: Shown) -> Listing:
     """A row per pipeline that switched and partition: where the build began, what readers saw before the switch, and what after."""
-    rows = (row for _, receipt in found.switched for row in _offset_rows(receipt, found.births[receipt.build].origin_offsets))
+    rows = (
+        row
+        for _, receipt in found.switched
+        for row in _offset_rows(receipt, found.births[receipt.build].origin_offsets)
+    )
     return Listing(("pipeline", "topic", "partition", "origin", "before", "after"), tuple(rows))
 
 
 def _offset_rows(receipt: Receipt, origin: Offsets) -> Iterator[tuple[Any, ...]]:
     after, live = receipt.candidate_offsets, receipt.live_offsets
     for topic, partition, _ in origin.highest(after).highest(live or Offsets()).items():
-        yield receipt.pipeline, topic, partition, origin.at(topic, partition), None if live is None else live.at(topic, partition), after.at(topic, partition)
+        yield (
+            receipt.pipeline,
+            topic,
+            partition,
+            origin.at(topic, partition),
+            None if live is None else live.at(topic, partition),
+            after.at(topic, partition),
+        )
 
 
 def show_text(found: Shown) -> str:
     """All but the offsets, for people, a fact a line."""
     lines = [
         f"generation {found.served.generation}, served {found.record.at} by {found.record.by}",
-        *(line for rollout, receipt in found.switched for line in _switch_lines(rollout, receipt, found.served.generation)),
-        *(_build_line(found, pipeline, build) for pipeline, build in sorted(found.served.serving.items())),
+        *(
+            line
+            for rollout, receipt in found.switched
+            for line in _switch_lines(rollout, receipt, found.served.generation)
+        ),
+        *(
+            _build_line(found, pipeline, build)
+            for pipeline, build in sorted(found.served.serving.items())
+        ),
     ]
     return "".join(f"{line}\n" for line in lines)
 
@@ -102,7 +132,11 @@ def show_document(found: Shown) -> dict[str, Any]:
                 "born_at": found.births[build].born_at,
                 "born_by": found.births[build].by,
                 "previous_build": found.previous.get(pipeline),
-                "code": {"folder": found.codes[build].folder, "sha256": found.codes[build].sha256, "there": found.codes[build].there},
+                "code": {
+                    "folder": found.codes[build].folder,
+                    "sha256": found.codes[build].sha256,
+                    "there": found.codes[build].there,
+                },
             }
             for pipeline, build in found.served.serving.items()
         },
@@ -112,12 +146,18 @@ def show_document(found: Shown) -> dict[str, Any]:
 
 def _switch_lines(rollout: Rollout, receipt: Receipt, generation: int) -> Iterator[str]:
     yield f"rollout {rollout.number}, asked for {rollout.at} by {rollout.by}: {'; '.join(receipt.reasons) or 'no reason was given'}"
-    instead = ", its first" if receipt.first else f" instead of {receipt.live_build}, which generation {generation - 1} served"
+    instead = (
+        ", its first"
+        if receipt.first
+        else f" instead of {receipt.live_build}, which generation {generation - 1} served"
+    )
     yield f"{receipt.pipeline}: build {receipt.build} (version {receipt.version}){instead}"
     if receipt.base is not None:
         yield f"it is {receipt.base}: up to there its rows are that build's"
     yield from (f"let through: {each}" for each in rollout.accepted)
-    yield from (f"check of {check.table}: {check.condition}: {_found(check)}" for check in receipt.checks)
+    yield from (
+        f"check of {check.table}: {check.condition}: {_found(check)}" for check in receipt.checks
+    )
 
 
 def _switch_document(rollout: Rollout, receipt: Receipt) -> dict[str, Any]:
@@ -132,7 +172,16 @@ def _switch_document(rollout: Rollout, receipt: Receipt) -> dict[str, Any]:
         "accepted": rollout.accepted,
         "first": receipt.first,
         "base": None if receipt.base is None else asdict(receipt.base),
-        "checks": [{"table": check.table, "condition": check.condition, "rows": check.rows, "failing": check.failing, "passed": check.passed} for check in receipt.checks],
+        "checks": [
+            {
+                "table": check.table,
+                "condition": check.condition,
+                "rows": check.rows,
+                "failing": check.failing,
+                "passed": check.passed,
+            }
+            for check in receipt.checks
+        ],
     }
 
 
@@ -143,4 +192,10 @@ def _build_line(found: Shown, pipeline: str, build: str) -> str:
 
 
 def _found(check: Check) -> str:
-    return f"could not be run: {check.error}" if check.failing is None else f"{check.failing:,} of {check.rows:,} rows fail" if check.failing else f"{check.rows:,} rows pass"
+    return (
+        f"could not be run: {check.error}"
+        if check.failing is None
+        else f"{check.failing:,} of {check.rows:,} rows fail"
+        if check.failing
+        else f"{check.rows:,} rows pass"
+    )

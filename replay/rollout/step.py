@@ -111,12 +111,24 @@ class Sight:
     @property
     def never_aligned(self) -> Stopped | None:
         """Why the candidate will not be aligned with the live build any more: that one has stopped, and the candidate is past it (law 13)."""
-        awaited = self.rollout.phase in {Phase.REPLAYING, Phase.VERIFYING} and self.aligns and self.alignment is None
+        awaited = (
+            self.rollout.phase in {Phase.REPLAYING, Phase.VERIFYING}
+            and self.aligns
+            and self.alignment is None
+        )
         if not awaited or self.live_stopped is None or self.live is None or self.candidate is None:
             return None
-        return None if self.live.offsets.covers(self.candidate.offsets.only(self.comparable)) else self.live_stopped
+        return (
+            None
+            if self.live.offsets.covers(self.candidate.offsets.only(self.comparable))
+            else self.live_stopped
+        )
 
     @property
     def target_reached(self) -> bool:
         """True where the candidate's frontier has reached the target in every partition."""
-        return self.candidate is not None and self.target is not None and self.candidate.offsets.covers(self.target)
+        return (
+            self.candidate is not None
+            and self.target is not None
+            and self.candidate.offsets.covers(self.target)
+        )

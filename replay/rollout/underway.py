@@ -60,7 +60,10 @@ def read_underway(store: Store) -> Underway:
     document: Any = store.get_json(_NAME)
     if document is None:
         return Underway()
-    return Underway({int(number): Waiting(**each) for number, each in document["rollouts"].items()}, {build: Deaths(**each) for build, each in document["deaths"].items()})
+    return Underway(
+        {int(number): Waiting(**each) for number, each in document["rollouts"].items()},
+        {build: Deaths(**each) for build, each in document["deaths"].items()},
+    )
 
 
 def ensure_nothing_said(store: Store) -> None:
@@ -86,7 +89,9 @@ class Pace:
 class Reporter:
     """The supervisor's side of it."""
 
-    def __init__(self, store: Store, deaths: Callable[[str], Deaths | None], *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, store: Store, deaths: Callable[[str], Deaths | None], *, clock: Callable[[], float]
+    ) -> None:
         """`deaths` tells of a build's job; `clock` gives seconds that only go forward."""
         self._store = store
         self._deaths = deaths
@@ -101,9 +106,18 @@ class Reporter:
         if waits == self._waits and self._clock() < self._due:
             return
         self._waits, self._due = dict(waits), self._clock() + _TELL_SECONDS
-        rollouts = {rollout.number: Waiting(waits.get(rollout.number, ""), self._rate(rollout.number, rollout.build)) for rollout in state.active_rollouts}
+        rollouts = {
+            rollout.number: Waiting(
+                waits.get(rollout.number, ""), self._rate(rollout.number, rollout.build)
+            )
+            for rollout in state.active_rollouts
+        }
         self._paces = {number: pace for number, pace in self._paces.items() if number in rollouts}
-        deaths = {build: found for build in sorted(state.wanted_builds()) if (found := self._deaths(build)) is not None}
+        deaths = {
+            build: found
+            for build in sorted(state.wanted_builds())
+            if (found := self._deaths(build)) is not None
+        }
         now = Underway(rollouts, deaths)
         if now != self._said:
             self._store.put_json(_NAME, asdict(now))
@@ -113,5 +127,7 @@ class Reporter:
         newest = Frontiers(self._store, build).newest()
         if newest is None:
             return None
-        rate = self._paces.setdefault(rollout, Pace()).rate(sum(offset for _, _, offset in newest.offsets.items()), self._clock())
+        rate = self._paces.setdefault(rollout, Pace()).rate(
+            sum(offset for _, _, offset in newest.offsets.items()), self._clock()
+        )
         return None if rate is None else round(rate, 1)

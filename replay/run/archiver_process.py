@@ -29,11 +29,25 @@ _Files = Mapping[Path, int]
 class ArchiverProcess:
     """The supervisor's child that archives topics, where the project's files say that any are."""
 
-    def __init__(self, store: Store, settings: Settings, *, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`say` is told what the operator should read; `clock` gives seconds that only go forward."""
         self._settings = settings
         self._clock = clock
-        self._child = Beside("the archiver", store.path(f"logs/{LOG}.log"), say=say, clock=clock, patience_seconds=_PATIENCE_SECONDS, nice=_NICE)
+        self._child = Beside(
+            "the archiver",
+            store.path(f"logs/{LOG}.log"),
+            say=say,
+            clock=clock,
+            patience_seconds=_PATIENCE_SECONDS,
+            nice=_NICE,
+        )
         self._bootstrap_servers = ""
         self._files: _Files = {}
         self._wanted = False
@@ -54,7 +68,14 @@ class ArchiverProcess:
             self.end()
             self._bootstrap_servers = bootstrap_servers
         if self._wanted:
-            where = ("--project", str(self._settings.project), "--root", self._settings.root_url, "--bootstrap", bootstrap_servers)
+            where = (
+                "--project",
+                str(self._settings.project),
+                "--root",
+                self._settings.root_url,
+                "--bootstrap",
+                bootstrap_servers,
+            )
             self._child.ensure_started("kappa.engine.archive.archiver", *where)
 
     def end(self) -> None:

@@ -24,7 +24,16 @@ _NAP_SECONDS = 0.02
 class Beside:
     """One such child, whether it runs or not."""
 
-    def __init__(self, what: str, log: Path, *, say: Callable[[str], None], clock: Callable[[], float], patience_seconds: float, nice: int = 0) -> None:
+    def __init__(
+        self,
+        what: str,
+        log: Path,
+        *,
+        say: Callable[[str], None],
+        clock: Callable[[], float],
+        patience_seconds: float,
+        nice: int = 0,
+    ) -> None:
         """`what` names it to the operator, who is told by `say`; it may take `patience_seconds` to end, and others go before it by `nice`."""
         self._what = what
         self._log = log
@@ -55,7 +64,9 @@ class Beside:
         self._deaths = 1 if self._clock() - self._begun_at >= _WELL_SECONDS else self._deaths + 1
         back_off = min(_LONGEST_BACK_OFF_SECONDS, _BACK_OFF_SECONDS * 2 ** (self._deaths - 1))
         self._not_before = self._clock() + back_off
-        self._say(f"{self._what} ended with {code}, see {self._log}; it is started again in {back_off:g} s")
+        self._say(
+            f"{self._what} ended with {code}, see {self._log}; it is started again in {back_off:g} s"
+        )
 
     def may_start(self) -> None:
         """What it died of may be mended: it is started at once."""

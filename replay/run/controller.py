@@ -27,7 +27,16 @@ from kappa.state.store import Store
 from replay.retire.retire import ensure_data_deleted, ensure_orphans_deleted
 from replay.rollout.promote import ensure_acknowledged, next_promote_step
 from replay.rollout.rollout import Phase, Rollout, State, advance, check_may_follow, fold, soaked
-from replay.rollout.step import Acknowledge, AlignAgain, Append, Sight, StartVerification, Step, Wait, waits_for
+from replay.rollout.step import (
+    Acknowledge,
+    AlignAgain,
+    Append,
+    Sight,
+    StartVerification,
+    Step,
+    Wait,
+    waits_for,
+)
 
 if TYPE_CHECKING:
     from kappa.log.client import TopicFacts
@@ -68,7 +77,15 @@ class Processes(Protocol):
 class Controller:
     """Brings every active rollout on, a step a tick, and what is retired to its end."""
 
-    def __init__(self, store: Store, *, log: LogView, processes: Processes, rules: RolloutSettings, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        log: LogView,
+        processes: Processes,
+        rules: RolloutSettings,
+        clock: Callable[[], float],
+    ) -> None:
         """`clock` gives seconds since 1970, for leases and soaks."""
         self.state = State()
         # What each active rollout waited for at the last tick: told to people, and nothing else.
@@ -118,14 +135,20 @@ class Controller:
         """What is seen of a rollout, and of those that are promoted together with it."""
         seen = self._look(rollout)
         try:
-            return replace(seen, others=tuple(self._look(self.state.rollout(number)) for number in rollout.together))
+            return replace(
+                seen,
+                others=tuple(self._look(self.state.rollout(number)) for number in rollout.together),
+            )
         except (Broken, UsageError) as error:
             # Not this one's fault: the other fails for it when its turn comes, and this one waits for a new yes.
             return replace(seen, unseen=error.message)
 
     def _look(self, rollout: Rollout) -> Sight:
         live_build = self.state.serving.get(rollout.pipeline)
-        birth, live = read_birth(self._store, rollout.build), read_birth(self._store, live_build) if live_build else None
+        birth, live = (
+            read_birth(self._store, rollout.build),
+            read_birth(self._store, live_build) if live_build else None,
+        )
         seen = Sight(
             state=self.state,
             rollout=rollout,
@@ -145,17 +168,31 @@ class Controller:
         match rollout.phase:
             case Phase.REPLAYING if seen.tails and not seen.aligns:
                 others = frozenset(birth.topic_ids) - seen.comparable
-                return replace(seen, target=self._target(rollout, lambda: self._log.end(sorted(others)).highest(_shown(seen))))
+                return replace(
+                    seen,
+                    target=self._target(
+                        rollout, lambda: self._log.end(sorted(others)).highest(_shown(seen))
+                    ),
+                )
             case Phase.READY if rollout.waits:
                 # What it has to reach is taken when it has its yes: until then the live build goes on.
-                self._targets = {key: target for key, target in self._targets.items() if key[0] != rollout.number}
+                self._targets = {
+                    key: target for key, target in self._targets.items() if key[0] != rollout.number
+                }
                 return seen
             case Phase.READY:
                 # A bounded read of a compacted topic lacks the keys that were written again behind it: all of that is read first (law 5).
-                compacted = sorted(topic.name for topic in birth.topics if topic.kind == TopicKind.COMPACTED)
+                compacted = sorted(
+                    topic.name for topic in birth.topics if topic.kind == TopicKind.COMPACTED
+                )
                 return replace(
                     seen,
-                    target=self._target(rollout, lambda: _shown(seen).highest(self._log.end(compacted) if compacted else Offsets())),
+                    target=self._target(
+                        rollout,
+                        lambda: _shown(seen).highest(
+                            self._log.end(compacted) if compacted else Offsets()
+                        ),
+                    ),
                     recreated=self._recreated(birth.topic_ids),
                 )
             case _:
@@ -166,7 +203,13 @@ class Controller:
         last = Alignments(self._store, rollout.build).last()
         if last is None or last.number <= rollout.alignment_after:
             return None
-        return last if ensure_renewed(self._store, last.lease, now=self._clock(), seconds=self._rules.lease_seconds) else None
+        return (
+            last
+            if ensure_renewed(
+                self._store, last.lease, now=self._clock(), seconds=self._rules.lease_seconds
+            )
+            else None
+        )
 
     def _target(self, rollout: Rollout, sample: Callable[[], Offsets]) -> Offsets:
         key = (rollout.number, rollout.phase, rollout.attempts)
@@ -191,7 +234,15 @@ class Controller:
                 why_not = self._processes.ensure_verifying(rollout.number)
                 if why_not is not None:
                     live = self.state.serving.get(rollout.pipeline)
-                    self._append(Verified(rollout.number, "inconclusive", rollout.caught_up or Offsets(), reason=f"{why_not}; see kappa logs verification", live_build=live))
+                    self._append(
+                        Verified(
+                            rollout.number,
+                            "inconclusive",
+                            rollout.caught_up or Offsets(),
+                            reason=f"{why_not}; see kappa logs verification",
+                            live_build=live,
+                        )
+                    )
             case AlignAgain(build):
                 self._processes.ensure_aligned_again(build)
             case Acknowledge(build, hold):
@@ -219,7 +270,9 @@ class Controller:
 
     def _retire(self) -> None:
         now = datetime.fromtimestamp(self._clock(), UTC)
-        for build in sorted(self.state.to_retire() | soaked(self.state, now, self._rules.soak_seconds)):
+        for build in sorted(
+            self.state.to_retire() | soaked(self.state, now, self._rules.soak_seconds)
+        ):
             # Where an undo was first, its record has this number, and the next tick looks again.
             self._append(Retired(build))
         for build in sorted(self.state.retired - self._deleted):
@@ -240,9 +293,21 @@ def next_step(sight: Sight, rules: RolloutSettings) -> Step:
     """The next step of an active rollout. Pure."""
     rollout = sight.rollout
     if sight.stopped is not None:
-        return Append(Failed(rollout.number, f"the job of build {rollout.build} stopped: {sight.stopped.message}", sight.stopped.hint))
+        return Append(
+            Failed(
+                rollout.number,
+                f"the job of build {rollout.build} stopped: {sight.stopped.message}",
+                sight.stopped.hint,
+            )
+        )
     if sight.deaths >= _MOST_DEATHS:
-        return Append(Failed(rollout.number, f"the job of build {rollout.build} died {sight.deaths} times in a row", f"see kappa logs {rollout.build}"))
+        return Append(
+            Failed(
+                rollout.number,
+                f"the job of build {rollout.build} died {sight.deaths} times in a row",
+                f"see kappa logs {rollout.build}",
+            )
+        )
     if sight.never_aligned is not None:
         return Append(
             Failed(
@@ -253,9 +318,15 @@ def next_step(sight: Sight, rules: RolloutSettings) -> Step:
         )
     match rollout.phase:
         case Phase.REPLAYING if sight.aligns and sight.alignment is not None:
-            return Append(CaughtUp(rollout.number, sight.alignment.candidate.offsets, sight.alignment.number))
+            return Append(
+                CaughtUp(rollout.number, sight.alignment.candidate.offsets, sight.alignment.number)
+            )
         case Phase.REPLAYING if sight.aligns:
-            return AlignAgain(rollout.build) if sight.tails else Wait(f"build {rollout.build} to come to where build {sight.live_build} is")
+            return (
+                AlignAgain(rollout.build)
+                if sight.tails
+                else Wait(f"build {rollout.build} to come to where build {sight.live_build} is")
+            )
         case Phase.REPLAYING if sight.candidate is not None and sight.target_reached:
             return Append(CaughtUp(rollout.number, sight.candidate.offsets))
         case Phase.REPLAYING:

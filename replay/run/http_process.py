@@ -39,10 +39,23 @@ def served_at(store: Store) -> str | None:
 class HttpProcess:
     """The supervisor's child that serves, where the settings say where."""
 
-    def __init__(self, store: Store, settings: Settings, *, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`say` is told what the operator should read; `clock` gives seconds that only go forward."""
         self._settings = settings
-        self._child = Beside("the HTTP server", store.path(_LOG), say=say, clock=clock, patience_seconds=_PATIENCE_SECONDS)
+        self._child = Beside(
+            "the HTTP server",
+            store.path(_LOG),
+            say=say,
+            clock=clock,
+            patience_seconds=_PATIENCE_SECONDS,
+        )
 
     def ensure_running(self) -> None:
         """Starts it where it does not run, is wanted, and has not died just now."""
@@ -50,7 +63,13 @@ class HttpProcess:
             return
         if (code := self._child.ended()) is not None:
             self._child.has_died(code)
-        self._child.ensure_started("replay.run.serve", "--project", str(self._settings.project), "--root", self._settings.root_url)
+        self._child.ensure_started(
+            "replay.run.serve",
+            "--project",
+            str(self._settings.project),
+            "--root",
+            self._settings.root_url,
+        )
 
     def end(self) -> None:
         """Ends it."""

@@ -25,7 +25,9 @@ _LONGEST_BACK_OFF_SECONDS = 30.0
 class Kafka:
     """The broker that jobs use, and what the controller wants to know of it."""
 
-    def __init__(self, settings: Settings, store: Store, say: Callable[[str], None], told: Told) -> None:
+    def __init__(
+        self, settings: Settings, store: Store, say: Callable[[str], None], told: Told
+    ) -> None:
         self._settings = settings
         self._store = store
         self._say = say
@@ -52,7 +54,8 @@ class Kafka:
                 there = log.wait_until_ready(_EXTERNAL_BROKER_SECONDS)
             if not there:
                 raise Unreachable(
-                    f"no Kafka broker answers at {servers}", hint="start it, or see kafka.bootstrap_servers in kappa.toml: without it, kappa runs a broker of its own"
+                    f"no Kafka broker answers at {servers}",
+                    hint="start it, or see kafka.bootstrap_servers in kappa.toml: without it, kappa runs a broker of its own",
                 )
             self._log = log
 
@@ -72,7 +75,9 @@ class Kafka:
         return self._log.facts(name)
 
     def _ensure_own(self) -> None:
-        if (self._broker is not None and self._broker.alive()) or time.monotonic() < self._not_before:
+        if (
+            self._broker is not None and self._broker.alive()
+        ) or time.monotonic() < self._not_before:
             return
         if self._broker is not None:
             self._say("the broker has died, and is started again")
@@ -80,7 +85,11 @@ class Kafka:
         self._not_before = time.monotonic() + min(_LONGEST_BACK_OFF_SECONDS, 2.0**self._starts)
         java = find_java()
         with self._told.interrupting():
-            jars = ensure_jars(java, cache=self._settings.jars.cache, repository=self._settings.jars.repository)
-            self._broker = Broker.start(self._store.folder, jars, java, heap=self._settings.kafka.heap)
+            jars = ensure_jars(
+                java, cache=self._settings.jars.cache, repository=self._settings.jars.repository
+            )
+            self._broker = Broker.start(
+                self._store.folder, jars, java, heap=self._settings.kafka.heap
+            )
         self._log = Log(self._broker.bootstrap_servers, self._settings.kafka.options)
         self._say(f"the broker runs, process {self._broker.pid}")

@@ -69,7 +69,14 @@ class _Child:
 class Processes:
     """All child processes that work on builds."""
 
-    def __init__(self, store: Store, settings: Settings, *, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`say` is told what the operator should read; `clock` gives seconds that only go forward."""
         self._store = store
         self._settings = settings
@@ -83,7 +90,9 @@ class Processes:
         self._verifications: dict[int, _Child] = {}
         self._verification_deaths: dict[int, int] = {}
 
-    def ensure_jobs(self, wanted: frozenset[str], bootstrap_servers: str, *, serves: bool = True) -> None:
+    def ensure_jobs(
+        self, wanted: frozenset[str], bootstrap_servers: str, *, serves: bool = True
+    ) -> None:
         """Reaps what has ended, starts the jobs that should run and do not, and asks those to end that should not run.
 
         Where nothing `serves` yet, a catch-up begins at a normal priority: there is nobody to give way to.
@@ -124,7 +133,10 @@ class Processes:
     def deaths(self, build: str) -> Deaths | None:
         """How often in a row the build's job has died and of what, for people; None where it has not."""
         job = self._jobs.get(build)
-        return deaths_of(self._courses.get(build, Course()), runs_seconds=0.0 if job is None else self._clock() - job.begun_at)
+        return deaths_of(
+            self._courses.get(build, Course()),
+            runs_seconds=0.0 if job is None else self._clock() - job.begun_at,
+        )
 
     def ensure_verifying(self, rollout: int) -> str | None:
         """Starts the verification of a rollout unless it runs; says why where it has died too often to be started again."""
@@ -134,9 +146,18 @@ class Processes:
         if self._verification_deaths.get(rollout, 0) >= _VERIFICATION_DEATHS:
             return f"the verification died {_VERIFICATION_DEATHS} times"
         settings = self._settings
-        where = ("--project", str(settings.project), "--root", settings.root_url, "--bootstrap", self._bootstrap_servers)
+        where = (
+            "--project",
+            str(settings.project),
+            "--root",
+            settings.root_url,
+            "--bootstrap",
+            self._bootstrap_servers,
+        )
         command = _python("replay.verify.verify", *where, "--rollout", str(rollout))
-        self._verifications[rollout] = self._start(command, "verification", f"the verification of rollout {rollout}", nice=_NICE)
+        self._verifications[rollout] = self._start(
+            command, "verification", f"the verification of rollout {rollout}", nice=_NICE
+        )
         return None
 
     def end_all(self) -> None:
@@ -156,15 +177,41 @@ class Processes:
     def _start_job(self, build: str, *, catch_up_nice: int) -> None:
         # The tail is written down by the tail's own process; between the end of the catch-up and that, only we know.
         tails = self._courses.get(build, Course()).caught_up or has_tail(self._store, build)
-        leg = LegKind.BASE if stands_before_base(self._store, build) else LegKind.CATCH_UP if not tails else LegKind.ALIGNMENT if build in self._aligning else LegKind.TAIL
+        leg = (
+            LegKind.BASE
+            if stands_before_base(self._store, build)
+            else LegKind.CATCH_UP
+            if not tails
+            else LegKind.ALIGNMENT
+            if build in self._aligning
+            else LegKind.TAIL
+        )
         settings = self._settings
         job = _python(
-            *("kappa.engine.job.job", "--project", str(settings.project), "--root", settings.root_url),
+            *(
+                "kappa.engine.job.job",
+                "--project",
+                str(settings.project),
+                "--root",
+                settings.root_url,
+            ),
             *("--bootstrap", self._bootstrap_servers, "--build", build, "--leg", leg),
         )
-        stopped_before, last_alignment = read_stopped(self._store, build), Alignments(self._store, build).last()
-        self._jobs[build] = self._start(job, build, f"the job of build {build} ({leg})", nice=catch_up_nice if leg in {LegKind.BASE, LegKind.CATCH_UP} else 0)
-        self._jobs[build].leg, self._jobs[build].stopped_before, self._jobs[build].last_alignment = leg, stopped_before, last_alignment
+        stopped_before, last_alignment = (
+            read_stopped(self._store, build),
+            Alignments(self._store, build).last(),
+        )
+        self._jobs[build] = self._start(
+            job,
+            build,
+            f"the job of build {build} ({leg})",
+            nice=catch_up_nice if leg in {LegKind.BASE, LegKind.CATCH_UP} else 0,
+        )
+        (
+            self._jobs[build].leg,
+            self._jobs[build].stopped_before,
+            self._jobs[build].last_alignment,
+        ) = leg, stopped_before, last_alignment
         self._aligning.discard(build)
 
     def _reap_verifications(self) -> None:
@@ -174,7 +221,9 @@ class Processes:
                 ensure_session_gone(child.process.pid)
                 del self._verifications[rollout]
                 self._say(f"{child.what} {_ended(code)}")
-                self._verification_deaths[rollout] = self._verification_deaths.get(rollout, 0) + (code != 0)
+                self._verification_deaths[rollout] = self._verification_deaths.get(rollout, 0) + (
+                    code != 0
+                )
 
     def _reap_job(self, build: str, job: _Child, code: int) -> None:
         del self._jobs[build]
@@ -194,10 +243,19 @@ class Processes:
             case _ if news is not None:
                 course = replace(before, stopped=news)
             case _:
-                course = replace(after_death(before, ran_seconds=now - job.begun_at, now=now), died_of=signal.Signals(-code).name if code < 0 else f"exit code {code}")
+                course = replace(
+                    after_death(before, ran_seconds=now - job.begun_at, now=now),
+                    died_of=signal.Signals(-code).name if code < 0 else f"exit code {code}",
+                )
         self._courses[build] = course
-        again = f"; it is started again in {course.not_before - now:.1f} s" if course.not_before > now else ""
-        self._say(f"{job.what} {f'stopped: {course.stopped.message}' if course.stopped else _ended(code) + again}")
+        again = (
+            f"; it is started again in {course.not_before - now:.1f} s"
+            if course.not_before > now
+            else ""
+        )
+        self._say(
+            f"{job.what} {f'stopped: {course.stopped.message}' if course.stopped else _ended(code) + again}"
+        )
 
     def _start(self, command: list[str], log: str, what: str, *, nice: int) -> _Child:
         failpoint("processes.before_start")
@@ -226,12 +284,20 @@ class Processes:
 def after_death(course: Course, *, ran_seconds: float, now: float) -> Course:
     """The course of a job after an end that nobody asked for: it is started again, later each time. Pure."""
     deaths = 1 if ran_seconds >= _WELL_SECONDS else course.deaths + 1
-    return replace(course, deaths=deaths, not_before=now + min(_LONGEST_BACK_OFF_SECONDS, _BACK_OFF_SECONDS * 2 ** (deaths - 1)))
+    return replace(
+        course,
+        deaths=deaths,
+        not_before=now + min(_LONGEST_BACK_OFF_SECONDS, _BACK_OFF_SECONDS * 2 ** (deaths - 1)),
+    )
 
 
 def deaths_of(course: Course, *, runs_seconds: float) -> Deaths | None:
     """What there is to tell of a job's deaths; nothing of one that has run well since. Pure."""
-    return Deaths(course.deaths, course.died_of) if course.deaths and runs_seconds < _WELL_SECONDS else None
+    return (
+        Deaths(course.deaths, course.died_of)
+        if course.deaths and runs_seconds < _WELL_SECONDS
+        else None
+    )
 
 
 def open_log(path: Path) -> Path:
@@ -249,4 +315,8 @@ def _python(module: str, *arguments: str) -> list[str]:
 
 
 def _ended(code: int) -> str:
-    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    return (
+        f"was killed by {signal.Signals(-code).name}"
+        if code < 0
+        else f"ended with exit code {code}"
+    )

@@ -43,7 +43,14 @@ _GRACE_SECONDS = 2
 _SHORTEST_TOKEN = 16
 
 
-def serve(here: Here, *, listen: str | None = None, token: str | None = None, say: Callable[[str], None], any_port: bool = False) -> None:
+def serve(
+    here: Here,
+    *,
+    listen: str | None = None,
+    token: str | None = None,
+    say: Callable[[str], None],
+    any_port: bool = False,
+) -> None:
     """Serves until this process is told to end. `any_port`: where the port is taken, another one is as good.
 
     Raises SettingsError where it would listen to other machines without a token, and Conflict where the port is taken.
@@ -54,9 +61,21 @@ def serve(here: Here, *, listen: str | None = None, token: str | None = None, sa
     _ensure_guarded(host, token)
     listening = _listening(host, port, any_port=any_port)
     with listening, Sandbox(Allowance.of(settings.serve)) as sandbox:
-        stand = Stand(store, sandbox, Snapshots(store, lease_seconds=here.lease_seconds), here.lease_seconds, lambda: _unready(store))
+        stand = Stand(
+            store,
+            sandbox,
+            Snapshots(store, lease_seconds=here.lease_seconds),
+            here.lease_seconds,
+            lambda: _unready(store),
+        )
         desk, bounds = Desk(here), Bounds()
-        app = make_app(stand, token=token, bounds=bounds, routers=(events.router, api.router, *routes.ROUTERS), state={"desk": desk, "pulse": desk.pulse})
+        app = make_app(
+            stand,
+            token=token,
+            bounds=bounds,
+            routers=(events.router, api.router, *routes.ROUTERS),
+            state={"desk": desk, "pulse": desk.pulse},
+        )
         config = uvicorn.Config(
             app,
             log_level="warning",
@@ -92,7 +111,10 @@ def _place(listen: str) -> tuple[str, int]:
     host, colon, port = listen.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
-        raise SettingsError(f"{listen!r} is no place to listen at", hint="give host and port, such as 127.0.0.1:8717")
+        raise SettingsError(
+            f"{listen!r} is no place to listen at",
+            hint="give host and port, such as 127.0.0.1:8717",
+        )
     return host, int(port)
 
 
@@ -103,11 +125,13 @@ def _ensure_guarded(host: str, token: str | None) -> None:
         local = False
     if token is not None and len(token) < _SHORTEST_TOKEN:
         raise SettingsError(
-            f"the token has {len(token)} characters, and a short one can be guessed", hint=f"take one of {_SHORTEST_TOKEN} at least, that nobody chose: openssl rand -hex 32"
+            f"the token has {len(token)} characters, and a short one can be guessed",
+            hint=f"take one of {_SHORTEST_TOKEN} at least, that nobody chose: openssl rand -hex 32",
         )
     if not local and token is None:
         raise SettingsError(
-            f"at {host} other machines could ask, and there is no token to tell who may", hint="give one: KAPPA__SERVE__TOKEN=..., or --token; or listen at 127.0.0.1"
+            f"at {host} other machines could ask, and there is no token to tell who may",
+            hint="give one: KAPPA__SERVE__TOKEN=..., or --token; or listen at 127.0.0.1",
         )
 
 
@@ -118,7 +142,10 @@ def _listening(host: str, port: int, *, any_port: bool) -> socket.socket:
     except OSError as error:
         if any_port and port:
             return _listening(host, 0, any_port=False)
-        raise Conflict(f"nothing can listen at {host}:{port}: {error.strerror}", hint="give another place: kappa serve --listen 127.0.0.1:0 takes any port that is free") from error
+        raise Conflict(
+            f"nothing can listen at {host}:{port}: {error.strerror}",
+            hint="give another place: kappa serve --listen 127.0.0.1:0 takes any port that is free",
+        ) from error
 
 
 def _unready(store: Store) -> tuple[str, ...]:
@@ -131,12 +158,16 @@ def _unready(store: Store) -> tuple[str, ...]:
 
 def main(arguments: list[str] | None = None) -> int:
     """The supervisor's child; what it says goes to its log."""
-    parser = argparse.ArgumentParser(prog="replay.run.serve", description="serves HTTP; made by: kappa up")
+    parser = argparse.ArgumentParser(
+        prog="replay.run.serve", description="serves HTTP; made by: kappa up"
+    )
     parser.add_argument("--project", type=Path, required=True)
     parser.add_argument("--root", required=True)
     given = parser.parse_args(arguments)
     try:
-        serve(Here(given.project, given.root), say=lambda text: print(text, flush=True), any_port=True)
+        serve(
+            Here(given.project, given.root), say=lambda text: print(text, flush=True), any_port=True
+        )
     except KappaError as error:
         print(f"error: {error.message}\nhint: {error.hint}", flush=True)
         return int(error.exit_code)

@@ -78,7 +78,10 @@ def down(settings: Settings) -> bool:
     deadline = time.monotonic() + _DOWN_SECONDS
     while process.alive():
         if time.monotonic() > deadline:
-            raise TimedOut(f"the supervisor (process {process.pid}) is still ending", hint=f"wait, or end it with: kill -9 {process.pid}; kappa up goes on from there")
+            raise TimedOut(
+                f"the supervisor (process {process.pid}) is still ending",
+                hint=f"wait, or end it with: kill -9 {process.pid}; kappa up goes on from there",
+            )
         time.sleep(_NAP_SECONDS)
     return True
 
@@ -90,10 +93,26 @@ def _ensure_detached(settings: Settings) -> Running:
         return found
     path = open_log(store.path(_LOG))
     # -P: what lies in the user's folder must not be imported instead of a library of the same name.
-    command = [sys.executable, "-P", "-m", "replay.run.supervisor", "--project", str(settings.project), "--root", settings.root_url]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "replay.run.supervisor",
+        "--project",
+        str(settings.project),
+        "--root",
+        settings.root_url,
+    ]
     with path.open("ab") as log:
         begins_at = log.tell()
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, cwd=settings.project)
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            cwd=settings.project,
+        )
     deadline = time.monotonic() + _UP_SECONDS
     while (found := running_at(store)) is None:
         # Where two came at once, the other one may have the lock, and be the one to wait for.
@@ -110,7 +129,10 @@ def _ensure_detached(settings: Settings) -> Running:
 def _why(said: str, path: Path) -> KappaError:
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     spoken = {kind: text for kind, _, text in (line.partition(": ") for line in lines)}
-    return KappaError(f"kappa did not come up: {spoken.get('error') or (lines or ['it said nothing'])[-1]}", hint=spoken.get("hint") or f"see {path}")
+    return KappaError(
+        f"kappa did not come up: {spoken.get('error') or (lines or ['it said nothing'])[-1]}",
+        hint=spoken.get("hint") or f"see {path}",
+    )
 
 
 def _run(settings: Settings, say: Callable[[str], None]) -> None:
@@ -121,7 +143,10 @@ def _run(settings: Settings, say: Callable[[str], None]) -> None:
         lock.acquire()
     except Conflict as error:
         other = holder(store.path(_LOCK))
-        raise Conflict(f"kappa is up already (process {other.pid if other else '?'})", hint="kappa status shows it; kappa down ends it") from error
+        raise Conflict(
+            f"kappa is up already (process {other.pid if other else '?'})",
+            hint="kappa status shows it; kappa down ends it",
+        ) from error
     store.delete(RUNNING)
     ensure_nothing_said(store)
     told = Told()
@@ -134,7 +159,18 @@ def _run(settings: Settings, say: Callable[[str], None]) -> None:
         with told:
             http.ensure_running()
             kafka.ensure_running()
-            _loop(store, kafka, Controller(store, log=kafka, processes=processes, rules=settings.rollout, clock=time.time), processes, (http, archiver), reporter, say, told)
+            _loop(
+                store,
+                kafka,
+                Controller(
+                    store, log=kafka, processes=processes, rules=settings.rollout, clock=time.time
+                ),
+                processes,
+                (http, archiver),
+                reporter,
+                say,
+                told,
+            )
     except ToldToEnd:
         # While it waited for the broker; what it has started so far ends below, as ever.
         pass
@@ -166,7 +202,11 @@ def _loop(
         try:
             http.ensure_running()
             kafka.ensure_running()
-            processes.ensure_jobs(controller.state.wanted_builds(), kafka.bootstrap_servers, serves=bool(controller.state.serving))
+            processes.ensure_jobs(
+                controller.state.wanted_builds(),
+                kafka.bootstrap_servers,
+                serves=bool(controller.state.serving),
+            )
             archiver.ensure_running(kafka.bootstrap_servers)
             before = controller.state
             for line in _news(before, controller.tick()):
@@ -202,7 +242,9 @@ def _news(before: State, after: State) -> Iterator[str]:
 
 def main(arguments: list[str] | None = None) -> int:
     """The detached supervisor's command; what it says goes to its log."""
-    parser = argparse.ArgumentParser(prog="replay.run.supervisor", description="runs the platform; made by: kappa up -d")
+    parser = argparse.ArgumentParser(
+        prog="replay.run.supervisor", description="runs the platform; made by: kappa up -d"
+    )
     parser.add_argument("--project", type=Path, required=True)
     parser.add_argument("--root", required=True)
     given = parser.parse_args(arguments)

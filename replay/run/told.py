@@ -39,7 +39,12 @@ class Told:
             self._before[number] = signal.signal(number, self._hear)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         # Ignored from here on, while all is being ended: who cannot wait has SIGKILL.
         for number in self._before:
             signal.signal(number, signal.SIG_IGN)

@@ -62,7 +62,16 @@ Unsettled = Callable[[TableBirth], Iterable[str] | None]
 Sources = tuple[str, str]
 
 
-def compare(reader: Reader, before: Side, after: Side, *, comparable: frozenset[str], unsettled: Unsettled, samples: int = 0, only: Collection[str] | None = None) -> Comparison:
+def compare(
+    reader: Reader,
+    before: Side,
+    after: Side,
+    *,
+    comparable: frozenset[str],
+    unsettled: Unsettled,
+    samples: int = 0,
+    only: Collection[str] | None = None,
+) -> Comparison:
     """Compares all tables of two builds, or those in `only`; `samples` rows of each kind are shown, in the order of their keys.
 
     The offsets of the `comparable` topics are equal on both sides. Raises UsageError where neither side has a table of
@@ -73,8 +82,15 @@ def compare(reader: Reader, before: Side, after: Side, *, comparable: frozenset[
     names = [*new, *(name for name in old if name not in new)]
     for name in only or ():
         if name not in names:
-            raise UsageError(f"neither build has a table {name}", hint=f"they have {', '.join(names) or 'none'}; views are not compared")
-    found = {name: _compared(reader, name, old.get(name), new.get(name), comparable, unsettled, samples) for name in names if only is None or name in only}
+            raise UsageError(
+                f"neither build has a table {name}",
+                hint=f"they have {', '.join(names) or 'none'}; views are not compared",
+            )
+    found = {
+        name: _compared(reader, name, old.get(name), new.get(name), comparable, unsettled, samples)
+        for name in names
+        if only is None or name in only
+    }
     apart = sorted({*before.birth.topic_ids, *after.birth.topic_ids} - comparable)
     return Comparison(
         tuple(difference for difference, _ in found.values()),
@@ -85,10 +101,20 @@ def compare(reader: Reader, before: Side, after: Side, *, comparable: frozenset[
 
 
 def _compared(
-    reader: Reader, name: str, old: TableBirth | None, new: TableBirth | None, comparable: frozenset[str], unsettled: Unsettled, samples: int
+    reader: Reader,
+    name: str,
+    old: TableBirth | None,
+    new: TableBirth | None,
+    comparable: frozenset[str],
+    unsettled: Unsettled,
+    samples: int,
 ) -> tuple[Difference, tuple[Sample, ...]]:
     if old is None or new is None:
-        return Difference(name, None if old is None else _rows(reader, _whole(BEFORE, name)), None if new is None else _rows(reader, _whole(AFTER, name))), ()
+        return Difference(
+            name,
+            None if old is None else _rows(reader, _whole(BEFORE, name)),
+            None if new is None else _rows(reader, _whole(AFTER, name)),
+        ), ()
     before, after = dict(old.served), dict(new.served)
     common = {column: kind for column, kind in new.served if before.get(column) == kind}
     found = Difference(
@@ -97,17 +123,39 @@ def _compared(
         None,
         columns_gone=tuple(column for column in before if column not in after),
         columns_new=tuple(column for column in after if column not in before),
-        columns_retyped={column: (before[column], after[column]) for column in after if before.get(column, after[column]) != after[column]},
+        columns_retyped={
+            column: (before[column], after[column])
+            for column in after
+            if before.get(column, after[column]) != after[column]
+        },
         incomparable=_incomparable(old, new, common, comparable),
     )
     if found.incomparable:
-        return replace(found, rows_before=_rows(reader, _whole(BEFORE, name)), rows_after=_rows(reader, _whole(AFTER, name))), ()
+        return replace(
+            found,
+            rows_before=_rows(reader, _whole(BEFORE, name)),
+            rows_after=_rows(reader, _whole(AFTER, name)),
+        ), ()
     if not new.keys:
-        return compare_appended(reader, found, common, samples, sources=(_whole(BEFORE, name), _whole(AFTER, name)))
+        return compare_appended(
+            reader, found, common, samples, sources=(_whole(BEFORE, name), _whole(AFTER, name))
+        )
     sources, aside = settled(reader, new, unsettled)
     # Where a column is folded otherwise than before, nothing says how far apart its values may be.
-    likeness = {column: new.exactness(column) for column in common if new.exactness(column) is old.exactness(column)}
-    return compare_keyed(reader, replace(found, unsettled=aside), new.keys, common, samples, sources=sources, likeness=likeness)
+    likeness = {
+        column: new.exactness(column)
+        for column in common
+        if new.exactness(column) is old.exactness(column)
+    }
+    return compare_keyed(
+        reader,
+        replace(found, unsettled=aside),
+        new.keys,
+        common,
+        samples,
+        sources=sources,
+        likeness=likeness,
+    )
 
 
 def settled(reader: Reader, table: TableBirth, unsettled: Unsettled) -> tuple[Sources, int]:
@@ -122,7 +170,9 @@ def settled(reader: Reader, table: TableBirth, unsettled: Unsettled) -> tuple[So
     if not _put_rejected(reader, table, own, whole):
         return whole, 0
     written = f"{_UNSETTLED} u on {own} = u.key"
-    aside = " union ".join(f"select t.{quoted(key)} from {side} t semi join {written}" for side in whole)
+    aside = " union ".join(
+        f"select t.{quoted(key)} from {side} t semi join {written}" for side in whole
+    )
     before, after = (f"(select t.* from {side} t anti join {written})" for side in whole)
     return (before, after), _rows(reader, f"({aside})")
 
@@ -141,7 +191,9 @@ def _put_rejected(reader: Reader, table: TableBirth, own: str, whole: Sources) -
     return _rows(reader, _UNSETTLED)
 
 
-def _incomparable(old: TableBirth, new: TableBirth, common: Mapping[str, str], comparable: frozenset[str]) -> str:
+def _incomparable(
+    old: TableBirth, new: TableBirth, common: Mapping[str, str], comparable: frozenset[str]
+) -> str:
     if set(old.keys) != set(new.keys):
         return f"its keys are ({', '.join(new.keys)}), and were ({', '.join(old.keys)})"
     if old.latest != new.latest:
@@ -157,11 +209,22 @@ def _incomparable(old: TableBirth, new: TableBirth, common: Mapping[str, str], c
 
 
 def _latest_of(table: TableBirth) -> str:
-    return "folded from the function's rows" if table.latest is None else f"the latest of topic {table.latest}"
+    return (
+        "folded from the function's rows"
+        if table.latest is None
+        else f"the latest of topic {table.latest}"
+    )
 
 
 def compare_keyed(
-    reader: Reader, found: Difference, keys: tuple[str, ...], common: Mapping[str, str], samples: int, *, sources: Sources, likeness: Mapping[str, Exactness]
+    reader: Reader,
+    found: Difference,
+    keys: tuple[str, ...],
+    common: Mapping[str, str],
+    samples: int,
+    *,
+    sources: Sources,
+    likeness: Mapping[str, Exactness],
 ) -> tuple[Difference, tuple[Sample, ...]]:
     """Compares rows by their keys, in the `common` columns (name -> type); `found` is what is known of the difference already.
 
@@ -177,7 +240,10 @@ def compare_keyed(
         "count(*) filter (where o._here and n._here)",
         f"count(*) filter (where {changed})",
         *(f"count(*) filter (where o._here and n._here and {each})" for each in differs.values()),
-        *(f"max({_relative_change(column)}) filter (where {differs[column]})" for column in numbers),
+        *(
+            f"max({_relative_change(column)}) filter (where {differs[column]})"
+            for column in numbers
+        ),
     ]
     if samples:
         own, other = _packed("o", common), _packed("n", common)
@@ -191,12 +257,21 @@ def compare_keyed(
     match = " and ".join(f"(o.{quoted(key)} is not distinct from n.{quoted(key)})" for key in keys)
     old, new = (f"(select *, true as _here from {source})" for source in sources)
     # Names of served columns never begin with an underscore, so `_here` is nobody's.
-    ((removed, added, both, different, *rest),) = reader.rows(f"select {', '.join(measured)} from {old} o full join {new} n on {match}").rows
+    ((removed, added, both, different, *rest),) = reader.rows(
+        f"select {', '.join(measured)} from {old} o full join {new} n on {match}"
+    ).rows
     rows_before, rows_after = (_rows(reader, source) for source in sources)
     if (rows_before, rows_after) != (removed + both, added + both):
-        raise Broken(f"table {found.table} holds a key twice: {rows_before} rows before and {rows_after} after match as {both}", hint="kappa replay makes a new build of it")
+        raise Broken(
+            f"table {found.table} holds a key twice: {rows_before} rows before and {rows_after} after match as {both}",
+            hint="kappa replay makes a new build of it",
+        )
     by_column = {column: count for column, count in zip(values, rest, strict=False) if count}
-    changes = {column: change for column, change in zip(numbers, rest[len(values) :], strict=False) if change is not None}
+    changes = {
+        column: change
+        for column, change in zip(numbers, rest[len(values) :], strict=False)
+        if change is not None
+    }
     difference = replace(
         found,
         rows_before=rows_before,
@@ -217,13 +292,22 @@ def compare_keyed(
     )
 
 
-def compare_appended(reader: Reader, found: Difference, common: Mapping[str, str], samples: int, *, sources: Sources) -> tuple[Difference, tuple[Sample, ...]]:
+def compare_appended(
+    reader: Reader, found: Difference, common: Mapping[str, str], samples: int, *, sources: Sources
+) -> tuple[Difference, tuple[Sample, ...]]:
     """Compares rows that have no keys, in the `common` columns: equal ones are counted on both sides."""
     listed = ", ".join(quoted(column) for column in common)
     before, after = sources
-    both = f"select {listed}, false as _new from {before} union all select {listed}, true from {after}"
+    both = (
+        f"select {listed}, false as _new from {before} union all select {listed}, true from {after}"
+    )
     counted = f"select {listed}, count(*) filter (where not _new) as _before, count(*) filter (where _new) as _after from ({both}) group by {listed}"
-    measured = ["_before", "_after", "greatest(_after - _before, 0)", "greatest(_before - _after, 0)"]
+    measured = [
+        "_before",
+        "_after",
+        "greatest(_after - _before, 0)",
+        "greatest(_before - _after, 0)",
+    ]
     measured = [f"coalesce(sum({each}), 0)::bigint" for each in measured]
     if samples:
         row = _packed(None, common)
@@ -231,8 +315,12 @@ def compare_appended(reader: Reader, found: Difference, common: Mapping[str, str
             f"arg_min(row({row}, _after - _before), {row}, {samples}) filter (where _after > _before)",
             f"arg_min(row({row}, _before - _after), {row}, {samples}) filter (where _before > _after)",
         ]
-    ((rows_before, rows_after, added, removed, *rest),) = reader.rows(f"select {', '.join(measured)} from ({counted})").rows
-    difference = replace(found, rows_before=rows_before, rows_after=rows_after, added=added, removed=removed)
+    ((rows_before, rows_after, added, removed, *rest),) = reader.rows(
+        f"select {', '.join(measured)} from ({counted})"
+    ).rows
+    difference = replace(
+        found, rows_before=rows_before, rows_after=rows_after, added=added, removed=removed
+    )
     more, gone = ((each or []) for each in rest) if rest else ([], [])
     return difference, (
         *(Sample("added", None, _named(common, row), times) for row, times in more),
@@ -274,7 +362,11 @@ def _named(columns: Iterable[str], row: tuple[Any, ...]) -> dict[str, Any]:
 
 def _is_number(kind: str) -> bool:
     found = parse_type(kind)
-    return isinstance(found, Decimal) or found in _DOUBLES or (isinstance(found, Scalar) and found.name in INTEGERS)
+    return (
+        isinstance(found, Decimal)
+        or found in _DOUBLES
+        or (isinstance(found, Scalar) and found.name in INTEGERS)
+    )
 
 
 def _whole(schema: str, table: str) -> str:
@@ -289,15 +381,34 @@ def tallied(before: Frontier, after: Frontier) -> Iterable[Count]:
     """What became of the records of each topic, but for those that were folded."""
     for topic in sorted({*before.tally, *after.tally}):
         old, new = (list(side.tally.get(topic, {}).values()) for side in (before, after))
-        yield Count(topic, "duplicate", sum(tally.duplicate for tally in old), sum(tally.duplicate for tally in new))
-        yield Count(topic, "rejected", sum(tally.rejected for tally in old), sum(tally.rejected for tally in new))
+        yield Count(
+            topic,
+            "duplicate",
+            sum(tally.duplicate for tally in old),
+            sum(tally.duplicate for tally in new),
+        )
+        yield Count(
+            topic,
+            "rejected",
+            sum(tally.rejected for tally in old),
+            sum(tally.rejected for tally in new),
+        )
 
 
 def _rejected(reader: Reader, before: Birth, after: Birth) -> Iterable[Count]:
-    sides = [schema for schema, birth in ((BEFORE, before), (AFTER, after)) if any(table.name == REJECTS for table in birth.tables)]
+    sides = [
+        schema
+        for schema, birth in ((BEFORE, before), (AFTER, after))
+        if any(table.name == REJECTS for table in birth.tables)
+    ]
     if not sides:
         return
-    all_of_them = " union all ".join(f"select topic, reason, '{schema}' as side from {_whole(schema, REJECTS)}" for schema in sides)
+    all_of_them = " union all ".join(
+        f"select topic, reason, '{schema}' as side from {_whole(schema, REJECTS)}"
+        for schema in sides
+    )
     counts = ", ".join(f"count(*) filter (where side = '{schema}')" for schema in (BEFORE, AFTER))
-    for topic, reason, old, new in reader.rows(f"select topic, reason, {counts} from ({all_of_them}) group by all order by all").rows:
+    for topic, reason, old, new in reader.rows(
+        f"select topic, reason, {counts} from ({all_of_them}) group by all order by all"
+    ).rows:
         yield Count(topic, f"rejected as {reason}", old, new)

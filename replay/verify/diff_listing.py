@@ -22,17 +22,31 @@ def difference_line(difference: Difference) -> str:
         return f"{difference.table}: new, {after:,} rows"
     if after is None:
         return f"{difference.table}: gone, {before:,} rows"
-    said = [f"{before:,} rows" if before == after else f"{before:,} rows before and {after:,} after"]
+    said = [
+        f"{before:,} rows" if before == after else f"{before:,} rows before and {after:,} after"
+    ]
     if difference.incomparable:
         return f"{difference.table}: {said[0]}, not compared: {difference.incomparable}"
-    counted = (("added", difference.added), ("removed", difference.removed), ("changed", difference.changed))
-    said += [f"{rows:,} {what}" + (f" ({100 * difference.share(rows):.4g} %)" if rows else "") for what, rows in counted]
+    counted = (
+        ("added", difference.added),
+        ("removed", difference.removed),
+        ("changed", difference.changed),
+    )
+    said += [
+        f"{rows:,} {what}" + (f" ({100 * difference.share(rows):.4g} %)" if rows else "")
+        for what, rows in counted
+    ]
     if difference.unsettled:
         said.append(f"{difference.unsettled:,} unsettled")
     said += [f"column {column} is gone" for column in difference.columns_gone]
     said += [f"column {column} is new" for column in difference.columns_new]
-    said += [f"column {column} is {now}, was {was}" for column, (was, now) in difference.columns_retyped.items()]
-    by_column = ", ".join(f"{column} {rows:,}" for column, rows in difference.changed_by_column.items())
+    said += [
+        f"column {column} is {now}, was {was}"
+        for column, (was, now) in difference.columns_retyped.items()
+    ]
+    by_column = ", ".join(
+        f"{column} {rows:,}" for column, rows in difference.changed_by_column.items()
+    )
     return f"{difference.table}: {', '.join(said)}{f': {by_column}' if by_column else ''}"
 
 
@@ -61,7 +75,9 @@ def diff_text(pair: Pair, found: Comparison, keys: Mapping[str, tuple[str, ...]]
 def diff_listing(found: Comparison) -> Listing:
     """A row per table."""
     columns = tuple(difference_document(Difference("", None, None)))
-    return Listing(columns, tuple(tuple(difference_document(each).values()) for each in found.differences))
+    return Listing(
+        columns, tuple(tuple(difference_document(each).values()) for each in found.differences)
+    )
 
 
 def diff_document(pair: Pair, found: Comparison) -> dict[str, Any]:
@@ -73,42 +89,73 @@ def diff_document(pair: Pair, found: Comparison) -> dict[str, Any]:
         "aligned": pair.lease is not None,
         "incomparable_topics": found.incomparable_topics,
         "equal": all(difference.equal for difference in found.differences),
-        "tables": [{**difference_document(each), "samples": [asdict(sample) for sample in found.samples[each.table]]} for each in found.differences],
+        "tables": [
+            {
+                **difference_document(each),
+                "samples": [asdict(sample) for sample in found.samples[each.table]],
+            }
+            for each in found.differences
+        ],
         "counts": [asdict(count) for count in found.counts],
     }
 
 
 def difference_document(difference: Difference) -> dict[str, Any]:
     """A table's difference for machines."""
-    shares = {f"{what}_share": difference.share(rows) if difference.compared else None for what, rows in _kinds(difference)}
+    shares = {
+        f"{what}_share": difference.share(rows) if difference.compared else None
+        for what, rows in _kinds(difference)
+    }
     return {**asdict(difference), **shares}
 
 
 def _kinds(difference: Difference) -> tuple[tuple[str, int], ...]:
-    return ("added", difference.added), ("removed", difference.removed), ("changed", difference.changed)
+    return (
+        ("added", difference.added),
+        ("removed", difference.removed),
+        ("changed", difference.changed),
+    )
 
 
 def _lines(pair: Pair, found: Comparison, keys: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
     yield f"before: build {pair.before.build}; after: build {pair.after.build}; both at {pair.offsets}"
-    yield from (f"topic {topic} is not the same for both: what comes from it is not comparable" for topic in found.incomparable_topics)
+    yield from (
+        f"topic {topic} is not the same for both: what comes from it is not comparable"
+        for topic in found.incomparable_topics
+    )
     for difference in found.differences:
         yield ""
-        yield from table_lines(difference, found.samples[difference.table], keys.get(difference.table, ()))
-    told = [line for line in (rejects_line(found.counts), *map(count_line, differing(found.counts))) if line]
+        yield from table_lines(
+            difference, found.samples[difference.table], keys.get(difference.table, ())
+        )
+    told = [
+        line
+        for line in (rejects_line(found.counts), *map(count_line, differing(found.counts)))
+        if line
+    ]
     if told:
         yield ""
         yield from told
 
 
-def table_lines(difference: Difference, samples: Iterable[Sample], keys: tuple[str, ...]) -> Iterator[str]:
+def table_lines(
+    difference: Difference, samples: Iterable[Sample], keys: tuple[str, ...]
+) -> Iterator[str]:
     """A table's difference for people, with samples of the rows that differ."""
     samples = tuple(samples)
     yield difference_line(difference)
-    yield from (f"  largest change of {column}: {100 * change:.4g} %" for column, change in difference.largest_relative_change.items())
+    yield from (
+        f"  largest change of {column}: {100 * change:.4g} %"
+        for column, change in difference.largest_relative_change.items()
+    )
     for kind, rows in _kinds(difference):
         shown = [sample for sample in samples if sample.kind == kind]
         if shown:
-            yield f"  {kind}, {len(shown):,} of them:" if rows > sum(sample.times for sample in shown) else f"  {kind}:"
+            yield (
+                f"  {kind}, {len(shown):,} of them:"
+                if rows > sum(sample.times for sample in shown)
+                else f"  {kind}:"
+            )
             table = rendered(Form.TABLE, _sampled(shown, keys))
             yield from (f"    {line}" for line in table.splitlines())
 
@@ -120,10 +167,24 @@ def _sampled(samples: list[Sample], keys: tuple[str, ...]) -> Listing:
         rows = [before or after for before, after in sides]
         repeated = any(sample.times > 1 for sample in samples)
         times = [(sample.times,) if repeated else () for sample in samples]
-        return Listing((*rows[0], *(("times",) if repeated else ())), tuple((*row.values(), *more) for row, more in zip(rows, times, strict=True)))
-    changed = {column for before, after in sides for column in after if not _same(before[column], after[column])}
+        return Listing(
+            (*rows[0], *(("times",) if repeated else ())),
+            tuple((*row.values(), *more) for row, more in zip(rows, times, strict=True)),
+        )
+    changed = {
+        column
+        for before, after in sides
+        for column in after
+        if not _same(before[column], after[column])
+    }
     shown = [column for column in sides[0][1] if column in keys or column in changed]
-    return Listing(tuple(shown), tuple(tuple(_told(before[column], after[column]) for column in shown) for before, after in sides))
+    return Listing(
+        tuple(shown),
+        tuple(
+            tuple(_told(before[column], after[column]) for column in shown)
+            for before, after in sides
+        ),
+    )
 
 
 def _told(before: object, after: object) -> str:

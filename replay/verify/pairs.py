@@ -42,29 +42,52 @@ class Pair:
         return self.after.offsets.only(self.comparable)
 
 
-def builds_to_compare(state: State, pipeline: str, before: str | None, after: str | None) -> tuple[str, str]:
+def builds_to_compare(
+    state: State, pipeline: str, before: str | None, after: str | None
+) -> tuple[str, str]:
     """The two builds that are meant: those named, or what serves and the candidate; where none is on its way, the build before and what serves.
 
     Raises UsageError where there are no two such builds of the pipeline. Pure.
     """
     if pipeline not in state.serving:
-        raise UsageError(f"no pipeline {pipeline} is served", hint=f"there are {', '.join(sorted(state.serving))}" if state.serving else "nothing is served yet: kappa deploy")
+        raise UsageError(
+            f"no pipeline {pipeline} is served",
+            hint=f"there are {', '.join(sorted(state.serving))}"
+            if state.serving
+            else "nothing is served yet: kappa deploy",
+        )
     if before is None or after is None:
         if before is not None:
-            raise UsageError("one build is named, and two are compared", hint=f"name both, or none: kappa diff {pipeline}")
+            raise UsageError(
+                "one build is named, and two are compared",
+                hint=f"name both, or none: kappa diff {pipeline}",
+            )
         rollout = state.active(pipeline)
         serving, idle = state.serving[pipeline], state.idle.get(pipeline)
         if rollout is not None:
             return serving, rollout.build
         if idle is None:
-            raise UsageError(f"pipeline {pipeline} has no build beside the one that serves", hint=f"kappa deploy or kappa replay {pipeline} makes one")
+            raise UsageError(
+                f"pipeline {pipeline} has no build beside the one that serves",
+                hint=f"kappa deploy or kappa replay {pipeline} makes one",
+            )
         return idle, serving
     for build in (before, after):
         if state.pipelines.get(build) != pipeline or build in state.retired:
-            there = sorted(each for each, of in state.pipelines.items() if of == pipeline and each not in state.retired)
-            raise UsageError(f"pipeline {pipeline} has no build {build}{' any more' if build in state.retired else ''}", hint=f"it has {', '.join(there)}")
+            there = sorted(
+                each
+                for each, of in state.pipelines.items()
+                if of == pipeline and each not in state.retired
+            )
+            raise UsageError(
+                f"pipeline {pipeline} has no build {build}{' any more' if build in state.retired else ''}",
+                hint=f"it has {', '.join(there)}",
+            )
     if before == after:
-        raise UsageError(f"build {before} does not differ from itself", hint=f"name two builds, or none: kappa diff {pipeline}")
+        raise UsageError(
+            f"build {before} does not differ from itself",
+            hint=f"name two builds, or none: kappa diff {pipeline}",
+        )
     return before, after
 
 
@@ -92,12 +115,22 @@ def newest_pair(store: Store, before: str, after: str) -> Pair:
 
 
 @contextmanager
-def pin_equal(store: Store, before: str, after: str, *, lease_seconds: float) -> Iterator[tuple[Pair, PinnedSnapshot]]:
+def pin_equal(
+    store: Store, before: str, after: str, *, lease_seconds: float
+) -> Iterator[tuple[Pair, PinnedSnapshot]]:
     """Pins two builds at equal offsets. Raises Conflict where they are at none that are kept."""
     with ExitStack() as kept:
         for pair in _chances(store, before, after):
             try:
-                pinned = kept.enter_context(pin_pair(store, pair.before, pair.after, alignment_lease=pair.lease, lease_seconds=lease_seconds))
+                pinned = kept.enter_context(
+                    pin_pair(
+                        store,
+                        pair.before,
+                        pair.after,
+                        alignment_lease=pair.lease,
+                        lease_seconds=lease_seconds,
+                    )
+                )
             except Conflict as error:
                 gone = error
             else:
@@ -107,14 +140,31 @@ def pin_equal(store: Store, before: str, after: str, *, lease_seconds: float) ->
 
 
 def compare_pair(
-    store: Store, pair: Pair, pinned: PinnedSnapshot, *, log: KeyLog | None, limits: Limits | None, samples: int = 0, only: Collection[str] | None = None
+    store: Store,
+    pair: Pair,
+    pinned: PinnedSnapshot,
+    *,
+    log: KeyLog | None,
+    limits: Limits | None,
+    samples: int = 0,
+    only: Collection[str] | None = None,
 ) -> Comparison:
     """Compares a pinned pair. Raises Conflict where it was not kept until the end."""
     births = pinned.snapshot.births
-    before, after = (Side(births[frontier.build], frontier) for frontier in (pair.before, pair.after))
-    with connect_pair(store, (before.birth, before.frontier), (after.birth, after.frontier), limits=limits) as reader:
+    before, after = (
+        Side(births[frontier.build], frontier) for frontier in (pair.before, pair.after)
+    )
+    with connect_pair(
+        store, (before.birth, before.frontier), (after.birth, after.frontier), limits=limits
+    ) as reader:
         found = compare(
-            reader, before, after, comparable=pair.comparable, unsettled=lambda table: unsettled_keys(log, after.birth, table, pair.offsets), samples=samples, only=only
+            reader,
+            before,
+            after,
+            comparable=pair.comparable,
+            unsettled=lambda table: unsettled_keys(log, after.birth, table, pair.offsets),
+            samples=samples,
+            only=only,
         )
     pinned.confirm()
     return found

@@ -29,13 +29,21 @@ def unmeasured(differences: Iterable[Difference], tables: Iterable[TableBirth]) 
     )
 
 
-def _declared(differences: Iterable[Difference], tables: Iterable[TableBirth]) -> Iterator[tuple[Difference, Thresholds]]:
+def _declared(
+    differences: Iterable[Difference], tables: Iterable[TableBirth]
+) -> Iterator[tuple[Difference, Thresholds]]:
     # What the candidate declares counts; a table that only the old build has goes, and that is in the plan.
     thresholds = {table.name: table.thresholds for table in tables}
-    return ((difference, thresholds[difference.table]) for difference in differences if difference.table in thresholds)
+    return (
+        (difference, thresholds[difference.table])
+        for difference in differences
+        if difference.table in thresholds
+    )
 
 
-def _limits(difference: Difference, thresholds: Thresholds) -> Iterator[tuple[str, str, float, int]]:
+def _limits(
+    difference: Difference, thresholds: Thresholds
+) -> Iterator[tuple[str, str, float, int]]:
     measured = (
         ("max_added", "added", thresholds.max_added, difference.added),
         ("max_removed", "removed", thresholds.max_removed, difference.removed),

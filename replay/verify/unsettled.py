@@ -30,7 +30,9 @@ class KeyLog(Protocol):
         """The keys of the committed records from `start` to the end."""
 
 
-def unsettled_keys(log: KeyLog | None, birth: Birth, table: TableBirth, offsets: Offsets) -> Iterable[str] | None:
+def unsettled_keys(
+    log: KeyLog | None, birth: Birth, table: TableBirth, offsets: Offsets
+) -> Iterable[str] | None:
     """The keys of a table's compacted topic with a record at or behind `offsets`, as text, some of them repeatedly.
 
     None where the table is not the latest of a compacted topic: its rows are settled. Raises Unreachable where there is
@@ -41,12 +43,14 @@ def unsettled_keys(log: KeyLog | None, birth: Birth, table: TableBirth, offsets:
         return None
     if log is None:
         raise Unreachable(
-            f"table {table.name} is the latest of the compacted topic {topic.name}, and there is no broker to tell which of its keys are settled", hint="start it with: kappa up -d"
+            f"table {table.name} is the latest of the compacted topic {topic.name}, and there is no broker to tell which of its keys are settled",
+            hint="start it with: kappa up -d",
         )
     facts = log.facts(topic.name)
     if facts is None or facts.id != topic.id:
         raise Conflict(
-            f"topic {topic.name} was deleted{' and made anew' if facts else ''} since build {birth.build} was born", hint=f"stage a new build: kappa replay {birth.pipeline}"
+            f"topic {topic.name} was deleted{' and made anew' if facts else ''} since build {birth.build} was born",
+            hint=f"stage a new build: kappa replay {birth.pipeline}",
         )
     return _texts(log.keys(topic.name, offsets))
 

@@ -58,13 +58,34 @@ def verify(store: Store, rollout: Rollout, live: str | None, means: Means) -> Ve
             checked = _checked(store, pinned, rollout, means)
             beyond = _beyond(store, pinned.snapshot, rollout.build)
             pinned.confirm()
-        return _judged(checked if live is None else replace(checked, live_build=live, incomparable_topics=tuple(sorted(birth.topic_ids))), (), beyond)
+        return _judged(
+            checked
+            if live is None
+            else replace(
+                checked, live_build=live, incomparable_topics=tuple(sorted(birth.topic_ids))
+            ),
+            (),
+            beyond,
+        )
     pair = aligned_pair(store, live, rollout.build)
     if pair is None:
-        return _never_compared(store, rollout, live, f"build {rollout.build} was not aligned with build {live}, which serves")
+        return _never_compared(
+            store,
+            rollout,
+            live,
+            f"build {rollout.build} was not aligned with build {live}, which serves",
+        )
     with ExitStack() as kept:
         try:
-            pinned = kept.enter_context(pin_pair(store, pair.before, pair.after, alignment_lease=pair.lease, lease_seconds=means.lease_seconds))
+            pinned = kept.enter_context(
+                pin_pair(
+                    store,
+                    pair.before,
+                    pair.after,
+                    alignment_lease=pair.lease,
+                    lease_seconds=means.lease_seconds,
+                )
+            )
         except Conflict as error:
             return _never_compared(store, rollout, live, error.message)
         checked = _checked(store, pinned, rollout, means)
@@ -75,8 +96,19 @@ def verify(store: Store, rollout: Rollout, live: str | None, means: Means) -> Ve
             # Nothing is known of the rows; a broker that comes back tells, to the next process.
             raise
         except KappaError as error:
-            return replace(checked, verdict="inconclusive", reason=f"it could not be compared with build {live}: {error.message}", live_build=live)
-    seen = replace(checked, live_build=live, differences=found.differences, counts=found.counts, incomparable_topics=found.incomparable_topics)
+            return replace(
+                checked,
+                verdict="inconclusive",
+                reason=f"it could not be compared with build {live}: {error.message}",
+                live_build=live,
+            )
+    seen = replace(
+        checked,
+        live_build=live,
+        differences=found.differences,
+        counts=found.counts,
+        incomparable_topics=found.incomparable_topics,
+    )
     return _judged(seen, pinned.snapshot.births[rollout.build].tables, beyond)
 
 
@@ -87,24 +119,46 @@ def _checked(store: Store, pinned: PinnedSnapshot, rollout: Rollout, means: Mean
     rejected, records = rejected_of(frontier.tally)
     try:
         with connect(snapshot, store, limits=means.limits) as reader:
-            return Verified(rollout.number, "passed", frontier.offsets, tuple(_run_checks(reader, snapshot.births[rollout.build])), rejected=rejected, records=records)
+            return Verified(
+                rollout.number,
+                "passed",
+                frontier.offsets,
+                tuple(_run_checks(reader, snapshot.births[rollout.build])),
+                rejected=rejected,
+                records=records,
+            )
     except UsageError as error:
         # A view of the pipeline that its own tables do not bear: readers would see that error.
-        return Verified(rollout.number, "inconclusive", frontier.offsets, reason=error.message, rejected=rejected, records=records)
+        return Verified(
+            rollout.number,
+            "inconclusive",
+            frontier.offsets,
+            reason=error.message,
+            rejected=rejected,
+            records=records,
+        )
 
 
 def _beyond(store: Store, snapshot: Snapshot, build: str) -> str:
     """That the build has rejected more than its pipeline allows, and what; else nothing."""
     birth, frontier = snapshot.births[build], snapshot.frontiers[build]
     counted = rejected_of(frontier.tally)
-    return f"it {beyond_text(birth.max_rejects, *counted)}: {Rejected.of(store, birth, frontier.versions[REJECTS]).text}" if is_beyond(birth.max_rejects, *counted) else ""
+    return (
+        f"it {beyond_text(birth.max_rejects, *counted)}: {Rejected.of(store, birth, frontier.versions[REJECTS]).text}"
+        if is_beyond(birth.max_rejects, *counted)
+        else ""
+    )
 
 
 def _judged(seen: Verified, tables: Iterable[TableBirth], beyond: str = "") -> Verified:
     """The verdict: a check that fails, a threshold that is exceeded or too many rejects (`beyond`) beat what could not be told, and that beats a pass. Pure."""
     tables = tuple(tables)
     failed = [
-        *(f"{check.failing} of {check.rows} rows of table {check.table} do not satisfy: {check.condition}" for check in seen.checks if check.failing),
+        *(
+            f"{check.failing} of {check.rows} rows of table {check.table} do not satisfy: {check.condition}"
+            for check in seen.checks
+            if check.failing
+        ),
         *exceeded(seen.differences, tables),
         *([beyond] if beyond else []),
     ]
@@ -112,7 +166,11 @@ def _judged(seen: Verified, tables: Iterable[TableBirth], beyond: str = "") -> V
         return replace(seen, verdict="failed", reason="; ".join(failed))
     untold = [
         *([seen.reason] if seen.reason else []),
-        *(f"a check of table {check.table} could not be run: {check.condition}: {check.error}" for check in seen.checks if check.failing is None),
+        *(
+            f"a check of table {check.table} could not be run: {check.condition}: {check.error}"
+            for check in seen.checks
+            if check.failing is None
+        ),
         *unmeasured(seen.differences, tables),
     ]
     return replace(seen, verdict="inconclusive", reason="; ".join(untold)) if untold else seen
@@ -120,7 +178,13 @@ def _judged(seen: Verified, tables: Iterable[TableBirth], beyond: str = "") -> V
 
 def _never_compared(store: Store, rollout: Rollout, live: str | None, reason: str) -> Verified:
     newest = Frontiers(store, rollout.build).newest()
-    return Verified(rollout.number, "inconclusive", Offsets() if newest is None else newest.offsets, reason=reason, live_build=live)
+    return Verified(
+        rollout.number,
+        "inconclusive",
+        Offsets() if newest is None else newest.offsets,
+        reason=reason,
+        live_build=live,
+    )
 
 
 def _run_checks(reader: Reader, birth: Birth) -> Iterable[Check]:
@@ -141,10 +205,14 @@ def ensure_verified(store: Store, number: int, means: Means) -> None:
 
 def ensure_given_up(store: Store, number: int, reason: str) -> None:
     """Appends that nothing could be concluded, unless the rollout has a verdict or has ended meanwhile."""
-    _ensure_verdict(store, number, lambda rollout, live: _never_compared(store, rollout, live, reason))
+    _ensure_verdict(
+        store, number, lambda rollout, live: _never_compared(store, rollout, live, reason)
+    )
 
 
-def _ensure_verdict(store: Store, number: int, judge: Callable[[Rollout, str | None], Verified]) -> None:
+def _ensure_verdict(
+    store: Store, number: int, judge: Callable[[Rollout, str | None], Verified]
+) -> None:
     journal = Journal(store)
     verdict: Verified | Failed | None = None
     while True:
@@ -158,7 +226,11 @@ def _ensure_verdict(store: Store, number: int, judge: Callable[[Rollout, str | N
             except Unreachable:
                 raise
             except KappaError as error:
-                verdict = Failed(number, f"build {rollout.build} could not be verified: {error.message}", error.hint)
+                verdict = Failed(
+                    number,
+                    f"build {rollout.build} could not be verified: {error.message}",
+                    error.hint,
+                )
         # Refused where anything was appended meanwhile: then it may be that nobody waits for this verdict any more.
         if journal.append(state.last + 1, verdict) is not None:
             return
@@ -169,7 +241,11 @@ def _end_at(seconds: float, store: Store, number: int) -> None:
 
     def end() -> None:
         try:
-            ensure_given_up(store, number, f"the verification did not end within {seconds:g} s (verify.timeout_seconds)")
+            ensure_given_up(
+                store,
+                number,
+                f"the verification did not end within {seconds:g} s (verify.timeout_seconds)",
+            )
         finally:
             # DuckDB's threads would go on.
             os._exit(ExitCode.OK)
@@ -181,7 +257,10 @@ def _end_at(seconds: float, store: Store, number: int) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """The command."""
-    parser = argparse.ArgumentParser(prog="replay.verify.verify", description="verifies the candidate of one rollout and appends the verdict")
+    parser = argparse.ArgumentParser(
+        prog="replay.verify.verify",
+        description="verifies the candidate of one rollout and appends the verdict",
+    )
     for name in ("project", "root", "bootstrap"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--rollout", type=int, required=True)
@@ -191,7 +270,11 @@ def main(arguments: list[str] | None = None) -> int:
         store = Store(settings.root_url)
         _end_at(settings.verify.timeout_seconds, store, given.rollout)
         log = Log(given.bootstrap, settings.kafka.options)
-        ensure_verified(store, given.rollout, Means(settings.rollout.lease_seconds, Limits.of(settings.verify, store), log))
+        ensure_verified(
+            store,
+            given.rollout,
+            Means(settings.rollout.lease_seconds, Limits.of(settings.verify, store), log),
+        )
     except KappaError as error:
         print(f"{error.message}\n{error.hint}".strip(), file=sys.stderr, flush=True)
         return int(error.exit_code)

@@ -39,23 +39,53 @@ _READERS = 4
 router = APIRouter()
 
 
-@router.get(f"{API}/events", tags=["events"], response_class=StreamingResponse, responses={200: {"content": {"text/event-stream": {}}}})
+@router.get(
+    f"{API}/events",
+    tags=["events"],
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/event-stream": {}}}},
+)
 async def events(
     request: Request,
-    last_event_id: Annotated[str | None, Header(description="the id of the last event that was seen; what follows it is told first")] = None,
-    after: Annotated[int | None, Query(ge=0, description="the same, for a first request; without either, only what is new is told")] = None,
-    progress: Annotated[bool, Query(description="tell too, by an event without id, that builds or the log have moved on")] = False,
+    last_event_id: Annotated[
+        str | None,
+        Header(description="the id of the last event that was seen; what follows it is told first"),
+    ] = None,
+    after: Annotated[
+        int | None,
+        Query(
+            ge=0,
+            description="the same, for a first request; without either, only what is new is told",
+        ),
+    ] = None,
+    progress: Annotated[
+        bool,
+        Query(description="tell too, by an event without id, that builds or the log have moved on"),
+    ] = False,
 ) -> StreamingResponse:
     """Tells every record of the journal, as it is appended: what was asked, decided and observed of rollouts."""
     if last_event_id is not None and not (last_event_id.isascii() and last_event_id.isdecimal()):
-        raise HttpError(400, f"{last_event_id[:40]!r} is the id of no event", hint="ids are numbers; leave Last-Event-ID out to be told what is new")
+        raise HttpError(
+            400,
+            f"{last_event_id[:40]!r} is the id of no event",
+            hint="ids are numbers; leave Last-Event-ID out to be told what is new",
+        )
     listening = _listening(request)
     if len(listening.who) >= _MOST:
-        raise HttpError(503, f"{_MOST} listen already", hint="come back in a while", headers={"Retry-After": "10"})
+        raise HttpError(
+            503,
+            f"{_MOST} listen already",
+            hint="come back in a while",
+            headers={"Retry-After": "10"},
+        )
     start = int(last_event_id) if last_event_id is not None else after
     if start is None:
         start = await listening.end.seen()
-    return StreamingResponse(_told(listening, start, progress=progress), media_type="text/event-stream", headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+    return StreamingResponse(
+        _told(listening, start, progress=progress),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )
 
 
 class _Look(Generic[_Seen]):
@@ -92,7 +122,9 @@ class _Listening:
 def _listening(request: Request) -> _Listening:
     state = request.app.state
     if not hasattr(state, "listening"):
-        state.listening = _Listening(Journal(stand_of(request).store), getattr(state, "pulse", None))
+        state.listening = _Listening(
+            Journal(stand_of(request).store), getattr(state, "pulse", None)
+        )
     found = state.listening
     assert isinstance(found, _Listening), "it was made here"
     return found
@@ -128,7 +160,9 @@ async def _told(listening: _Listening, number: int, *, progress: bool) -> AsyncI
                     yield "event: progress\ndata: {}\n\n"
             records = list[Record]()
             if await listening.end.seen() > number:
-                records = await anyio.to_thread.run_sync(_some_after, listening.journal, number, limiter=listening.readers)
+                records = await anyio.to_thread.run_sync(
+                    _some_after, listening.journal, number, limiter=listening.readers
+                )
             for record in records:
                 number = record.number
                 yield _event(record)

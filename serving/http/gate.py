@@ -73,7 +73,12 @@ class Line:
     async def wait(self) -> None:
         """Ends when it is one's turn to be told. Raises HttpError where the line is too long."""
         if self._waiting >= _LONGEST_LINE:
-            raise HttpError(429, "too many bring wrong tokens", hint="come back in a while; a right one is let in at any time", headers={"Retry-After": "60"})
+            raise HttpError(
+                429,
+                "too many bring wrong tokens",
+                hint="come back in a while; a right one is let in at any time",
+                headers={"Retry-After": "60"},
+            )
         self._waiting += 1
         try:
             async with self._turn:
@@ -85,7 +90,9 @@ class Line:
 class Gate:
     """Lets through what may pass."""
 
-    def __init__(self, inside: Application, *, token: str | None, bounds: Bounds, wrong: Line) -> None:
+    def __init__(
+        self, inside: Application, *, token: str | None, bounds: Bounds, wrong: Line
+    ) -> None:
         """Without a token, only requests that name this machine itself pass; `wrong` is where those wait that bring another one."""
         self._inside = inside
         self._token = token
@@ -127,29 +134,54 @@ class Gate:
             return
 
     async def _ensure_welcome(self, scope: Scope, headers: dict[str, str]) -> None:
-        path, host, origin = scope["path"], _place(headers, "host").hostname, _place(headers, "origin").netloc
+        path, host, origin = (
+            scope["path"],
+            _place(headers, "host").hostname,
+            _place(headers, "origin").netloc,
+        )
         if path in OPEN:
             return
         if self._token is not None:
-            if path == LOGIN or path.startswith(STATIC) or hmac.compare_digest(headers.get("authorization", "").encode(), f"Bearer {self._token}".encode()):
+            if (
+                path == LOGIN
+                or path.startswith(STATIC)
+                or hmac.compare_digest(
+                    headers.get("authorization", "").encode(), f"Bearer {self._token}".encode()
+                )
+            ):
                 return
             # Who wants to be known no longer need not be known still.
             if path == LOGOUT and _from_here(headers):
                 return
             # A browser has one, or two of different paths.
-            if not any(is_cookie_of(self._token, each, time.time()) for each in islice(_cookies(headers), 2)):
+            if not any(
+                is_cookie_of(self._token, each, time.time())
+                for each in islice(_cookies(headers), 2)
+            ):
                 # A cookie can be made of a guess as well.
                 if "authorization" in headers or any(_cookies(headers)):
                     await self._wrong.wait()
                 raise _stranger(scope, headers)
             # A browser sends its cookie whoever's page asks; what changes something has to come from a page of this server.
             if scope["method"] not in _SAFE and not _from_here(headers):
-                raise HttpError(403, "a page of another site asks, and only this server's own may", hint="send the token: Authorization: Bearer TOKEN")
+                raise HttpError(
+                    403,
+                    "a page of another site asks, and only this server's own may",
+                    hint="send the token: Authorization: Bearer TOKEN",
+                )
             return
         if host not in _LOCAL:
-            raise HttpError(403, f"this server answers on this machine only, and was called {host}", hint="call it 127.0.0.1; or start it with --token to let others in")
+            raise HttpError(
+                403,
+                f"this server answers on this machine only, and was called {host}",
+                hint="call it 127.0.0.1; or start it with --token to let others in",
+            )
         if "origin" in headers and origin != headers.get("host"):
-            raise HttpError(403, f"a page of {headers['origin']} asks, and only this server's own may", hint="start the server with --token, and send it, to let others in")
+            raise HttpError(
+                403,
+                f"a page of {headers['origin']} asks, and only this server's own may",
+                hint="start the server with --token, and send it, to let others in",
+            )
 
     async def _body(self, headers: dict[str, str], receive: Receive) -> bytes:
         most = self._bounds.body_bytes
@@ -170,7 +202,12 @@ class Gate:
                     if not message.get("more_body"):
                         break
         except TimeoutError:
-            raise HttpError(408, f"the request was not whole after {self._bounds.body_seconds:g} s", hint="send it at once", headers={"Connection": "close"}) from None
+            raise HttpError(
+                408,
+                f"the request was not whole after {self._bounds.body_seconds:g} s",
+                hint="send it at once",
+                headers={"Connection": "close"},
+            ) from None
         return b"".join(pieces)
 
 
@@ -185,7 +222,10 @@ def is_cookie_of(token: str, cookie: str, now: float) -> bool:
     issued = cookie.partition(".")[0]
     if not (issued.isascii() and issued.isdecimal() and len(issued) < 16):
         return False
-    return hmac.compare_digest(cookie.encode(), cookie_of(token, int(issued)).encode()) and now - int(issued) < COOKIE_SECONDS
+    return (
+        hmac.compare_digest(cookie.encode(), cookie_of(token, int(issued)).encode())
+        and now - int(issued) < COOKIE_SECONDS
+    )
 
 
 def joined(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
@@ -194,7 +234,11 @@ def joined(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     for raw, value in headers:
         name = raw.decode("latin-1").lower()
         between = "; " if name == "cookie" else ", "
-        found[name] = f"{found[name]}{between}{value.decode('latin-1')}" if name in found else value.decode("latin-1")
+        found[name] = (
+            f"{found[name]}{between}{value.decode('latin-1')}"
+            if name in found
+            else value.decode("latin-1")
+        )
     return found
 
 
@@ -212,30 +256,61 @@ def _place(headers: dict[str, str], name: str) -> SplitResult:
         found = urlsplit(told if name == "origin" else f"//{told}")
         _ = found.hostname
     except ValueError:
-        raise HttpError(400, f"{told[:80]!r} is no {name.capitalize()}", hint="call the server by its name or address, and port") from None
+        raise HttpError(
+            400,
+            f"{told[:80]!r} is no {name.capitalize()}",
+            hint="call the server by its name or address, and port",
+        ) from None
     return found
 
 
 def _from_here(headers: dict[str, str]) -> bool:
     # Browsers say so themselves (https://www.w3.org/TR/fetch-metadata/); older ones name the site, which a proxy may have renamed.
-    return headers.get("sec-fetch-site") == "same-origin" or ("origin" in headers and _place(headers, "origin").netloc == headers.get("host"))
+    return headers.get("sec-fetch-site") == "same-origin" or (
+        "origin" in headers and _place(headers, "origin").netloc == headers.get("host")
+    )
 
 
 def _stranger(scope: Scope, headers: dict[str, str]) -> HttpError:
     if scope["method"] == "GET" and "text/html" in headers.get("accept", ""):
         query = scope.get("query_string", b"").decode("latin-1")
         meant = quote(f"{scope['path']}{'?' if query else ''}{query}", safe="")
-        return HttpError(303, "no token was given", hint=f"give it at {LOGIN}", headers={"Location": f"{LOGIN}?next={meant}"})
-    return HttpError(401, "no token was given, or a wrong one", hint="send it: Authorization: Bearer TOKEN", headers={"WWW-Authenticate": "Bearer"})
+        return HttpError(
+            303,
+            "no token was given",
+            hint=f"give it at {LOGIN}",
+            headers={"Location": f"{LOGIN}?next={meant}"},
+        )
+    return HttpError(
+        401,
+        "no token was given, or a wrong one",
+        hint="send it: Authorization: Bearer TOKEN",
+        headers={"WWW-Authenticate": "Bearer"},
+    )
 
 
 def _too_large(most: int) -> HttpError:
-    return HttpError(413, f"the request is larger than {most >> 10} KiB", hint="a query has room in that; send less", headers={"Connection": "close"})
+    return HttpError(
+        413,
+        f"the request is larger than {most >> 10} KiB",
+        hint="a query has room in that; send less",
+        headers={"Connection": "close"},
+    )
 
 
 async def _refuse(error: HttpError, send: Send) -> None:
     problem = problem_of(error)
     content = json.dumps(problem.document).encode()
-    headers = [("content-type", MEDIA_TYPE), ("content-length", str(len(content))), *problem.headers.items()]
-    await send({"type": "http.response.start", "status": problem.status, "headers": [(name.lower().encode(), value.encode()) for name, value in headers]})
+    headers = [
+        ("content-type", MEDIA_TYPE),
+        ("content-length", str(len(content))),
+        *problem.headers.items(),
+    ]
+    await send(
+        {
+            "type": "http.response.start",
+            "status": problem.status,
+            "headers": [(name.lower().encode(), value.encode()) for name, value in headers],
+        }
+    )
     await send({"type": "http.response.body", "body": content})

@@ -44,7 +44,10 @@ _PROBLEM: dict[str, Any] = {
             "schema": {
                 "type": "object",
                 "required": ["type", "title", "status", "detail"],
-                "properties": {name: {"type": "integer" if name == "status" else "string"} for name in ("type", "title", "status", "detail", "hint")},
+                "properties": {
+                    name: {"type": "integer" if name == "status" else "string"}
+                    for name in ("type", "title", "status", "detail", "hint")
+                },
             }
         }
     },
@@ -70,14 +73,26 @@ class Query(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    sql: str = Field(description="one query that reads, in DuckDB's SQL", examples=["select * from page_hits limit 10"])
-    rows: int | None = Field(default=None, ge=0, description="most rows of the answer, below what the server allows")
+    sql: str = Field(
+        description="one query that reads, in DuckDB's SQL",
+        examples=["select * from page_hits limit 10"],
+    )
+    rows: int | None = Field(
+        default=None, ge=0, description="most rows of the answer, below what the server allows"
+    )
 
 
 router = APIRouter()
 
 
-def make_app(stand: Stand, *, token: str | None, routers: Iterable[APIRouter] = (), bounds: Bounds | None = None, state: Mapping[str, object] | None = None) -> Gate:
+def make_app(
+    stand: Stand,
+    *,
+    token: str | None,
+    routers: Iterable[APIRouter] = (),
+    bounds: Bounds | None = None,
+    state: Mapping[str, object] | None = None,
+) -> Gate:
     """The whole application, behind its gate; `routers` are other rooms', and `state` what they stand on."""
 
     @asynccontextmanager
@@ -89,7 +104,15 @@ def make_app(stand: Stand, *, token: str | None, routers: Iterable[APIRouter] = 
             await anyio.to_thread.run_sync(stand.sandbox.close)
 
     bounds = bounds or Bounds()
-    app = _Described(title="Kappa", version="1", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=f"{API}/openapi.json", responses={"default": _PROBLEM})
+    app = _Described(
+        title="Kappa",
+        version="1",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=f"{API}/openapi.json",
+        responses={"default": _PROBLEM},
+    )
     app.state.stand = stand
     app.state.token = token
     app.state.line = Line(bounds.wrong_seconds)
@@ -110,7 +133,13 @@ class _Described(FastAPI):
         """The description, made once."""
         document = super().openapi()
         if self.state.token is not None:
-            document.setdefault("components", {})["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer", "description": "what the server was started with"}}
+            document.setdefault("components", {})["securitySchemes"] = {
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "what the server was started with",
+                }
+            }
             document["security"] = [{"token": []}]
             for path in OPEN & document["paths"].keys():
                 for operation in document["paths"][path].values():
@@ -138,21 +167,43 @@ async def healthz() -> dict[str, str]:
     return {"status": "ok"}
 
 
-@router.get("/readyz", tags=["health"], responses={503: {"description": "What is missing", "content": {"application/json": {}}}})
+@router.get(
+    "/readyz",
+    tags=["health"],
+    responses={503: {"description": "What is missing", "content": {"application/json": {}}}},
+)
 async def readyz(request: Request) -> JSONResponse:
     """Queries can be answered; 503 with what is missing where they cannot."""
     missing = await anyio.to_thread.run_sync(stand_of(request).unready)
-    return JSONResponse({"status": "not ready" if missing else "ready", "missing": list(missing)}, 503 if missing else 200)
+    return JSONResponse(
+        {"status": "not ready" if missing else "ready", "missing": list(missing)},
+        503 if missing else 200,
+    )
 
 
 @router.post(
     f"{API}/query",
     tags=["query"],
     response_class=StreamingResponse,
-    responses={200: {"content": {kind: {} for kind in _FORMS}}, **dict.fromkeys((400, 406, 410, 413, 415, 422, 503), _PROBLEM)},
-    openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": Query.model_json_schema()}, "application/sql": {"schema": {"type": "string"}}}}},
+    responses={
+        200: {"content": {kind: {} for kind in _FORMS}},
+        **dict.fromkeys((400, 406, 410, 413, 415, 422, 503), _PROBLEM),
+    },
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {"schema": Query.model_json_schema()},
+                "application/sql": {"schema": {"type": "string"}},
+            },
+        }
+    },
 )
-async def query(request: Request, accept: Annotated[str, Header()] = "application/json", x_kappa_snapshot: Annotated[str | None, Header()] = None) -> Response:
+async def query(
+    request: Request,
+    accept: Annotated[str, Header()] = "application/json",
+    x_kappa_snapshot: Annotated[str | None, Header()] = None,
+) -> Response:
     """Answers one query from what serves now, all of a build at one frontier, or from the snapshot that was pinned.
 
     The body is JSON, or the SQL itself (`application/sql`, `text/plain`). The answer is JSON, CSV, an Arrow stream or Parquet,
@@ -163,7 +214,9 @@ async def query(request: Request, accept: Annotated[str, Header()] = "applicatio
     asked = _asked(await request.body(), request.headers.get("content-type", "application/json"))
     question = Question(asked.sql, form, asked.rows)
     async with _place(request.app, stand):
-        reply, pinned = await anyio.to_thread.run_sync(_answered, stand, question, x_kappa_snapshot, limiter=_threads(request.app, stand))
+        reply, pinned = await anyio.to_thread.run_sync(
+            _answered, stand, question, x_kappa_snapshot, limiter=_threads(request.app, stand)
+        )
     return _Answer(reply, media_type, {} if pinned is None else {"X-Kappa-Snapshot": pinned})
 
 
@@ -189,16 +242,28 @@ class _Answer(StreamingResponse):
         builds = head["builds"]
         told = {
             "X-Kappa-Generation": str(head["generation"]),
-            "X-Kappa-Builds": _compact({pipeline: each["build"] for pipeline, each in builds.items()}),
-            "X-Kappa-Offsets": _compact({each["build"]: each["offsets"] for each in builds.values()}),
-            "X-Kappa-Versions": _compact({each["build"]: each["versions"] for each in builds.values()}),
+            "X-Kappa-Builds": _compact(
+                {pipeline: each["build"] for pipeline, each in builds.items()}
+            ),
+            "X-Kappa-Offsets": _compact(
+                {each["build"]: each["offsets"] for each in builds.values()}
+            ),
+            "X-Kappa-Versions": _compact(
+                {each["build"]: each["versions"] for each in builds.values()}
+            ),
             "X-Kappa-Rows": str(reply.rows),
             "X-Kappa-Truncated": str(reply.truncated).lower(),
             "Content-Length": str(reply.size),
             "Cache-Control": "no-store",
             **more,
         }
-        super().__init__(self._pieces(reply), media_type=media_type, headers={name: value for name, value in told.items() if len(value) <= _HEADER_CHARACTERS})
+        super().__init__(
+            self._pieces(reply),
+            media_type=media_type,
+            headers={
+                name: value for name, value in told.items() if len(value) <= _HEADER_CHARACTERS
+            },
+        )
         self._reply = reply
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -223,13 +288,24 @@ def _form(accept: str) -> tuple[Form, str]:
     asked = []
     for place, each in enumerate(accept.split(",")):
         kind, *parameters = (part.strip().lower() for part in each.split(";"))
-        weight = next((_weight(value) for name, _, value in (part.partition("=") for part in parameters) if name.strip() == "q"), 1.0)
+        weight = next(
+            (
+                _weight(value)
+                for name, _, value in (part.partition("=") for part in parameters)
+                if name.strip() == "q"
+            ),
+            1.0,
+        )
         asked.append((-weight, place, kind))
     for weight, _, kind in sorted(asked):
         for known, form in _FORMS.items():
-            if weight and (kind in (known, "*/*") or (kind.endswith("/*") and known.startswith(kind[:-1]))):
+            if weight and (
+                kind in (known, "*/*") or (kind.endswith("/*") and known.startswith(kind[:-1]))
+            ):
                 return form, known if form is not Form.CSV else "text/csv; charset=utf-8"
-    raise HttpError(406, f"an answer cannot be written as {accept}", hint=f"ask for one of {', '.join(_FORMS)}")
+    raise HttpError(
+        406, f"an answer cannot be written as {accept}", hint=f"ask for one of {', '.join(_FORMS)}"
+    )
 
 
 def _weight(text: str) -> float:
@@ -251,8 +327,16 @@ def _asked(body: bytes, content_type: str) -> Query:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise HttpError(400, f"the request cannot be read: {f'{where}: ' if where else ''}{first['msg']}", hint='send {"sql": "select ..."}') from error
-    raise HttpError(415, f"a query does not come as {kind}", hint='send {"sql": "select ..."} as application/json, or the SQL itself as application/sql')
+        raise HttpError(
+            400,
+            f"the request cannot be read: {f'{where}: ' if where else ''}{first['msg']}",
+            hint='send {"sql": "select ..."}',
+        ) from error
+    raise HttpError(
+        415,
+        f"a query does not come as {kind}",
+        hint='send {"sql": "select ..."} as application/json, or the SQL itself as application/sql',
+    )
 
 
 @asynccontextmanager
@@ -265,7 +349,10 @@ async def _place(app: FastAPI, stand: Stand) -> AsyncIterator[None]:
         async with asyncio.timeout(stand.sandbox.allowance.seconds):
             await places.acquire()
     except TimeoutError:
-        raise Busy(f"all {stand.sandbox.allowance.at_once} places for queries are taken", hint="ask again in a while; serve.queries in kappa.toml lets more run at once") from None
+        raise Busy(
+            f"all {stand.sandbox.allowance.at_once} places for queries are taken",
+            hint="ask again in a while; serve.queries in kappa.toml lets more run at once",
+        ) from None
     try:
         yield
     finally:
@@ -286,11 +373,31 @@ async def _told(request: Request, error: Exception) -> Response:
             problem = problem_of(error)
         case RequestValidationError():
             first = error.errors()[0]
-            problem = problem_of(HttpError(400, f"the request cannot be read: {'.'.join(str(part) for part in first['loc'])}: {first['msg']}", hint=f"see {API}/openapi.json"))
+            problem = problem_of(
+                HttpError(
+                    400,
+                    f"the request cannot be read: {'.'.join(str(part) for part in first['loc'])}: {first['msg']}",
+                    hint=f"see {API}/openapi.json",
+                )
+            )
         case HTTPException():
-            problem = problem_of(HttpError(error.status_code, str(error.detail), hint=f"{API}/openapi.json lists what there is", headers=error.headers))
+            problem = problem_of(
+                HttpError(
+                    error.status_code,
+                    str(error.detail),
+                    hint=f"{API}/openapi.json lists what there is",
+                    headers=error.headers,
+                )
+            )
         case _:
             problem = Problem(500, {"title": "failed", "status": 500})
     if "text/html" in request.headers.get("accept", "") and not request.url.path.startswith(API):
-        return Response(problem_html(problem.document), problem.status, {**HEADERS, **problem.headers}, media_type="text/html")
-    return JSONResponse(dict(problem.document), problem.status, dict(problem.headers), media_type=MEDIA_TYPE)
+        return Response(
+            problem_html(problem.document),
+            problem.status,
+            {**HEADERS, **problem.headers},
+            media_type="text/html",
+        )
+    return JSONResponse(
+        dict(problem.document), problem.status, dict(problem.headers), media_type=MEDIA_TYPE
+    )

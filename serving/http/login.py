@@ -36,7 +36,14 @@ async def login(request: Request) -> Response:
         return _form(meant, wrong=True)
     answer = _sent_to(meant)
     # Strict: it goes with no request that a page of another site makes. Behind a proxy with TLS it goes by that alone.
-    answer.set_cookie(COOKIE, cookie_of(token, time.time()), httponly=True, samesite="strict", secure=request.url.scheme == "https", max_age=COOKIE_SECONDS)
+    answer.set_cookie(
+        COOKIE,
+        cookie_of(token, time.time()),
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+        max_age=COOKIE_SECONDS,
+    )
     return answer
 
 
@@ -49,7 +56,12 @@ async def logout() -> Response:
 
 
 def _form(meant: str, *, wrong: bool) -> Response:
-    return Response(page_html("login", next=_here(meant), wrong=wrong), 401 if wrong else 200, dict(HEADERS), media_type="text/html")
+    return Response(
+        page_html("login", next=_here(meant), wrong=wrong),
+        401 if wrong else 200,
+        dict(HEADERS),
+        media_type="text/html",
+    )
 
 
 def _sent_to(place: str) -> Response:
@@ -58,7 +70,11 @@ def _sent_to(place: str) -> Response:
 
 def _here(place: str) -> str:
     """A place of this server: what could be one of another is not gone to."""
-    return quote(place, safe="/?&=%+,:;@!$'()*~") if place.startswith("/") and not place.startswith(("//", "/\\")) else "/"
+    return (
+        quote(place, safe="/?&=%+,:;@!$'()*~")
+        if place.startswith("/") and not place.startswith(("//", "/\\"))
+        else "/"
+    )
 
 
 def _token(request: Request) -> str | None:

@@ -53,5 +53,7 @@ class PatientProtocol(H11Protocol):
     def _leave(self) -> None:
         self._head_due = None
         if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
-            self.transport.write(b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+            self.transport.write(
+                b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+            )
             self.transport.close()

@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kappa.base.errors import Conflict, ConsentNeeded, KappaError, NotProvable, TimedOut, Unreachable, UsageError, VerificationFailed
+from kappa.base.errors import (
+    Conflict,
+    ConsentNeeded,
+    KappaError,
+    NotProvable,
+    TimedOut,
+    Unreachable,
+    UsageError,
+    VerificationFailed,
+)
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -26,7 +35,9 @@ _STATUSES: tuple[tuple[type[KappaError], int], ...] = (
 class HttpError(KappaError):
     """What is wrong is the request, in HTTP's own terms."""
 
-    def __init__(self, status: int, message: str, *, hint: str = "", headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, status: int, message: str, *, hint: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(message, hint=hint)
         self.status = status
         self.headers = headers or {}
@@ -46,12 +57,20 @@ def problem_of(error: KappaError) -> Problem:
     if isinstance(error, HttpError):
         return _problem(error.status, "request", error, error.headers)
     # An error that knows its own status says so: a query's that takes too much, one that has no place.
-    status = getattr(error, "status", None) or next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
+    status = getattr(error, "status", None) or next(
+        (status for kind, status in _STATUSES if isinstance(error, kind)), 500
+    )
     return _problem(status, _kind(error), error, {"Retry-After": "1"} if status == 503 else {})
 
 
 def _problem(status: int, kind: str, error: KappaError, headers: Mapping[str, str]) -> Problem:
-    document = {"type": f"urn:kappa:problem:{kind}", "title": kind.replace("-", " "), "status": status, "detail": error.message, **({"hint": error.hint} if error.hint else {})}
+    document = {
+        "type": f"urn:kappa:problem:{kind}",
+        "title": kind.replace("-", " "),
+        "status": status,
+        "detail": error.message,
+        **({"hint": error.hint} if error.hint else {}),
+    }
     return Problem(status, document, headers)
 
 

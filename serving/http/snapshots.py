@@ -31,7 +31,14 @@ class _Held:
 class Snapshots:
     """The snapshots that are pinned by name; any thread may ask."""
 
-    def __init__(self, store: Store, *, lease_seconds: float, idle_seconds: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        lease_seconds: float,
+        idle_seconds: float = 60.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """One that nobody reads from for `idle_seconds` goes when the next is asked for, or by `close`."""
         self._store = store
         self._lease_seconds = lease_seconds
@@ -65,7 +72,11 @@ class Snapshots:
 
     def _taken(self, name: str) -> tuple[str, _Held]:
         with self._lock:
-            gone = [each for each, held in self._held.items() if not held.used and (held.until < self._clock() or not held.pinned.holds())]
+            gone = [
+                each
+                for each, held in self._held.items()
+                if not held.used and (held.until < self._clock() or not held.pinned.holds())
+            ]
             ended = [self._held.pop(each) for each in gone]
             held = self._held.get(name)
             if held is not None:
@@ -77,10 +88,17 @@ class Snapshots:
             return name, held
         if name != NEW:
             raise HttpError(
-                410, f"snapshot {name[:40]} is not kept any more", hint=f"pin a new one: X-Kappa-Snapshot: {NEW}; one is kept while it is read from every {self._idle_seconds:g} s"
+                410,
+                f"snapshot {name[:40]} is not kept any more",
+                hint=f"pin a new one: X-Kappa-Snapshot: {NEW}; one is kept while it is read from every {self._idle_seconds:g} s",
             )
         if full:
-            raise HttpError(503, f"{_MOST} snapshots are pinned", hint=f"let one go: DELETE /api/v1/snapshots/NAME; or wait {self._idle_seconds:g} s", headers={"Retry-After": "5"})
+            raise HttpError(
+                503,
+                f"{_MOST} snapshots are pinned",
+                hint=f"let one go: DELETE /api/v1/snapshots/NAME; or wait {self._idle_seconds:g} s",
+                headers={"Retry-After": "5"},
+            )
         return self._pinned()
 
     def _pinned(self) -> tuple[str, _Held]:

@@ -12,7 +12,11 @@ from serving.http.gate import STATIC
 from serving.http.problem import HttpError
 from serving.page.render import HEADERS
 
-_TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
+_TYPES = {
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
 _FOLDER = files("serving.page") / "static"
 _FILES = {
     f"{folder}{each.name}": each.read_bytes()
@@ -29,7 +33,9 @@ router = APIRouter(include_in_schema=False)
 async def static(name: str, if_none_match: Annotated[str | None, Header()] = None) -> Response:
     """One of them; a browser asks each time whether it is the same still."""
     if name not in _FILES:
-        raise HttpError(404, f"there is no file {name[:80]}", hint="the pages name those that there are")
+        raise HttpError(
+            404, f"there is no file {name[:80]}", hint="the pages name those that there are"
+        )
     headers = {**HEADERS, "ETag": _TAGS[name], "Cache-Control": "no-cache"}
     if if_none_match == _TAGS[name]:
         return Response(status_code=304, headers=headers)

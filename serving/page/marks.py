@@ -21,7 +21,11 @@ def number(value: float | None) -> str:
     """`1,234,567`; of what is no whole number one digit behind the point, while it is small; `—` for what is not known."""
     if value is None:
         return "—"
-    return f"{value:,.1f}" if isinstance(value, float) and abs(value) < 100 and value != int(value) else f"{value:,.0f}"
+    return (
+        f"{value:,.1f}"
+        if isinstance(value, float) and abs(value) < 100 and value != int(value)
+        else f"{value:,.0f}"
+    )
 
 
 def percent(part: float, whole: float) -> int:
@@ -49,7 +53,11 @@ def relative(at: datetime, now: datetime) -> str:
     seconds = (now - at).total_seconds()
     if abs(seconds) < 1:
         return "just now"
-    return f"{duration(float(int(seconds)))} ago".replace(".0 s", " s") if seconds > 0 else f"in {duration(float(int(-seconds)))}".replace(".0 s", " s")
+    return (
+        f"{duration(float(int(seconds)))} ago".replace(".0 s", " s")
+        if seconds > 0
+        else f"in {duration(float(int(-seconds)))}".replace(".0 s", " s")
+    )
 
 
 def exact(at: datetime) -> str:

@@ -35,7 +35,13 @@ def page_html(name: str, *, now: datetime | None = None, **told: object) -> str:
 
 def problem_html(document: Mapping[str, Any]) -> str:
     """The page of an RFC 9457 problem document: what is wrong, and what to do now."""
-    return page_html("problem", title=str(document["title"]).capitalize(), status=document["status"], detail=document.get("detail", ""), hint=document.get("hint", ""))
+    return page_html(
+        "problem",
+        title=str(document["title"]).capitalize(),
+        status=document["status"],
+        detail=document.get("detail", ""),
+        hint=document.get("hint", ""),
+    )
 
 
 def _when(now: datetime, at: str | datetime | None) -> str:
@@ -44,13 +50,28 @@ def _when(now: datetime, at: str | datetime | None) -> str:
     if found is None:
         return Markup('<span class="muted">{}</span>').format(at or "—")
     template = Markup('<time datetime="{}" title="{}" data-relative>{}</time>')
-    return template.format(found.isoformat(timespec="seconds"), marks.exact(found), marks.relative(found, now))
+    return template.format(
+        found.isoformat(timespec="seconds"), marks.exact(found), marks.relative(found, now)
+    )
 
 
 def _environment() -> Environment:
     # Of everything, whatever a template is called.
-    pages = Environment(loader=PackageLoader("serving.page"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    pages.filters |= {"number": marks.number, "duration": marks.duration, "short": marks.short, "value": marks.value, "exact": marks.exact, "row_values": marks.row_values}
+    pages = Environment(
+        loader=PackageLoader("serving.page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    pages.filters |= {
+        "number": marks.number,
+        "duration": marks.duration,
+        "short": marks.short,
+        "value": marks.value,
+        "exact": marks.exact,
+        "row_values": marks.row_values,
+    }
     pages.globals |= {"when": _when, "percent": marks.percent}
     pages.tests |= {"numeric": marks.is_number, "brief": marks.is_brief}
     return pages

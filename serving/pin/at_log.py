@@ -21,7 +21,11 @@ from serving.pin.past import Moment, told
 
 # A topic's name has neither colons nor commas; the number of a partition is an int32, an offset an int64.
 _PART = re.compile(r"(?P<topic>[A-Za-z0-9._-]+):(?P<partition>[0-9]{1,10})=(?P<offset>[0-9]{1,19})")
-_EPOCH, _FIRST, _LAST = (datetime(1970, 1, 1, tzinfo=UTC), datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
+_EPOCH, _FIRST, _LAST = (
+    datetime(1970, 1, 1, tzinfo=UTC),
+    datetime.min.replace(tzinfo=UTC),
+    datetime.max.replace(tzinfo=UTC),
+)
 # Beyond the last time by far, and no more than Python can count.
 _FAR_MS = 10**15
 _WRITE = "write topic:partition=offset, and commas between: orders:0=120,orders:1=80"
@@ -67,7 +71,12 @@ def parse_offsets(text: str) -> Offsets:
     return Offsets(found)
 
 
-def frontiers_at(when: AtOffsets | AtEventTime, serving: Mapping[str, str], kept: Mapping[str, Sequence[Kept]], newest: Mapping[str, Frontier]) -> dict[str, Frontier]:
+def frontiers_at(
+    when: AtOffsets | AtEventTime,
+    serving: Mapping[str, str],
+    kept: Mapping[str, Sequence[Kept]],
+    newest: Mapping[str, Frontier],
+) -> dict[str, Frontier]:
     """Build -> the frontier that is meant, of the builds that have one; `kept` is all that is kept of each, oldest first, `newest` what it shows now.
 
     Raises UsageError where no build has read what is named, and KappaError with the nearest that are kept where none has such a frontier.
@@ -76,15 +85,26 @@ def frontiers_at(when: AtOffsets | AtEventTime, serving: Mapping[str, str], kept
     if not shown:
         raise UsageError("nothing is served yet", hint="kappa deploy")
     if isinstance(when, AtOffsets):
-        readers = {build: each for build, each in shown.items() if newest[build].offsets.only(set(when.offsets.next)).next}
+        readers = {
+            build: each
+            for build, each in shown.items()
+            if newest[build].offsets.only(set(when.offsets.next)).next
+        }
         _refuse_unknown(when.offsets, [newest[build].offsets for build in readers])
-        found = {build: _at_offsets(_read_of(when.offsets, newest[build]), each) for build, each in readers.items()}
+        found = {
+            build: _at_offsets(_read_of(when.offsets, newest[build]), each)
+            for build, each in readers.items()
+        }
     else:
         readers = shown
         found = {build: _at_event_time(when.time, each) for build, each in shown.items()}
     there = {build: frontier for build, frontier in found.items() if frontier is not None}
     if not there:
-        nearest = "; ".join(_nearest(when, pipeline, readers[build], newest[build]) for pipeline, build in sorted(serving.items()) if build in readers)
+        nearest = "; ".join(
+            _nearest(when, pipeline, readers[build], newest[build])
+            for pipeline, build in sorted(serving.items())
+            if build in readers
+        )
         raise KappaError(f"nothing is kept {when}", hint=f"{nearest}; see [history] in kappa.toml")
     return there
 
@@ -94,12 +114,21 @@ def _refuse_unknown(offsets: Offsets, known: Sequence[Offsets]) -> None:
         if not any(partition in each.next.get(topic, {}) for each in known):
             raise UsageError(
                 f"nothing that serves reads {topic} partition {partition}",
-                hint=f"what serves stands at {'; '.join(map(str, known))}" if known else "kappa status shows what serves",
+                hint=f"what serves stands at {'; '.join(map(str, known))}"
+                if known
+                else "kappa status shows what serves",
             )
 
 
 def _at_offsets(offsets: Offsets, shown: Iterable[Kept]) -> Frontier | None:
-    exact = [each.frontier for each in shown if all(each.frontier.offsets.at(topic, partition) == offset for topic, partition, offset in offsets.items())]
+    exact = [
+        each.frontier
+        for each in shown
+        if all(
+            each.frontier.offsets.at(topic, partition) == offset
+            for topic, partition, offset in offsets.items()
+        )
+    ]
     return exact[-1] if exact else None
 
 
@@ -116,8 +145,15 @@ def _at_event_time(time: datetime, shown: Sequence[Kept]) -> Frontier | None:
 
 def log_time(frontier: Frontier) -> datetime | None:
     """The latest log time in any partition, as far as calendars go; None where nothing was read."""
-    latest = max((ms for parts in frontier.log_time.values() for ms in parts.values()), default=None)
-    return None if latest is None else _EPOCH + min(max(timedelta(milliseconds=min(latest, _FAR_MS)), _FIRST - _EPOCH), _LAST - _EPOCH)
+    latest = max(
+        (ms for parts in frontier.log_time.values() for ms in parts.values()), default=None
+    )
+    return (
+        None
+        if latest is None
+        else _EPOCH
+        + min(max(timedelta(milliseconds=min(latest, _FAR_MS)), _FIRST - _EPOCH), _LAST - _EPOCH)
+    )
 
 
 def _log_time(frontier: Frontier) -> datetime:
@@ -125,18 +161,31 @@ def _log_time(frontier: Frontier) -> datetime:
     return log_time(frontier) or _FIRST
 
 
-def _nearest(when: AtOffsets | AtEventTime, pipeline: str, shown: Sequence[Kept], newest: Frontier) -> str:
+def _nearest(
+    when: AtOffsets | AtEventTime, pipeline: str, shown: Sequence[Kept], newest: Frontier
+) -> str:
     """The nearest that are kept of one build, before and after."""
     match when:
         case AtOffsets():
             offsets = _read_of(when.offsets, newest)
             topics = set(offsets.next)
-            before = [each for each in shown if all(each.frontier.offsets.at(topic, partition) <= offset for topic, partition, offset in offsets.items())]
+            before = [
+                each
+                for each in shown
+                if all(
+                    each.frontier.offsets.at(topic, partition) <= offset
+                    for topic, partition, offset in offsets.items()
+                )
+            ]
             after = [each for each in shown if each.frontier.offsets.covers(offsets)]
-            places = [str(each.frontier.offsets.only(topics)) for each in (*before[-1:], *after[:1])]
+            places = [
+                str(each.frontier.offsets.only(topics)) for each in (*before[-1:], *after[:1])
+            ]
         case AtEventTime(time):
             before = [each for each in shown if _log_time(each.frontier) <= time]
             after = [each for each in shown if _log_time(each.frontier) > time]
             places = [told(_log_time(each.frontier)) for each in (*before[-1:], *after[:1])]
     sides = [*(["before"] if before else []), *(["after"] if after else [])]
-    return f"{pipeline} is kept " + " and ".join(f"{side} at {place}" for side, place in zip(sides, places, strict=True))
+    return f"{pipeline} is kept " + " and ".join(
+        f"{side} at {place}" for side, place in zip(sides, places, strict=True)
+    )

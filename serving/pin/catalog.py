@@ -48,7 +48,15 @@ class Snapshot:
 class PinnedSnapshot:
     """A snapshot whose versions are kept until it is closed, by a lease that renews itself."""
 
-    def __init__(self, store: Store, snapshot: Snapshot, lease: Lease, *, lease_seconds: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        snapshot: Snapshot,
+        lease: Lease,
+        *,
+        lease_seconds: float,
+        clock: Callable[[], float],
+    ) -> None:
         """Made by `pin`, `pin_build` and `pin_pair`, which put the lease."""
         self.snapshot = snapshot
         self._store = store
@@ -56,7 +64,9 @@ class PinnedSnapshot:
         self._lease_seconds = lease_seconds
         self._clock = clock
         self._closed = threading.Event()
-        self._renewer = threading.Thread(target=self._keep_renewing, name=f"lease {lease.id}", daemon=True)
+        self._renewer = threading.Thread(
+            target=self._keep_renewing, name=f"lease {lease.id}", daemon=True
+        )
         self._renewer.start()
 
     @property
@@ -70,11 +80,17 @@ class PinnedSnapshot:
         Raises Conflict where they may not have been: the answer is to be thrown away, and read again from a new snapshot.
         """
         if not self.holds():
-            raise Conflict("the lease on what was being read has ended", hint="ask again; a longer rollout.lease_seconds in kappa.toml helps a reader that stands still for long")
+            raise Conflict(
+                "the lease on what was being read has ended",
+                hint="ask again; a longer rollout.lease_seconds in kappa.toml helps a reader that stands still for long",
+            )
 
     def holds(self) -> bool:
         """True where the pinned versions were kept until now."""
-        return self._clock() < self._lease.expires_at and read_lease(self._store, self._lease.id) is not None
+        return (
+            self._clock() < self._lease.expires_at
+            and read_lease(self._store, self._lease.id) is not None
+        )
 
     def close(self) -> None:
         """Gives the lease up."""
@@ -97,43 +113,73 @@ class PinnedSnapshot:
 
 
 @contextmanager
-def pin(store: Store, *, lease_seconds: float, clock: Callable[[], float] = time.time) -> Iterator[PinnedSnapshot]:
+def pin(
+    store: Store, *, lease_seconds: float, clock: Callable[[], float] = time.time
+) -> Iterator[PinnedSnapshot]:
     """Pins what is served now. Nothing serving at all is a snapshot too, of generation 0."""
-    with closing(_pinned(store, lambda: _look(store), lease_seconds=lease_seconds, clock=clock)) as pinned:
+    with closing(
+        _pinned(store, lambda: _look(store), lease_seconds=lease_seconds, clock=clock)
+    ) as pinned:
         yield pinned
 
 
 @contextmanager
-def pin_build(store: Store, build: str, *, lease_seconds: float, clock: Callable[[], float] = time.time) -> Iterator[PinnedSnapshot]:
+def pin_build(
+    store: Store, build: str, *, lease_seconds: float, clock: Callable[[], float] = time.time
+) -> Iterator[PinnedSnapshot]:
     """Pins one build at its newest frontier as if it served alone: how a candidate is verified. Its generation is 0."""
-    with closing(_pinned(store, lambda: _look_at(store, build), lease_seconds=lease_seconds, clock=clock)) as pinned:
+    with closing(
+        _pinned(store, lambda: _look_at(store, build), lease_seconds=lease_seconds, clock=clock)
+    ) as pinned:
         yield pinned
 
 
 @contextmanager
-def pin_frontier(store: Store, frontier: Frontier, *, lease_seconds: float, clock: Callable[[], float] = time.time) -> Iterator[PinnedSnapshot]:
+def pin_frontier(
+    store: Store,
+    frontier: Frontier,
+    *,
+    lease_seconds: float,
+    clock: Callable[[], float] = time.time,
+) -> Iterator[PinnedSnapshot]:
     """Pins a build at one of its frontiers, as if it served alone. Raises Conflict where that is not kept any more."""
     birth = read_birth(store, frontier.build)
-    snapshot = Snapshot(0, {birth.pipeline: frontier.build}, {frontier.build: frontier}, {frontier.build: birth})
+    snapshot = Snapshot(
+        0, {birth.pipeline: frontier.build}, {frontier.build: frontier}, {frontier.build: birth}
+    )
 
     def gone() -> bool:
         if _collected(store, frontier):
-            raise Conflict(f"what build {frontier.build} held at {frontier.offsets} is not kept any more", hint="ask again: a later one is")
+            raise Conflict(
+                f"what build {frontier.build} held at {frontier.offsets} is not kept any more",
+                hint="ask again: a later one is",
+            )
         return False
 
-    with closing(_pinned(store, lambda: _Look(snapshot, gone), lease_seconds=lease_seconds, clock=clock)) as pinned:
+    with closing(
+        _pinned(store, lambda: _Look(snapshot, gone), lease_seconds=lease_seconds, clock=clock)
+    ) as pinned:
         yield pinned
 
 
 @contextmanager
-def pin_at(store: Store, when: Past, *, lease_seconds: float, clock: Callable[[], float] = time.time) -> Iterator[PinnedSnapshot]:
+def pin_at(
+    store: Store, when: Past, *, lease_seconds: float, clock: Callable[[], float] = time.time
+) -> Iterator[PinnedSnapshot]:
     """Pins what was served at a time, or what a generation showed last; or what the builds that serve now held at offsets, or at a time of the log.
 
     Raises UsageError where nothing ever was, and KappaError, which names the times that are there, where it is not kept any more.
     """
     with closing(
         _pinned(
-            store, lambda: _look_at_log(store, when) if isinstance(when, AtOffsets | AtEventTime) else _look_back(store, when, clock()), lease_seconds=lease_seconds, clock=clock
+            store,
+            lambda: (
+                _look_at_log(store, when)
+                if isinstance(when, AtOffsets | AtEventTime)
+                else _look_back(store, when, clock())
+            ),
+            lease_seconds=lease_seconds,
+            clock=clock,
         )
     ) as pinned:
         yield pinned
@@ -141,7 +187,13 @@ def pin_at(store: Store, when: Past, *, lease_seconds: float, clock: Callable[[]
 
 @contextmanager
 def pin_pair(
-    store: Store, before: Frontier, after: Frontier, *, alignment_lease: str | None, lease_seconds: float, clock: Callable[[], float] = time.time
+    store: Store,
+    before: Frontier,
+    after: Frontier,
+    *,
+    alignment_lease: str | None,
+    lease_seconds: float,
+    clock: Callable[[], float] = time.time,
 ) -> Iterator[PinnedSnapshot]:
     """Pins a frontier each of two builds of one pipeline, to compare them; the snapshot serves `after`, as if it served alone.
 
@@ -169,7 +221,9 @@ def pin_pair(
             f"what build {after.build} and build {before.build} held at {after.offsets} is not kept any more",
             hint=f"to have them aligned and compared again: kappa verify {births[after.build].pipeline}",
         )
-    with closing(PinnedSnapshot(store, snapshot, lease, lease_seconds=lease_seconds, clock=clock)) as pinned:
+    with closing(
+        PinnedSnapshot(store, snapshot, lease, lease_seconds=lease_seconds, clock=clock)
+    ) as pinned:
         yield pinned
 
 
@@ -181,23 +235,33 @@ class _Look:
     overtaken: Callable[[], bool]
 
 
-def _pinned(store: Store, look: Callable[[], _Look], *, lease_seconds: float, clock: Callable[[], float]) -> PinnedSnapshot:
+def _pinned(
+    store: Store, look: Callable[[], _Look], *, lease_seconds: float, clock: Callable[[], float]
+) -> PinnedSnapshot:
     for _ in range(_ATTEMPTS):
         seen = look()
         lease = _lease(seen.snapshot, clock() + lease_seconds)
         ensure_lease(store, lease)
         try:
             if not seen.overtaken():
-                return PinnedSnapshot(store, seen.snapshot, lease, lease_seconds=lease_seconds, clock=clock)
+                return PinnedSnapshot(
+                    store, seen.snapshot, lease, lease_seconds=lease_seconds, clock=clock
+                )
         except BaseException:
             ensure_released(store, lease.id)
             raise
         ensure_released(store, lease.id)
-    raise Conflict(f"what is served changed {_ATTEMPTS} times while it was being looked at", hint="see kappa history for who keeps switching it; then ask again")
+    raise Conflict(
+        f"what is served changed {_ATTEMPTS} times while it was being looked at",
+        hint="see kappa history for who keeps switching it; then ask again",
+    )
 
 
 def _lease(snapshot: Snapshot, expires_at: float) -> Lease:
-    pins = {build: Pin(frontier.number, frontier.versions) for build, frontier in snapshot.frontiers.items()}
+    pins = {
+        build: Pin(frontier.number, frontier.versions)
+        for build, frontier in snapshot.frontiers.items()
+    }
     return Lease(pid=os.getpid(), by=whoami(), expires_at=expires_at, pins=pins)
 
 
@@ -225,7 +289,9 @@ def _look(store: Store) -> _Look:
 
 def _look_at(store: Store, build: str) -> _Look:
     birth = read_birth(store, build)
-    snapshot = Snapshot(0, {birth.pipeline: build}, {build: newest_frontier(store, build)}, {build: birth})
+    snapshot = Snapshot(
+        0, {birth.pipeline: build}, {build: newest_frontier(store, build)}, {build: birth}
+    )
     return _Look(snapshot, lambda: _let_go(store, snapshot))
 
 
@@ -234,16 +300,28 @@ def _look_back(store: Store, when: Moment, now: float) -> _Look:
     records = list(journal.after(0))
     known = generations(records)
     generation = generation_at(when, known, datetime.fromtimestamp(now, UTC))
-    builds = {build for each in known for build in each.serving.values()} - {record.event.build for record in records if isinstance(record.event, Retired)}
+    builds = {build for each in known for build in each.serving.values()} - {
+        record.event.build for record in records if isinstance(record.event, Retired)
+    }
     # The newest before what is kept: one that is published in between is kept, if at all, before the next one is.
     newest = {build: Frontiers(store, build).newest() for build in builds}
     kept = {build: kept_of(store, build) for build in builds}
-    shown = {build: frontier_shown(when, pipeline, generation, known, kept.get(build, ()), newest.get(build)) for pipeline, build in generation.serving.items()}
+    shown = {
+        build: frontier_shown(
+            when, pipeline, generation, known, kept.get(build, ()), newest.get(build)
+        )
+        for pipeline, build in generation.serving.items()
+    }
     frontiers = {build: frontier for build, frontier in shown.items() if frontier is not None}
     if len(frontiers) < len(shown):
         raise not_kept(when, generation, tuple(available(known, kept, newest)))
 
-    snapshot = Snapshot(generation.number, dict(generation.serving), frontiers, {build: read_birth(store, build) for build in frontiers})
+    snapshot = Snapshot(
+        generation.number,
+        dict(generation.serving),
+        frontiers,
+        {build: read_birth(store, build) for build in frontiers},
+    )
     return _Look(snapshot, lambda: _gone(store, journal, len(records), frontiers))
 
 
@@ -256,14 +334,21 @@ def _look_at_log(store: Store, when: AtOffsets | AtEventTime) -> _Look:
     try:
         # The newest before what is kept, as above.
         newest = {build: newest_frontier(store, build) for build in serving.values()}
-        frontiers = frontiers_at(when, serving, {build: kept_of(store, build) for build in serving.values()}, newest)
+        frontiers = frontiers_at(
+            when, serving, {build: kept_of(store, build) for build in serving.values()}, newest
+        )
         births = {build: read_birth(store, build) for build in frontiers}
     except Damaged:
         # A build that no longer serves may be gone by now; only of one that still does is it damage.
         if not _gone(store, journal, last, {}):
             raise
         return _look_at_log(store, when)
-    snapshot = Snapshot(0 if served is None else served.generation, {pipeline: build for pipeline, build in serving.items() if build in frontiers}, frontiers, births)
+    snapshot = Snapshot(
+        0 if served is None else served.generation,
+        {pipeline: build for pipeline, build in serving.items() if build in frontiers},
+        frontiers,
+        births,
+    )
     return _Look(snapshot, lambda: _gone(store, journal, last, frontiers))
 
 
@@ -276,16 +361,23 @@ def _gone(store: Store, journal: Journal, seen: int, frontiers: Mapping[str, Fro
 
 def _collected(store: Store, frontier: Frontier) -> bool:
     """True where nothing but a lease keeps a build's frontier any more."""
-    return frontier.number < floor(store, frontier.build) and read_kept(store, frontier.build, frontier.number) is None
+    return (
+        frontier.number < floor(store, frontier.build)
+        and read_kept(store, frontier.build, frontier.number) is None
+    )
 
 
 def _let_go(store: Store, snapshot: Snapshot) -> bool:
-    return any(frontier.number < floor(store, build) for build, frontier in snapshot.frontiers.items())
+    return any(
+        frontier.number < floor(store, build) for build, frontier in snapshot.frontiers.items()
+    )
 
 
 def newest_frontier(store: Store, build: str) -> Frontier:
     """What readers may see of a build now. Raises Damaged where it has published nothing."""
     newest = Frontiers(store, build).newest()
     if newest is None:
-        raise Damaged(f"build {build} has no frontier", hint=f"see what its job says: kappa logs {build}")
+        raise Damaged(
+            f"build {build} has no frontier", hint=f"see what its job says: kappa logs {build}"
+        )
     return newest

@@ -58,20 +58,36 @@ def parse_time(text: str) -> tuple[datetime, bool]:
     except ValueError:
         found = None
     if found is None:
-        raise UsageError(f"{text!r} is no time", hint="write date, time and zone, such as 2026-01-31T14:05:00Z or 2026-01-31T15:05+01:00; without a zone it is UTC")
-    return (found.replace(tzinfo=UTC), False) if found.tzinfo is None else (found.astimezone(UTC), True)
+        raise UsageError(
+            f"{text!r} is no time",
+            hint="write date, time and zone, such as 2026-01-31T14:05:00Z or 2026-01-31T15:05+01:00; without a zone it is UTC",
+        )
+    return (
+        (found.replace(tzinfo=UTC), False)
+        if found.tzinfo is None
+        else (found.astimezone(UTC), True)
+    )
 
 
 def generations(records: Iterable[Record]) -> tuple[Generation, ...]:
     """What served and when, from the journal's records, oldest first."""
-    found = [(record.event, moment(record.at)) for record in records if isinstance(record.event, Served)]
+    found = [
+        (record.event, moment(record.at)) for record in records if isinstance(record.event, Served)
+    ]
     ends = [*(begin for _, begin in found), None][1:]
-    return tuple(Generation(event.generation, event.serving, begin, end) for (event, begin), end in zip(found, ends, strict=True))
+    return tuple(
+        Generation(event.generation, event.serving, begin, end)
+        for (event, begin), end in zip(found, ends, strict=True)
+    )
 
 
 def generation_at(when: Moment, known: Sequence[Generation], now: datetime) -> Generation:
     """The generation that is meant. Raises UsageError where there was none: nothing served yet, or the time is to come."""
-    there = f"there are {known[0].number} to {known[-1].number}, the first since {told(known[0].begin)}" if known else "nothing is served yet: kappa deploy"
+    there = (
+        f"there are {known[0].number} to {known[-1].number}, the first since {told(known[0].begin)}"
+        if known
+        else "nothing is served yet: kappa deploy"
+    )
     match when:
         case AtGeneration(number):
             found = next((each for each in known if each.number == number), None)
@@ -79,14 +95,24 @@ def generation_at(when: Moment, known: Sequence[Generation], now: datetime) -> G
                 raise UsageError(f"there is no generation {number}", hint=there)
         case AtTime(time):
             if time > now:
-                raise UsageError(f"{told(time)} is yet to come: it is {told(now)}", hint="times without a zone are UTC; leave --at out for what is served now")
+                raise UsageError(
+                    f"{told(time)} is yet to come: it is {told(now)}",
+                    hint="times without a zone are UTC; leave --at out for what is served now",
+                )
             found = next((each for each in reversed(known) if each.begin <= time), None)
             if found is None:
                 raise UsageError(f"nothing was served yet at {told(time)}", hint=there)
     return found
 
 
-def frontier_shown(when: Moment, pipeline: str, generation: Generation, known: Sequence[Generation], kept: Sequence[Kept], newest: Frontier | None) -> Frontier | None:
+def frontier_shown(
+    when: Moment,
+    pipeline: str,
+    generation: Generation,
+    known: Sequence[Generation],
+    kept: Sequence[Kept],
+    newest: Frontier | None,
+) -> Frontier | None:
     """The frontier of the pipeline's build that is meant, or None where it is not kept (any more).
 
     `kept` is all that is kept of that build, oldest first, and `newest` what it shows now.
@@ -95,7 +121,11 @@ def frontier_shown(when: Moment, pipeline: str, generation: Generation, known: S
     shown = with_newest(kept, newest)
     at_first = _at_generation(shown, _began_to_serve(pipeline, build, generation, known))
     # What the build showed before it began to serve this time is not meant, however late its job heard of the switch.
-    meant = [each for each in shown if at_first is None or each.frontier.number >= at_first.frontier.number]
+    meant = [
+        each
+        for each in shown
+        if at_first is None or each.frontier.number >= at_first.frontier.number
+    ]
     match when:
         case AtGeneration(number):
             exact = _at_generation(meant, number + 1)
@@ -115,26 +145,55 @@ def frontier_shown(when: Moment, pipeline: str, generation: Generation, known: S
 
 def not_kept(when: Moment, generation: Generation, available: Sequence[str]) -> KappaError:
     """The error for what was shown once and is not kept any more."""
-    what = f"what generation {generation.number} showed last" if isinstance(when, AtGeneration) else f"what was served at {told(when.time)} (generation {generation.number})"
-    return KappaError(f"{what} is not kept any more", hint=f"there is: {'; '.join(available)}" if available else "nothing of the past is kept; see history.keep_seconds")
+    what = (
+        f"what generation {generation.number} showed last"
+        if isinstance(when, AtGeneration)
+        else f"what was served at {told(when.time)} (generation {generation.number})"
+    )
+    return KappaError(
+        f"{what} is not kept any more",
+        hint=f"there is: {'; '.join(available)}"
+        if available
+        else "nothing of the past is kept; see history.keep_seconds",
+    )
 
 
-def available(known: Sequence[Generation], kept: Mapping[str, Sequence[Kept]], newest: Mapping[str, Frontier | None]) -> Iterator[str]:
+def available(
+    known: Sequence[Generation],
+    kept: Mapping[str, Sequence[Kept]],
+    newest: Mapping[str, Frontier | None],
+) -> Iterator[str]:
     """The times that can be asked for, a line each: moments of switches, and stretches that are kept whole."""
     for generation in known:
         spans: list[tuple[datetime, datetime | None]] = [(generation.begin, generation.end)]
         for pipeline, build in generation.serving.items():
             own = _spans(pipeline, generation, known, kept.get(build, ()), newest.get(build))
-            spans = [both for one in spans for other in own if (both := _overlap(one, other)) is not None]
+            spans = [
+                both for one in spans for other in own if (both := _overlap(one, other)) is not None
+            ]
         for begin, end in spans:
             yield f"generation {generation.number} from {told(begin)} to {'now' if end is None else told(end)}"
 
 
-def _spans(pipeline: str, generation: Generation, known: Sequence[Generation], kept: Sequence[Kept], newest: Frontier | None) -> list[tuple[datetime, datetime | None]]:
+def _spans(
+    pipeline: str,
+    generation: Generation,
+    known: Sequence[Generation],
+    kept: Sequence[Kept],
+    newest: Frontier | None,
+) -> list[tuple[datetime, datetime | None]]:
     """From when to when the answer for a time in this generation is kept."""
-    edges = {generation.begin, *(each.since for each in kept), *(moment(each.until) for each in kept if each.until is not None)}
+    edges = {
+        generation.begin,
+        *(each.since for each in kept),
+        *(moment(each.until) for each in kept if each.until is not None),
+    }
     edges |= set() if newest is None else {moment(newest.published_at)}
-    inside = sorted(edge for edge in edges if generation.begin <= edge and (generation.end is None or edge < generation.end))
+    inside = sorted(
+        edge
+        for edge in edges
+        if generation.begin <= edge and (generation.end is None or edge < generation.end)
+    )
     spans: list[tuple[datetime, datetime | None]] = []
     for begin, end in zip(inside, [*inside, generation.end][1:], strict=True):
         if frontier_shown(AtTime(begin), pipeline, generation, known, kept, newest) is None:
@@ -146,16 +205,24 @@ def _spans(pipeline: str, generation: Generation, known: Sequence[Generation], k
     return spans
 
 
-def _overlap(one: tuple[datetime, datetime | None], other: tuple[datetime, datetime | None]) -> tuple[datetime, datetime | None] | None:
+def _overlap(
+    one: tuple[datetime, datetime | None], other: tuple[datetime, datetime | None]
+) -> tuple[datetime, datetime | None] | None:
     begin = max(one[0], other[0])
     ends = [end for end in (one[1], other[1]) if end is not None]
     end = min(ends) if ends else None
     return (begin, end) if end is None or begin < end else None
 
 
-def _began_to_serve(pipeline: str, build: str, generation: Generation, known: Sequence[Generation]) -> int:
+def _began_to_serve(
+    pipeline: str, build: str, generation: Generation, known: Sequence[Generation]
+) -> int:
     """The generation from which on the build has served the pipeline, up to this one."""
-    before = [each.number for each in known if each.number < generation.number and each.serving.get(pipeline) != build]
+    before = [
+        each.number
+        for each in known
+        if each.number < generation.number and each.serving.get(pipeline) != build
+    ]
     # Generations are numbered without gaps, from 1.
     return before[-1] + 1 if before else 1
 

@@ -17,7 +17,9 @@ from kappa.base.errors import UsageError
 ONE_QUERY = "give one query that reads, such as: select * from page_hits limit 10"
 
 # Those that make rows from their arguments and look nowhere.
-_TABLE_FUNCTIONS = frozenset({"range", "generate_series", "unnest", "repeat", "repeat_row", "json_each", "json_tree"})
+_TABLE_FUNCTIONS = frozenset(
+    {"range", "generate_series", "unnest", "repeat", "repeat_row", "json_each", "json_tree"}
+)
 # Those that look at more than their arguments: at settings and variables, at how a view is made (by which files), or that write.
 _REFUSED_FUNCTIONS = frozenset({
     "current_setting", "getvariable", "getenv", "nextval", "currval", "write_log", "pg_get_viewdef", "pg_get_expr", "pg_get_constraintdef",
@@ -29,11 +31,16 @@ def ensure_allowed(serialized: Any, catalogue: Collection[tuple[str, str]]) -> N
     """Raises UsageError where a query, as `json_serialize_sql` gives it, may not be asked; `catalogue` has (schema, name) of all that may be read."""
     statements: Sequence[Any] = serialized.get("statements") or ()
     if serialized.get("error") or len(statements) != 1:
-        raise UsageError("this is not one query that reads: a snapshot can only be read", hint=ONE_QUERY)
+        raise UsageError(
+            "this is not one query that reads: a snapshot can only be read", hint=ONE_QUERY
+        )
     try:
         _walk(statements[0], frozenset(catalogue), frozenset())
     except RecursionError as error:
-        raise UsageError("the query is nested too deeply to be read", hint="say it in parts: with a as (...), b as (...) select ...") from error
+        raise UsageError(
+            "the query is nested too deeply to be read",
+            hint="say it in parts: with a as (...), b as (...) select ...",
+        ) from error
 
 
 def _walk(node: Any, catalogue: frozenset[tuple[str, str]], named: frozenset[str]) -> None:
@@ -52,7 +59,9 @@ def _walk(node: Any, catalogue: frozenset[tuple[str, str]], named: frozenset[str
             pass
 
 
-def _named_in(node: Mapping[str, Any], catalogue: frozenset[tuple[str, str]], named: frozenset[str]) -> frozenset[str]:
+def _named_in(
+    node: Mapping[str, Any], catalogue: frozenset[tuple[str, str]], named: frozenset[str]
+) -> frozenset[str]:
     """The names within a node that may have a `with`, whose queries are walked: each knows those before it, and itself where it recurs."""
     if node.get("type") == "RECURSIVE_CTE_NODE":
         named |= {str(node.get("cte_name")).lower()}
@@ -62,23 +71,43 @@ def _named_in(node: Mapping[str, Any], catalogue: frozenset[tuple[str, str]], na
     return named
 
 
-def _look(node: Mapping[str, Any], catalogue: frozenset[tuple[str, str]], named: frozenset[str]) -> None:
+def _look(
+    node: Mapping[str, Any], catalogue: frozenset[tuple[str, str]], named: frozenset[str]
+) -> None:
     match node:
-        case {"type": "BASE_TABLE", "table_name": str(name), "schema_name": str(schema), "catalog_name": str(database)}:
+        case {
+            "type": "BASE_TABLE",
+            "table_name": str(name),
+            "schema_name": str(schema),
+            "catalog_name": str(database),
+        }:
             _look_up(database, schema, name, catalogue, named)
         case {"type": "SHOW_REF", "query": None}:
-            raise UsageError("this shows what is not in the catalogue", hint="describe TABLE shows the columns of one; GET /api/v1/tables lists all")
-        case {"type": "TABLE_FUNCTION", "function": {"function_name": str(name)}} if name.lower() not in _TABLE_FUNCTIONS:
+            raise UsageError(
+                "this shows what is not in the catalogue",
+                hint="describe TABLE shows the columns of one; GET /api/v1/tables lists all",
+            )
+        case {"type": "TABLE_FUNCTION", "function": {"function_name": str(name)}} if (
+            name.lower() not in _TABLE_FUNCTIONS
+        ):
             raise _no_function(name, _TABLE_FUNCTIONS)
         case {"function_name": str(name)} if name.lower() in _REFUSED_FUNCTIONS:
             raise _no_function(name, ())
-        case {"type": "TABLE_FUNCTION", "function": function} if not isinstance(function, Mapping) or "function_name" not in function:
+        case {"type": "TABLE_FUNCTION", "function": function} if (
+            not isinstance(function, Mapping) or "function_name" not in function
+        ):
             raise UsageError("the query calls what is no function", hint=ONE_QUERY)
         case _:
             pass
 
 
-def _look_up(database: str, schema: str, name: str, catalogue: frozenset[tuple[str, str]], named: frozenset[str]) -> None:
+def _look_up(
+    database: str,
+    schema: str,
+    name: str,
+    catalogue: frozenset[tuple[str, str]],
+    named: frozenset[str],
+) -> None:
     if not database and not schema and name.lower() in named:
         return
     known = {(each.lower(), table.lower()) for each, table in catalogue}
@@ -86,9 +115,15 @@ def _look_up(database: str, schema: str, name: str, catalogue: frozenset[tuple[s
     if not database and (schema.lower() or "main", name.lower()) in known:
         return
     whole = ".".join(part for part in (database, schema, name) if part)
-    names = sorted({table for _, table in catalogue} | {f"{each}.{table}" for each, table in catalogue if each != "main"})
+    names = sorted(
+        {table for _, table in catalogue}
+        | {f"{each}.{table}" for each, table in catalogue if each != "main"}
+    )
     near = difflib.get_close_matches(whole, names, n=1)
-    raise UsageError(f"the query cannot be run: there is no table {whole}", hint=f"did you mean {near[0]}?" if near else _there_are(names))
+    raise UsageError(
+        f"the query cannot be run: there is no table {whole}",
+        hint=f"did you mean {near[0]}?" if near else _there_are(names),
+    )
 
 
 def _there_are(names: Iterable[str]) -> str:
@@ -100,5 +135,7 @@ def _no_function(name: str, instead: Iterable[str]) -> UsageError:
     there = ", ".join(sorted(instead))
     return UsageError(
         f"the query cannot be run: {name} looks outside of the tables, which a query may not",
-        hint=f"of functions that give rows there are {there}; all else comes from tables" if there else "leave it out: a query sees its tables and nothing else",
+        hint=f"of functions that give rows there are {there}; all else comes from tables"
+        if there
+        else "leave it out: a query sees its tables and nothing else",
     )

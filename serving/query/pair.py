@@ -22,7 +22,14 @@ AFTER = "after"
 _BATCH = 20_000
 
 
-def connect_pair(store: Store, before: tuple[Birth, Frontier], after: tuple[Birth, Frontier], *, limits: Limits | None, after_store: Store | None = None) -> Reader:
+def connect_pair(
+    store: Store,
+    before: tuple[Birth, Frontier],
+    after: tuple[Birth, Frontier],
+    *,
+    limits: Limits | None,
+    after_store: Store | None = None,
+) -> Reader:
     """A reader of two builds, both of which are to be kept pinned meanwhile; `after_store` is where the second lies, if it is another place."""
     reader = open_reader(limits, served=True)
     try:
@@ -47,6 +54,8 @@ def put_keys(reader: Reader, name: str, keys: Iterable[str]) -> int:
     # A key that is written all the time comes again and again; most of that ends here.
     while batch := set(islice(keys, _BATCH)):
         reader.command(f"insert into {staged} select unnest(?::varchar[])", [sorted(batch)])
-    reader.command(f"create or replace temp table {quoted(name)} as select distinct key from {staged}")
+    reader.command(
+        f"create or replace temp table {quoted(name)} as select distinct key from {staged}"
+    )
     reader.command(f"drop table {staged}")
     return int(reader.rows(f"select count(*) from {quoted(name)}").rows[0][0])

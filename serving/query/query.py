@@ -56,11 +56,23 @@ union all select 'view', view_name from duckdb_views() where not internal and sc
 _ATTEMPTS = 3
 # Schemas that DuckDB has already; a pipeline of such a name gets one with an underscore behind it.
 _RESERVED = frozenset({"main", "information_schema", "pg_catalog"})
-_SPELLINGS = {"string": "varchar", "binary": "blob", HEADERS: 'struct("key" varchar, "value" blob)[]', "timestamp": "timestamptz", "timestamp_ntz": "timestamp"}
+_SPELLINGS = {
+    "string": "varchar",
+    "binary": "blob",
+    HEADERS: 'struct("key" varchar, "value" blob)[]',
+    "timestamp": "timestamptz",
+    "timestamp_ntz": "timestamp",
+}
 # A message that quotes a text cuts it anywhere: in a character, too, and then Python cannot make it an error of DuckDB's.
 DUCKDB_ERRORS = (duckdb.Error, UnicodeDecodeError)
 # What is not the query's fault; everything else that DuckDB says about a query is.
-_NOT_THE_USERS = (duckdb.IOException, duckdb.InternalException, duckdb.FatalException, duckdb.OutOfMemoryException, duckdb.ConnectionException)
+_NOT_THE_USERS = (
+    duckdb.IOException,
+    duckdb.InternalException,
+    duckdb.FatalException,
+    duckdb.OutOfMemoryException,
+    duckdb.ConnectionException,
+)
 _ONE_SELECT = "give one query that reads, such as: select * from page_hits limit 10"
 # So often who is at a query that is late is told.
 _AGAIN_SECONDS = 0.1
@@ -88,7 +100,13 @@ class Limits:
     @classmethod
     def of(cls, settings: VerifySettings, store: Store, *, seconds: float | None = None) -> Self:
         """The limits that the settings of a project set."""
-        return cls(settings.memory, settings.threads, store.path(settings.temp), settings.temp_size, seconds)
+        return cls(
+            settings.memory,
+            settings.threads,
+            store.path(settings.temp),
+            settings.temp_size,
+            seconds,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +160,9 @@ class Answer:
     log_time: Mapping[str, datetime | None]
 
 
-def answer(store: Store, sql: str, *, when: Past | None = None, lease_seconds: float = 60.0) -> Answer:
+def answer(
+    store: Store, sql: str, *, when: Past | None = None, lease_seconds: float = 60.0
+) -> Answer:
     """Answers one query from what is served now, or was served at a moment of the past.
 
     Raises UsageError, with DuckDB's own candidates as a hint, where the query cannot be meant; Conflict where its
@@ -151,12 +171,29 @@ def answer(store: Store, sql: str, *, when: Past | None = None, lease_seconds: f
     return read(store, lambda reader: reader.rows(sql), when=when, lease_seconds=lease_seconds)
 
 
-def read(store: Store, queries: Callable[[Reader], Rows], *, when: Past | None = None, lease_seconds: float = 60.0) -> Answer:
+def read(
+    store: Store,
+    queries: Callable[[Reader], Rows],
+    *,
+    when: Past | None = None,
+    lease_seconds: float = 60.0,
+) -> Answer:
     """The rows that `queries` makes of one pinned snapshot, by as many queries as it likes; see `ask`."""
-    return ask(store, lambda reader, snapshot: _true_of(snapshot, queries(reader)), when=when, lease_seconds=lease_seconds)
+    return ask(
+        store,
+        lambda reader, snapshot: _true_of(snapshot, queries(reader)),
+        when=when,
+        lease_seconds=lease_seconds,
+    )
 
 
-def ask(store: Store, question: Callable[[Reader, Snapshot], _Found], *, when: Past | None = None, lease_seconds: float = 60.0) -> _Found:
+def ask(
+    store: Store,
+    question: Callable[[Reader, Snapshot], _Found],
+    *,
+    when: Past | None = None,
+    lease_seconds: float = 60.0,
+) -> _Found:
     """What `question` finds in one pinned snapshot: of what is served now, or was at a moment of the past.
 
     It is asked again on a newer snapshot, where the first was not kept until the end.
@@ -164,7 +201,11 @@ def ask(store: Store, question: Callable[[Reader, Snapshot], _Found], *, when: P
     attempt = 0
     while True:
         attempt += 1
-        with pin(store, lease_seconds=lease_seconds) if when is None else pin_at(store, when, lease_seconds=lease_seconds) as pinned:
+        with (
+            pin(store, lease_seconds=lease_seconds)
+            if when is None
+            else pin_at(store, when, lease_seconds=lease_seconds) as pinned
+        ):
             try:
                 with connect(pinned.snapshot, store) as reader:
                     found = question(reader, pinned.snapshot)
@@ -197,7 +238,11 @@ def connect(snapshot: Snapshot, store: Store, *, limits: Limits | None = None) -
 def relations_of(snapshot: Snapshot, store: Store) -> tuple[Relations, ...]:
     """What is read in a snapshot, by pipeline."""
     return tuple(
-        Relations(pipeline, tables_of(snapshot.births[build], snapshot.frontiers[build].versions, store), snapshot.births[build].views)
+        Relations(
+            pipeline,
+            tables_of(snapshot.births[build], snapshot.frontiers[build].versions, store),
+            snapshot.births[build].views,
+        )
         for pipeline, build in sorted(snapshot.serving.items())
     )
 
@@ -209,14 +254,21 @@ def put_relations(reader: Reader, found: Sequence[Relations]) -> None:
     _ensure_public_names(reader, found)
 
 
-def open_reader(limits: Limits | None, *, served: bool, showing: tuple[Relations, ...] = ()) -> Reader:
+def open_reader(
+    limits: Limits | None, *, served: bool, showing: tuple[Relations, ...] = ()
+) -> Reader:
     """A reader of nothing yet, or where it has no limits of what it is to show: it `shows` them then. `served`: something is there to be read.
 
     Its queries take no more than the limits.
     """
     folder = None if limits is None else make_spill_folder(limits.folder)
     connection, shows = _one_idle(showing) if limits is None else (None, None)
-    reader = Reader(connection or duckdb.connect(":memory:"), served=served, folder=folder, seconds=None if limits is None else limits.seconds)
+    reader = Reader(
+        connection or duckdb.connect(":memory:"),
+        served=served,
+        folder=folder,
+        seconds=None if limits is None else limits.seconds,
+    )
     reader.shows = shows
     try:
         if connection is None:
@@ -240,7 +292,14 @@ def open_reader(limits: Limits | None, *, served: bool, showing: tuple[Relations
 class Reader:
     """A DuckDB in memory that holds views over files, and what a comparison puts beside them; one thread at a time."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, *, served: bool, folder: Path | None = None, seconds: float | None = None) -> None:
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        *,
+        served: bool,
+        folder: Path | None = None,
+        seconds: float | None = None,
+    ) -> None:
         """Made by `open_reader`; `folder` is its own, for what it spills. After `seconds` what it is at is broken off, and nothing more is begun."""
         # What it was made to show, and nothing was done to it since; None: that is not known.
         self.shows: tuple[Relations, ...] | None = None
@@ -280,12 +339,16 @@ class Reader:
                 if len(statements) > 1
                 else f"a statement of the kind {str(statements[0].type).rpartition('.')[2].lower()}"
             )
-            raise UsageError(f"this is {what}: a snapshot can only be read, by one query", hint=_ONE_SELECT)
+            raise UsageError(
+                f"this is {what}: a snapshot can only be read, by one query", hint=_ONE_SELECT
+            )
         return str(statements[0].query).strip().rstrip(";")
 
     def tables_named(self, sql: str) -> frozenset[str]:
         """The tables that a query names, whatever there is; of one that cannot be read, none."""
-        ((tree,),) = self._asked(lambda: self._connection.execute("select json_serialize_sql(?)", [sql]).fetchall())
+        ((tree,),) = self._asked(
+            lambda: self._connection.execute("select json_serialize_sql(?)", [sql]).fetchall()
+        )
         return frozenset(_tables_in(json.loads(tree)))
 
     def close(self) -> None:
@@ -306,14 +369,23 @@ class Reader:
         """Itself."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Closes."""
         self.close()
 
     def _rows(self, sql: str) -> Rows:
         result = self._connection.execute(self.only_select(sql))
         described = result.description or []
-        return Rows(told_apart(str(column[0]) for column in described), tuple(str(column[1]) for column in described), tuple(result.fetchall()))
+        return Rows(
+            told_apart(str(column[0]) for column in described),
+            tuple(str(column[1]) for column in described),
+            tuple(result.fetchall()),
+        )
 
     def _asked(self, question: Callable[[], _Found]) -> _Found:
         failed, self._failed = self._failed, True
@@ -342,10 +414,15 @@ class Reader:
 
     def _ensure_in_time(self) -> None:
         if self._late:
-            raise TooMuch(f"it took longer than {self._seconds:g} s, and was broken off", hint="ask for less, or let it take longer")
+            raise TooMuch(
+                f"it took longer than {self._seconds:g} s, and was broken off",
+                hint="ask for less, or let it take longer",
+            )
 
 
-def _one_idle(showing: tuple[Relations, ...]) -> tuple[duckdb.DuckDBPyConnection | None, tuple[Relations, ...] | None]:
+def _one_idle(
+    showing: tuple[Relations, ...],
+) -> tuple[duckdb.DuckDBPyConnection | None, tuple[Relations, ...] | None]:
     """A connection that an earlier reader has left, with what it shows: what is asked for, or nothing."""
     with _idle_changes:
         if not _idle:
@@ -356,7 +433,9 @@ def _one_idle(showing: tuple[Relations, ...]) -> tuple[duckdb.DuckDBPyConnection
         return connection, shows
     try:
         made = connection.execute(_MADE).fetchall()
-        connection.execute("; ".join(f"drop {kind} {quoted(name)} cascade" for kind, name in made) or "select 1")
+        connection.execute(
+            "; ".join(f"drop {kind} {quoted(name)} cascade" for kind, name in made) or "select 1"
+        )
     except duckdb.Error:
         connection.close()
         return None, None
@@ -372,7 +451,15 @@ def _keep(connection: duckdb.DuckDBPyConnection, shows: tuple[Relations, ...] | 
     connection.close()
 
 
-def put_tables(reader: Reader, schema: str, birth: Birth, versions: Mapping[str, int], store: Store, *, compared: bool = False) -> None:
+def put_tables(
+    reader: Reader,
+    schema: str,
+    birth: Birth,
+    versions: Mapping[str, int],
+    store: Store,
+    *,
+    compared: bool = False,
+) -> None:
     """Makes a schema with the served rows of a build's tables at their versions; `compared`: with what is needed to compare them, too."""
     _put_tables(reader, schema, tables_of(birth, versions, store, compared=compared))
 
@@ -384,7 +471,12 @@ def _put_tables(reader: Reader, schema: str, tables: Mapping[str, TableFiles]) -
 
 
 def tables_of(
-    birth: Birth, versions: Mapping[str, int], store: Store, *, compared: bool = False, listed: Callable[[str, int], tuple[str, ...]] = _files
+    birth: Birth,
+    versions: Mapping[str, int],
+    store: Store,
+    *,
+    compared: bool = False,
+    listed: Callable[[str, int], tuple[str, ...]] = _files,
 ) -> Mapping[str, TableFiles]:
     """A build's tables at their versions, with what waits beside them folded in; `compared`: see `put_tables`.
 
@@ -393,8 +485,15 @@ def tables_of(
     found: dict[str, TableFiles] = {}
     for table in birth.tables:
         paths = listed(table_path(store, birth.build, table.name), versions[table.name])
-        recent = tuple(listed(table_path(store, birth.build, name), versions[name]) for name in recent_names(table.name) if name in versions)
-        found[table.name] = TableFiles(read_sql(table, paths, table.compared if compared else None, recent=recent), (*paths, *(path for each in recent for path in each)))
+        recent = tuple(
+            listed(table_path(store, birth.build, name), versions[name])
+            for name in recent_names(table.name)
+            if name in versions
+        )
+        found[table.name] = TableFiles(
+            read_sql(table, paths, table.compared if compared else None, recent=recent),
+            (*paths, *(path for each in recent for path in each)),
+        )
     return found
 
 
@@ -405,7 +504,8 @@ def _ensure_schema(reader: Reader, relations: Relations) -> None:
     reader.command(f"set search_path = {text(relations.schema)}")
     for name, error in _made_views(reader, relations.views).items():
         raise UsageError(
-            f"view {name} of pipeline {relations.pipeline} cannot be read: {error.message}", hint=f"mend the view in the pipeline's file and deploy again; {error.hint}"
+            f"view {name} of pipeline {relations.pipeline} cannot be read: {error.message}",
+            hint=f"mend the view in the pipeline's file and deploy again; {error.hint}",
         ) from error
     reader.command("reset search_path")
 
@@ -414,7 +514,9 @@ def _made_views(reader: Reader, views: Mapping[str, str]) -> Mapping[str, UsageE
     """Makes views, each after those it is made of; gives those that cannot be made, and why."""
     pending, refusals = dict(views), dict[str, UsageError]()
     while pending:
-        refusals = {name: error for name, sql in pending.items() if (error := _refusal(reader, name, sql))}
+        refusals = {
+            name: error for name, sql in pending.items() if (error := _refusal(reader, name, sql))
+        }
         if len(refusals) == len(pending):
             break
         pending = {name: pending[name] for name in refusals}
@@ -465,14 +567,25 @@ def _ensure_public_names(reader: Reader, found: Sequence[Relations]) -> None:
     """Makes the main schema: every table and view under its public name, and the rejects of all pipelines."""
     for each in found:
         for name in each.public:
-            reader.command(f"create view main.{quoted(name)} as select * from {quoted(each.schema)}.{quoted(name)}")
+            reader.command(
+                f"create view main.{quoted(name)} as select * from {quoted(each.schema)}.{quoted(name)}"
+            )
     if found:
         # By name: builds that were born earlier have fewer columns.
-        of_each = (f"select {text(each.pipeline)} as pipeline, * from {quoted(each.schema)}.{REJECTS}" for each in found)
+        of_each = (
+            f"select {text(each.pipeline)} as pipeline, * from {quoted(each.schema)}.{REJECTS}"
+            for each in found
+        )
         reader.command(f"create view main.{REJECTS} as {' union all by name '.join(of_each)}")
 
 
-def read_sql(table: TableBirth, paths: Iterable[str], wanted: Iterable[tuple[str, str]] | None = None, *, recent: Iterable[Sequence[str]] = ()) -> str:
+def read_sql(
+    table: TableBirth,
+    paths: Iterable[str],
+    wanted: Iterable[tuple[str, str]] | None = None,
+    *,
+    recent: Iterable[Sequence[str]] = (),
+) -> str:
     """DuckDB's query for the served rows of a table that lies in these files; `wanted`: these columns instead of the served ones.
 
     `recent`: the files of tables that hold contributions to it (kappa/engine/write/recent.py), which are folded in.
@@ -495,7 +608,9 @@ def stored_sql(table: TableBirth, paths: Iterable[str]) -> str:
 
 
 def _read_sql(columns: Sequence[tuple[str, str]], paths: Iterable[str], where: str) -> str:
-    selected = ", ".join(f"cast({quoted(name)} as {_duck_type(kind)}) as {quoted(name)}" for name, kind in columns)
+    selected = ", ".join(
+        f"cast({quoted(name)} as {_duck_type(kind)}) as {quoted(name)}" for name, kind in columns
+    )
     listed = ", ".join(text(literal(path)) for path in paths)
     if not listed:
         nothing = ", ".join(f"null as {quoted(name)}" for name, _ in columns)
@@ -582,12 +697,25 @@ def _numbered(names: Iterable[str]) -> Iterator[str]:
 
 def explained(error: duckdb.Error | UnicodeDecodeError, *, served: bool) -> KappaError:
     """DuckDB's message as one sentence, its candidates as the hint."""
-    told = error.object.decode(errors="replace") if isinstance(error, UnicodeDecodeError) else str(error)
+    told = (
+        error.object.decode(errors="replace")
+        if isinstance(error, UnicodeDecodeError)
+        else str(error)
+    )
     lines = [line.strip() for line in told.partition("\n\nLINE ")[0].splitlines() if line.strip()]
     message = lines[0] if lines else type(error).__name__
     if isinstance(error, _NOT_THE_USERS):
-        return KappaError(f"the query could not be run: {message}", hint="kappa status shows whether all is well")
-    hints = [line[0].lower() + line[1:] for line in lines[1:] if not re.search(r'"(pg_|duckdb_|sqlite_|information_schema|pragma_)', line)]
+        return KappaError(
+            f"the query could not be run: {message}", hint="kappa status shows whether all is well"
+        )
+    hints = [
+        line[0].lower() + line[1:]
+        for line in lines[1:]
+        if not re.search(r'"(pg_|duckdb_|sqlite_|information_schema|pragma_)', line)
+    ]
     if isinstance(error, duckdb.CatalogException) and not served:
         hints = ["nothing is served yet: kappa deploy"]
-    return UsageError(f"the query cannot be run: {message.partition(' Error: ')[2] or message}", hint="; ".join([*hints, "kappa tables shows tables and columns"]))
+    return UsageError(
+        f"the query cannot be run: {message.partition(' Error: ')[2] or message}",
+        hint="; ".join([*hints, "kappa tables shows tables and columns"]),
+    )

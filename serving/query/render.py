@@ -64,7 +64,12 @@ def rendered(form: Form, listing: Listing, *, document: object = None, heading: 
 
 def to_json(document: object) -> str:
     """Any value of ours or DuckDB's as JSON text, one line for each element at the top."""
-    return json.dumps(plain(document), ensure_ascii=False, indent=2 if isinstance(document, Mapping | list) else None, allow_nan=False)
+    return json.dumps(
+        plain(document),
+        ensure_ascii=False,
+        indent=2 if isinstance(document, Mapping | list) else None,
+        allow_nan=False,
+    )
 
 
 def plain(value: object) -> object:
@@ -119,12 +124,20 @@ def _csv_cell(value: object) -> str:
         return ""
     text = value if isinstance(value, str) else _one_line(value)
     # RFC 4180; quotes around nothing tell the empty text from null.
-    return '"' + text.replace('"', '""') + '"' if not text or any(mark in text for mark in ',"\r\n') else text
+    return (
+        '"' + text.replace('"', '""') + '"'
+        if not text or any(mark in text for mark in ',"\r\n')
+        else text
+    )
 
 
 def _one_line(value: object) -> str:
     told = plain(value)
-    return told if isinstance(told, str) else json.dumps(told, ensure_ascii=False, separators=(",", ":"))
+    return (
+        told
+        if isinstance(told, str)
+        else json.dumps(told, ensure_ascii=False, separators=(",", ":"))
+    )
 
 
 def _table_lines(listing: Listing) -> Iterator[str]:
@@ -132,7 +145,10 @@ def _table_lines(listing: Listing) -> Iterator[str]:
     heads = [_escaped(listing.columns[place]) for place in shown]
     body = [[cell(row[place]) for place in shown] for row in listing.rows]
     widths = [max(cell_len(each) for each in column) for column in zip(heads, *body, strict=True)]
-    numeric = [bool(listing.rows) and all(_is_number(row[place]) for row in listing.rows) for place in shown]
+    numeric = [
+        bool(listing.rows) and all(_is_number(row[place]) for row in listing.rows)
+        for place in shown
+    ]
     yield _table_line(heads, widths, numeric)
     yield _table_line(["─" * width for width in widths], widths, numeric)
     for cells in body:
@@ -140,17 +156,28 @@ def _table_lines(listing: Listing) -> Iterator[str]:
 
 
 def _table_line(cells: Sequence[str], widths: Sequence[int], numeric: Iterable[bool]) -> str:
-    padded = (" " * (width - cell_len(each)) + each if right else each + " " * (width - cell_len(each)) for each, width, right in zip(cells, widths, numeric, strict=True))
+    padded = (
+        " " * (width - cell_len(each)) + each if right else each + " " * (width - cell_len(each))
+        for each, width, right in zip(cells, widths, numeric, strict=True)
+    )
     return "  ".join(padded).rstrip() + "\n"
 
 
 def _is_number(value: object) -> bool:
-    return value is None or (isinstance(value, int | float | Decimal) and not isinstance(value, bool))
+    return value is None or (
+        isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    )
 
 
 def _escaped(text: str) -> str:
     # Data must not steer the terminal, nor break the lines of a table.
-    return text if text.isprintable() else "".join(each if each.isprintable() or each == " " else repr(each)[1:-1] for each in text)
+    return (
+        text
+        if text.isprintable()
+        else "".join(
+            each if each.isprintable() or each == " " else repr(each)[1:-1] for each in text
+        )
+    )
 
 
 def _not_finite(value: float) -> str:
@@ -158,4 +185,8 @@ def _not_finite(value: float) -> str:
 
 
 def _moment(value: datetime) -> str:
-    return value.isoformat() if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
+    return (
+        value.isoformat()
+        if value.tzinfo is None
+        else value.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
+    )

@@ -36,7 +36,10 @@ def make_folder(parent: Path, prefix: str) -> Path:
         folder = parent / f"{prefix}{os.getpid()}-{started(os.getpid())}-{secrets.token_hex(4)}"
         folder.mkdir()
     except OSError as error:
-        raise SettingsError(f"nothing can be spilled below {parent}: {error.strerror}", hint="set verify.temp in kappa.toml to a folder you may write") from error
+        raise SettingsError(
+            f"nothing can be spilled below {parent}: {error.strerror}",
+            hint="set verify.temp in kappa.toml to a folder you may write",
+        ) from error
     return folder
 
 
@@ -44,4 +47,10 @@ def left_behind(parent: Path) -> tuple[Path, ...]:
     """The folders below `parent` whose processes have died."""
     found = ((path, _OURS.fullmatch(path.name)) for path in parent.glob("*"))
     # By pid and time of birth: the pid alone may be another process by now.
-    return tuple(sorted(path for path, ours in found if ours is not None and str(started(int(ours["pid"]))) != ours["born"]))
+    return tuple(
+        sorted(
+            path
+            for path, ours in found
+            if ours is not None and str(started(int(ours["pid"]))) != ours["born"]
+        )
+    )

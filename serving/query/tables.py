@@ -33,17 +33,36 @@ class ServedTable:
     recent: tuple[tuple[int, str], ...] = ()
 
 
-def served_tables(store: Store, *, when: Past | None = None, lease_seconds: float = 60.0) -> tuple[ServedTable, ...]:
+def served_tables(
+    store: Store, *, when: Past | None = None, lease_seconds: float = 60.0
+) -> tuple[ServedTable, ...]:
     """All that is served, or was at a moment of the past, of one snapshot, by pipeline and in the order of its declaration, views last."""
-    return ask(store, lambda reader, snapshot: tuple(_found(reader, snapshot, store)), when=when, lease_seconds=lease_seconds)
+    return ask(
+        store,
+        lambda reader, snapshot: tuple(_found(reader, snapshot, store)),
+        when=when,
+        lease_seconds=lease_seconds,
+    )
 
 
 def _found(reader: Reader, snapshot: Snapshot, store: Store) -> Iterator[ServedTable]:
     for pipeline, build in sorted(snapshot.serving.items()):
         birth, versions = snapshot.births[build], snapshot.frontiers[build].versions
         for table in birth.tables:
-            recent = tuple((versions[name], table_path(store, build, name)) for name in recent_names(table.name) if name in versions)
-            yield ServedTable(table.name, pipeline, build, *_counted(reader, pipeline, table.name), versions[table.name], table_path(store, build, table.name), recent)
+            recent = tuple(
+                (versions[name], table_path(store, build, name))
+                for name in recent_names(table.name)
+                if name in versions
+            )
+            yield ServedTable(
+                table.name,
+                pipeline,
+                build,
+                *_counted(reader, pipeline, table.name),
+                versions[table.name],
+                table_path(store, build, table.name),
+                recent,
+            )
         for view in birth.views:
             yield ServedTable(view, pipeline, build, *_counted(reader, pipeline, view))
 
@@ -51,7 +70,9 @@ def _found(reader: Reader, snapshot: Snapshot, store: Store) -> Iterator[ServedT
 def _counted(reader: Reader, pipeline: str, name: str) -> tuple[int, tuple[tuple[str, str], ...]]:
     whole = f"{quoted(schema_of(pipeline))}.{quoted(name)}"
     described = reader.rows(f"from {whole} limit 0")
-    return int(reader.rows(f"select count(*) from {whole}").rows[0][0]), tuple(zip(described.columns, described.types, strict=True))
+    return int(reader.rows(f"select count(*) from {whole}").rows[0][0]), tuple(
+        zip(described.columns, described.types, strict=True)
+    )
 
 
 def tables_listing(found: Iterable[ServedTable], *, columns_as_text: bool = False) -> Listing:
@@ -62,11 +83,17 @@ def tables_listing(found: Iterable[ServedTable], *, columns_as_text: bool = Fals
             table.pipeline,
             table.build,
             table.rows,
-            ", ".join(f"{name} {kind.lower()}" for name, kind in table.columns) if columns_as_text else [{"name": name, "type": kind} for name, kind in table.columns],
+            ", ".join(f"{name} {kind.lower()}" for name, kind in table.columns)
+            if columns_as_text
+            else [{"name": name, "type": kind} for name, kind in table.columns],
             table.version,
             table.path,
             [{"version": version, "path": path} for version, path in table.recent],
         )
         for table in found
     )
-    return Listing(("table", "pipeline", "build", "rows", "columns", "version", "path", "recent"), tuple(rows), wide=frozenset({"version", "path", "recent"}))
+    return Listing(
+        ("table", "pipeline", "build", "rows", "columns", "version", "path", "recent"),
+        tuple(rows),
+        wide=frozenset({"version", "path", "recent"}),
+    )

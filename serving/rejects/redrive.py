@@ -40,9 +40,22 @@ class Redrive:
     @property
     def text(self) -> str:
         """A line for each topic, and one for what is passed over."""
-        lines = [f"{len(records):,} record{'s' * (len(records) != 1)} to topic {topic}" for topic, records in self.records.items()]
-        lines += [f"{self.folded_already:,} of the lines were redriven and folded before, and are passed over"] if self.folded_already else []
-        lines += [f"{self.unmended:,} of the lines are as they were rejected, and are passed over"] if self.unmended else []
+        lines = [
+            f"{len(records):,} record{'s' * (len(records) != 1)} to topic {topic}"
+            for topic, records in self.records.items()
+        ]
+        lines += (
+            [
+                f"{self.folded_already:,} of the lines were redriven and folded before, and are passed over"
+            ]
+            if self.folded_already
+            else []
+        )
+        lines += (
+            [f"{self.unmended:,} of the lines are as they were rejected, and are passed over"]
+            if self.unmended
+            else []
+        )
         return "".join(f"{line}\n" for line in lines)
 
 
@@ -57,10 +70,16 @@ def to_mend(rejects: Iterable[Reject]) -> tuple[Reject, ...]:
 
 def export_line(reject: Reject) -> str:
     """The reject as a line that is mended and redriven: its header names the original. Pure."""
-    headers = (*((name, value) for name, value in reject.headers if name != HEADER), reject.original.header())
+    headers = (
+        *((name, value) for name, value in reject.headers if name != HEADER),
+        reject.original.header(),
+    )
     # Kafka knows records without a time, by one before 1970, which no producer may send.
     timestamp = reject.timestamp_ms if reject.timestamp_ms >= 0 else None
-    return envelope_line(ProducedRecord(reject.value, reject.key, timestamp, headers, reject.at.partition), note=f"{reject.at}: {reject.reason}: {reject.detail}")
+    return envelope_line(
+        ProducedRecord(reject.value, reject.key, timestamp, headers, reject.at.partition),
+        note=f"{reject.at}: {reject.reason}: {reject.detail}",
+    )
 
 
 def read_lines(lines: Iterable[bytes]) -> tuple[Line, ...]:
@@ -73,11 +92,14 @@ def read_lines(lines: Iterable[bytes]) -> tuple[Line, ...]:
         try:
             each = _line(number, line.rstrip(b"\r\n"))
         except UsageError as error:
-            raise UsageError(f"line {number} {error.message}; nothing was sent", hint=error.hint) from error
+            raise UsageError(
+                f"line {number} {error.message}; nothing was sent", hint=error.hint
+            ) from error
         first = seen.setdefault(each.names, number)
         if first != number:
             raise UsageError(
-                f"line {number} names {each.names}, as line {first} does; nothing was sent", hint="one record stands for one reject; what else there is to say, kappa produce sends"
+                f"line {number} names {each.names}, as line {first} does; nothing was sent",
+                hint="one record stands for one reject; what else there is to say, kappa produce sends",
             )
         found.append(each)
     if not found:
@@ -92,15 +114,24 @@ def _line(number: int, line: bytes) -> Line:
     except ValueError as error:
         raise UsageError(f"cannot be redriven: {error}", hint=_EXPORT) from error
     if original is None:
-        raise UsageError(f"names no reject: it has no header {HEADER}", hint=f"{_EXPORT}; what stands for no reject, kappa produce --envelope sends")
+        raise UsageError(
+            f"names no reject: it has no header {HEADER}",
+            hint=f"{_EXPORT}; what stands for no reject, kappa produce --envelope sends",
+        )
     if record.partition not in {None, original.position.partition}:
         raise UsageError(
-            f"has the partition {record.partition}, and {original.position} lies in another one", hint="a redriven record goes to its original's partition: leave partition out"
+            f"has the partition {record.partition}, and {original.position} lies in another one",
+            hint="a redriven record goes to its original's partition: leave partition out",
         )
     return Line(number, record, original.position)
 
 
-def plan_redrive(lines: Iterable[Line], rejects: Iterable[Reject], births: Mapping[str, Birth], facts: Mapping[str, TopicFacts | None]) -> Redrive:
+def plan_redrive(
+    lines: Iterable[Line],
+    rejects: Iterable[Reject],
+    births: Mapping[str, Birth],
+    facts: Mapping[str, TopicFacts | None],
+) -> Redrive:
     """What redriving these lines would produce; `rejects` are those of the builds that serve, `births` theirs, `facts` of the topics that are named.
 
     Raises UsageError where a line names what is no reject, and Conflict where the topic is not the one that it was rejected from. Pure.
@@ -115,7 +146,8 @@ def plan_redrive(lines: Iterable[Line], rejects: Iterable[Reject], births: Mappi
         found = by_place.get(line.names)
         if found is None:
             raise UsageError(
-                f"line {line.number} names {line.names}, which is no reject of what serves; nothing was sent", hint="see kappa rejects list; what was folded needs no redriving"
+                f"line {line.number} names {line.names}, which is no reject of what serves; nothing was sent",
+                hint="see kappa rejects list; what was folded needs no redriving",
             )
         for reject in found:
             _check_topic(line, births[reject.build], facts.get(line.names.topic))
@@ -123,7 +155,8 @@ def plan_redrive(lines: Iterable[Line], rejects: Iterable[Reject], births: Mappi
         first = originals.setdefault(original.position, line.number)
         if first != line.number:
             raise UsageError(
-                f"line {line.number} stands for {original.position}, as line {first} does; nothing was sent", hint="one record stands for one reject: keep the line that is mended"
+                f"line {line.number} stands for {original.position}, as line {first} does; nothing was sent",
+                hint="one record stands for one reject: keep the line that is mended",
             )
         if all(reject.redriven_at is not None for reject in found):
             folded_already += 1
@@ -134,9 +167,16 @@ def plan_redrive(lines: Iterable[Line], rejects: Iterable[Reject], births: Mappi
             for reject in found:
                 if line.record.key != reject.key and there is not None and there.partitions > 1:
                     _check_order(line, births[reject.build])
-            headers = (*((name, value) for name, value in line.record.headers if name != HEADER), original.header())
-            records.setdefault(line.names.topic, []).append(replace(line.record, headers=headers, partition=line.names.partition))
-    return Redrive({topic: tuple(each) for topic, each in records.items()}, folded_already, unmended)
+            headers = (
+                *((name, value) for name, value in line.record.headers if name != HEADER),
+                original.header(),
+            )
+            records.setdefault(line.names.topic, []).append(
+                replace(line.record, headers=headers, partition=line.names.partition)
+            )
+    return Redrive(
+        {topic: tuple(each) for topic, each in records.items()}, folded_already, unmended
+    )
 
 
 def _check_order(line: Line, birth: Birth) -> None:

@@ -54,15 +54,40 @@ class Wanted:
     topics: Collection[str] | None = None
 
 
-def newest_rejects(store: Store, wanted: Wanted, *, limit: int | None, lease_seconds: float = 60.0) -> tuple[Reject, ...]:
+def newest_rejects(
+    store: Store, wanted: Wanted, *, limit: int | None, lease_seconds: float = 60.0
+) -> tuple[Reject, ...]:
     """The newest of them first; a limit of None is none. Raises UsageError where nothing of the pipeline serves."""
-    found = _read(store, wanted, f'"timestamp" desc, "topic", "partition", "offset" desc {"" if limit is None else f"limit {limit}"}', lease_seconds)
-    return tuple(sorted(found, key=lambda each: (-each.timestamp.timestamp(), each.at.topic, each.at.partition, -each.at.offset, each.pipeline))[:limit])
+    found = _read(
+        store,
+        wanted,
+        f'"timestamp" desc, "topic", "partition", "offset" desc {"" if limit is None else f"limit {limit}"}',
+        lease_seconds,
+    )
+    return tuple(
+        sorted(
+            found,
+            key=lambda each: (
+                -each.timestamp.timestamp(),
+                each.at.topic,
+                each.at.partition,
+                -each.at.offset,
+                each.pipeline,
+            ),
+        )[:limit]
+    )
 
 
-def rejects_in_order(store: Store, wanted: Wanted, *, lease_seconds: float = 60.0) -> tuple[Reject, ...]:
+def rejects_in_order(
+    store: Store, wanted: Wanted, *, lease_seconds: float = 60.0
+) -> tuple[Reject, ...]:
     """All of them, in the order of the log. Raises UsageError where nothing of the pipeline serves."""
-    return tuple(sorted(_read(store, wanted, '"topic", "partition", "offset"', lease_seconds), key=lambda each: (each.at, each.pipeline)))
+    return tuple(
+        sorted(
+            _read(store, wanted, '"topic", "partition", "offset"', lease_seconds),
+            key=lambda each: (each.at, each.pipeline),
+        )
+    )
 
 
 def _read(store: Store, wanted: Wanted, order: str, lease_seconds: float) -> Iterator[Reject]:
@@ -72,28 +97,61 @@ def _read(store: Store, wanted: Wanted, order: str, lease_seconds: float) -> Ite
     yield from found
 
 
-def _pinned(store: Store, build: str | None, lease_seconds: float) -> AbstractContextManager[PinnedSnapshot]:
+def _pinned(
+    store: Store, build: str | None, lease_seconds: float
+) -> AbstractContextManager[PinnedSnapshot]:
     if build is not None and not is_born(store, build):
-        raise UsageError(f"there is no build {build[:80]!r}", hint="kappa status and kappa history name the builds")
-    return pin(store, lease_seconds=lease_seconds) if build is None else pin_build(store, build, lease_seconds=lease_seconds)
+        raise UsageError(
+            f"there is no build {build[:80]!r}",
+            hint="kappa status and kappa history name the builds",
+        )
+    return (
+        pin(store, lease_seconds=lease_seconds)
+        if build is None
+        else pin_build(store, build, lease_seconds=lease_seconds)
+    )
 
 
 def _rejects(store: Store, snapshot: Snapshot, wanted: Wanted, order: str) -> Iterator[Reject]:
     if wanted.pipeline is not None and wanted.pipeline not in snapshot.serving:
         raise UsageError(
-            f"no pipeline {wanted.pipeline} is served", hint=f"there are {', '.join(sorted(snapshot.serving))}" if snapshot.serving else "nothing is served yet: kappa deploy"
+            f"no pipeline {wanted.pipeline} is served",
+            hint=f"there are {', '.join(sorted(snapshot.serving))}"
+            if snapshot.serving
+            else "nothing is served yet: kappa deploy",
         )
     for pipeline, build in snapshot.serving.items():
         if wanted.pipeline in {None, pipeline}:
-            yield from _of_build(store, snapshot.births[build], snapshot.frontiers[build].versions[REJECTS], wanted, order)
+            yield from _of_build(
+                store,
+                snapshot.births[build],
+                snapshot.frontiers[build].versions[REJECTS],
+                wanted,
+                order,
+            )
 
 
-def _of_build(store: Store, birth: Birth, version: int, wanted: Wanted, order: str) -> Iterator[Reject]:
+def _of_build(
+    store: Store, birth: Birth, version: int, wanted: Wanted, order: str
+) -> Iterator[Reject]:
     table = birth.table(REJECTS)
     stored = stored_sql(table, files(table_path(store, birth.build, REJECTS), version))
     with open_reader(None, served=True) as reader:
-        for topic, partition, offset, *rest in reader.rows(f"with stored as ({_widened(stored, table)}) {_query(wanted)} order by {order}").rows:
-            timestamp, ms, key, value, headers, reason, detail, original, original_ms, redriven_at = rest
+        for topic, partition, offset, *rest in reader.rows(
+            f"with stored as ({_widened(stored, table)}) {_query(wanted)} order by {order}"
+        ).rows:
+            (
+                timestamp,
+                ms,
+                key,
+                value,
+                headers,
+                reason,
+                detail,
+                original,
+                original_ms,
+                redriven_at,
+            ) = rest
             yield Reject(
                 pipeline=birth.pipeline,
                 build=birth.build,
@@ -112,7 +170,11 @@ def _of_build(store: Store, birth: Birth, version: int, wanted: Wanted, order: s
 
 def _widened(stored: str, table: TableBirth) -> str:
     """The same rows with the columns of today: a build that was born earlier has fewer."""
-    lacking = "".join(f', null as "{name}"' for name, _ in REJECTS_BIRTH.columns if name not in dict(table.columns))
+    lacking = "".join(
+        f', null as "{name}"'
+        for name, _ in REJECTS_BIRTH.columns
+        if name not in dict(table.columns)
+    )
     return f"select *{lacking} from ({stored})"
 
 
@@ -124,7 +186,9 @@ def _query(wanted: Wanted) -> str:
     if wanted.topics is not None:
         conditions.append(f"r.topic in ({', '.join(map(text, wanted.topics)) or 'null'})")
     if wanted.at is not None:
-        conditions.append(f'r.topic = {text(wanted.at.topic)} and r."partition" = {wanted.at.partition} and r."offset" = {wanted.at.offset}')
+        conditions.append(
+            f'r.topic = {text(wanted.at.topic)} and r."partition" = {wanted.at.partition} and r."offset" = {wanted.at.offset}'
+        )
     same = 'o.topic = r.topic and o."partition" = r."partition"'
     return f"""
         select r.topic, r."partition", r."offset", r."timestamp", epoch_ms(r."timestamp"), r.key, r.value, r.headers, r.reason, r.detail,

@@ -60,7 +60,11 @@ _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 
 def layers() -> tuple[str, ...]:
     """Which of the kernel's means there are on this machine, of `rlimits`, `landlock` and `seccomp`."""
-    return ("rlimits", *(("landlock",) if _landlock_version() else ()), *(("seccomp",) if platform.machine() == "x86_64" else ()))
+    return (
+        "rlimits",
+        *(("landlock",) if _landlock_version() else ()),
+        *(("seccomp",) if platform.machine() == "x86_64" else ()),
+    )
 
 
 def tie_to_parent(parent: int) -> None:
@@ -78,8 +82,15 @@ def close_all_but(kept: int) -> None:
 
 def limit(*, memory: int, cpu_seconds: int) -> None:
     """`memory` bytes beside what this process has mapped by now, so much CPU, no byte into a file, and no core."""
-    mapped = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
-    for what, most in ((resource.RLIMIT_AS, mapped + memory), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0)):
+    mapped = (
+        int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+        * resource.getpagesize()
+    )
+    for what, most in (
+        (resource.RLIMIT_AS, mapped + memory),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_CORE, 0),
+    ):
         resource.setrlimit(what, (most, most))
     # At the first it ends by a signal of its own, which tells why; at the second, as by anything else, by SIGKILL.
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 1))
@@ -98,7 +109,10 @@ def confine(readable: Iterable[str], listable: Iterable[str] = ()) -> None:
     assert threads == 1, f"{threads} threads are there already, and would not be confined"
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     if version := _landlock_version():
-        _read_only(version, [*((path, _READ_FILE) for path in readable), *((path, _READ_DIR) for path in listable)])
+        _read_only(
+            version,
+            [*((path, _READ_FILE) for path in readable), *((path, _READ_DIR) for path in listable)],
+        )
     if platform.machine() == "x86_64":
         _refuse_calls()
 
@@ -108,12 +122,22 @@ def _landlock_version() -> int:
 
 
 def _read_only(version: int, allowed: Iterable[tuple[str, int]]) -> None:
-    rules = struct.pack("=QQQ", _FILES[min(version, 5)], _TCP if version >= 4 else 0, _SCOPES if version >= 6 else 0)
+    rules = struct.pack(
+        "=QQQ", _FILES[min(version, 5)], _TCP if version >= 4 else 0, _SCOPES if version >= 6 else 0
+    )
     size = 24 if version >= 6 else 16 if version >= 4 else 8
     ruleset = _done(_libc().syscall(_CREATE_RULESET, rules, _long(size), _long(0)))
     for path, rights in allowed:
         opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        _done(_libc().syscall(_ADD_RULE, _long(ruleset), _long(_PATH_BENEATH), struct.pack("=Qi", rights, opened), _long(0)))
+        _done(
+            _libc().syscall(
+                _ADD_RULE,
+                _long(ruleset),
+                _long(_PATH_BENEATH),
+                struct.pack("=Qi", rights, opened),
+                _long(0),
+            )
+        )
         os.close(opened)
     _done(_libc().syscall(_RESTRICT_SELF, _long(ruleset), _long(0)))
     os.close(ruleset)
@@ -129,22 +153,49 @@ def _refuse_calls() -> None:
 def _program() -> Iterator[bytes]:
     """What the kernel runs at each call, over the call's number (at 0), machine (4) and arguments (from 16 on, 8 bytes each)."""
     refused, unknown = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS
-    yield from (_step(_LOAD, 4), _step(_EQUAL, _X86_64, no=0, yes=1), _step(_RETURN, _KILL), _step(_LOAD, 0))
+    yield from (
+        _step(_LOAD, 4),
+        _step(_EQUAL, _X86_64, no=0, yes=1),
+        _step(_RETURN, _KILL),
+        _step(_LOAD, 0),
+    )
     yield from (_step(_AT_LEAST, _X32, yes=0, no=1), _step(_RETURN, refused))
     for number in (_CLONE3, _OPENAT2):
         # Their arguments lie in memory, where this cannot look; libraries do without them where they are not there.
         yield from (_step(_EQUAL, number, yes=0, no=1), _step(_RETURN, unknown))
     for number, at, flags in ((_OPEN, 24, _FOR_WRITING), (_OPENAT, 32, _FOR_WRITING)):
-        yield from (_step(_EQUAL, number, yes=0, no=4), _step(_LOAD, at), _step(_ANY_BIT, flags, yes=0, no=1), _step(_RETURN, refused), _step(_RETURN, _ALLOW))
-    yield from (_step(_EQUAL, _CLONE, yes=0, no=4), _step(_LOAD, 16), _step(_ANY_BIT, _CLONE_THREAD, yes=1, no=0), _step(_RETURN, refused), _step(_RETURN, _ALLOW))
+        yield from (
+            _step(_EQUAL, number, yes=0, no=4),
+            _step(_LOAD, at),
+            _step(_ANY_BIT, flags, yes=0, no=1),
+            _step(_RETURN, refused),
+            _step(_RETURN, _ALLOW),
+        )
+    yield from (
+        _step(_EQUAL, _CLONE, yes=0, no=4),
+        _step(_LOAD, 16),
+        _step(_ANY_BIT, _CLONE_THREAD, yes=1, no=0),
+        _step(_RETURN, refused),
+        _step(_RETURN, _ALLOW),
+    )
     # Limits may be read: the new ones are a null pointer then, both halves of it.
-    yield from (_step(_EQUAL, _PRLIMIT, yes=0, no=6), _step(_LOAD, 32), _step(_EQUAL, 0, yes=0, no=3), _step(_LOAD, 36), _step(_EQUAL, 0, yes=0, no=1))
+    yield from (
+        _step(_EQUAL, _PRLIMIT, yes=0, no=6),
+        _step(_LOAD, 32),
+        _step(_EQUAL, 0, yes=0, no=3),
+        _step(_LOAD, 36),
+        _step(_EQUAL, 0, yes=0, no=1),
+    )
     yield from (_step(_RETURN, _ALLOW), _step(_RETURN, refused))
     for first, last in _REFUSED:
         if first == last:
             yield from (_step(_EQUAL, first, yes=0, no=1), _step(_RETURN, refused))
         else:
-            yield from (_step(_AT_LEAST, first, yes=0, no=2), _step(_AT_LEAST, last + 1, yes=1, no=0), _step(_RETURN, refused))
+            yield from (
+                _step(_AT_LEAST, first, yes=0, no=2),
+                _step(_AT_LEAST, last + 1, yes=1, no=0),
+                _step(_RETURN, refused),
+            )
     yield _step(_RETURN, _ALLOW)
 
 

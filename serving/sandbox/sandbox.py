@@ -75,7 +75,13 @@ class Allowance:
     @classmethod
     def of(cls, settings: ServeSettings) -> Self:
         """What the settings of a project allow."""
-        return cls(_bytes(settings.query_memory), settings.query_seconds, settings.query_rows, _bytes(settings.query_bytes), settings.queries)
+        return cls(
+            _bytes(settings.query_memory),
+            settings.query_seconds,
+            settings.query_rows,
+            _bytes(settings.query_bytes),
+            settings.queries,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +111,9 @@ class Reply:
 class Sandbox:
     """The processes that answer strangers; any thread may ask. It is to be closed."""
 
-    def __init__(self, allowance: Allowance, *, program: Sequence[str] = ("-m", "serving.sandbox.nursery")) -> None:
+    def __init__(
+        self, allowance: Allowance, *, program: Sequence[str] = ("-m", "serving.sandbox.nursery")
+    ) -> None:
         """Nothing runs yet: the first query, or `start`, starts what is needed. `program` is what Python runs as the nursery."""
         self.allowance = allowance
         self._program = program
@@ -165,7 +173,9 @@ class Sandbox:
         """Closes."""
         self.close()
 
-    def _answered(self, question: Question, relations: Sequence[Relations], snapshot: Snapshot) -> Reply:
+    def _answered(
+        self, question: Question, relations: Sequence[Relations], snapshot: Snapshot
+    ) -> Reply:
         if not self._slots.acquire(timeout=self.allowance.seconds):
             raise Busy(
                 f"{self.allowance.at_once} queries are being answered, and none has ended within {self.allowance.seconds:g} s",
@@ -177,11 +187,16 @@ class Sandbox:
                 with self._taken() as child:
                     if child.accepts(request):
                         return child.reply(self.allowance, snapshot)
-            raise KappaError("no process for the query could be started", hint="see whether the machine has memory left; kappa logs supervisor shows what was said")
+            raise KappaError(
+                "no process for the query could be started",
+                hint="see whether the machine has memory left; kappa logs supervisor shows what was said",
+            )
         finally:
             self._slots.release()
 
-    def _request(self, question: Question, relations: Sequence[Relations], snapshot: Snapshot) -> Mapping[str, Any]:
+    def _request(
+        self, question: Question, relations: Sequence[Relations], snapshot: Snapshot
+    ) -> Mapping[str, Any]:
         return {
             "sql": question.sql,
             "form": question.form,
@@ -189,14 +204,19 @@ class Sandbox:
             "relations": [
                 {
                     "pipeline": each.pipeline,
-                    "tables": {name: {"sql": table.sql, "paths": list(table.paths)} for name, table in each.tables.items()},
+                    "tables": {
+                        name: {"sql": table.sql, "paths": list(table.paths)}
+                        for name, table in each.tables.items()
+                    },
                     "views": dict(each.views),
                 }
                 for each in relations
             ],
             "memory": self.allowance.memory,
             "cpu_seconds": max(1, round(self.allowance.seconds)),
-            "rows": self.allowance.rows if question.rows is None else min(question.rows, self.allowance.rows),
+            "rows": self.allowance.rows
+            if question.rows is None
+            else min(question.rows, self.allowance.rows),
             "bytes": self.allowance.bytes,
         }
 
@@ -227,7 +247,12 @@ def head_of(snapshot: Snapshot) -> Mapping[str, Any]:
     """What an answer says of the snapshot that it is true of: the generation, and of each pipeline its build, offsets and versions."""
     frontiers = snapshot.frontiers
     builds = {
-        pipeline: {"build": build, "shown_at": frontiers[build].published_at, "offsets": frontiers[build].offsets.plain(), "versions": frontiers[build].versions}
+        pipeline: {
+            "build": build,
+            "shown_at": frontiers[build].published_at,
+            "offsets": frontiers[build].offsets.plain(),
+            "versions": frontiers[build].versions,
+        }
         for pipeline, build in snapshot.serving.items()
     }
     return {"generation": snapshot.generation, "builds": builds}
@@ -262,7 +287,14 @@ class _Child:
             raise
         size = body.tell()
         body.seek(0)
-        return Reply(body, size, tuple(ended["columns"]), int(ended["rows"]), bool(ended["truncated"]), snapshot)
+        return Reply(
+            body,
+            size,
+            tuple(ended["columns"]),
+            int(ended["rows"]),
+            bool(ended["truncated"]),
+            snapshot,
+        )
 
     def _ended_with(self, body: IO[bytes], allowance: Allowance) -> Any:
         deadline = time.monotonic() + allowance.seconds
@@ -273,9 +305,14 @@ class _Child:
             except TimeoutError:
                 break
             except (OSError, ValueError) as error:
-                raise KappaError(f"the query's process said what could not be understood: {error}", hint="ask again; if it stays so, the query is to blame") from error
+                raise KappaError(
+                    f"the query's process said what could not be understood: {error}",
+                    hint="ask again; if it stays so, the query is to blame",
+                ) from error
             match frame:
-                case (kind, content) if kind == PIECE and body.tell() + len(content) <= allowance.bytes + _SLACK_BYTES:
+                case (kind, content) if (
+                    kind == PIECE and body.tell() + len(content) <= allowance.bytes + _SLACK_BYTES
+                ):
                     body.write(content)
                 case (kind, content) if kind == ENDED:
                     return json.loads(content)
@@ -284,7 +321,10 @@ class _Child:
                 case None:
                     raise self._died(allowance)
                 case _:
-                    raise KappaError("the query's process gave more than it was to give", hint="ask again; if it stays so, the query is to blame")
+                    raise KappaError(
+                        "the query's process gave more than it was to give",
+                        hint="ask again; if it stays so, the query is to blame",
+                    )
         raise _too_long(allowance)
 
     def _died(self, allowance: Allowance) -> KappaError:
@@ -320,7 +360,13 @@ class _Nursery:
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  # closed in `end`
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # No environment but what Python itself needs, and no open file but the socket.
-        environment = {"PYTHONPATH": str(_HOUSE), "PYTHONSAFEPATH": "1", "LC_ALL": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        environment = {
+            "PYTHONPATH": str(_HOUSE),
+            "PYTHONSAFEPATH": "1",
+            "LC_ALL": "C.UTF-8",
+            "OPENBLAS_NUM_THREADS": "1",
+            "OMP_NUM_THREADS": "1",
+        }
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, *program, str(theirs.fileno())],
@@ -351,7 +397,10 @@ class _Nursery:
         except OSError as error:
             way.close()
             os.close(death)
-            raise KappaError(f"no process for a query could be started: {self._last_words() or error}", hint="see whether the machine has memory left, then ask again") from error
+            raise KappaError(
+                f"no process for a query could be started: {self._last_words() or error}",
+                hint="see whether the machine has memory left, then ask again",
+            ) from error
         finally:
             os.close(deaths)
         return _Child(int(said), handles[0], way, death)
@@ -376,7 +425,10 @@ _LESS = "select fewer rows or columns, or aggregate in steps; {} in kappa.toml a
 
 
 def _too_long(allowance: Allowance) -> TooMuch:
-    return TooMuch(f"the query took longer than {allowance.seconds:g} s, and was ended", hint=_LESS.format("serve.query_seconds"))
+    return TooMuch(
+        f"the query took longer than {allowance.seconds:g} s, and was ended",
+        hint=_LESS.format("serve.query_seconds"),
+    )
 
 
 def _refused(said: Mapping[str, str], allowance: Allowance) -> KappaError:
@@ -384,7 +436,10 @@ def _refused(said: Mapping[str, str], allowance: Allowance) -> KappaError:
         case "usage":
             return UsageError(said["message"], hint=said["hint"])
         case "too_much":
-            return TooMuch(f"the query needs more than {_told(allowance.memory)} of memory", hint=_LESS.format("serve.query_memory"))
+            return TooMuch(
+                f"the query needs more than {_told(allowance.memory)} of memory",
+                hint=_LESS.format("serve.query_memory"),
+            )
         case _:
             return KappaError(said["message"], hint=said["hint"])
 

@@ -21,7 +21,18 @@ import pyarrow.parquet as pq
 
 from kappa.base.errors import KappaError, UsageError
 from serving.query.allowed import ensure_allowed
-from serving.query.query import DUCKDB_ERRORS, Reader, Relations, TableFiles, explained, literal, put_relations, schema_of, text, told_apart
+from serving.query.query import (
+    DUCKDB_ERRORS,
+    Reader,
+    Relations,
+    TableFiles,
+    explained,
+    literal,
+    put_relations,
+    schema_of,
+    text,
+    told_apart,
+)
 from serving.query.render import csv_line, plain
 from serving.sandbox import confine
 from serving.sandbox.frames import ACCEPTED, ENDED, PIECE, REFUSED, put, take
@@ -67,16 +78,29 @@ def answer_one(way_back: int, parent: int) -> None:
     except KappaError as error:
         too_much = isinstance(error.__cause__, duckdb.OutOfMemoryException)
         kind = "too_much" if too_much else "usage" if isinstance(error, UsageError) else "failed"
-        put(way_back, REFUSED, json.dumps({"kind": kind, "message": error.message, "hint": error.hint}).encode())
+        put(
+            way_back,
+            REFUSED,
+            json.dumps({"kind": kind, "message": error.message, "hint": error.hint}).encode(),
+        )
     except MemoryError:
         put(way_back, REFUSED, json.dumps({"kind": "too_much", "message": "", "hint": ""}).encode())
     else:
         put(way_back, ENDED, json.dumps(ended).encode())
 
 
-def _answered(connection: duckdb.DuckDBPyConnection, request: Mapping[str, Any], pieces: _Pieces) -> Mapping[str, Any]:
+def _answered(
+    connection: duckdb.DuckDBPyConnection, request: Mapping[str, Any], pieces: _Pieces
+) -> Mapping[str, Any]:
     found = [
-        Relations(each["pipeline"], {name: TableFiles(table["sql"], tuple(table["paths"])) for name, table in each["tables"].items()}, each["views"])
+        Relations(
+            each["pipeline"],
+            {
+                name: TableFiles(table["sql"], tuple(table["paths"]))
+                for name, table in each["tables"].items()
+            },
+            each["views"],
+        )
         for each in request["relations"]
     ]
     # What the nursery says goes to a file of the server's; a query has none.
@@ -85,11 +109,16 @@ def _answered(connection: duckdb.DuckDBPyConnection, request: Mapping[str, Any],
     confine.limit(memory=request["memory"], cpu_seconds=request["cpu_seconds"])
     confine.confine(paths, _looked_through(paths))
     reader = Reader(connection, served=bool(found))
-    for name, value in (("threads", str(_THREADS)), ("memory_limit", text(f"{int(request['memory'] * _DUCKDBS_SHARE)}B"))):
+    for name, value in (
+        ("threads", str(_THREADS)),
+        ("memory_limit", text(f"{int(request['memory'] * _DUCKDBS_SHARE)}B")),
+    ):
         reader.command(f"set {name} = {value}")
     put_relations(reader, found)
     # Of a path with a star in it DuckDB asks for both, the pattern and what it finds by it.
-    reader.command(f"set allowed_paths = [{', '.join(text(each) for each in sorted({*paths, *map(literal, paths)}))}]")
+    reader.command(
+        f"set allowed_paths = [{', '.join(text(each) for each in sorted({*paths, *map(literal, paths)}))}]"
+    )
     reader.command("set enable_external_access = false")
     reader.command("set lock_configuration = true")
     statement = _allowed(connection, reader, request["sql"], found)
@@ -99,18 +128,26 @@ def _answered(connection: duckdb.DuckDBPyConnection, request: Mapping[str, Any],
     except DUCKDB_ERRORS as error:
         raise explained(error, served=bool(found)) from error
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise UsageError(f"the result cannot be written as {request['form']}: {error}", hint="cast the column to another type in the query, or ask for JSON") from error
+        raise UsageError(
+            f"the result cannot be written as {request['form']}: {error}",
+            hint="cast the column to another type in the query, or ask for JSON",
+        ) from error
     return ended
 
 
 def _looked_through(paths: Sequence[str]) -> frozenset[str]:
     """The folders that DuckDB lists to find these files: it takes a root's name for a pattern where that has a star in it."""
     patterns = (Path(path).parts for path in paths)
-    firsts = ((parts, next((place for place, part in enumerate(parts) if _PATTERN.search(part)), None)) for parts in patterns)
+    firsts = (
+        (parts, next((place for place, part in enumerate(parts) if _PATTERN.search(part)), None))
+        for parts in patterns
+    )
     return frozenset(str(Path(*parts[:first])) for parts, first in firsts if first is not None)
 
 
-def _allowed(connection: duckdb.DuckDBPyConnection, reader: Reader, sql: str, found: Sequence[Relations]) -> duckdb.Statement:
+def _allowed(
+    connection: duckdb.DuckDBPyConnection, reader: Reader, sql: str, found: Sequence[Relations]
+) -> duckdb.Statement:
     """The one statement in the text, which may be asked; two readings of it have to agree: as statements, and as a tree."""
     reader.only_select(sql)
     (statement,) = connection.extract_statements(sql)
@@ -119,8 +156,13 @@ def _allowed(connection: duckdb.DuckDBPyConnection, reader: Reader, sql: str, fo
     try:
         tree = json.loads(serialized[0])
     except RecursionError:
-        raise UsageError("the query is nested too deeply to be read", hint="say it in parts: with a as (...), b as (...) select ...") from None
-    catalogue = {("main", name) for each in found for name in each.public} | {(schema_of(each.pipeline), name) for each in found for name in (*each.tables, *each.views)}
+        raise UsageError(
+            "the query is nested too deeply to be read",
+            hint="say it in parts: with a as (...), b as (...) select ...",
+        ) from None
+    catalogue = {("main", name) for each in found for name in each.public} | {
+        (schema_of(each.pipeline), name) for each in found for name in (*each.tables, *each.views)
+    }
     ensure_allowed(tree, catalogue | ({("main", "rejects")} if found else set()))
     return statement
 
@@ -160,15 +202,22 @@ class _Pieces:
 def _described(result: duckdb.DuckDBPyConnection) -> list[dict[str, str]]:
     described = result.description or []
     names = told_apart(str(column[0]) for column in described)
-    return [{"name": name, "type": str(column[1])} for name, column in zip(names, described, strict=True)]
+    return [
+        {"name": name, "type": str(column[1])}
+        for name, column in zip(names, described, strict=True)
+    ]
 
 
-def _ended(columns: Sequence[Mapping[str, str]], rows: int, *, truncated: bool, pieces: _Pieces) -> Mapping[str, Any]:
+def _ended(
+    columns: Sequence[Mapping[str, str]], rows: int, *, truncated: bool, pieces: _Pieces
+) -> Mapping[str, Any]:
     pieces.flush()
     return {"columns": columns, "rows": rows, "truncated": truncated}
 
 
-def _lines(result: duckdb.DuckDBPyConnection, request: Mapping[str, Any], pieces: _Pieces, line: Any) -> tuple[int, bool]:
+def _lines(
+    result: duckdb.DuckDBPyConnection, request: Mapping[str, Any], pieces: _Pieces, line: Any
+) -> tuple[int, bool]:
     """Writes a line for each row until there are enough; gives how many, and whether there were more."""
     count = 0
     while rows := result.fetchmany(_ROWS_AT_ONCE):
@@ -181,12 +230,16 @@ def _lines(result: duckdb.DuckDBPyConnection, request: Mapping[str, Any], pieces
     return count, False
 
 
-def _as_json(result: duckdb.DuckDBPyConnection, request: Mapping[str, Any], pieces: _Pieces) -> Mapping[str, Any]:
+def _as_json(
+    result: duckdb.DuckDBPyConnection, request: Mapping[str, Any], pieces: _Pieces
+) -> Mapping[str, Any]:
     columns = _described(result)
     names = [column["name"] for column in columns]
 
     def line(count: int, row: tuple[Any, ...]) -> bytes:
-        told = json.dumps(plain(dict(zip(names, row, strict=True))), ensure_ascii=False, allow_nan=False)
+        told = json.dumps(
+            plain(dict(zip(names, row, strict=True))), ensure_ascii=False, allow_nan=False
+        )
         return f"{',' if count else ''}\n{told}".encode(errors="replace")
 
     opening = json.dumps({**request["head"], "columns": columns}, ensure_ascii=False)
@@ -196,14 +249,20 @@ def _as_json(result: duckdb.DuckDBPyConnection, request: Mapping[str, Any], piec
     return _ended(columns, rows, truncated=truncated, pieces=pieces)
 
 
-def _as_csv(result: duckdb.DuckDBPyConnection, request: Mapping[str, Any], pieces: _Pieces) -> Mapping[str, Any]:
+def _as_csv(
+    result: duckdb.DuckDBPyConnection, request: Mapping[str, Any], pieces: _Pieces
+) -> Mapping[str, Any]:
     columns = _described(result)
     pieces.write(csv_line([column["name"] for column in columns]).encode())
-    rows, truncated = _lines(result, request, pieces, lambda _, row: csv_line(row).encode(errors="replace"))
+    rows, truncated = _lines(
+        result, request, pieces, lambda _, row: csv_line(row).encode(errors="replace")
+    )
     return _ended(columns, rows, truncated=truncated, pieces=pieces)
 
 
-def _batches(reader: pa.RecordBatchReader, schema: pa.Schema, most: int, pieces: _Pieces) -> Iterator[tuple[pa.RecordBatch, bool]]:
+def _batches(
+    reader: pa.RecordBatchReader, schema: pa.Schema, most: int, pieces: _Pieces
+) -> Iterator[tuple[pa.RecordBatch, bool]]:
     """The batches up to so many rows and bytes, each with whether there is more than it."""
     left = most
     for batch in reader:
@@ -216,12 +275,23 @@ def _batches(reader: pa.RecordBatchReader, schema: pa.Schema, most: int, pieces:
         left -= len(cut)
 
 
-def _as_arrow(result: duckdb.DuckDBPyConnection, request: Mapping[str, Any], pieces: _Pieces) -> Mapping[str, Any]:
+def _as_arrow(
+    result: duckdb.DuckDBPyConnection, request: Mapping[str, Any], pieces: _Pieces
+) -> Mapping[str, Any]:
     columns = _described(result)
     reader = result.to_arrow_reader(_ARROW_ROWS_AT_ONCE)
-    schema = pa.schema([field.with_name(column["name"]) for field, column in zip(reader.schema, columns, strict=True)])
+    schema = pa.schema(
+        [
+            field.with_name(column["name"])
+            for field, column in zip(reader.schema, columns, strict=True)
+        ]
+    )
     rows, truncated = 0, False
-    with pa.ipc.new_stream(pieces, schema) if request["form"] == "arrow" else pq.ParquetWriter(pieces, schema, compression="zstd") as writer:
+    with (
+        pa.ipc.new_stream(pieces, schema)
+        if request["form"] == "arrow"
+        else pq.ParquetWriter(pieces, schema, compression="zstd") as writer
+    ):
         for batch, more in _batches(reader, schema, request["rows"], pieces):
             truncated = more
             if len(batch):
@@ -232,4 +302,9 @@ def _as_arrow(result: duckdb.DuckDBPyConnection, request: Mapping[str, Any], pie
     return _ended(columns, rows, truncated=truncated, pieces=pieces)
 
 
-_FORMS: Mapping[str, Any] = {"json": _as_json, "csv": _as_csv, "arrow": _as_arrow, "parquet": _as_arrow}
+_FORMS: Mapping[str, Any] = {
+    "json": _as_json,
+    "csv": _as_csv,
+    "arrow": _as_arrow,
+    "parquet": _as_arrow,
+}

@@ -29,7 +29,19 @@ from plot import plot
 from rich.console import Console
 from rivals import Attempt, NotThereError, Rival, cores, every_rival, set_up
 from rounds import Run, Runs, code_of
-from screen import Report, footing, grid, load, page, per_core, placed, refusals, title, told, versions
+from screen import (
+    Report,
+    footing,
+    grid,
+    load,
+    page,
+    per_core,
+    placed,
+    refusals,
+    title,
+    told,
+    versions,
+)
 
 from kappa.base.errors import KappaError
 
@@ -53,21 +65,34 @@ def main() -> int:
     home = Path(given.home).absolute()
     if given.cell in _OWN:
         measure, option, number = _OWN[given.cell]
-        return _reported(given.cell, measure(home, getattr(given, option) or number), home, given.into)
-    cells = [CELLS[name].sized(events=given.events, rounds=given.rounds) for name in GROUPS[given.cell]]
+        return _reported(
+            given.cell, measure(home, getattr(given, option) or number), home, given.into
+        )
+    cells = [
+        CELLS[name].sized(events=given.events, rounds=given.rounds) for name in GROUPS[given.cell]
+    ]
     for cell in cells:
         if cell.events < FEWEST_EVENTS:
-            raise SystemExit(f"{cell.events} events are too few to measure: give at least {FEWEST_EVENTS}")
+            raise SystemExit(
+                f"{cell.events} events are too few to measure: give at least {FEWEST_EVENTS}"
+            )
     runs = Runs(home / "results.json")
     code = code_of(_code())
     if not given.report:
         _measure(cells, home, runs, code, only=given.rivals, again=given.again)
-    return max(_tell(cell, runs, code, home, line_only=given.line, into=given.into) for cell in cells)
+    return max(
+        _tell(cell, runs, code, home, line_only=given.line, into=given.into) for cell in cells
+    )
 
 
-def _measure(cells: Sequence[Cell], home: Path, runs: Runs, code: str, *, only: Sequence[str], again: bool) -> None:
+def _measure(
+    cells: Sequence[Cell], home: Path, runs: Runs, code: str, *, only: Sequence[str], again: bool
+) -> None:
     rivals = every_rival()
-    chosen = {cell: {name: rivals[name] for name in cell.rivals if not only or name in only} for cell in cells}
+    chosen = {
+        cell: {name: rivals[name] for name in cell.rivals if not only or name in only}
+        for cell in cells
+    }
     if again:
         for cell in cells:
             runs.forget(cell, code)
@@ -79,10 +104,18 @@ def _measure(cells: Sequence[Cell], home: Path, runs: Runs, code: str, *, only: 
             say(title(run))
             versions_now, missing = set_up(chosen[cell], home, say)
             run.versions |= versions_now
-            run.missing = {name: why for name, why in run.missing.items() if name not in chosen[cell]} | missing
+            run.missing = {
+                name: why for name, why in run.missing.items() if name not in chosen[cell]
+            } | missing
             for name, why in missing.items():
                 say(f"{name} {why}")
-            _run(cell, run, runs, {name: rival for name, rival in chosen[cell].items() if name not in missing}, here)
+            _run(
+                cell,
+                run,
+                runs,
+                {name: rival for name, rival in chosen[cell].items() if name not in missing},
+                here,
+            )
 
 
 def _run(cell: Cell, run: Run, runs: Runs, rivals: Mapping[str, Rival], here: Ground) -> None:
@@ -97,11 +130,20 @@ def _run(cell: Cell, run: Run, runs: Runs, rivals: Mapping[str, Rival], here: Gr
         folder = here.home / "run" / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        done = _round(number, name, rivals[name], Attempt(cell, given, here.log.bootstrap_servers, folder), oracle)
+        done = _round(
+            number,
+            name,
+            rivals[name],
+            Attempt(cell, given, here.log.bootstrap_servers, folder),
+            oracle,
+        )
         run.put(done)
         runs.save()
         say(_line(done, cell))
-        _keep_log(folder / "output.log", here.home / "logs" / f"{cell.topic}.{cell.name}.{number}.{name}.log")
+        _keep_log(
+            folder / "output.log",
+            here.home / "logs" / f"{cell.topic}.{cell.name}.{number}.{name}.log",
+        )
         if done.refused is None:
             shutil.rmtree(folder, ignore_errors=True)
         # Kafka Streams keeps its state in topics, and one that was ended leaves them.
@@ -112,17 +154,25 @@ def _run(cell: Cell, run: Run, runs: Runs, rivals: Mapping[str, Rival], here: Gr
 
 def _round(number: int, name: str, rival: Rival, attempt: Attempt, oracle: Oracle) -> Round:
     """One run of one rival; whatever goes wrong with it is its own."""
-    blank = Round(number, name, attempt.cell.events, wall=0.0, cpu=0.0, rss=0, load=os.getloadavg()[0])
+    blank = Round(
+        number, name, attempt.cell.events, wall=0.0, cpu=0.0, rss=0, load=os.getloadavg()[0]
+    )
     try:
         command = rival.prepare(attempt)
-        took = take(command, attempt.folder, _MARGIN_SECONDS + attempt.cell.events / TASKS[attempt.cell.task].slowest)
+        took = take(
+            command,
+            attempt.folder,
+            _MARGIN_SECONDS + attempt.cell.events / TASKS[attempt.cell.task].slowest,
+        )
         done = replace(blank, wall=took.wall, cpu=took.cpu, rss=took.rss)
         if took.timed_out or took.code != 0:
             how = "was ended: it took too long" if took.timed_out else f"ended with {took.code}"
             return replace(done, refused=f"it {how}: {last_line(attempt.folder)}")
         differences = oracle.differences(rival.result(attempt))
         if differences is not None:
-            return replace(done, refused=f"its result is not the oracle's: {differences}", unequal=True)
+            return replace(
+                done, refused=f"its result is not the oracle's: {differences}", unequal=True
+            )
         return replace(done, warm=rival.warm(attempt))
     except NotThereError as error:
         return replace(blank, refused=str(error), unequal=True)
@@ -143,7 +193,9 @@ def _line(done: Round, cell: Cell) -> str:
     return f"{begin}{done.wall:.1f} s, {done.events / done.wall:,.0f} events/s{warm}, CPU {done.cpu:.1f} s, peak {done.rss / 2**30:.2f} GiB, equal; load before {done.load:.2f}"
 
 
-def _tell(cell: Cell, runs: Runs, code: str, home: Path, *, line_only: bool, into: Path | None) -> int:
+def _tell(
+    cell: Cell, runs: Runs, code: str, home: Path, *, line_only: bool, into: Path | None
+) -> int:
     run = runs.last(cell, code)
     if run is None:
         print(f"{cell.name} was not run at this size with this code")
@@ -152,7 +204,10 @@ def _tell(cell: Cell, runs: Runs, code: str, home: Path, *, line_only: bool, int
     if not line_only:
         Console(width=None if sys.stdout.isatty() else 180).print(grid(run, found, cores()))
         print(versions(run))
-        for text in [*(f"no figure of {text}" for text in refusals(found)), *(per_core(found, cores()) if cell.task == "sessions" else ())]:
+        for text in [
+            *(f"no figure of {text}" for text in refusals(found)),
+            *(per_core(found, cores()) if cell.task == "sessions" else ()),
+        ]:
             print(text)
     print(comparable(cell.name, cell.events, cell.keys, found, load(run)))
     report = home / "report"
@@ -162,7 +217,14 @@ def _tell(cell: Cell, runs: Runs, code: str, home: Path, *, line_only: bool, int
     (report / f"{cell.name}-{cell.events}.md").write_text(written, encoding="utf-8")
     if into is not None:
         picture = into.with_name(f"{into.stem}-{cell.name}.svg")
-        into.write_text(placed(into.read_text(encoding="utf-8"), cell.name, f"![{title(run)}]({picture.name})\n\n{written}"), encoding="utf-8")
+        into.write_text(
+            placed(
+                into.read_text(encoding="utf-8"),
+                cell.name,
+                f"![{title(run)}]({picture.name})\n\n{written}",
+            ),
+            encoding="utf-8",
+        )
         picture.write_text(drawn, encoding="utf-8")
     return 0 if any(figure.rival == KAPPA and figure.rounds for figure in found) else 1
 
@@ -175,23 +237,51 @@ def _reported(cell: str, report: Report | None, home: Path, into: Path | None) -
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{cell}.json").write_text(report.document, encoding="utf-8")
     if into is not None:
-        into.write_text(placed(into.read_text(encoding="utf-8"), cell, report.page), encoding="utf-8")
+        into.write_text(
+            placed(into.read_text(encoding="utf-8"), cell, report.page), encoding="utf-8"
+        )
     return 0
 
 
 def _parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python tests/bench", description="Who is how fast at the same task, on the same log, with the same result.")
+    parser = argparse.ArgumentParser(
+        prog="python tests/bench",
+        description="Who is how fast at the same task, on the same log, with the same result.",
+    )
     parser.add_argument("--cell", default="standard", choices=[*sorted(GROUPS), *_OWN])
-    parser.add_argument("--rounds", type=int, help="how many (of the day: minutes); the cell's own number where it is not given")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        help="how many (of the day: minutes); the cell's own number where it is not given",
+    )
     parser.add_argument("--events", type=int, help="how many; likewise")
-    parser.add_argument("--rivals", type=lambda text: tuple(text.split(",")), default=(), help="only these, with commas between")
-    parser.add_argument("--again", action="store_true", help="forget what this cell gave with this code")
+    parser.add_argument(
+        "--rivals",
+        type=lambda text: tuple(text.split(",")),
+        default=(),
+        help="only these, with commas between",
+    )
+    parser.add_argument(
+        "--again", action="store_true", help="forget what this cell gave with this code"
+    )
     parser.add_argument("--report", action="store_true", help="run nothing, tell what is there")
-    parser.add_argument("--line", action="store_true", help="tell only a line of ratios, to hold beside that of another day")
-    parser.add_argument("--into", type=Path, help="the document whose section of this cell is written anew, and its plot beside it")
+    parser.add_argument(
+        "--line",
+        action="store_true",
+        help="tell only a line of ratios, to hold beside that of another day",
+    )
+    parser.add_argument(
+        "--into",
+        type=Path,
+        help="the document whose section of this cell is written anew, and its plot beside it",
+    )
     parser.add_argument("--home", default=str(TREE / ".bench"), help="the folder of the bench")
     given = parser.parse_args()
-    unknown = [name for name in given.rivals if name not in {rival for cell in CELLS.values() for rival in cell.rivals}]
+    unknown = [
+        name
+        for name in given.rivals
+        if name not in {rival for cell in CELLS.values() for rival in cell.rivals}
+    ]
     if unknown:
         parser.error(f"there is no rival {unknown[0]}")
     return given
@@ -199,8 +289,16 @@ def _parsed() -> argparse.Namespace:
 
 def _code() -> Mapping[str, bytes]:
     """What decides the figures: Kappa, what it stands on, and the bench."""
-    files = [*(TREE / "kappa").rglob("*"), *Path(__file__).parent.rglob("*"), TREE / "requirements.lock"]
-    return {str(file.relative_to(TREE)): file.read_bytes() for file in files if file.is_file() and file.suffix != ".pyc" and not file.name.startswith("test_")}
+    files = [
+        *(TREE / "kappa").rglob("*"),
+        *Path(__file__).parent.rglob("*"),
+        TREE / "requirements.lock",
+    ]
+    return {
+        str(file.relative_to(TREE)): file.read_bytes()
+        for file in files
+        if file.is_file() and file.suffix != ".pyc" and not file.name.startswith("test_")
+    }
 
 
 if __name__ == "__main__":

@@ -52,14 +52,23 @@ def bids(start: int, end: int, keys: int) -> Iterator[ProducedRecord]:
     connection = duckdb.connect(":memory:")
     try:
         for first in range(start, end, _CHUNK):
-            sql = _BIDS.format(seed=SEED, start=first, end=min(end, first + _CHUNK), keys=keys, begin=_BEGIN_MS, step=STEP_MS)
+            sql = _BIDS.format(
+                seed=SEED,
+                start=first,
+                end=min(end, first + _CHUNK),
+                keys=keys,
+                begin=_BEGIN_MS,
+                step=STEP_MS,
+            )
             for bidder, at, value in connection.execute(sql).fetchall():
                 yield ProducedRecord(value.encode(), key=bidder.encode(), timestamp_ms=at)
     finally:
         connection.close()
 
 
-def ensure_input(log: Log, cell: Cell, folder: Path, root: Path, say: Callable[[str], None]) -> Input:
+def ensure_input(
+    log: Log, cell: Cell, folder: Path, root: Path, say: Callable[[str], None]
+) -> Input:
     """Makes the topic of a cell where it is not there whole; `folder` takes the note that it is, `root` is the broker's."""
     note = folder / f"{cell.topic}.json"
     found = _noted(note)
@@ -70,17 +79,44 @@ def ensure_input(log: Log, cell: Cell, folder: Path, root: Path, say: Callable[[
     begun = time.monotonic()
     # Everybody reads the same log: nothing is cleaned away between two of them.
     config = {"min.compaction.lag.ms": str(2**63 - 1)} if cell.kind == "compacted" else {}
-    facts = log.create(Topic(cell.topic, kind=cell.kind, partitions=PARTITIONS, key="bidder", event=_COLUMNS, config=config))
+    facts = log.create(
+        Topic(
+            cell.topic,
+            kind=cell.kind,
+            partitions=PARTITIONS,
+            key="bidder",
+            event=_COLUMNS,
+            config=config,
+        )
+    )
     log.produce(bids(0, cell.events, cell.keys), cell.topic)
     offsets = log.end([cell.topic])
-    made = Input(cell.topic, facts.id, offsets, cell.events, sum(partition_bytes(root, [cell.topic])[cell.topic].values()))
+    made = Input(
+        cell.topic,
+        facts.id,
+        offsets,
+        cell.events,
+        sum(partition_bytes(root, [cell.topic])[cell.topic].values()),
+    )
     folder.mkdir(parents=True, exist_ok=True)
     written = note.with_suffix(".new")
     written.write_text(
-        json.dumps({"format": _FORMAT, "topic": made.topic, "id": made.id, "offsets": offsets.plain(), "events": made.events, "bytes": made.bytes}), encoding="utf-8"
+        json.dumps(
+            {
+                "format": _FORMAT,
+                "topic": made.topic,
+                "id": made.id,
+                "offsets": offsets.plain(),
+                "events": made.events,
+                "bytes": made.bytes,
+            }
+        ),
+        encoding="utf-8",
     )
     written.replace(note)
-    say(f"made in {time.monotonic() - begun:.0f} s: {made.bytes / made.events:.0f} bytes an event on the broker's disk")
+    say(
+        f"made in {time.monotonic() - begun:.0f} s: {made.bytes / made.events:.0f} bytes an event on the broker's disk"
+    )
     return made
 
 
@@ -95,11 +131,23 @@ def warm_page_cache(root: Path, topic: str) -> None:
 def _noted(note: Path) -> Input | None:
     try:
         found = json.loads(note.read_text(encoding="utf-8"))
-        return Input(found["topic"], found["id"], Offsets.parse(found["offsets"]), found["events"], found["bytes"]) if found["format"] == _FORMAT else None
+        return (
+            Input(
+                found["topic"],
+                found["id"],
+                Offsets.parse(found["offsets"]),
+                found["events"],
+                found["bytes"],
+            )
+            if found["format"] == _FORMAT
+            else None
+        )
     except (FileNotFoundError, ValueError, KeyError):
         return None
 
 
 def _is_there(log: Log, noted: Input) -> bool:
     facts = log.facts(noted.topic)
-    return facts is not None and facts.id == noted.id and log.end([noted.topic]).equals(noted.offsets)
+    return (
+        facts is not None and facts.id == noted.id and log.end([noted.topic]).equals(noted.offsets)
+    )

@@ -138,7 +138,9 @@ TASKS = {
             "count, sum, min and max by key",
             _TOTALS,
             {"totals": "bidder bigint, price bigint"},
-            {"totals": "select bidder, count(*) as bids, sum(price)::bigint as total, min(price) as lowest, max(price) as highest from bids group by bidder"},
+            {
+                "totals": "select bidder, count(*) as bids, sum(price)::bigint as total, min(price) as lowest, max(price) as highest from bids group by bidder"
+            },
             slowest=20_000,
         ),
         Task(
@@ -154,7 +156,9 @@ TASKS = {
             "count and sum by key and ten minutes",
             _WINDOWS,
             {"windows": "bidder bigint, began bigint, price bigint"},
-            {"windows": "select bidder, ms - ms % {window_ms} as began, count(*) as bids, sum(price)::bigint as total from bids group by all"},
+            {
+                "windows": "select bidder, ms - ms % {window_ms} as began, count(*) as bids, sum(price)::bigint as total from bids group by all"
+            },
             slowest=10_000,
         ),
         Task(
@@ -163,21 +167,27 @@ TASKS = {
             _LATEST,
             {},
             # A key's events lie in one partition.
-            {"latest": 'select * exclude ("offset", "partition", ms), ms as "dateTime" from bids qualify row_number() over (partition by bidder order by "offset" desc) = 1'},
+            {
+                "latest": 'select * exclude ("offset", "partition", ms), ms as "dateTime" from bids qualify row_number() over (partition by bidder order by "offset" desc) = 1'
+            },
             slowest=10_000,
         ),
         Task(
             "sessions",
             "sessions with a gap, by an ordered fold",
             _SESSIONS,
-            {"open_sessions": "bidder bigint, price bigint, dateTime bigint, _topic string, _partition int, _offset bigint"},
+            {
+                "open_sessions": "bidder bigint, price bigint, dateTime bigint, _topic string, _partition int, _offset bigint"
+            },
             {"open_sessions": _ALL_SESSIONS + "is_open", "sessions": _ALL_SESSIONS + "not is_open"},
             slowest=2_000,
         ),
     )
 }
 # What a rival that only consumes must have seen: it is the limit, and computes nothing.
-CONSUMED = {"consumed": 'select "partition", count(*) as records, sum(bytes)::bigint as bytes from log group by "partition"'}
+CONSUMED = {
+    "consumed": 'select "partition", count(*) as records, sum(bytes)::bigint as bytes from log group by "partition"'
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,14 +218,26 @@ class Cell:
 
     def fill(self, text: str) -> str:
         """A text of the task's with this cell's numbers in it."""
-        return text.format(topic=self.topic, kind=self.kind, gap_ms=self.gap_ms, window_ms=WINDOW_MS)
+        return text.format(
+            topic=self.topic, kind=self.kind, gap_ms=self.gap_ms, window_ms=WINDOW_MS
+        )
 
     def sized(self, *, events: int | None, rounds: int | None) -> Cell:
         """The same with other numbers, where they are given."""
         return replace(self, events=events or self.events, rounds=rounds or self.rounds)
 
 
-_ALL = (KAPPA, "spark", "spark-once", "polars", "flink", "flink-streaming", "streams", "consume-c", "consume")
+_ALL = (
+    KAPPA,
+    "spark",
+    "spark-once",
+    "polars",
+    "flink",
+    "flink-streaming",
+    "streams",
+    "consume-c",
+    "consume",
+)
 CELLS = {
     cell.name: cell
     for cell in (
@@ -224,8 +246,22 @@ CELLS = {
         Cell("warm", "totals", 10_000_000, 100_000, 5, (KAPPA, "spark", "consume-c", "consume")),
         Cell("large", "totals", 20_000_000, 16_384, 3, _ALL),
         Cell("huge", "totals", 50_000_000, 500_000, 2, _ALL),
-        Cell("projection", "projection", 5_000_000, 16_384, 5, (KAPPA, "spark", "polars", "flink", "consume-c")),
-        Cell("windows", "windows", 5_000_000, 16_384, 5, (KAPPA, "spark", "polars", "flink", "consume-c")),
+        Cell(
+            "projection",
+            "projection",
+            5_000_000,
+            16_384,
+            5,
+            (KAPPA, "spark", "polars", "flink", "consume-c"),
+        ),
+        Cell(
+            "windows",
+            "windows",
+            5_000_000,
+            16_384,
+            5,
+            (KAPPA, "spark", "polars", "flink", "consume-c"),
+        ),
         Cell("latest", "latest", 5_000_000, 500_000, 5, (KAPPA, "spark", "consume-c")),
         Cell("archive", "totals", 5_000_000, 16_384, 3, (KAPPA, "kappa-archive", "consume-c")),
         Cell("quick", "totals", 500_000, 16_384, 2, (KAPPA, "spark", "consume")),

@@ -50,7 +50,11 @@ _TOLD: tuple[tuple[str, Callable[[Look], float], str], ...] = (
     ("files of its log", lambda look: look.log_files, "{:,.0f}"),
     ("all the build keeps, MiB", lambda look: look.build_bytes / 2**20, "{:,.1f}"),
     ("its checkpoint, MiB", lambda look: look.checkpoint_bytes / 2**20, "{:,.2f}"),
-    ("files below the root, the broker's and the archive's apart", lambda look: look.root_files, "{:,.0f}"),
+    (
+        "files below the root, the broker's and the archive's apart",
+        lambda look: look.root_files,
+        "{:,.0f}",
+    ),
     ("memory of the job, GiB", lambda look: look.job_resident / 2**30, "{:.2f}"),
     ("a query, ms", lambda look: look.query * 1000, "{:.0f}"),
 )
@@ -58,11 +62,16 @@ _TOLD: tuple[tuple[str, Callable[[Look], float], str], ...] = (
 
 def main(home: Path, minutes: int) -> Report | None:
     """Runs for so many minutes at most; None where the result was not the oracle's."""
-    platform, load = Platform(home, Cell("day", "totals", _FIRST_EVENTS, KEYS, 1, ())), os.getloadavg()[0]
+    platform, load = (
+        Platform(home, Cell("day", "totals", _FIRST_EVENTS, KEYS, 1, ())),
+        os.getloadavg()[0],
+    )
     looks: list[Look] = []
     with platform.up():
         first, ends = platform.frontier().number, time.monotonic() + minutes * 60
-        with platform.live_events(RATE, platform.folder / "ledger.parquet", platform.folder / "answers.jsonl"):
+        with platform.live_events(
+            RATE, platform.folder / "ledger.parquet", platform.folder / "answers.jsonl"
+        ):
             while time.monotonic() < ends and (not looks or looks[-1].slices < SLICES):
                 time.sleep(_LOOK_SECONDS)
                 looks.append(_look(platform, first))
@@ -80,7 +89,12 @@ def _look(platform: Platform, first: int) -> Look:
     answer(platform.store, _ASKED)
     took = time.monotonic() - begun
     table = _sizes(build / "tables" / "totals")
-    others = [path for path in _sizes(platform.store.folder) if not path.is_relative_to(platform.store.path("broker")) and not path.is_relative_to(platform.store.path("archive"))]
+    others = [
+        path
+        for path in _sizes(platform.store.folder)
+        if not path.is_relative_to(platform.store.path("broker"))
+        and not path.is_relative_to(platform.store.path("archive"))
+    ]
     return Look(
         platform.frontier().number - first,
         sum(path.suffix == ".parquet" and "_delta_log" not in path.parts for path in table),
@@ -112,7 +126,15 @@ def _report(looks: Sequence[Look], minutes: int, load: float) -> Report:
     rows = []
     for name, of, form in _TOLD:
         early, late = (median(map(of, part)) for part in (looks[:quarter], looks[-quarter:]))
-        rows.append((name, form.format(early), form.format(late), form.format(max(map(of, looks))), f"{late / early:.2f}" if early else "-"))
+        rows.append(
+            (
+                name,
+                form.format(early),
+                form.format(late),
+                form.format(max(map(of, looks))),
+                f"{late / early:.2f}" if early else "-",
+            )
+        )
     told = f"{looks[-1].slices:,} slices of live events, {RATE:,} a second, in at most {minutes} minutes"
     page = [
         f"{told}: medians of the first and of the last quarter.",

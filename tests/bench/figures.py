@@ -76,15 +76,29 @@ class Figure:
     refused: str | None = None
 
 
-def figures(rounds: Sequence[Round], rivals: Sequence[str], missing: Mapping[str, str]) -> tuple[Figure, ...]:
+def figures(
+    rounds: Sequence[Round], rivals: Sequence[str], missing: Mapping[str, str]
+) -> tuple[Figure, ...]:
     """A figure for each of these rivals, in their order; `missing` says of those that could not be set up why."""
     kappas = {each.number: each for each in _usable(rounds, KAPPA)}
-    return tuple(Figure(rival, 0, refused=missing[rival]) if rival in missing else _figure(rounds, rival, kappas) for rival in rivals)
+    return tuple(
+        Figure(rival, 0, refused=missing[rival])
+        if rival in missing
+        else _figure(rounds, rival, kappas)
+        for rival in rivals
+    )
 
 
 def _figure(rounds: Sequence[Round], rival: str, kappas: Mapping[int, Round]) -> Figure:
     good = _usable(rounds, rival)
-    refused = next((each.refused for each in sorted(rounds, key=lambda one: not one.unequal) if each.rival == rival and each.refused is not None), None)
+    refused = next(
+        (
+            each.refused
+            for each in sorted(rounds, key=lambda one: not one.unequal)
+            if each.rival == rival and each.refused is not None
+        ),
+        None,
+    )
     if not good:
         return Figure(rival, 0, refused=refused or "not run yet")
 
@@ -113,18 +127,30 @@ def _figure(rounds: Sequence[Round], rival: str, kappas: Mapping[int, Round]) ->
 def _usable(rounds: Sequence[Round], rival: str) -> list[Round]:
     """The rounds that gave a figure: none of them where any of the rival's results was wrong."""
     own = [each for each in rounds if each.rival == rival]
-    return [] if any(each.unequal for each in own) else [each for each in own if each.refused is None]
+    return (
+        [] if any(each.unequal for each in own) else [each for each in own if each.refused is None]
+    )
 
 
-def comparable(cell: str, events: int, keys: int, found: Sequence[Figure], load: Spread | None) -> str:
+def comparable(
+    cell: str, events: int, keys: int, found: Sequence[Figure], load: Spread | None
+) -> str:
     """One line of ratios, to hold beside that of another day."""
 
     def told(name: str, spread: Spread | None) -> str:
-        return "" if spread is None else f" {name} {spread.median:.3g} ({spread.least:.3g}-{spread.most:.3g})"
+        return (
+            ""
+            if spread is None
+            else f" {name} {spread.median:.3g} ({spread.least:.3g}-{spread.most:.3g})"
+        )
 
     parts = []
     for each in found:
-        ratios = told("cold", each.cold_ratio) + told("warm", each.warm_ratio) + told("cpu", each.cpu_ratio)
+        ratios = (
+            told("cold", each.cold_ratio)
+            + told("warm", each.warm_ratio)
+            + told("cpu", each.cpu_ratio)
+        )
         if each.rival != KAPPA or not each.rounds:
             parts.append(f"against {each.rival}:{ratios}" if ratios else f"{each.rival}: no ratio")
     at = "" if load is None else f"; load {load.least:.1f}-{load.most:.1f}"

@@ -72,11 +72,17 @@ def main(home: Path, events: int) -> Report | None:
     rates: list[float] = []
     with platform.up():
         say(f"{events:,} events serve")
-        stretches = [_stretch(platform, rate, "nothing", lambda: time.sleep(_SECONDS)) for rate in RATES]
+        stretches = [
+            _stretch(platform, rate, "nothing", lambda: time.sleep(_SECONDS)) for rate in RATES
+        ]
         alone = _replay(platform, 1)
-        stretches.append(_stretch(platform, RATES[0], "a replay", lambda: rates.append(_replay(platform, 2))))
+        stretches.append(
+            _stretch(platform, RATES[0], "a replay", lambda: rates.append(_replay(platform, 2)))
+        )
         platform.archive_all()
-        stretches.append(_stretch(platform, RATES[-1], "the archiver", lambda: time.sleep(_SECONDS)))
+        stretches.append(
+            _stretch(platform, RATES[-1], "the archiver", lambda: time.sleep(_SECONDS))
+        )
         wrong = platform.wrong(say)
     if wrong is not None:
         say(f"no figure: what serves is not the oracle's: {wrong}")
@@ -90,11 +96,19 @@ def _empty_batch(platform: Platform) -> float:
     folder = platform.folder / "empty"
     folder.mkdir()
     with (platform.folder / "empty.log").open("wb") as said:
-        done = subprocess.run([sys.executable, str(SCRIPTS / "empty_batches.py"), str(folder)], env=platform.environment, stdout=subprocess.PIPE, stderr=said, check=True)
+        done = subprocess.run(
+            [sys.executable, str(SCRIPTS / "empty_batches.py"), str(folder)],
+            env=platform.environment,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            check=True,
+        )
     return float(json.loads(done.stdout)["median"])
 
 
-def _stretch(platform: Platform, rate: int, beside: str, meanwhile: Callable[[], object]) -> Stretch:
+def _stretch(
+    platform: Platform, rate: int, beside: str, meanwhile: Callable[[], object]
+) -> Stretch:
     """Live events at a rate, for as long as `meanwhile` takes after a while in which all warms up."""
     name = f"{rate}-{secrets.token_hex(2)}"
     ledger, answers = platform.folder / f"{name}.parquet", platform.folder / f"{name}.jsonl"
@@ -105,12 +119,19 @@ def _stretch(platform: Platform, rate: int, beside: str, meanwhile: Callable[[],
         after, until = platform.taken(), time.monotonic()
     sent, seen = sent_in(pq.read_table(ledger)), answers_in(answers)
     fresh = measure(sent, seen, topic=platform.cell.topic, since=since, until=until)
-    events, asked = sum(since <= at < until for each in sent.values() for _, at in each), sum(since <= at < until for at, _ in seen)
+    events, asked = (
+        sum(since <= at < until for each in sent.values() for _, at in each),
+        sum(since <= at < until for at, _ in seen),
+    )
     if fresh is None or fresh.events != events:
-        raise KappaError(f"{events} events were sent, and {0 if fresh is None else fresh.events} of them seen in an answer")
+        raise KappaError(
+            f"{events} events were sent, and {0 if fresh is None else fresh.events} of them seen in an answer"
+        )
     own = {role: (after[role].cpu - before[role].cpu) / events for role in ("job", "archiver")}
     found = Stretch(rate, beside, fresh, own["job"], own["archiver"], asked / (until - since))
-    say(f"{rate:,} a second beside {beside}: {fresh}, p99 {fresh.p99:.2f} s; CPU us an event: job {own['job'] * 1e6:.0f}, archiver {own['archiver'] * 1e6:.0f}")
+    say(
+        f"{rate:,} a second beside {beside}: {fresh}, p99 {fresh.p99:.2f} s; CPU us an event: job {own['job'] * 1e6:.0f}, archiver {own['archiver'] * 1e6:.0f}"
+    )
     return found
 
 
@@ -121,7 +142,9 @@ def _replay(platform: Platform, number: int) -> float:
     platform.kappa("wait")
     (rollout,) = [each for each in fold(Journal(platform.store).after(0)).rollouts if each.waits]
     platform.kappa("abandon")
-    warm = warm_in((platform.store.folder / "logs" / f"{rollout.build}.log").read_text(errors="replace"))
+    warm = warm_in(
+        (platform.store.folder / "logs" / f"{rollout.build}.log").read_text(errors="replace")
+    )
     if warm is None:
         raise KappaError(f"the replay of {rollout.build} had one slice", hint="give more events")
     say(f"a replay: {warm.rate:,.0f} events a second, warm")
@@ -130,7 +153,10 @@ def _replay(platform: Platform, number: int) -> float:
 
 def _line(found: Found) -> str:
     alone = {each.rate: each for each in found.stretches if each.beside == "nothing"}
-    beside, archived = (next(each for each in found.stretches if each.beside == what) for what in ("a replay", "the archiver"))
+    beside, archived = (
+        next(each for each in found.stretches if each.beside == what)
+        for what in ("a replay", "the archiver")
+    )
     parts = [
         f"{each.rate}/s beside {each.beside}: p50 {each.freshness.p50:.2f} s ({each.freshness.p50 / found.empty:.1f} empty batches), p99 {each.freshness.p99:.2f} s"
         for each in found.stretches
@@ -140,7 +166,18 @@ def _line(found: Found) -> str:
 
 
 def _page(found: Found) -> str:
-    heading = ("events a second", "beside", "events", "p50, s", "p95, s", "p99, s", "p50 in empty micro-batches", "answers/s", "CPU us/event, job", "CPU us/event, archiver")
+    heading = (
+        "events a second",
+        "beside",
+        "events",
+        "p50, s",
+        "p95, s",
+        "p99, s",
+        "p50 in empty micro-batches",
+        "answers/s",
+        "CPU us/event, job",
+        "CPU us/event, archiver",
+    )
     lines = ["| " + " | ".join(heading) + " |", "|---:|---|" + "---:|" * (len(heading) - 2)]
     for each in found.stretches:
         fresh = each.freshness
@@ -153,7 +190,9 @@ def _page(found: Found) -> str:
             f"{each.job * 1e6:.0f}",
             f"{each.archiver * 1e6:.0f}",
         )
-        lines.append("| " + " | ".join((f"{each.rate:,}", each.beside, f"{fresh.events:,}", *figures)) + " |")
+        lines.append(
+            "| " + " | ".join((f"{each.rate:,}", each.beside, f"{fresh.events:,}", *figures)) + " |"
+        )
     alone, beside = found.replay_alone, found.replay_beside
     lines += [
         "",

@@ -67,7 +67,9 @@ def ground(home: Path) -> Iterator[Ground]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise SystemExit(f"another bench runs in {home}: wait for it, or give another folder: BENCH_HOME=...") from None
+            raise SystemExit(
+                f"another bench runs in {home}: wait for it, or give another folder: BENCH_HOME=..."
+            ) from None
         java = find_java()
         broker = Broker.start(home, ensure_jars(java), java, heap="1g")
         try:
@@ -81,7 +83,14 @@ def take(command: Command, folder: Path, seconds: float) -> Took:
     mark = secrets.token_hex(8)
     answer = folder / "took.json"
     environment = {**os.environ, **command.environment, MARK: mark}
-    measuring = [sys.executable, str(_MEASURE), str(answer), str(folder / "output.log"), str(seconds), *command.arguments]
+    measuring = [
+        sys.executable,
+        str(_MEASURE),
+        str(answer),
+        str(folder / "output.log"),
+        str(seconds),
+        *command.arguments,
+    ]
     # In a session of its own: a Ctrl-C at the terminal is this process's to answer.
     with (folder / "measure.log").open("wb") as said:
         process = start_tied(measuring, output=said, environment=environment)
@@ -99,14 +108,27 @@ def take(command: Command, folder: Path, seconds: float) -> Took:
 def last_line(folder: Path) -> str:
     """The last thing that a command has printed."""
     log = folder / "output.log"
-    said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.exists() else []
+    said = (
+        log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        if log.exists()
+        else []
+    )
     return said[-1].strip()[:300] if said else "it left no word"
 
 
 def machine() -> str:
     """This machine in a few words."""
-    model = next((line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
-    kilobytes = next((int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal")), 0)
+    model = next(
+        (
+            line.partition(":")[2].strip()
+            for line in _lines("/proc/cpuinfo")
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
+    kilobytes = next(
+        (int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal")), 0
+    )
     return f"{model}, {kilobytes / 2**20:.0f} GiB, {platform.system()} {platform.release()}, Python {platform.python_version()}"
 
 

@@ -42,7 +42,9 @@ from serving.query.query import tables_of
 BUILD = "bench"
 _FILE = "pipelines/bench.py"
 # What a job prints of each slice (engine/job/catch_up.py): how many offsets, and how many a second.
-_SLICE = re.compile(r"^slice \d+ of \d+: (?P<offsets>\d+) offsets in [\d.]+ s, (?P<rate>[\d,]+)/s", re.MULTILINE)
+_SLICE = re.compile(
+    r"^slice \d+ of \d+: (?P<offsets>\d+) offsets in [\d.]+ s, (?P<rate>[\d,]+)/s", re.MULTILINE
+)
 
 
 class KappaJob:
@@ -61,7 +63,12 @@ class KappaJob:
             own = version("kappa")
         except PackageNotFoundError:
             own = "from this tree"
-        return {"kappa": own, "pyspark": version("pyspark"), "deltalake": version("deltalake"), "java": find_java().build}
+        return {
+            "kappa": own,
+            "pyspark": version("pyspark"),
+            "deltalake": version("deltalake"),
+            "java": find_java().build,
+        }
 
     def prepare(self, attempt: Attempt) -> Command:
         cell = attempt.cell
@@ -73,7 +80,11 @@ class KappaJob:
         open_sources(sources)
         (_, pipeline), *_ = pipelines_in(load_module("pipelines.bench", sources))
         returned = {
-            table: {name: parse_type(kind) for name, _, kind in (column.partition(" ") for column in columns.split(", "))} for table, columns in TASKS[cell.task].returns.items()
+            table: {
+                name: parse_type(kind)
+                for name, _, kind in (column.partition(" ") for column in columns.split(", "))
+            }
+            for table, columns in TASKS[cell.task].returns.items()
         }
         store = Store(attempt.folder / ".kappa")
         ensure_snapshot(store, BUILD, {_FILE: text})
@@ -85,10 +96,15 @@ class KappaJob:
             semantics=SEMANTICS,
             sources=digests({_FILE: text}),
             module="pipelines.bench",
-            topics=tuple(TopicBirth(topic.name, attempt.given.id, str(topic.kind), topic.partitions) for topic in pipeline.topics),
+            topics=tuple(
+                TopicBirth(topic.name, attempt.given.id, str(topic.kind), topic.partitions)
+                for topic in pipeline.topics
+            ),
             tables=table_births(pipeline, returned),
             views={},
-            origin=Offsets.zero({topic.name: topic.partitions for topic in pipeline.topics}).plain(),
+            origin=Offsets.zero(
+                {topic.name: topic.partitions for topic in pipeline.topics}
+            ).plain(),
             libraries={},
             born_at=now(),
             by="bench",
@@ -96,8 +112,26 @@ class KappaJob:
         put_birth(store, birth)
         for topic in pipeline.topics:
             self.made_ready(attempt, store, topic)
-        where = ["--project", str(attempt.folder), "--root", str(attempt.folder / ".kappa"), "--bootstrap", attempt.bootstrap_servers]
-        return Command([sys.executable, "-m", "kappa.engine.job.job", *where, "--build", BUILD, "--leg", "catch-up"])
+        where = [
+            "--project",
+            str(attempt.folder),
+            "--root",
+            str(attempt.folder / ".kappa"),
+            "--bootstrap",
+            attempt.bootstrap_servers,
+        ]
+        return Command(
+            [
+                sys.executable,
+                "-m",
+                "kappa.engine.job.job",
+                *where,
+                "--build",
+                BUILD,
+                "--leg",
+                "catch-up",
+            ]
+        )
 
     def made_ready(self, attempt: Attempt, store: Store, topic: Topic) -> None:
         """Makes ready what stands beside the log."""
@@ -106,7 +140,9 @@ class KappaJob:
         store = Store(attempt.folder / ".kappa")
         frontier = Frontiers(store, BUILD).newest()
         if frontier is None or not frontier.offsets.equals(attempt.given.offsets):
-            raise NotThereError(f"it has folded up to {None if frontier is None else frontier.offsets}, and the log ends at {attempt.given.offsets}")
+            raise NotThereError(
+                f"it has folded up to {None if frontier is None else frontier.offsets}, and the log ends at {attempt.given.offsets}"
+            )
         # Each round makes its tables at the same paths.
         served = tables_of(read_birth(store, BUILD), frontier.versions, store, listed=files)
         return {table: f"({served[table].sql})" for table in TASKS[attempt.cell.task].wanted}
@@ -130,7 +166,11 @@ class FromArchive(KappaJob):
             _archive(attempt, topic, made)
             made.replace(kept)
         shutil.copytree(kept / FOLDER, store.path(FOLDER), copy_function=os.link)
-        if not Archives(store, [topic], {topic.name: attempt.given.id}).end().covers(attempt.given.offsets):
+        if (
+            not Archives(store, [topic], {topic.name: attempt.given.id})
+            .end()
+            .covers(attempt.given.offsets)
+        ):
             raise NotThereError("its archive does not hold the topic")
 
     def result(self, attempt: Attempt) -> Rows:
@@ -151,7 +191,10 @@ def _archive(attempt: Attempt, topic: Topic, root: Path) -> None:
                 start = writer.append(partition, start, end, partial(source.batches, name))
     finally:
         source.close()
-    cpu, size = time.process_time() - begun, sum(file.stat().st_size for file in root.rglob("*.parquet"))
+    cpu, size = (
+        time.process_time() - begun,
+        sum(file.stat().st_size for file in root.rglob("*.parquet")),
+    )
     told = f"{size / attempt.given.events:.1f} bytes an event, {size / attempt.given.bytes:.2f} of the topic's; {cpu / attempt.given.events * 1e6:.1f} us of CPU an event"
     print(f"archived: {told}", file=sys.stderr, flush=True)
 
@@ -163,9 +206,16 @@ def _output(attempt: Attempt) -> str:
 def warm_of(slices: Iterable[tuple[int, int]]) -> Warm | None:
     """All slices but the first, which are offsets and offsets a second. Pure."""
     later = list(slices)[1:]
-    return Warm(sum(offsets for offsets, _ in later), sum(offsets / rate for offsets, rate in later)) if later else None
+    return (
+        Warm(sum(offsets for offsets, _ in later), sum(offsets / rate for offsets, rate in later))
+        if later
+        else None
+    )
 
 
 def warm_in(output: str) -> Warm | None:
     """The same, from what a job has printed."""
-    return warm_of((int(found["offsets"]), int(found["rate"].replace(",", ""))) for found in _SLICE.finditer(output))
+    return warm_of(
+        (int(found["offsets"]), int(found["rate"].replace(",", "")))
+        for found in _SLICE.finditer(output)
+    )

@@ -45,7 +45,11 @@ _NAP_SECONDS = 0.1
 _NEARLY = 50_000
 _TICK = os.sysconf("SC_CLK_TCK")
 # Whose CPU it is, by a word in the command of a process of its session.
-_ROLES = {"kappa.engine.archive.archiver": "archiver", "kappa.engine.job.job": "job", "kafka.Kafka": "broker"}
+_ROLES = {
+    "kappa.engine.archive.archiver": "archiver",
+    "kappa.engine.job.job": "job",
+    "kafka.Kafka": "broker",
+}
 # The table's size is in the answer, so all of it is read.
 _ASKED = "select count(*), sum(bids)::bigint from totals"
 _SETTINGS = """
@@ -84,22 +88,41 @@ class Platform:
         (self.folder / "kappa.toml").write_text(_SETTINGS, encoding="utf-8")
         self.cell = cell
         self.mark = secrets.token_hex(8)
-        self.environment = {**os.environ, MARK: self.mark, "PYTHONPATH": os.pathsep.join([str(TREE), *filter(None, [os.environ.get("PYTHONPATH")])])}
+        self.environment = {
+            **os.environ,
+            MARK: self.mark,
+            "PYTHONPATH": os.pathsep.join(
+                [str(TREE), *filter(None, [os.environ.get("PYTHONPATH")])]
+            ),
+        }
         self.declare(0)
         self.store = Store(load_settings(self.folder).root_url)
 
     def declare(self, number: int, *, archived: bool = False) -> None:
         """Writes the pipeline; of each number it is another version."""
-        text = self.cell.fill(TASKS[self.cell.task].pipeline).replace('key="bidder",', f'key="bidder", archive={archived},', 1)
+        text = self.cell.fill(TASKS[self.cell.task].pipeline).replace(
+            'key="bidder",', f'key="bidder", archive={archived},', 1
+        )
         text = text.replace("def bench(bids):", f"def bench(bids):\n    version = {number}", 1)
         (self.folder / "pipelines" / f"{PIPELINE}.py").write_text(text, encoding="utf-8")
 
     def kappa(self, *arguments: str) -> str:
         """Runs a command, which must succeed; gives what it prints."""
         command = [sys.executable, "-P", "-m", "cli", *arguments]
-        done = subprocess.run(command, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=_PATIENCE_SECONDS)
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            timeout=_PATIENCE_SECONDS,
+        )
         if done.returncode != 0:
-            raise KappaError(f"kappa {' '.join(arguments)} ended with {done.returncode}: {done.stdout} {done.stderr}")
+            raise KappaError(
+                f"kappa {' '.join(arguments)} ended with {done.returncode}: {done.stdout} {done.stderr}"
+            )
         return done.stdout
 
     @property
@@ -150,7 +173,9 @@ class Platform:
         """Has the topic archived from now on, and waits until nearly all of it is."""
         self.declare(0, archived=True)
         deadline = time.monotonic() + _PATIENCE_SECONDS
-        while (behind := json.loads(self.kappa("archive", "status", "-o", "json"))[0]["behind"]) is None or behind > _NEARLY:
+        while (
+            behind := json.loads(self.kappa("archive", "status", "-o", "json"))[0]["behind"]
+        ) is None or behind > _NEARLY:
             if time.monotonic() > deadline:
                 raise KappaError(f"the archive is {behind} offsets behind")
             time.sleep(1.0)
@@ -162,15 +187,31 @@ class Platform:
         facts = log.facts(topic)
         assert facts is not None
         size = sum(partition_bytes(self.store.folder, [topic])[topic].values())
-        given = Input(topic, facts.id, newest.offsets, sum(last for _, _, last in newest.offsets.items()), size)
+        given = Input(
+            topic,
+            facts.id,
+            newest.offsets,
+            sum(last for _, _, last in newest.offsets.items()),
+            size,
+        )
         served = f"({tables_of(read_birth(self.store, self.live), newest.versions, self.store)['totals'].sql})"
-        return Oracle(log.bootstrap_servers, given, self.cell, self.folder / "oracle", say).differences({"totals": served})
+        return Oracle(
+            log.bootstrap_servers, given, self.cell, self.folder / "oracle", say
+        ).differences({"totals": served})
 
     @contextmanager
     def live_events(self, rate: int, ledger: Path, answers: Path) -> Iterator[None]:
         """Sends events at a steady rate beside the block, and asks for them; leaves accounts of both."""
         with self.script("probe", str(self.store.folder), PIPELINE, str(answers), _ASKED):
-            with self.script("paced", self.log.bootstrap_servers, self.cell.topic, str(PARTITIONS), str(self.cell.keys), str(rate), str(ledger)):
+            with self.script(
+                "paced",
+                self.log.bootstrap_servers,
+                self.cell.topic,
+                str(PARTITIONS),
+                str(self.cell.keys),
+                str(rate),
+                str(ledger),
+            ):
                 yield
             # However late the last one is seen, it counts.
             self.wait_for_all()
@@ -184,7 +225,13 @@ class Platform:
     def script(self, name: str, *arguments: str) -> Iterator[None]:
         """Runs a script beside the block; it ends with it, and must end well."""
         with (self.folder / f"{name}.log").open("wb") as said:
-            process = subprocess.Popen([sys.executable, str(SCRIPTS / f"{name}.py"), *arguments], env=self.environment, stdin=subprocess.PIPE, stdout=said, stderr=said)
+            process = subprocess.Popen(
+                [sys.executable, str(SCRIPTS / f"{name}.py"), *arguments],
+                env=self.environment,
+                stdin=subprocess.PIPE,
+                stdout=said,
+                stderr=said,
+            )
             assert process.stdin is not None
             try:
                 yield
@@ -192,7 +239,9 @@ class Platform:
                 process.stdin.close()
                 code = process.wait(_PATIENCE_SECONDS)
         if code != 0:
-            raise KappaError(f"{name} ended with {code}: {(self.folder / f'{name}.log').read_text(errors='replace')[-500:]}")
+            raise KappaError(
+                f"{name} ended with {code}: {(self.folder / f'{name}.log').read_text(errors='replace')[-500:]}"
+            )
 
     def taken(self) -> Mapping[str, Taken]:
         """What living processes take, by role; the CPU of children that were reaped is theirs who have reaped them."""
@@ -201,7 +250,12 @@ class Platform:
         roles: dict[int, str] = {}
         for member in members(self.mark):
             try:
-                fields = Path(f"/proc/{member.pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+                fields = (
+                    Path(f"/proc/{member.pid}/stat")
+                    .read_text(encoding="utf-8", errors="replace")
+                    .rpartition(")")[2]
+                    .split()
+                )
             except OSError:
                 continue
             # Each of the platform's children leads a session (proc_pid_stat(5)).
@@ -211,8 +265,17 @@ class Platform:
             role = next((role for word, role in _ROLES.items() if word in member.command), None)
             if role is not None:
                 roles[session] = role
-        own = {role: [session for session in ticks if roles.get(session) == role] for role in _ROLES.values()}
-        return {role: Taken(sum(ticks[each] for each in sessions) / _TICK, sum(resident[each] for each in sessions)) for role, sessions in own.items()}
+        own = {
+            role: [session for session in ticks if roles.get(session) == role]
+            for role in _ROLES.values()
+        }
+        return {
+            role: Taken(
+                sum(ticks[each] for each in sessions) / _TICK,
+                sum(resident[each] for each in sessions),
+            )
+            for role, sessions in own.items()
+        }
 
 
 def _last_answer(answers: Path) -> Offsets:

@@ -54,11 +54,19 @@ def measure(command: Sequence[str], output: Path, seconds: float) -> dict[str, o
         now = time.monotonic()
         if not left and code is not None:
             break
-        if (code is None and now > ended) or (code is not None and now > ended + _LEFTOVERS_SECONDS):
+        if (code is None and now > ended) or (
+            code is not None and now > ended + _LEFTOVERS_SECONDS
+        ):
             timed_out = timed_out or code is None
             _kill(left)
         signal.sigtimedwait({signal.SIGCHLD}, _LOOK_SECONDS)
-    return {"code": code, "wall": ended - begun, "cpu": max(_cpu_of_children() - before, sum(taken.values()) / _TICK), "rss": rss, "timed_out": timed_out}
+    return {
+        "code": code,
+        "wall": ended - begun,
+        "cpu": max(_cpu_of_children() - before, sum(taken.values()) / _TICK),
+        "rss": rss,
+        "timed_out": timed_out,
+    }
 
 
 def _start(command: Sequence[str], output: Path, libc: ctypes.CDLL) -> int:
@@ -119,7 +127,9 @@ def _descendants(root: int) -> Mapping[int, _Process]:
             # Fields are counted behind the last parenthesis (proc_pid_stat(5)).
             fields = text.rpartition(")")[2].split()
             parents[int(entry.name)] = int(fields[1])
-            found[int(entry.name)] = _Process(int(fields[21]), int(fields[11]) + int(fields[12]), int(fields[19]))
+            found[int(entry.name)] = _Process(
+                int(fields[21]), int(fields[11]) + int(fields[12]), int(fields[19])
+            )
     below = {root}
     while more := {pid for pid, parent in parents.items() if parent in below and pid not in below}:
         below |= more

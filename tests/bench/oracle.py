@@ -18,7 +18,14 @@ from bids import Input
 from cells import CONSUMED, TASKS, Cell
 from confluent_kafka import Consumer, TopicPartition
 
-_RAW = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("bytes", pa.int32()), ("value", pa.string())])
+_RAW = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("bytes", pa.int32()),
+        ("value", pa.string()),
+    ]
+)
 _BATCH = 50_000
 _PATIENCE_SECONDS = 60.0
 _BIDS = """
@@ -36,7 +43,14 @@ Rows = Mapping[str, str]
 class Oracle:
     """What is wanted of one cell's input."""
 
-    def __init__(self, bootstrap_servers: str, given: Input, cell: Cell, folder: Path, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        given: Input,
+        cell: Cell,
+        folder: Path,
+        say: Callable[[str], None],
+    ) -> None:
         """Consumes the log, and computes what is wanted of it, where it is not there yet."""
         self._folder = folder / f"{given.topic}.{given.id}"
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -45,12 +59,19 @@ class Oracle:
             begun = time.monotonic()
             _consume(bootstrap_servers, given, raw)
             say(f"the log was consumed for the oracle in {time.monotonic() - begun:.0f} s")
-        self._wanted = {table: self._kept(raw, cell.fill(sql)) for table, sql in {**TASKS[cell.task].wanted, **CONSUMED}.items()}
+        self._wanted = {
+            table: self._kept(raw, cell.fill(sql))
+            for table, sql in {**TASKS[cell.task].wanted, **CONSUMED}.items()
+        }
 
     def differences(self, found: Rows) -> str | None:
         """What is wrong with a result; None where all of its tables are equal, row by row."""
         with duckdb.connect(":memory:") as connection:
-            told = [text for table, rows in found.items() if (text := _difference(connection, table, rows, self._wanted[table])) is not None]
+            told = [
+                text
+                for table, rows in found.items()
+                if (text := _difference(connection, table, rows, self._wanted[table])) is not None
+            ]
         return "; ".join(told) or None
 
     def _kept(self, raw: Path, sql: str) -> Path:
@@ -59,23 +80,34 @@ class Oracle:
         if not kept.exists():
             written = kept.with_suffix(".new")
             with duckdb.connect(":memory:") as connection:
-                connection.execute(f"set memory_limit = '4GB'; set temp_directory = '{self._folder / 'spill'}'")
+                connection.execute(
+                    f"set memory_limit = '4GB'; set temp_directory = '{self._folder / 'spill'}'"
+                )
                 connection.execute(_BIDS.format(raw=raw))
                 connection.execute(f"copy ({sql}) to '{written}' (format parquet)")
             written.replace(kept)
         return kept
 
 
-def _difference(connection: duckdb.DuckDBPyConnection, table: str, rows: str, wanted: Path) -> str | None:
+def _difference(
+    connection: duckdb.DuckDBPyConnection, table: str, rows: str, wanted: Path
+) -> str | None:
     try:
         # By name, whatever order the rival gives its columns in, and as the types that are wanted: what does not fit is an error.
-        columns = ", ".join(f'"{name}"::{kind} as "{name}"' for name, kind, *_ in connection.execute(f"describe from '{wanted}'").fetchall())
+        columns = ", ".join(
+            f'"{name}"::{kind} as "{name}"'
+            for name, kind, *_ in connection.execute(f"describe from '{wanted}'").fetchall()
+        )
         nothing = f"(from '{wanted}' limit 0)"
-        connection.execute(f"create or replace temp table found as select {columns} from {rows or nothing}")
+        connection.execute(
+            f"create or replace temp table found as select {columns} from {rows or nothing}"
+        )
     except duckdb.Error as error:
         return f"table {table} cannot be read: {' '.join(str(error).split())[:200]}"
     one, other = f"from '{wanted}' except all from found", f"from found except all from '{wanted}'"
-    missing, unexpected = (connection.execute(f"select count(*) from ({sql})").fetchall()[0][0] for sql in (one, other))
+    missing, unexpected = (
+        connection.execute(f"select count(*) from ({sql})").fetchall()[0][0] for sql in (one, other)
+    )
     if not missing and not unexpected:
         return None
     sample = connection.execute(f"from ({other if unexpected else one}) limit 1").fetchall()
@@ -103,17 +135,34 @@ def _consume(bootstrap_servers: str, given: Input, into: Path) -> None:
             while left:
                 messages = consumer.consume(min(_BATCH, left), 1.0)
                 if not messages and time.monotonic() > deadline:
-                    raise SystemExit(f"nothing came of {given.topic} for {_PATIENCE_SECONDS:.0f} seconds, {left} records before its end")
+                    raise SystemExit(
+                        f"nothing came of {given.topic} for {_PATIENCE_SECONDS:.0f} seconds, {left} records before its end"
+                    )
                 rows = []
                 for message in messages:
                     if message.error() is not None:
                         raise SystemExit(f"{given.topic} could not be consumed: {message.error()}")
                     if message.offset() < ends[message.partition()]:
-                        rows.append((message.partition(), message.offset(), len(message.value()), message.value().decode()))
+                        rows.append(
+                            (
+                                message.partition(),
+                                message.offset(),
+                                len(message.value()),
+                                message.value().decode(),
+                            )
+                        )
                 if rows:
                     deadline = time.monotonic() + _PATIENCE_SECONDS
                     left -= len(rows)
-                    file.write_table(pa.table([pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), _RAW, strict=True)], schema=_RAW))
+                    file.write_table(
+                        pa.table(
+                            [
+                                pa.array(column, field.type)
+                                for column, field in zip(zip(*rows, strict=True), _RAW, strict=True)
+                            ],
+                            schema=_RAW,
+                        )
+                    )
     finally:
         consumer.close()
     written.replace(into)

@@ -17,7 +17,15 @@ _COLD, _WARM, _KAPPA = "#8a94a6", "#c9d0db", "#1f6feb"
 def plot(title: str, footing: str, found: Sequence[Figure]) -> str:
     """An SVG of the rivals that have a figure: with all start-up above, warm below."""
     shown = [figure for figure in found if figure.cold is not None]
-    most = max((spread.most for figure in shown for spread in (figure.cold, figure.warm) if spread is not None), default=1.0)
+    most = max(
+        (
+            spread.most
+            for figure in shown
+            for spread in (figure.cold, figure.warm)
+            if spread is not None
+        ),
+        default=1.0,
+    )
     end = _round_up(most)
     height = _TOP + _ROW * len(shown) + 54
     parts = [
@@ -29,14 +37,32 @@ def plot(title: str, footing: str, found: Sequence[Figure]) -> str:
     ]
     for step in range(5):
         x = _x(end * step / 4, end)
-        parts.append(f'<line x1="{x:.1f}" y1="{_TOP}" x2="{x:.1f}" y2="{height - 42}" stroke="#e3e6eb"/>')
-        parts.append(f'<text x="{x:.1f}" y="{height - 28}" text-anchor="middle" fill="#555">{_short(end * step / 4)}</text>')
+        parts.append(
+            f'<line x1="{x:.1f}" y1="{_TOP}" x2="{x:.1f}" y2="{height - 42}" stroke="#e3e6eb"/>'
+        )
+        parts.append(
+            f'<text x="{x:.1f}" y="{height - 28}" text-anchor="middle" fill="#555">{_short(end * step / 4)}</text>'
+        )
     for place, figure in enumerate(shown):
         top = _TOP + _ROW * place + 6
-        parts.append(f'<text x="{_LEFT - 8}" y="{top + 18}" text-anchor="end" fill="#111">{escape(figure.rival)}</text>')
-        parts += _bar(figure.cold, top, end, _KAPPA if figure.rival == KAPPA else _COLD, opacity=1.0)
-        parts += _bar(figure.warm, top + _BAR + 2, end, _KAPPA if figure.rival == KAPPA else _WARM, opacity=0.45 if figure.rival == KAPPA else 1.0)
-    parts += [f'<text x="12" y="{height - 8}" font-size="10" fill="#555">{escape(footing)}</text>', "</svg>", ""]
+        parts.append(
+            f'<text x="{_LEFT - 8}" y="{top + 18}" text-anchor="end" fill="#111">{escape(figure.rival)}</text>'
+        )
+        parts += _bar(
+            figure.cold, top, end, _KAPPA if figure.rival == KAPPA else _COLD, opacity=1.0
+        )
+        parts += _bar(
+            figure.warm,
+            top + _BAR + 2,
+            end,
+            _KAPPA if figure.rival == KAPPA else _WARM,
+            opacity=0.45 if figure.rival == KAPPA else 1.0,
+        )
+    parts += [
+        f'<text x="12" y="{height - 8}" font-size="10" fill="#555">{escape(footing)}</text>',
+        "</svg>",
+        "",
+    ]
     return "\n".join(parts)
 
 

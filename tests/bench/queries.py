@@ -35,7 +35,9 @@ from serving.query.query import answer
 
 ROWS = 1_000_000
 _BUILD = "bench-1"
-_TABLE = TableBirth("totals", (("bidder", "bigint"), ("channel", "string"), ("bids", "bigint"), ("total", "bigint")))
+_TABLE = TableBirth(
+    "totals", (("bidder", "bigint"), ("channel", "string"), ("bids", "bigint"), ("total", "bigint"))
+)
 _ONE = "select count(*) as rows from totals"
 _GROUPED = "select channel, sum(bids)::bigint as bids, max(total) as most from {} group by channel order by channel"
 
@@ -46,9 +48,24 @@ def main(home: Path, rounds: int) -> Report | None:
     shutil.rmtree(project, ignore_errors=True)
     store = _served(project)
     paths = files(table_path(store, _BUILD, _TABLE.name), 1)
-    there = [sys.executable, "-P", "-m", "cli", "--project", str(project), "query", _ONE, "-o", "json"]
+    there = [
+        sys.executable,
+        "-P",
+        "-m",
+        "cli",
+        "--project",
+        str(project),
+        "query",
+        _ONE,
+        "-o",
+        "json",
+    ]
     load = os.getloadavg()[0]
-    cold = _in_turns(rounds, lambda: _process([sys.executable, "-c", "import duckdb, deltalake"]), lambda: _process(there))
+    cold = _in_turns(
+        rounds,
+        lambda: _process([sys.executable, "-c", "import duckdb, deltalake"]),
+        lambda: _process(there),
+    )
     told = json.loads(subprocess.run(there, capture_output=True, check=True).stdout)["rows"]
     wanted = duckdb.sql(_GROUPED.format(f"read_parquet({list(paths)})")).fetchall()
     found = answer(store, _GROUPED.format("totals")).rows
@@ -56,7 +73,11 @@ def main(home: Path, rounds: int) -> Report | None:
         print("no figure: the rows are not those of the files", file=sys.stderr)
         return None
     warm = _in_turns(
-        rounds, lambda: _timed(lambda: duckdb.sql(_GROUPED.format(f"read_parquet({list(paths)})")).fetchall()), lambda: _timed(lambda: answer(store, _GROUPED.format("totals")))
+        rounds,
+        lambda: _timed(
+            lambda: duckdb.sql(_GROUPED.format(f"read_parquet({list(paths)})")).fetchall()
+        ),
+        lambda: _timed(lambda: answer(store, _GROUPED.format("totals"))),
     )
     shutil.rmtree(project)
     cold_told, warm_told = spread_of(cold, "{:.2f}"), spread_of(warm, "{:.2f}")
@@ -78,15 +99,44 @@ def _served(project: Path) -> Store:
     project.mkdir(parents=True)
     (project / "kappa.toml").touch()
     store = Store(project / ".kappa")
-    put_birth(store, Birth(_BUILD, "bench", "v", {}, 1, {}, "", (), (_TABLE, REJECTS_BIRTH), {}, {}, {}, now(), "bench"))
+    put_birth(
+        store,
+        Birth(
+            _BUILD,
+            "bench",
+            "v",
+            {},
+            1,
+            {},
+            "",
+            (),
+            (_TABLE, REJECTS_BIRTH),
+            {},
+            {},
+            {},
+            now(),
+            "bench",
+        ),
+    )
     mark = origin_mark(_BUILD, Offsets())
-    table, _ = (ensure_table(table_path(store, _BUILD, each.name), each.columns, mark.of_table(each.name)) for each in (_TABLE, REJECTS_BIRTH))
+    table, _ = (
+        ensure_table(table_path(store, _BUILD, each.name), each.columns, mark.of_table(each.name))
+        for each in (_TABLE, REJECTS_BIRTH)
+    )
     numbers = duckdb.sql(
         f"select i::bigint as bidder, 'channel-' || (hash(i) % 100) as channel, (hash(i, 1) % 1000)::bigint as bids, (hash(i, 2) % 1000000)::bigint as total from range({ROWS}) t(i)"
     )
-    table.append(numbers.to_arrow_table().cast(arrow_schema(_TABLE.columns)), mark.of_table(_TABLE.name), Guard(f"{_BUILD}/bench", 1))
-    Frontiers(store, _BUILD).publish(Frontier(1, _BUILD, 1, Offsets(), {_TABLE.name: 1, REJECTS_BIRTH.name: 0}, now()))
-    Journal(store).append(1, Served(1, 1, {"bench": _BUILD}, Receipt("bench", _BUILD, "v", Offsets(), None, None)))
+    table.append(
+        numbers.to_arrow_table().cast(arrow_schema(_TABLE.columns)),
+        mark.of_table(_TABLE.name),
+        Guard(f"{_BUILD}/bench", 1),
+    )
+    Frontiers(store, _BUILD).publish(
+        Frontier(1, _BUILD, 1, Offsets(), {_TABLE.name: 1, REJECTS_BIRTH.name: 0}, now())
+    )
+    Journal(store).append(
+        1, Served(1, 1, {"bench": _BUILD}, Receipt("bench", _BUILD, "v", Offsets(), None, None))
+    )
     return store
 
 
@@ -97,7 +147,9 @@ def _in_turns(rounds: int, one: Callable[[], float], other: Callable[[], float])
 
 
 def _process(command: Sequence[str]) -> float:
-    return _timed(lambda: subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL))
+    return _timed(
+        lambda: subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL)
+    )
 
 
 def _timed(work: Callable[[], Any]) -> float:

@@ -84,7 +84,15 @@ class Script:
     tasks = frozenset({"totals"})
 
     def prepare(self, attempt: Attempt) -> Command:
-        return Command([*self.program(), attempt.bootstrap_servers, attempt.cell.topic, str(attempt.folder), *self.more(attempt)])
+        return Command(
+            [
+                *self.program(),
+                attempt.bootstrap_servers,
+                attempt.cell.topic,
+                str(attempt.folder),
+                *self.more(attempt),
+            ]
+        )
 
     def table(self, attempt: Attempt) -> str:
         """The one table that the task makes, in a folder of that name."""
@@ -119,14 +127,24 @@ class SparkScript(Script):
     def set_up(self, _home: Path) -> Mapping[str, str]:
         java = find_java()
         self._jars = ",".join(str(jar) for jar in ensure_jars(java).spark)
-        return {"pyspark": version("pyspark"), "delta-spark": version("delta-spark"), "java": java.build}
+        return {
+            "pyspark": version("pyspark"),
+            "delta-spark": version("delta-spark"),
+            "java": java.build,
+        }
 
     def program(self) -> Sequence[str]:
         return [sys.executable, str(SCRIPTS / "spark_script.py")]
 
     def more(self, attempt: Attempt) -> Sequence[str]:
         # A small input in four batches, so that there are warm ones.
-        return [self._jars, MEMORY, str(min(self._batch, attempt.cell.events // 4)), attempt.cell.task, self.table(attempt)]
+        return [
+            self._jars,
+            MEMORY,
+            str(min(self._batch, attempt.cell.events // 4)),
+            attempt.cell.task,
+            self.table(attempt),
+        ]
 
 
 class PolarsScript(Script):
@@ -152,7 +170,10 @@ class Consume(Script):
     tasks = frozenset(TASKS)
 
     def set_up(self, _home: Path) -> Mapping[str, str]:
-        return {"confluent-kafka": version("confluent-kafka"), "librdkafka": confluent_kafka.libversion()[0]}
+        return {
+            "confluent-kafka": version("confluent-kafka"),
+            "librdkafka": confluent_kafka.libversion()[0],
+        }
 
     def program(self) -> Sequence[str]:
         return [sys.executable, str(SCRIPTS / "consume.py")]
@@ -168,7 +189,12 @@ class ConsumeC(Consume):
         compiler = shutil.which("cc") or shutil.which("gcc")
         if compiler is None:
             raise NotThereError("there is no C compiler (cc)")
-        self._library = next(Path(confluent_kafka.__file__).parent.with_name("confluent_kafka.libs").glob("librdkafka*.so*"), None)
+        self._library = next(
+            Path(confluent_kafka.__file__)
+            .parent.with_name("confluent_kafka.libs")
+            .glob("librdkafka*.so*"),
+            None,
+        )
         if self._library is None:
             raise NotThereError("confluent_kafka has no librdkafka beside it here")
         self._program = home / "consume"
@@ -178,7 +204,17 @@ class ConsumeC(Consume):
 
     def prepare(self, attempt: Attempt) -> Command:
         records = sum(end for _, _, end in attempt.given.offsets.items())
-        return Command([str(self._program), str(self._library), attempt.bootstrap_servers, attempt.cell.topic, str(PARTITIONS), str(records), str(attempt.folder)])
+        return Command(
+            [
+                str(self._program),
+                str(self._library),
+                attempt.bootstrap_servers,
+                attempt.cell.topic,
+                str(PARTITIONS),
+                str(records),
+                str(attempt.folder),
+            ]
+        )
 
 
 class FlinkSql(Script):
@@ -191,9 +227,15 @@ class FlinkSql(Script):
     _connector = "org.apache.flink:flink-sql-connector-kafka:5.0.0-2.2"
 
     def set_up(self, home: Path) -> Mapping[str, str]:
-        self._python = ensure_environment(home / "env" / "flink", self._needs, builder=self._builder)
+        self._python = ensure_environment(
+            home / "env" / "flink", self._needs, builder=self._builder
+        )
         (self._jar,) = ensure_maven(home / "jars" / "flink", [self._connector], transitive=False)
-        return {"apache-flink": self._needs[0].partition("==")[2], "connector": self._connector.rpartition(":")[2], "java": find_java().build}
+        return {
+            "apache-flink": self._needs[0].partition("==")[2],
+            "connector": self._connector.rpartition(":")[2],
+            "java": find_java().build,
+        }
 
     def program(self) -> Sequence[str]:
         return [str(self._python), str(SCRIPTS / "flink_sql.py")]
@@ -203,7 +245,11 @@ class FlinkSql(Script):
 
     def result(self, attempt: Attempt) -> Rows:
         table = self.table(attempt)
-        written = sorted(str(file) for file in (attempt.folder / table).iterdir() if file.is_file() and not file.name.startswith("."))
+        written = sorted(
+            str(file)
+            for file in (attempt.folder / table).iterdir()
+            if file.is_file() and not file.name.startswith(".")
+        )
         # They are whole numbers, all of them.
         return {table: read_files("read_json", written, "format = 'newline_delimited'")}
 
@@ -225,26 +271,49 @@ class FlinkStreaming(FlinkSql):
 
     def result(self, attempt: Attempt) -> Rows:
         log = Log(attempt.bootstrap_servers)
-        newest = {record.key: record.value for record in log.records([self._into], Offsets(), log.end([self._into]))}
+        newest = {
+            record.key: record.value
+            for record in log.records([self._into], Offsets(), log.end([self._into]))
+        }
         written = attempt.folder / "newest.json"
         written.write_bytes(b"\n".join(value for value in newest.values() if value is not None))
-        return {self.table(attempt): read_files("read_json", [str(written)], "format = 'newline_delimited'")}
+        return {
+            self.table(attempt): read_files(
+                "read_json", [str(written)], "format = 'newline_delimited'"
+            )
+        }
 
 
 class KafkaStreams(Script):
     """A program on Kafka Streams, compiled here."""
 
-    _needs = ("org.apache.kafka:kafka-streams:4.1.1", "com.fasterxml.jackson.core:jackson-core:2.19.2", "org.slf4j:slf4j-nop:1.7.36")
+    _needs = (
+        "org.apache.kafka:kafka-streams:4.1.1",
+        "com.fasterxml.jackson.core:jackson-core:2.19.2",
+        "org.slf4j:slf4j-nop:1.7.36",
+    )
 
     def set_up(self, home: Path) -> Mapping[str, str]:
         java = find_java()
         compiler = java.home / "bin" / "javac"
         if not compiler.exists():
             raise NotThereError(f"there is no javac in {java.home}: it takes a JDK")
-        jars, classes = ensure_maven(home / "jars" / "streams", self._needs, transitive=True), home / "streams"
+        jars, classes = (
+            ensure_maven(home / "jars" / "streams", self._needs, transitive=True),
+            home / "streams",
+        )
         classes.mkdir(parents=True, exist_ok=True)
         self._java, self._class_path = java.command, ":".join(map(str, [classes, *jars]))
-        run([str(compiler), "-cp", self._class_path, "-d", str(classes), str(SCRIPTS / "Totals.java")])
+        run(
+            [
+                str(compiler),
+                "-cp",
+                self._class_path,
+                "-d",
+                str(classes),
+                str(SCRIPTS / "Totals.java"),
+            ]
+        )
         return {"kafka-streams": self._needs[0].rpartition(":")[2], "java": java.build}
 
     def program(self) -> Sequence[str]:
@@ -275,7 +344,9 @@ def every_rival() -> Mapping[str, Rival]:
     }
 
 
-def set_up(rivals: Mapping[str, Rival], home: Path, say: Callable[[str], None]) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
+def set_up(
+    rivals: Mapping[str, Rival], home: Path, say: Callable[[str], None]
+) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
     """Sets up each of these; their versions, and why some are missing."""
     versions: dict[str, dict[str, str]] = {}
     missing: dict[str, str] = {}
@@ -334,7 +405,16 @@ def ensure_maven(folder: Path, coordinates: Sequence[str], *, transitive: bool) 
         module = f'<ivy-module version="2.0"><info organisation="bench" module="bench"/><configurations><conf name="bench"/></configurations><dependencies>{asked}</dependencies></ivy-module>'
         folder.mkdir(parents=True)
         (folder / "ivy.xml").write_text(module, encoding="utf-8")
-        program = [find_java().command, f"-Divy.default.ivy.user.dir={folder / 'user'}", "-jar", str(ivy), "-ivy", str(folder / "ivy.xml"), "-cache", str(folder / "cache")]
+        program = [
+            find_java().command,
+            f"-Divy.default.ivy.user.dir={folder / 'user'}",
+            "-jar",
+            str(ivy),
+            "-ivy",
+            str(folder / "ivy.xml"),
+            "-cache",
+            str(folder / "cache"),
+        ]
         run([*program, "-retrieve", str(folder / "lib" / "[artifact]-[revision].[ext]")])
 
     _ensure_made(folder, [*coordinates, str(transitive)], make)
@@ -353,11 +433,26 @@ def _ensure_made(folder: Path, of: Sequence[str], make: Callable[[], None]) -> N
 
 def run(command: Sequence[str]) -> None:
     """Runs a step of a set-up. Raises NotThereError with its last words."""
-    without = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "PYTHONHOME"}}
+    without = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in {"PYTHONPATH", "PYTHONHOME"}
+    }
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, stdin=subprocess.DEVNULL, timeout=_SET_UP_SECONDS, env=without)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            stdin=subprocess.DEVNULL,
+            timeout=_SET_UP_SECONDS,
+            env=without,
+        )
     except subprocess.TimeoutExpired as error:
-        raise NotThereError(f"{Path(command[0]).name} did not end within {_SET_UP_SECONDS:.0f} seconds") from error
+        raise NotThereError(
+            f"{Path(command[0]).name} did not end within {_SET_UP_SECONDS:.0f} seconds"
+        ) from error
     if done.returncode != 0:
         said = (done.stderr or done.stdout).strip().splitlines() or ["it left no word"]
         raise NotThereError(f"{Path(command[0]).name} ended with {done.returncode}: {said[-1]}")

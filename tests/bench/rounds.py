@@ -36,7 +36,13 @@ class Run:
 
     def is_of(self, cell: Cell, code: str) -> bool:
         """True where these are rounds of this cell at this size with this code."""
-        return (self.cell, self.task, self.events, self.keys, self.code) == (cell.name, cell.task, cell.events, cell.keys, code)
+        return (self.cell, self.task, self.events, self.keys, self.code) == (
+            cell.name,
+            cell.task,
+            cell.events,
+            cell.keys,
+            code,
+        )
 
     def due(self, rounds: int, rivals: Sequence[str]) -> Iterator[tuple[int, str]]:
         """What is still to be run, round by round with the rivals in turn (A-B-A-B).
@@ -51,7 +57,9 @@ class Run:
 
     def put(self, done: Round) -> None:
         """Takes a round in, in place of one that was cut short."""
-        self.rounds = [each for each in self.rounds if (each.number, each.rival) != (done.number, done.rival)] + [done]
+        self.rounds = [
+            each for each in self.rounds if (each.number, each.rival) != (done.number, done.rival)
+        ] + [done]
 
 
 class Runs:
@@ -82,7 +90,10 @@ class Runs:
         """Puts the file, whole."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
         written = self._file.with_suffix(".new")
-        written.write_text(json.dumps({"format": _FORMAT, "runs": [asdict(run) for run in self.all]}, indent=1), encoding="utf-8")
+        written.write_text(
+            json.dumps({"format": _FORMAT, "runs": [asdict(run) for run in self.all]}, indent=1),
+            encoding="utf-8",
+        )
         written.replace(self._file)
 
 
@@ -98,7 +109,10 @@ def _parsed(file: Path) -> list[Run]:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
         assert found["format"] == _FORMAT, f"its format is {found['format']}"
-        return [Run(**{**run, "rounds": [_round(each) for each in run["rounds"]]}) for run in found["runs"]]
+        return [
+            Run(**{**run, "rounds": [_round(each) for each in run["rounds"]]})
+            for run in found["runs"]
+        ]
     except (AssertionError, ValueError, KeyError, TypeError) as error:
         raise SystemExit(f"{file} cannot be read ({error}); move it away to begin anew") from error
 

@@ -12,7 +12,18 @@ from rounds import Run
 
 # Absolute figures count below it: above, others were at work on the machine.
 QUIET_LOAD = 0.5
-_HEADINGS = ("rival", "rounds", "seconds", "events/s", "events/s, warm", "CPU us/event", "peak RSS, GiB", "Kappa is faster by", "warm, by", "with less CPU, by")
+_HEADINGS = (
+    "rival",
+    "rounds",
+    "seconds",
+    "events/s",
+    "events/s, warm",
+    "CPU us/event",
+    "peak RSS, GiB",
+    "Kappa is faster by",
+    "warm, by",
+    "with less CPU, by",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +59,16 @@ def load(run: Run) -> Spread | None:
 def footing(run: Run, cores: int) -> str:
     """Under what the figures were taken."""
     before = load(run)
-    busy = "" if before is None or before.most < QUIET_LOAD else f" (above {QUIET_LOAD}: only ratios count)"
-    at = "" if before is None else f"; load average before a round {before.least:.2f} to {before.most:.2f}{busy}"
+    busy = (
+        ""
+        if before is None or before.most < QUIET_LOAD
+        else f" (above {QUIET_LOAD}: only ratios count)"
+    )
+    at = (
+        ""
+        if before is None
+        else f"; load average before a round {before.least:.2f} to {before.most:.2f}{busy}"
+    )
     return f"{run.machine}, {cores} cores{at}; code {run.code}, begun {run.begun}"
 
 
@@ -60,7 +79,9 @@ def rows(found: Sequence[Figure]) -> list[tuple[str, ...]]:
 
 def grid(run: Run, found: Sequence[Figure], cores: int) -> Grid:
     """The table for the terminal."""
-    made = Grid(title=title(run), caption=footing(run, cores), title_justify="left", caption_justify="left")
+    made = Grid(
+        title=title(run), caption=footing(run, cores), title_justify="left", caption_justify="left"
+    )
     for place, heading in enumerate(_HEADINGS):
         made.add_column(heading, justify="left" if place == 0 else "right", overflow="fold")
     for row in rows(found):
@@ -75,7 +96,12 @@ def refusals(found: Sequence[Figure]) -> list[str]:
 
 def page(run: Run, found: Sequence[Figure], cores: int) -> str:
     """The same as Markdown."""
-    lines = [f"**{title(run)}**", "", "| " + " | ".join(_HEADINGS) + " |", "|---" + "|---:" * (len(_HEADINGS) - 1) + "|"]
+    lines = [
+        f"**{title(run)}**",
+        "",
+        "| " + " | ".join(_HEADINGS) + " |",
+        "|---" + "|---:" * (len(_HEADINGS) - 1) + "|",
+    ]
     lines += ["| " + " | ".join(row) + " |" for row in rows(found)]
     lines += ["", footing(run, cores) + ".", *(f"No figure of {text}." for text in refusals(found))]
     return "\n".join([*lines, "", f"{versions(run)}.", ""])
@@ -83,13 +109,20 @@ def page(run: Run, found: Sequence[Figure], cores: int) -> str:
 
 def versions(run: Run) -> str:
     """With what each rival was run."""
-    told = (f"{rival}: {', '.join(f'{name} {number}' for name, number in each.items())}" for rival, each in sorted(run.versions.items()))
+    told = (
+        f"{rival}: {', '.join(f'{name} {number}' for name, number in each.items())}"
+        for rival, each in sorted(run.versions.items())
+    )
     return f"versions: {'; '.join(told)}"
 
 
 def per_core(found: Sequence[Figure], cores: int) -> list[str]:
     """Of each rival that was warm, how much one core did."""
-    return [f"{figure.rival}: {figure.warm.median / cores:,.0f} events a second per core, warm" for figure in found if figure.warm is not None]
+    return [
+        f"{figure.rival}: {figure.warm.median / cores:,.0f} events a second per core, warm"
+        for figure in found
+        if figure.warm is not None
+    ]
 
 
 def _row(figure: Figure) -> tuple[str, ...]:
@@ -103,7 +136,10 @@ def _row(figure: Figure) -> tuple[str, ...]:
         _spread(figure.warm, "{:,.0f}"),
         _spread(figure.cpu, "{:.2f}"),
         f"{figure.rss / 2**30:.2f}",
-        *(_spread(ratio, "{:.3g}") for ratio in (figure.cold_ratio, figure.warm_ratio, figure.cpu_ratio)),
+        *(
+            _spread(ratio, "{:.3g}")
+            for ratio in (figure.cold_ratio, figure.warm_ratio, figure.cpu_ratio)
+        ),
     )
 
 
@@ -111,7 +147,9 @@ def _spread(spread: Spread | None, form: str) -> str:
     """`5.1 (4.9-5.6)`."""
     if spread is None:
         return ""
-    least, middle, most = (form.format(value) for value in (spread.least, spread.median, spread.most))
+    least, middle, most = (
+        form.format(value) for value in (spread.least, spread.median, spread.most)
+    )
     return middle if least == most else f"{middle} ({least}-{most})"
 
 
@@ -121,5 +159,7 @@ def placed(document: str, cell: str, section: str) -> str:
     before, found, rest = document.partition(begin)
     _, closed, after = rest.partition(end)
     if not (found and closed):
-        raise ValueError(f"the document has no place for {cell}: put {begin} and {end} where it shall stand")
+        raise ValueError(
+            f"the document has no place for {cell}: put {begin} and {end} where it shall stand"
+        )
     return f"{before}{begin}\n{section.strip()}\n{end}{after}"

@@ -63,23 +63,43 @@ def main(home: Path, rounds: int) -> Report | None:
             if number:
                 slices.append(slice_)
                 machines.append(machine)
-                say(f"round {number}: {slice_:.2f} s to the first slice, an empty JVM {machine:.2f} s, equal")
+                say(
+                    f"round {number}: {slice_:.2f} s to the first slice, an empty JVM {machine:.2f} s, equal"
+                )
             shutil.rmtree(folder)
-    return _report(slices, machines, {name: median(each[name] for each in parts[1:]) for name in parts[0]}, load)
+    return _report(
+        slices,
+        machines,
+        {name: median(each[name] for each in parts[1:]) for name in parts[0]},
+        load,
+    )
 
 
 def _parts(folder: Path) -> Mapping[str, float]:
     """What the steps take. What Spark says of being ended in mid-stream is nobody's trouble."""
     with (folder / "parts.log").open("wb") as said:
-        done = subprocess.run([sys.executable, str(SCRIPT), str(folder / "parts")], check=False, stdout=subprocess.PIPE, stderr=said, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            [sys.executable, str(SCRIPT), str(folder / "parts")],
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            stdin=subprocess.DEVNULL,
+        )
     if done.returncode != 0:
-        raise KappaError(f"the steps ended with {done.returncode}", hint=f"see {folder / 'parts.log'}")
+        raise KappaError(
+            f"the steps ended with {done.returncode}", hint=f"see {folder / 'parts.log'}"
+        )
     return {str(name): float(seconds) for name, seconds in json.loads(done.stdout).items()}
 
 
 def _empty_machine(java: str) -> float:
     begun = time.monotonic()
-    subprocess.run([java, "-Xshare:auto", "-version"], check=True, capture_output=True, stdin=subprocess.DEVNULL)
+    subprocess.run(
+        [java, "-Xshare:auto", "-version"],
+        check=True,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+    )
     return time.monotonic() - begun
 
 
@@ -90,9 +110,14 @@ def _first_slice(kappa: KappaJob, attempt: Attempt) -> float:
         begun = time.monotonic()
         job = start_tied(command, output=output)
     try:
-        while (newest := frontiers.newest()) is None or not newest.offsets.covers(attempt.given.offsets):
+        while (newest := frontiers.newest()) is None or not newest.offsets.covers(
+            attempt.given.offsets
+        ):
             if job.poll() is not None or time.monotonic() > begun + _PATIENCE_SECONDS:
-                raise KappaError("the job has ended, or folds nothing", hint=f"see {attempt.folder / 'output.log'}")
+                raise KappaError(
+                    "the job has ended, or folds nothing",
+                    hint=f"see {attempt.folder / 'output.log'}",
+                )
             time.sleep(_NAP_SECONDS)
         return time.monotonic() - begun
     finally:
@@ -100,7 +125,9 @@ def _first_slice(kappa: KappaJob, attempt: Attempt) -> float:
         job.wait()
 
 
-def _report(slices: Sequence[float], machines: Sequence[float], parts: Mapping[str, float], load: float) -> Report:
+def _report(
+    slices: Sequence[float], machines: Sequence[float], parts: Mapping[str, float], load: float
+) -> Report:
     times = spread_of(slices, "{:.2f}")
     ratio = spread_of([one / other for one, other in zip(slices, machines, strict=True)], "{:.1f}")
     steps = ", ".join(f"{name} {seconds:.2f}" for name, seconds in parts.items())
@@ -115,6 +142,8 @@ def _report(slices: Sequence[float], machines: Sequence[float], parts: Mapping[s
     ]
     return Report(
         f"bench startup, {len(slices)} rounds: first slice after {times} s, {ratio} empty JVMs; its steps in s: {steps}; load {load:.1f}",
-        json.dumps({"slices": slices, "machines": machines, "parts": parts, "load": load}, indent=1),
+        json.dumps(
+            {"slices": slices, "machines": machines, "parts": parts, "load": load}, indent=1
+        ),
         "\n".join(page),
     )

@@ -39,9 +39,20 @@ ROWS, TOUCHED = (50_000, 1_000_000, 10_000_000), (300, 2_000, 20_000)
 _BUILD = "bench-1"
 _TABLE = TableBirth(
     "totals",
-    (("bidder", "bigint"), ("bids", "bigint"), ("total", "bigint"), ("least", "bigint"), ("most", "bigint")),
+    (
+        ("bidder", "bigint"),
+        ("bids", "bigint"),
+        ("total", "bigint"),
+        ("least", "bigint"),
+        ("most", "bigint"),
+    ),
     ("bidder",),
-    {"bids": ("count", None), "total": ("sum", "price"), "least": ("min", "price"), "most": ("max", "price")},
+    {
+        "bids": ("count", None),
+        "total": ("sum", "price"),
+        "least": ("min", "price"),
+        "most": ("max", "price"),
+    },
 )
 _READS = {
     "all": "select sum(bids)::bigint, sum(total)::bigint, max(most) from {}",
@@ -77,7 +88,15 @@ def main(home: Path, rounds: int) -> Report | None:
             if cost is None:
                 return None
             costs.append(cost)
-    head = ("rows", "keys a slice", "a slice, ms", "at most", "merged at once, ms", "so many times", *(f"reading {name}" for name in _READS))
+    head = (
+        "rows",
+        "keys a slice",
+        "a slice, ms",
+        "at most",
+        "merged at once, ms",
+        "so many times",
+        *(f"reading {name}" for name in _READS),
+    )
     page = [
         f"| {' | '.join(head)} |",
         f"|{'---:|' * len(head)}",
@@ -93,14 +112,27 @@ def main(home: Path, rounds: int) -> Report | None:
 
 
 def _row(cost: Cost) -> Sequence[str]:
-    slices = (f"{cost.waiting * 1000:,.0f}", f"{cost.waiting_most * 1000:,.0f}", f"{cost.at_once * 1000:,.0f}", f"{cost.at_once / cost.waiting:.1f}")
-    return (f"{cost.rows:,}", f"{cost.touched:,}", *slices, *(f"{value:.1f}" for value in cost.reads.values()))
+    slices = (
+        f"{cost.waiting * 1000:,.0f}",
+        f"{cost.waiting_most * 1000:,.0f}",
+        f"{cost.at_once * 1000:,.0f}",
+        f"{cost.at_once / cost.waiting:.1f}",
+    )
+    return (
+        f"{cost.rows:,}",
+        f"{cost.touched:,}",
+        *slices,
+        *(f"{value:.1f}" for value in cost.reads.values()),
+    )
 
 
 def _measured(folder: Path, rows: int, touched: int, slices: int) -> Cost | None:
     seconds: dict[str, list[float]] = {}
     reads: dict[str, float] = {}
-    for how, merging, count in (("waiting", Merging(large_rows=EngineSettings().large_rows), slices), ("at once", AT_ONCE, _MERGED_AT_ONCE)):
+    for how, merging, count in (
+        ("waiting", Merging(large_rows=EngineSettings().large_rows), slices),
+        ("at once", AT_ONCE, _MERGED_AT_ONCE),
+    ):
         with _table(folder, merging) as (store, writer), duckdb.connect() as oracle:
             draw = random.Random(rows + touched)
             oracle.execute("create table contributions (bidder bigint, price bigint)")
@@ -109,7 +141,10 @@ def _measured(folder: Path, rows: int, touched: int, slices: int) -> Cost | None
             seconds[how] = [commit(draw.sample(range(rows), touched), draw) for _ in range(count)]
             # What is being drained takes from who reads as any work beside it does: here it is told what waiting itself costs.
             writer.close()
-            wanted = {name: oracle.sql(sql.format(f"({_ORACLE})")).fetchall() for name, sql in _READS.items()}
+            wanted = {
+                name: oracle.sql(sql.format(f"({_ORACLE})")).fetchall()
+                for name, sql in _READS.items()
+            }
             some_wait = writer.versions()
             drainer = _writer(store, merging)
             if drainer.recent is not None:
@@ -119,7 +154,15 @@ def _measured(folder: Path, rows: int, touched: int, slices: int) -> Cost | None
                 return None
             if how == "waiting":
                 reads = found
-    return Cost(rows, touched, slices, median(seconds["waiting"]), max(seconds["waiting"]), median(seconds["at once"]), reads)
+    return Cost(
+        rows,
+        touched,
+        slices,
+        median(seconds["waiting"]),
+        max(seconds["waiting"]),
+        median(seconds["at once"]),
+        reads,
+    )
 
 
 @contextmanager
@@ -133,7 +176,9 @@ def _table(folder: Path, merging: Merging) -> Iterator[tuple[Store, TableWriter]
 
 
 def _writer(store: Store, merging: Merging) -> TableWriter:
-    return TableWriter(store, _BUILD, _TABLE, origin=origin_mark(_BUILD, Offsets()), driver_rows=0, merging=merging)
+    return TableWriter(
+        store, _BUILD, _TABLE, origin=origin_mark(_BUILD, Offsets()), driver_rows=0, merging=merging
+    )
 
 
 class _Commits:
@@ -150,25 +195,53 @@ class _Commits:
         self._oracle.register("more", pa.table({"bidder": bidders, "price": prices}))
         self._oracle.execute("insert into contributions from more")
         bids = pa.array([1] * len(keys), pa.int64())
-        rows = pa.table({"bidder": bidders, "bids": bids, "total": prices, "least": prices, "most": prices}).cast(arrow_schema(contribution_columns(_TABLE)))
-        mark = Mark(_BUILD, _TABLE.name, 1, self._number, Offsets({"x": {0: self._number}}), Offsets({"x": {0: self._number + 1}}))
+        rows = pa.table(
+            {"bidder": bidders, "bids": bids, "total": prices, "least": prices, "most": prices}
+        ).cast(arrow_schema(contribution_columns(_TABLE)))
+        mark = Mark(
+            _BUILD,
+            _TABLE.name,
+            1,
+            self._number,
+            Offsets({"x": {0: self._number}}),
+            Offsets({"x": {0: self._number + 1}}),
+        )
         self._number += 1
         begun = time.monotonic()
         self._writer.commit(rows, mark)
         return time.monotonic() - begun
 
 
-def _read(store: Store, some_wait: Mapping[str, int], drained: Mapping[str, int], wanted: Mapping[str, Sequence[tuple[object, ...]]]) -> dict[str, float] | None:
+def _read(
+    store: Store,
+    some_wait: Mapping[str, int],
+    drained: Mapping[str, int],
+    wanted: Mapping[str, Sequence[tuple[object, ...]]],
+) -> dict[str, float] | None:
     """How many times as long each read takes while some wait: the median of rounds in which both are read; None where one gives something else than is wanted."""
     with open_reader(None, served=True) as reader:
         for schema, versions in (("waits", some_wait), ("drained", drained)):
-            put_tables(reader, schema, Birth(_BUILD, "bench", "v", {}, 1, {}, "", (), (_TABLE,), {}, {}, {}, "", ""), versions, store)
+            put_tables(
+                reader,
+                schema,
+                Birth(_BUILD, "bench", "v", {}, 1, {}, "", (), (_TABLE,), {}, {}, {}, "", ""),
+                versions,
+                store,
+            )
             for name, sql in _READS.items():
                 if list(reader.rows(sql.format(f"{schema}.totals")).rows) != list(wanted[name]):
-                    print(f"no figure: {name} of {versions} is not what DuckDB makes of all contributions", file=sys.stderr)
+                    print(
+                        f"no figure: {name} of {versions} is not what DuckDB makes of all contributions",
+                        file=sys.stderr,
+                    )
                     return None
         return {
-            name: median(_timed(reader, sql.format("waits.totals")) / _timed(reader, sql.format("drained.totals")) for _ in range(_READ_ROUNDS)) for name, sql in _READS.items()
+            name: median(
+                _timed(reader, sql.format("waits.totals"))
+                / _timed(reader, sql.format("drained.totals"))
+                for _ in range(_READ_ROUNDS)
+            )
+            for name, sql in _READS.items()
         }
 
 

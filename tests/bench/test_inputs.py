@@ -31,7 +31,9 @@ def events() -> list[ProducedRecord]:
 
 
 def given(cell: Cell) -> Input:
-    return Input(cell.topic, "id", Offsets({cell.topic: dict.fromkeys(range(PARTITIONS), 1)}), cell.events, 0)
+    return Input(
+        cell.topic, "id", Offsets({cell.topic: dict.fromkeys(range(PARTITIONS), 1)}), cell.events, 0
+    )
 
 
 def test_the_same_size_is_the_same_log() -> None:
@@ -42,8 +44,14 @@ def test_the_same_size_is_the_same_log() -> None:
 def test_a_bid_has_seven_fields_and_its_bidder_as_key() -> None:
     found = [(record, json.loads(record.value or b"")) for record in events()]
 
-    assert all(list(bid) == ["auction", "bidder", "price", "channel", "url", "dateTime", "extra"] for _, bid in found)
-    assert all(record.key == str(bid["bidder"]).encode() and record.timestamp_ms == bid["dateTime"] for record, bid in found)
+    assert all(
+        list(bid) == ["auction", "bidder", "price", "channel", "url", "dateTime", "extra"]
+        for _, bid in found
+    )
+    assert all(
+        record.key == str(bid["bidder"]).encode() and record.timestamp_ms == bid["dateTime"]
+        for record, bid in found
+    )
     assert {bid["bidder"] for _, bid in found} == set(range(KEYS))
     assert 200 < sum(len(record.value or b"") for record, _ in found) / EVENTS < 210
 
@@ -52,11 +60,25 @@ def oracle(folder: Path, task: str) -> tuple[Oracle, list[dict[str, Any]]]:
     """An oracle over a log that lies there consumed already, and its bids in the order of the log."""
     cell = Cell("small", task, EVENTS, KEYS, 1, ())
     found = [
-        {**json.loads(record.value or b""), "partition": int(record.key or b"") % PARTITIONS, "offset": number, "value": record.value} for number, record in enumerate(events())
+        {
+            **json.loads(record.value or b""),
+            "partition": int(record.key or b"") % PARTITIONS,
+            "offset": number,
+            "value": record.value,
+        }
+        for number, record in enumerate(events())
     ]
-    columns = [[bid["partition"] for bid in found], [bid["offset"] for bid in found], [len(bid["value"]) for bid in found], [bid["value"].decode() for bid in found]]
+    columns = [
+        [bid["partition"] for bid in found],
+        [bid["offset"] for bid in found],
+        [len(bid["value"]) for bid in found],
+        [bid["value"].decode() for bid in found],
+    ]
     (folder / f"{cell.topic}.id").mkdir()
-    pq.write_table(pa.table(dict(zip(("partition", "offset", "bytes", "value"), columns, strict=True))), folder / f"{cell.topic}.id" / "raw.parquet")
+    pq.write_table(
+        pa.table(dict(zip(("partition", "offset", "bytes", "value"), columns, strict=True))),
+        folder / f"{cell.topic}.id" / "raw.parquet",
+    )
     return Oracle("nowhere:1", given(cell), cell, folder, print), found
 
 
@@ -69,10 +91,21 @@ def totals(found: Sequence[dict[str, Any]]) -> list[dict[str, int]]:
     prices: dict[int, list[int]] = defaultdict(list)
     for bid in found:
         prices[bid["bidder"]].append(bid["price"])
-    return [{"highest": max(own), "bidder": bidder, "bids": len(own), "total": sum(own), "lowest": min(own)} for bidder, own in prices.items()]
+    return [
+        {
+            "highest": max(own),
+            "bidder": bidder,
+            "bids": len(own),
+            "total": sum(own),
+            "lowest": min(own),
+        }
+        for bidder, own in prices.items()
+    ]
 
 
-def test_totals_are_what_python_computes_and_every_kind_of_wrong_row_is_seen(tmp_path: Path) -> None:
+def test_totals_are_what_python_computes_and_every_kind_of_wrong_row_is_seen(
+    tmp_path: Path,
+) -> None:
     judge, found = oracle(tmp_path, "totals")
     right = totals(found)
 
@@ -86,35 +119,72 @@ def test_totals_are_what_python_computes_and_every_kind_of_wrong_row_is_seen(tmp
         == f"table totals lacks 1 rows and has 0 that it should not have, missing {tuple(right[0][name] for name in ('bidder', 'bids', 'total', 'lowest', 'highest'))}"
     )
     assert verdict([right[0], *right]) is not None
-    assert (verdict([{**row, "total": "much"} for row in right]) or "").startswith("table totals cannot be read")
-    assert "cannot be read" in (judge.differences({"totals": read_parquet([str(tmp_path / "nothing.parquet")])}) or "")
+    assert (verdict([{**row, "total": "much"} for row in right]) or "").startswith(
+        "table totals cannot be read"
+    )
+    assert "cannot be read" in (
+        judge.differences({"totals": read_parquet([str(tmp_path / "nothing.parquet")])}) or ""
+    )
     # A table that was never written has no files.
-    assert (judge.differences({"totals": read_parquet([])}) or "").startswith(f"table totals lacks {len(right)} rows and has 0 that it should not have")
+    assert (judge.differences({"totals": read_parquet([])}) or "").startswith(
+        f"table totals lacks {len(right)} rows and has 0 that it should not have"
+    )
 
 
 def by_window(found: Sequence[dict[str, Any]]) -> list[dict[str, int]]:
     prices: dict[tuple[int, int], list[int]] = defaultdict(list)
     for bid in found:
         prices[bid["bidder"], bid["dateTime"] // WINDOW_MS * WINDOW_MS].append(bid["price"])
-    return [{"bidder": bidder, "began": began, "bids": len(own), "total": sum(own)} for (bidder, began), own in prices.items()]
+    return [
+        {"bidder": bidder, "began": began, "bids": len(own), "total": sum(own)}
+        for (bidder, began), own in prices.items()
+    ]
 
 
 def newest(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     by_key = {bid["bidder"]: bid for bid in found}
-    return [{name: bid[name] for name in ("auction", "bidder", "price", "channel", "url", "dateTime", "extra")} for bid in by_key.values()]
+    return [
+        {
+            name: bid[name]
+            for name in ("auction", "bidder", "price", "channel", "url", "dateTime", "extra")
+        }
+        for bid in by_key.values()
+    ]
 
 
 def in_euros(found: Sequence[dict[str, Any]]) -> list[dict[str, int]]:
-    return [{"auction": bid["auction"], "bidder": bid["bidder"], "euros": bid["price"] * 908 // 1000, "ms": bid["dateTime"]} for bid in found]
+    return [
+        {
+            "auction": bid["auction"],
+            "bidder": bid["bidder"],
+            "euros": bid["price"] * 908 // 1000,
+            "ms": bid["dateTime"],
+        }
+        for bid in found
+    ]
 
 
-@pytest.mark.parametrize(("task", "table", "of"), [("projection", "euros", in_euros), ("windows", "windows", by_window), ("latest", "latest", newest)])
-def test_other_tasks_are_what_python_computes_too(task: str, table: str, of: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("task", "table", "of"),
+    [
+        ("projection", "euros", in_euros),
+        ("windows", "windows", by_window),
+        ("latest", "latest", newest),
+    ],
+)
+def test_other_tasks_are_what_python_computes_too(
+    task: str, table: str, of: Any, tmp_path: Path
+) -> None:
     judge, found = oracle(tmp_path, task)
     right = of(found)
 
     assert judge.differences({table: stored(tmp_path / "right.parquet", right[::-1])}) is None
-    assert judge.differences({table: stored(tmp_path / "wrong.parquet", [{**right[0], "bidder": 99}, *right[1:]])}) is not None
+    assert (
+        judge.differences(
+            {table: stored(tmp_path / "wrong.parquet", [{**right[0], "bidder": 99}, *right[1:]])}
+        )
+        is not None
+    )
     assert judge.differences({table: stored(tmp_path / "short.parquet", right[1:])}) is not None
 
 
@@ -123,32 +193,64 @@ def test_who_only_consumes_must_have_seen_all_records_and_bytes(tmp_path: Path) 
     by_partition: dict[int, list[int]] = defaultdict(list)
     for bid in found:
         by_partition[bid["partition"]].append(len(bid["value"]))
-    right = [{"partition": partition, "records": len(own), "bytes": sum(own)} for partition, own in by_partition.items()]
+    right = [
+        {"partition": partition, "records": len(own), "bytes": sum(own)}
+        for partition, own in by_partition.items()
+    ]
 
     (table,) = CONSUMED
     assert judge.differences({table: stored(tmp_path / "right.parquet", right)}) is None
-    assert judge.differences({table: stored(tmp_path / "wrong.parquet", [{**right[0], "bytes": right[0]["bytes"] - 1}, *right[1:]])}) is not None
+    assert (
+        judge.differences(
+            {
+                table: stored(
+                    tmp_path / "wrong.parquet",
+                    [{**right[0], "bytes": right[0]["bytes"] - 1}, *right[1:]],
+                )
+            }
+        )
+        is not None
+    )
 
 
-def test_sessions_are_what_the_pipelines_own_step_makes_of_each_key_in_order(tmp_path: Path) -> None:
+def test_sessions_are_what_the_pipelines_own_step_makes_of_each_key_in_order(
+    tmp_path: Path,
+) -> None:
     judge, found = oracle(tmp_path, "sessions")
     cell = Cell("small", "sessions", EVENTS, KEYS, 1, ())
     text = cell.fill(TASKS["sessions"].pipeline)
     (begin,) = (match.start() for match in re.finditer("^GAP_MS", text, re.MULTILINE))
     declared: dict[str, Any] = {}
     exec(text[begin : text.index("@pipeline")], declared)
-    states: dict[int, dict[str, Any]] = defaultdict(lambda: dict.fromkeys(("began", "ended", "bids", "total")))
-    closed = [session for bid in found for session in declared["follow"](states[bid["bidder"]], bid)]
+    states: dict[int, dict[str, Any]] = defaultdict(
+        lambda: dict.fromkeys(("began", "ended", "bids", "total"))
+    )
+    closed = [
+        session for bid in found for session in declared["follow"](states[bid["bidder"]], bid)
+    ]
     still_open = [{"bidder": bidder, **state} for bidder, state in states.items()]
 
     assert len(closed) > KEYS
     assert max(session["bids"] for session in closed) > 3
-    assert judge.differences({"sessions": stored(tmp_path / "s.parquet", closed), "open_sessions": stored(tmp_path / "o.parquet", still_open)}) is None
-    assert judge.differences({"sessions": stored(tmp_path / "s.parquet", [*closed, closed[0]])}) is not None
+    assert (
+        judge.differences(
+            {
+                "sessions": stored(tmp_path / "s.parquet", closed),
+                "open_sessions": stored(tmp_path / "o.parquet", still_open),
+            }
+        )
+        is None
+    )
+    assert (
+        judge.differences({"sessions": stored(tmp_path / "s.parquet", [*closed, closed[0]])})
+        is not None
+    )
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_kappa_is_given_a_build_with_the_tables_that_are_compared(task: str, tmp_path: Path) -> None:
+def test_kappa_is_given_a_build_with_the_tables_that_are_compared(
+    task: str, tmp_path: Path
+) -> None:
     cell = Cell("small", task, EVENTS, KEYS, 1, ())
 
     command = KappaJob().prepare(Attempt(cell, given(cell), "nowhere:1", tmp_path))

@@ -14,7 +14,9 @@ from screen import placed
 
 from demo.freshness import Freshness
 
-DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "performance.md").read_text(encoding="utf-8")
+DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "performance.md").read_text(
+    encoding="utf-8"
+)
 
 
 def test_freshness_is_told_in_seconds_in_empty_batches_and_as_what_a_replay_takes_away() -> None:
@@ -48,10 +50,31 @@ def test_a_day_is_told_by_the_medians_of_its_first_and_its_last_quarter() -> Non
 def test_a_start_is_told_in_seconds_and_in_empty_machines() -> None:
     told = startup._report([4.0, 6.0, 5.0], [0.5, 0.5, 0.5], {"imports": 0.25}, 0.1)
 
-    assert "first slice after 5.00 (4.00-6.00) s, 10.0 (8.0-12.0) empty JVMs; its steps in s: imports 0.25" in told.line
+    assert (
+        "first slice after 5.00 (4.00-6.00) s, 10.0 (8.0-12.0) empty JVMs; its steps in s: imports 0.25"
+        in told.line
+    )
     assert "| imports | 0.25 |" in told.page
 
 
-@pytest.mark.parametrize("cell", ["archive", "startup", "freshness", "day", "queries", "tables", "standard", "keys", "warm", "large", "huge", "projection", "windows", "latest"])
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "archive",
+        "startup",
+        "freshness",
+        "day",
+        "queries",
+        "tables",
+        "standard",
+        "keys",
+        "warm",
+        "large",
+        "huge",
+        "projection",
+        "windows",
+        "latest",
+    ],
+)
 def test_the_document_has_a_place_for_each_cell(cell: str) -> None:
     assert "told" in placed(DOCUMENT, cell, "told")

@@ -18,7 +18,17 @@ subprocess.Popen([sys.executable, "-c", {BURN.format(seconds=0.3)!r}])
 
 
 def measured(folder: Path, *command: str, seconds: float = 60) -> dict[str, Any]:
-    subprocess.run([sys.executable, str(MEASURE), str(folder / "took.json"), str(folder / "output.log"), str(seconds), *command], check=True)
+    subprocess.run(
+        [
+            sys.executable,
+            str(MEASURE),
+            str(folder / "took.json"),
+            str(folder / "output.log"),
+            str(seconds),
+            *command,
+        ],
+        check=True,
+    )
     found: dict[str, Any] = json.loads((folder / "took.json").read_text())
     return found
 
@@ -72,7 +82,9 @@ while looks() < begun + 3:
 
 
 def test_what_a_command_says_and_how_it_ends_is_kept(tmp_path: Path) -> None:
-    assert measured(tmp_path, sys.executable, "-c", "print('here'); raise SystemExit(3)")["code"] == 3
+    assert (
+        measured(tmp_path, sys.executable, "-c", "print('here'); raise SystemExit(3)")["code"] == 3
+    )
     assert (tmp_path / "output.log").read_text() == "here\n"
     assert measured(tmp_path, str(tmp_path / "nobody"))["code"] == 127
     assert "nobody" in (tmp_path / "output.log").read_text()
@@ -80,9 +92,7 @@ def test_what_a_command_says_and_how_it_ends_is_kept(tmp_path: Path) -> None:
 
 def test_who_takes_too_long_is_ended_with_his_children(tmp_path: Path) -> None:
     note = tmp_path / "pid"
-    hanging = (
-        f"import pathlib, subprocess; child = subprocess.Popen(['sleep', '600'], start_new_session=True); pathlib.Path({str(note)!r}).write_text(str(child.pid)); child.wait()"
-    )
+    hanging = f"import pathlib, subprocess; child = subprocess.Popen(['sleep', '600'], start_new_session=True); pathlib.Path({str(note)!r}).write_text(str(child.pid)); child.wait()"
 
     found = measured(tmp_path, sys.executable, "-c", hanging, seconds=4)
 

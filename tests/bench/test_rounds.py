@@ -21,7 +21,12 @@ def ran(number: int, rival: str, **more: object) -> Round:
 
 
 def test_rivals_take_turns() -> None:
-    assert list(begun(Runs(Path("nowhere"))).due(2, ["a", "b"])) == [(1, "a"), (1, "b"), (2, "a"), (2, "b")]
+    assert list(begun(Runs(Path("nowhere"))).due(2, ["a", "b"])) == [
+        (1, "a"),
+        (1, "b"),
+        (2, "a"),
+        (2, "b"),
+    ]
 
 
 def test_a_finished_round_is_not_run_again_and_one_that_was_cut_short_is_run_whole() -> None:
@@ -62,7 +67,10 @@ def test_other_code_and_another_size_are_another_run(tmp_path: Path) -> None:
     run = begun(runs)
 
     assert begun(runs, "other") is not run
-    assert runs.open(CELL.sized(events=CELL.events + 1, rounds=None), "c0de", now="", machine="") is not run
+    assert (
+        runs.open(CELL.sized(events=CELL.events + 1, rounds=None), "c0de", now="", machine="")
+        is not run
+    )
     # How many rounds are wanted is no difference.
     assert runs.open(CELL.sized(events=None, rounds=9), "c0de", now="", machine="") is run
     runs.forget(CELL, "c0de")
@@ -82,4 +90,12 @@ def test_a_file_that_cannot_be_read_is_never_written_over(tmp_path: Path) -> Non
 
 def test_a_changed_file_is_other_code() -> None:
     assert code_of({"a": b"1", "b": b"2"}) == code_of({"b": b"2", "a": b"1"})
-    assert len({code_of(files) for files in ({"a": b"1"}, {"a": b"2"}, {"b": b"1"}, {"a": b"1", "b": b""})}) == 4
+    assert (
+        len(
+            {
+                code_of(files)
+                for files in ({"a": b"1"}, {"a": b"2"}, {"b": b"1"}, {"a": b"1", "b": b""})
+            }
+        )
+        == 4
+    )

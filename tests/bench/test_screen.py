@@ -17,12 +17,33 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def run(load: float = 0.1) -> Run:
-    found = Run("quick", "totals", 1_000_000, 16_384, "c0de", "2026-01-31 10:00 UTC", "Some <CPU> & more", missing={"flink": "could not be set up: no pip"})
+    found = Run(
+        "quick",
+        "totals",
+        1_000_000,
+        16_384,
+        "c0de",
+        "2026-01-31 10:00 UTC",
+        "Some <CPU> & more",
+        missing={"flink": "could not be set up: no pip"},
+    )
     found.versions["spark"] = {"pyspark": "4.2.0"}
     for number, wall in ((1, 2.0), (2, 4.0)):
         found.put(Round(number, "kappa", 1_000_000, wall, 3.0, 2**31, load, Warm(500_000, 0.5)))
         found.put(Round(number, "spark", 1_000_000, 2 * wall, 6.0, 2**30, load))
-        found.put(Round(number, "polars", 1_000_000, 1.0, 1.0, 1, load, refused="its result is not the oracle's: 1 < 2", unequal=True))
+        found.put(
+            Round(
+                number,
+                "polars",
+                1_000_000,
+                1.0,
+                1.0,
+                1,
+                load,
+                refused="its result is not the oracle's: 1 < 2",
+                unequal=True,
+            )
+        )
     return found
 
 
@@ -37,13 +58,27 @@ def test_the_table_tells_each_rival_with_its_spread() -> None:
     text = printed(run())
 
     (spark,) = (line for line in text.splitlines() if "spark" in line)
-    assert [cell.strip() for cell in spark.split("│")[1:-1]] == ["spark", "2", "6.0 (4.0-8.0)", "187,500 (125,000-250,000)", "", "6.00", "1.00", "2", "", "2"]
+    assert [cell.strip() for cell in spark.split("│")[1:-1]] == [
+        "spark",
+        "2",
+        "6.0 (4.0-8.0)",
+        "187,500 (125,000-250,000)",
+        "",
+        "6.00",
+        "1.00",
+        "2",
+        "",
+        "2",
+    ]
     (polars,) = (line for line in text.splitlines() if "polars" in line)
     assert not any(letter.isdigit() for letter in polars)
 
 
 def test_who_has_no_figure_is_named_with_the_reason() -> None:
-    assert refusals(told(run(), RIVALS)) == ["flink: could not be set up: no pip", "polars: its result is not the oracle's: 1 < 2"]
+    assert refusals(told(run(), RIVALS)) == [
+        "flink: could not be set up: no pip",
+        "polars: its result is not the oracle's: 1 < 2",
+    ]
     assert "No figure of flink: could not be set up: no pip." in page(run(), told(run(), RIVALS), 2)
 
 

@@ -43,9 +43,13 @@ class Seen:
 
 
 @contextmanager
-def opened(chromium: Browser, origin: str, *, axe: bool = False, **options: Any) -> Iterator[tuple[Page, Seen]]:
+def opened(
+    chromium: Browser, origin: str, *, axe: bool = False, **options: Any
+) -> Iterator[tuple[Page, Seen]]:
     """A browser of its own at a server, and what it has seen; at the end nothing must have been complained of, nor asked for elsewhere."""
-    context: BrowserContext = chromium.new_context(base_url=origin, viewport=options.pop("viewport", WIDE), **options)
+    context: BrowserContext = chromium.new_context(
+        base_url=origin, viewport=options.pop("viewport", WIDE), **options
+    )
     context.set_default_timeout(20_000)
     context.add_init_script(SHIFTS)
     if axe:
@@ -63,13 +67,18 @@ def opened(chromium: Browser, origin: str, *, axe: bool = False, **options: Any)
 
 def ensure_accessible(page: Page) -> None:
     """axe-core finds nothing serious or critical."""
-    found = page.evaluate("async () => (await axe.run()).violations.map(({ id, impact, nodes }) => ({ id, impact, where: nodes.map((each) => each.html.slice(0, 160)) }))")
+    found = page.evaluate(
+        "async () => (await axe.run()).violations.map(({ id, impact, nodes }) => ({ id, impact, where: nodes.map((each) => each.html.slice(0, 160)) }))"
+    )
     assert [each for each in found if each["impact"] in {"serious", "critical"}] == []
 
 
 def ensure_fits(page: Page) -> None:
     """Nothing stands out to the side."""
-    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
+    assert (
+        page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        == 0
+    )
 
 
 def ensure_good(page: Page, name: str) -> None:
@@ -89,4 +98,7 @@ def ensure_good(page: Page, name: str) -> None:
 def picture(page: Page, name: str) -> None:
     """Takes a picture, where they are wanted."""
     if PICTURES:
-        page.screenshot(path=Path(PICTURES) / f"{re.sub(r'[^a-z0-9-]+', '-', name.lower()).strip('-')}.png", full_page=True)
+        page.screenshot(
+            path=Path(PICTURES) / f"{re.sub(r'[^a-z0-9-]+', '-', name.lower()).strip('-')}.png",
+            full_page=True,
+        )

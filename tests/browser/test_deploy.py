@@ -32,7 +32,15 @@ PATIENCE_MS = 180_000
 
 def produce(bed: Testbed, events: Iterable[Event]) -> None:
     for topic, of_topic in groupby(events, key=lambda each: each.topic):
-        bed.log.produce((ProducedRecord(each.value, each.key.encode(), each.timestamp_ms, partition=each.partition) for each in of_topic), topic)
+        bed.log.produce(
+            (
+                ProducedRecord(
+                    each.value, each.key.encode(), each.timestamp_ms, partition=each.partition
+                )
+                for each in of_topic
+            ),
+            topic,
+        )
 
 
 @contextmanager
@@ -66,7 +74,9 @@ def agree(page: Page, button: str, *, told: str) -> None:
 
 # Six of its looks have that patience each.
 @pytest.mark.timeout(1200)
-def test_a_deploy_is_watched_promoted_and_undone_by_clicking(chromium: Browser, tmp_path: Path) -> None:
+def test_a_deploy_is_watched_promoted_and_undone_by_clicking(
+    chromium: Browser, tmp_path: Path
+) -> None:
     events = list(first_events(FLIGHTS + LATER))
     first, later = events[:-LATER], events[-LATER:]
     with platform(tmp_path / "airport", listen="127.0.0.1:0", flights=V1) as bed:
@@ -78,7 +88,9 @@ def test_a_deploy_is_watched_promoted_and_undone_by_clicking(chromium: Browser, 
             page.goto("/")
             expect(page.locator("main")).to_contain_text("kappa deploy")
             bed.must("deploy", "--yes")
-            expect(page.locator("#pipe-flights .chip")).to_have_text(re.compile("Up to date|Following"), timeout=PATIENCE_MS)
+            expect(page.locator("#pipe-flights .chip")).to_have_text(
+                re.compile("Up to date|Following"), timeout=PATIENCE_MS
+            )
             bed.declare("flights", V2)
             bed.must("stage", "--yes")
             watch_until_ready(page)
@@ -127,7 +139,9 @@ def look_around(page: Page) -> None:
     expect(page.get_by_role("region", name="Tables", exact=True)).to_contain_text("delays")
 
     page.goto("/tables/flights/delays")
-    page.locator("#query").fill("select day, sum(flights)::bigint as flights, sum(on_time)::bigint as on_time\nfrom delays\ngroup by day\norder by day")
+    page.locator("#query").fill(
+        "select day, sum(flights)::bigint as flights, sum(on_time)::bigint as on_time\nfrom delays\ngroup by day\norder by day"
+    )
     page.locator("#query").press("Control+Enter")
     expect(page.locator("#chart canvas")).to_be_visible()
     picture(page, "deploy table")

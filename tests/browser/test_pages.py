@@ -41,7 +41,15 @@ PATHS = (
 
 
 def serving(world: World, *, token: str | None = None, port: int = 0) -> Server:
-    return Server(world.store, Allowance(at_once=2), token=token, router=api.router, more=(events.router, *routes.ROUTERS), desk=world.desk, port=port)
+    return Server(
+        world.store,
+        Allowance(at_once=2),
+        token=token,
+        router=api.router,
+        more=(events.router, *routes.ROUTERS),
+        desk=world.desk,
+        port=port,
+    )
 
 
 def lived(folder: Path) -> World:
@@ -78,7 +86,9 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_every_page_is_accessible_in_light_and_dark_and_fits_a_narrow_screen(chromium: Browser, standing: Server, path: str) -> None:
+def test_every_page_is_accessible_in_light_and_dark_and_fits_a_narrow_screen(
+    chromium: Browser, standing: Server, path: str
+) -> None:
     with opened(chromium, at(standing), axe=True) as (page, seen):
         page.goto(path)
         page.wait_for_load_state("load")
@@ -90,14 +100,18 @@ def test_every_page_is_accessible_in_light_and_dark_and_fits_a_narrow_screen(chr
         ensure_good(page, path)
 
 
-def test_what_was_found_a_while_later_comes_by_itself_and_is_told_as_it_was_written(chromium: Browser, standing: Server) -> None:
+def test_what_was_found_a_while_later_comes_by_itself_and_is_told_as_it_was_written(
+    chromium: Browser, standing: Server
+) -> None:
     with opened(chromium, at(standing)) as (page, _):
         page.goto("/rollouts/14")
         expect(page.locator("#samples ins")).to_have_count(5)
         expect(page.locator("#samples")).to_contain_text(EVIL)
 
 
-def test_a_query_is_answered_and_drawn_and_a_wrong_one_is_explained(chromium: Browser, standing: Server) -> None:
+def test_a_query_is_answered_and_drawn_and_a_wrong_one_is_explained(
+    chromium: Browser, standing: Server
+) -> None:
     with opened(chromium, at(standing), axe=True) as (page, seen):
         page.goto("/tables/web/page_hits")
         box = page.locator("#query")
@@ -108,7 +122,9 @@ def test_a_query_is_answered_and_drawn_and_a_wrong_one_is_explained(chromium: Br
         expect(page.locator("#asked")).to_contain_text("40 rows, of generation 2")
         ensure_good(page, "sql line")
 
-        box.fill(f'select page, sum(hits) as "{EVIL.replace(chr(34), chr(34) * 2)}" from page_hits group by page')
+        box.fill(
+            f'select page, sum(hits) as "{EVIL.replace(chr(34), chr(34) * 2)}" from page_hits group by page'
+        )
         page.get_by_role("button", name="Ask").click()
         expect(page.locator("#answer .scroll thead")).to_contain_text(EVIL)
         expect(page.locator("#chart canvas")).to_be_visible()
@@ -126,7 +142,9 @@ def test_a_query_is_answered_and_drawn_and_a_wrong_one_is_explained(chromium: Br
         seen.complaints.clear()
 
 
-def test_all_that_can_be_done_can_be_done_by_keyboard_and_where_one_is_is_seen(chromium: Browser, tmp_path: Path) -> None:
+def test_all_that_can_be_done_can_be_done_by_keyboard_and_where_one_is_is_seen(
+    chromium: Browser, tmp_path: Path
+) -> None:
     with ready(chromium, tmp_path) as (_, page, _):
         page.keyboard.press("Tab")
         expect(page.locator(":focus")).to_have_text("To the content")
@@ -140,14 +158,18 @@ def test_all_that_can_be_done_can_be_done_by_keyboard_and_where_one_is_is_seen(c
 
         page.keyboard.press("Enter")
         dialog = page.get_by_role("dialog")
-        expect(dialog).to_contain_text("Build web-3 (version version-of-web-3) of pipeline web will serve instead of web-2")
+        expect(dialog).to_contain_text(
+            "Build web-3 (version version-of-web-3) of pipeline web will serve instead of web-2"
+        )
         expect(page.locator("#plan-yes")).to_be_focused()
         page.keyboard.press("Escape")
         expect(dialog).to_be_hidden()
         expect(page.locator(":focus")).to_contain_text("Promote")
 
 
-def test_what_would_be_done_and_why_not_is_accessible_too(chromium: Browser, tmp_path: Path) -> None:
+def test_what_would_be_done_and_why_not_is_accessible_too(
+    chromium: Browser, tmp_path: Path
+) -> None:
     with ready(chromium, tmp_path) as (world, page, seen):
         dialog = look(page, "Promote")
         ensure_good(page, "dialog")
@@ -158,7 +180,9 @@ def test_what_would_be_done_and_why_not_is_accessible_too(chromium: Browser, tmp
         seen.complaints.clear()
 
 
-def test_a_yes_is_the_commands_own_record_once_and_the_page_follows(chromium: Browser, tmp_path: Path) -> None:
+def test_a_yes_is_the_commands_own_record_once_and_the_page_follows(
+    chromium: Browser, tmp_path: Path
+) -> None:
     with ready(chromium, tmp_path) as (world, page, _):
         look(page, "Promote")
         page.locator("#plan-yes").dblclick()
@@ -174,10 +198,15 @@ def test_verify_once_more_is_asked_of_what_is_seen(chromium: Browser, tmp_path: 
         page.locator("#plan-yes").click()
         expect(page.locator(".stages [aria-current]")).to_contain_text("Verify")
 
-    assert [(type(record.event), getattr(record.event, "rollout", 0)) for record in world.journal.after(16)] == [(VerifyAsked, 14)]
+    assert [
+        (type(record.event), getattr(record.event, "rollout", 0))
+        for record in world.journal.after(16)
+    ] == [(VerifyAsked, 14)]
 
 
-def test_a_yes_that_was_meant_for_one_candidate_is_none_for_the_next(chromium: Browser, tmp_path: Path) -> None:
+def test_a_yes_that_was_meant_for_one_candidate_is_none_for_the_next(
+    chromium: Browser, tmp_path: Path
+) -> None:
     with ready(chromium, tmp_path) as (world, page, seen):
         dialog = look(page, "Promote")
         world.append(Abandoned(14, "somebody was quicker"))
@@ -189,7 +218,9 @@ def test_a_yes_that_was_meant_for_one_candidate_is_none_for_the_next(chromium: B
     assert not any(isinstance(record.event, PromoteAsked) for record in world.journal.after(0))
 
 
-def test_what_comes_late_of_a_look_that_was_left_is_not_told_as_another_ones(chromium: Browser, tmp_path: Path) -> None:
+def test_what_comes_late_of_a_look_that_was_left_is_not_told_as_another_ones(
+    chromium: Browser, tmp_path: Path
+) -> None:
     world = lived(tmp_path)
     late: list[Route] = []
 
@@ -248,10 +279,14 @@ def test_who_is_not_known_any_more_is_asked_who_he_is(chromium: Browser, tmp_pat
         seen.complaints.clear()
 
 
-def test_numbers_and_times_are_the_servers_own_wherever_one_sits(chromium: Browser, standing: Server) -> None:
+def test_numbers_and_times_are_the_servers_own_wherever_one_sits(
+    chromium: Browser, standing: Server
+) -> None:
     with opened(chromium, at(standing), timezone_id="America/New_York") as (page, _):
         page.goto("/tables/web/page_hits")
-        page.locator("#query").fill("select timestamp '2026-01-01 05:00:00' + to_hours(n::int) as at, n::int as n, (1152921504606846977 + n)::bigint as wide from range(3) of(n)")
+        page.locator("#query").fill(
+            "select timestamp '2026-01-01 05:00:00' + to_hours(n::int) as at, n::int as n, (1152921504606846977 + n)::bigint as wide from range(3) of(n)"
+        )
         page.locator("#query").press("Control+Enter")
         expect(page.locator("#answer .scroll tbody")).to_contain_text("1152921504606846977")
         page.locator("#chart .u-over").hover(position={"x": 1, "y": 60})
@@ -264,7 +299,9 @@ def test_who_is_second_is_told_so_and_nothing_is_done(chromium: Browser, tmp_pat
         world.append(Abandoned(14, "somebody was quicker"))
         page.locator("#plan-yes").click()
 
-        expect(dialog).to_contain_text("rollout 14 of pipeline web was given up: somebody was quicker")
+        expect(dialog).to_contain_text(
+            "rollout 14 of pipeline web was given up: somebody was quicker"
+        )
         expect(page.locator("#plan-yes")).to_be_hidden()
         page.get_by_role("button", name="Cancel").click()
         expect(page.locator("#rollout")).to_contain_text("Abandoned: somebody was quicker")
@@ -272,7 +309,9 @@ def test_who_is_second_is_told_so_and_nothing_is_done(chromium: Browser, tmp_pat
     assert not any(isinstance(record.event, PromoteAsked) for record in world.journal.after(0))
 
 
-def test_when_the_server_goes_the_page_says_so_and_heals_when_it_is_back(chromium: Browser, tmp_path: Path) -> None:
+def test_when_the_server_goes_the_page_says_so_and_heals_when_it_is_back(
+    chromium: Browser, tmp_path: Path
+) -> None:
     world = lived(tmp_path)
     first = serving(world)
     with opened(chromium, at(first)) as (page, seen):
@@ -289,9 +328,14 @@ def test_when_the_server_goes_the_page_says_so_and_heals_when_it_is_back(chromiu
         seen.complaints.clear()
 
 
-def test_nothing_jumps_while_data_stream_in_nor_moves_for_who_wants_it_still(chromium: Browser, tmp_path: Path) -> None:
+def test_nothing_jumps_while_data_stream_in_nor_moves_for_who_wants_it_still(
+    chromium: Browser, tmp_path: Path
+) -> None:
     world = lived(tmp_path)
-    with serving(world) as server, opened(chromium, at(server), reduced_motion="reduce") as (page, _):
+    with (
+        serving(world) as server,
+        opened(chromium, at(server), reduced_motion="reduce") as (page, _),
+    ):
         page.goto("/")
         folded = page.locator("#pipe-web .facts")
         expect(page.locator("#pipe-web canvas")).to_be_visible()
@@ -300,7 +344,9 @@ def test_nothing_jumps_while_data_stream_in_nor_moves_for_who_wants_it_still(chr
         for number in range(41, 46):
             last = frontiers.newest()
             assert last is not None
-            grown = replace(last.offsets, next={"visits": {0: last.offsets.at("visits", 0) * 4, 1: 617}})
+            grown = replace(
+                last.offsets, next={"visits": {0: last.offsets.at("visits", 0) * 4, 1: 617}}
+            )
             frontiers.publish(replace(last, number=number, offsets=grown, published_at=now()))
             expect(folded).to_contain_text(f"{grown.at('visits', 0) + 617:,}")
 
@@ -315,14 +361,29 @@ def test_nothing_jumps_while_data_stream_in_nor_moves_for_who_wants_it_still(chr
             assert last is not None
             grown = replace(last.offsets, next={"visits": {0: 1000 + 5 * number, 1: 617}})
             frontiers.publish(replace(last, number=number, offsets=grown, published_at=now()))
-            expect(page.locator("#rollout .facts").first).to_contain_text(f"{grown.at('visits', 0) + 617:,}")
+            expect(page.locator("#rollout .facts").first).to_contain_text(
+                f"{grown.at('visits', 0) + 617:,}"
+            )
         assert page.evaluate("shifted") - before < 0.01
-        assert page.evaluate("getComputedStyle(document.querySelector('progress'), '::-webkit-progress-value').transitionDuration") in {"0s", ""}
+        assert page.evaluate(
+            "getComputedStyle(document.querySelector('progress'), '::-webkit-progress-value').transitionDuration"
+        ) in {"0s", ""}
 
 
-def test_nothing_jumps_while_a_rollout_goes_from_one_stage_to_the_next(chromium: Browser, tmp_path: Path) -> None:
+def test_nothing_jumps_while_a_rollout_goes_from_one_stage_to_the_next(
+    chromium: Browser, tmp_path: Path
+) -> None:
     with ready(chromium, tmp_path) as (world, page, _):
-        world.append(Abandoned(14, "for another one"), Staged("web", world.build("web-4"), "version-of-web-4", ("function web changed",), auto_promote=False))
+        world.append(
+            Abandoned(14, "for another one"),
+            Staged(
+                "web",
+                world.build("web-4"),
+                "version-of-web-4",
+                ("function web changed",),
+                auto_promote=False,
+            ),
+        )
         overview, rollout = page.context.new_page(), page
         overview.goto("/")
         rollout.goto("/rollouts/18")
@@ -331,7 +392,11 @@ def test_nothing_jumps_while_a_rollout_goes_from_one_stage_to_the_next(chromium:
             expect(each.locator("progress").first).to_be_visible()
         expect(overview.locator("#pipe-web canvas")).to_be_visible()
         # Where they are: what is put anew into the page has not been moved, as browsers count it.
-        what_stays = (overview.locator("#pipe-web"), rollout.locator("#progress"), rollout.get_by_role("region", name="Lag by partition"))
+        what_stays = (
+            overview.locator("#pipe-web"),
+            rollout.locator("#progress"),
+            rollout.get_by_role("region", name="Lag by partition"),
+        )
         for event, named, offered in (
             (CaughtUp(18, Offsets({"visits": {0: 1000, 1: 500}})), "Verify", "Follow the rollout"),
             (world.verified(18, "web-2"), "Your yes", "Review and promote"),
@@ -343,19 +408,32 @@ def test_nothing_jumps_while_a_rollout_goes_from_one_stage_to_the_next(chromium:
             assert [each.bounding_box() for each in what_stays] == before
 
 
-def test_without_scripts_all_is_there_to_be_read_and_what_to_type_is_said(chromium: Browser, standing: Server) -> None:
+def test_without_scripts_all_is_there_to_be_read_and_what_to_type_is_said(
+    chromium: Browser, standing: Server
+) -> None:
     with opened(chromium, at(standing), java_script_enabled=False) as (page, _):
         page.goto("/rollouts/14")
         page.get_by_role("link", name="Show some of each kind").click()
         expect(page.locator("ins")).to_have_count(5)
-        for path, told in (("/", "1,500"), ("/history", "Generation 2"), ("/tables/web/page_hits", "/page/3"), ("/topics/visits", "hex ff 00"), ("/rejects", "no_json")):
+        for path, told in (
+            ("/", "1,500"),
+            ("/history", "Generation 2"),
+            ("/tables/web/page_hits", "/page/3"),
+            ("/topics/visits", "hex ff 00"),
+            ("/rejects", "no_json"),
+        ):
             page.goto(path)
             expect(page.locator("main")).to_contain_text(told)
 
 
-def test_with_a_token_a_browser_signs_in_sees_what_is_new_asks_and_signs_out(chromium: Browser, tmp_path: Path) -> None:
+def test_with_a_token_a_browser_signs_in_sees_what_is_new_asks_and_signs_out(
+    chromium: Browser, tmp_path: Path
+) -> None:
     world = lived(tmp_path)
-    with serving(world, token="s3cret") as server, opened(chromium, at(server), axe=True) as (page, seen):
+    with (
+        serving(world, token="s3cret") as server,
+        opened(chromium, at(server), axe=True) as (page, seen),
+    ):
         page.goto("/rollouts/14")
         ensure_accessible(page)
         page.get_by_label("Token").fill("guessed")
@@ -376,7 +454,9 @@ def test_with_a_token_a_browser_signs_in_sees_what_is_new_asks_and_signs_out(chr
         expect(page.get_by_label("Token")).to_be_visible()
 
 
-def test_before_anything_is_there_the_page_says_what_to_type(chromium: Browser, tmp_path: Path) -> None:
+def test_before_anything_is_there_the_page_says_what_to_type(
+    chromium: Browser, tmp_path: Path
+) -> None:
     with serving(World(tmp_path)) as server, opened(chromium, at(server), axe=True) as (page, _):
         for path in ("/", "/tables", "/history", "/rejects"):
             page.goto(path)

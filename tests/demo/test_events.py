@@ -23,7 +23,11 @@ def test_there_are_as_many_first_events_as_is_said() -> None:
 
 
 def test_no_flight_comes_twice() -> None:
-    flights = [event.key for event in (*first_events(FEW), *islice(further_events(), 5_000)) if event.topic == "flights" and event.valid]
+    flights = [
+        event.key
+        for event in (*first_events(FEW), *islice(further_events(), 5_000))
+        if event.topic == "flights" and event.valid
+    ]
 
     assert len(set(flights)) == len(flights)
 
@@ -33,7 +37,17 @@ def test_a_key_is_in_one_partition_and_is_repeated_by_the_value() -> None:
         assert event.partition == partition(event.topic, event.key) < PARTITIONS[event.topic]
         if event.value is not None and event.valid:
             document = json.loads(event.value)
-            assert event.key == document[{"flights": "id", "planes": "tailnum", "airlines": "carrier", "airports": "faa"}[event.topic]]
+            assert (
+                event.key
+                == document[
+                    {
+                        "flights": "id",
+                        "planes": "tailnum",
+                        "airlines": "carrier",
+                        "airports": "faa",
+                    }[event.topic]
+                ]
+            )
 
 
 def test_updates_tombstones_cancellations_and_rubbish_are_among_them() -> None:
@@ -45,7 +59,11 @@ def test_updates_tombstones_cancellations_and_rubbish_are_among_them() -> None:
     assert (kinds["airports", False, True], kinds["airports", True, True]) == (1_458, 1)
     assert kinds["flights", False, False] == 4
     assert sum(1 for event in events if event.topic == "airlines" and event.key == "FL") == 2
-    assert any(json.loads(event.value)["dep_time"] is None for event in events if event.topic == "flights" and event.valid and event.value)
+    assert any(
+        json.loads(event.value)["dep_time"] is None
+        for event in events
+        if event.topic == "flights" and event.valid and event.value
+    )
 
 
 def test_further_events_go_on_after_the_year_and_lie_in_the_past() -> None:

@@ -18,7 +18,12 @@ GRANDCHILD = (
 
 def test_children_and_their_children_are_found_and_can_be_seen_gone() -> None:
     mark = f"test-{os.getpid()}"
-    child = subprocess.Popen([sys.executable, "-c", GRANDCHILD], env={**os.environ, MARK: mark}, stdout=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        [sys.executable, "-c", GRANDCHILD],
+        env={**os.environ, MARK: mark},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert child.stdout is not None
     assert child.stdout.readline() == "ready\n"
 
@@ -37,7 +42,10 @@ def test_strangers_are_not_found() -> None:
 
 
 def test_a_child_ends_with_its_input_and_its_last_words_are_heard(tmp_path: Path) -> None:
-    (tmp_path / "talker.py").write_text("import sys\nprint('{\"n\": 1}', flush=True)\nsys.stdin.read()\nprint('{\"n\": 2}', flush=True)\n", encoding="utf-8")
+    (tmp_path / "talker.py").write_text(
+        "import sys\nprint('{\"n\": 1}', flush=True)\nsys.stdin.read()\nprint('{\"n\": 2}', flush=True)\n",
+        encoding="utf-8",
+    )
     child = Child("talker", [], environment=dict(os.environ), folder=tmp_path)
 
     first = child.wait_until_it_speaks(30)

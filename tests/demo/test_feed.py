@@ -33,8 +33,22 @@ def topics(log: Log) -> Iterator[None]:
         log.delete(name)
 
 
-def test_the_ledger_holds_every_record_of_the_log_at_its_offset(topics: None, broker: Broker, log: Log, tmp_path: Path) -> None:
-    feed = Child("demo.feed", [broker.bootstrap_servers, str(tmp_path / "ledger.parquet"), "--rate", "500", "--flights", str(FEW)], environment=dict(os.environ), folder=tmp_path)
+def test_the_ledger_holds_every_record_of_the_log_at_its_offset(
+    topics: None, broker: Broker, log: Log, tmp_path: Path
+) -> None:
+    feed = Child(
+        "demo.feed",
+        [
+            broker.bootstrap_servers,
+            str(tmp_path / "ledger.parquet"),
+            "--rate",
+            "500",
+            "--flights",
+            str(FEW),
+        ],
+        environment=dict(os.environ),
+        folder=tmp_path,
+    )
     try:
         feed.wait_until_it_speaks(PATIENCE_SECONDS)
         wait_for(lambda: Progress(**(feed.last or {})).acknowledged > first_count(FEW) + 200)
@@ -44,17 +58,37 @@ def test_the_ledger_holds_every_record_of_the_log_at_its_offset(topics: None, br
 
     end = offsets_of(Progress(**words))
     ledger = pq.read_table(tmp_path / "ledger.parquet").to_pylist()
-    written = {(row["topic"], row["partition"], row["offset"]): (row["key"].encode(), row["value"]) for row in ledger}
-    read = {(record.topic, record.partition, record.offset): (record.key, record.value) for record in log.records(PARTITIONS, Offsets(), end)}
+    written = {
+        (row["topic"], row["partition"], row["offset"]): (row["key"].encode(), row["value"])
+        for row in ledger
+    }
+    read = {
+        (record.topic, record.partition, record.offset): (record.key, record.value)
+        for record in log.records(PARTITIONS, Offsets(), end)
+    }
     assert code == 0
     assert end == log.end(PARTITIONS)
     assert len(ledger) == words["acknowledged"]
     assert read == written
 
 
-def test_a_log_that_holds_records_already_is_refused(topics: None, broker: Broker, log: Log, tmp_path: Path) -> None:
+def test_a_log_that_holds_records_already_is_refused(
+    topics: None, broker: Broker, log: Log, tmp_path: Path
+) -> None:
     log.produce([ProducedRecord(b"{}")], "flights")
-    feed = Child("demo.feed", [broker.bootstrap_servers, str(tmp_path / "ledger.parquet"), "--rate", "1", "--flights", "1"], environment=dict(os.environ), folder=tmp_path)
+    feed = Child(
+        "demo.feed",
+        [
+            broker.bootstrap_servers,
+            str(tmp_path / "ledger.parquet"),
+            "--rate",
+            "1",
+            "--flights",
+            "1",
+        ],
+        environment=dict(os.environ),
+        folder=tmp_path,
+    )
 
     with pytest.raises(KappaError, match="hold records already"):
         feed.wait_until_it_speaks(PATIENCE_SECONDS)

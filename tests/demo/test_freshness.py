@@ -13,11 +13,22 @@ def answers(*seen: tuple[float, int]) -> list[tuple[float, Offsets]]:
 def test_an_event_is_visible_with_the_first_answer_whose_next_offset_lies_behind_it() -> None:
     sent = {0: [(0, 10.0), (1, 10.5), (2, 11.0)]}
 
-    found = measure(sent, answers((10.4, 0), (10.8, 1), (11.5, 3), (12.0, 3)), topic="flights", since=0, until=100)
+    found = measure(
+        sent,
+        answers((10.4, 0), (10.8, 1), (11.5, 3), (12.0, 3)),
+        topic="flights",
+        since=0,
+        until=100,
+    )
 
     assert found is not None
     # Offset 0 waits 0.8 s, offset 1 waits 1.0 s, offset 2 waits 0.5 s.
-    assert (found.events, *(round(each, 3) for each in (found.p50, found.p95, found.p99))) == (3, 0.8, 1.0, 1.0)
+    assert (found.events, *(round(each, 3) for each in (found.p50, found.p95, found.p99))) == (
+        3,
+        0.8,
+        1.0,
+        1.0,
+    )
 
 
 def test_events_outside_the_window_and_events_never_seen_do_not_count() -> None:

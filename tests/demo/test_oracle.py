@@ -30,9 +30,16 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Offsets]:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_on_time_is_counted_as_the_version_says(ledger: tuple[Path, Offsets], version: int) -> None:
-    flights = [json.loads(event.value or b"") for event in EVENTS if event.topic == "flights" and event.valid]
+    flights = [
+        json.loads(event.value or b"")
+        for event in EVENTS
+        if event.topic == "flights" and event.valid
+    ]
     on_time = Counter(
-        (flight["carrier"], flight["day"]) for flight in flights if (version == 1 and flight["dep_time"] is None) or (flight["dep_delay"] is not None and flight["dep_delay"] < 15)
+        (flight["carrier"], flight["day"])
+        for flight in flights
+        if (version == 1 and flight["dep_time"] is None)
+        or (flight["dep_delay"] is not None and flight["dep_delay"] < 15)
     )
 
     with Oracle(*ledger) as oracle:
@@ -42,7 +49,9 @@ def test_on_time_is_counted_as_the_version_says(ledger: tuple[Path, Offsets], ve
     assert {(row[0], row[1].isoformat()): row[4] for row in rows if row[4]} == dict(on_time)
 
 
-def test_the_latest_value_of_a_key_counts_and_a_tombstone_deletes(ledger: tuple[Path, Offsets]) -> None:
+def test_the_latest_value_of_a_key_counts_and_a_tombstone_deletes(
+    ledger: tuple[Path, Offsets],
+) -> None:
     latest = {event.key: event.value for event in EVENTS if event.topic == "planes"}
     seats = {key: json.loads(value)["seats"] for key, value in latest.items() if value is not None}
 
@@ -68,7 +77,9 @@ def test_what_lies_behind_the_offsets_has_not_happened(ledger: tuple[Path, Offse
 
 def test_every_question_has_an_answer_in_both_versions(ledger: tuple[Path, Offsets]) -> None:
     with Oracle(*ledger) as oracle:
-        answers = {(table, version): oracle.rows(table, version) for table in ASKED for version in (1, 2)}
+        answers = {
+            (table, version): oracle.rows(table, version) for table in ASKED for version in (1, 2)
+        }
 
     assert all(answers.values())
     assert len(answers["rejects", 1]) == 4

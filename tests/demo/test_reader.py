@@ -32,27 +32,90 @@ HOUR = datetime(2013, 2, 9, 13, tzinfo=UTC)
 # Three flights, two of them cancelled. They were on time, says version 1.
 ON_TIME = {1: 3, 2: 1}
 ROWS: dict[str, list[dict[str, Any]]] = {
-    "departures": [{"origin": "EWR", "hour": HOUR, "flights": 2, "departed": 1, "miles": 9}, {"origin": "JFK", "hour": HOUR, "flights": 1, "departed": 0, "miles": None}],
-    "airlines": [{"carrier": "UA", "name": "United", "_log_time": 1, "_partition": 0, "_offset": 0, "_deleted": False}],
+    "departures": [
+        {"origin": "EWR", "hour": HOUR, "flights": 2, "departed": 1, "miles": 9},
+        {"origin": "JFK", "hour": HOUR, "flights": 1, "departed": 0, "miles": None},
+    ],
+    "airlines": [
+        {
+            "carrier": "UA",
+            "name": "United",
+            "_log_time": 1,
+            "_partition": 0,
+            "_offset": 0,
+            "_deleted": False,
+        }
+    ],
     "rejects": [{"topic": "flights", "partition": 1, "offset": 1, "reason": "no_json"}],
 }
 OUTPUTS = {
-    "delays": {"carrier": "string", "day": "date", "dep_time": "int", "on_time": "int", "cancelled": "int", "dep_delay": "int"},
+    "delays": {
+        "carrier": "string",
+        "day": "date",
+        "dep_time": "int",
+        "on_time": "int",
+        "cancelled": "int",
+        "dep_delay": "int",
+    },
     "departures": {"origin": "string", "hour": "timestamp", "dep_time": "int", "distance": "int"},
 }
 TALLIES = {0: Tally(decoded=2), 1: Tally(decoded=1, rejected=1)}
 
 
-def serve(store: Store, tallies: dict[int, Tally], *, version: int = 1, delays_of: int | None = None) -> None:
+def serve(
+    store: Store, tallies: dict[int, Tally], *, version: int = 1, delays_of: int | None = None
+) -> None:
     """A version serves; `delays_of` the other one, its `delays` are that one's."""
     pipeline = declared(store.folder, version)
-    births = table_births(pipeline, {table: {name: parse_type(kind) for name, kind in columns.items()} for table, columns in OUTPUTS.items()})
-    put_birth(store, Birth(BUILD, "flights", "v1", {}, 1, {}, "", (), births, {view.name: view.sql for view in pipeline.views}, {}, {}, "", "me"))
+    births = table_births(
+        pipeline,
+        {
+            table: {name: parse_type(kind) for name, kind in columns.items()}
+            for table, columns in OUTPUTS.items()
+        },
+    )
+    put_birth(
+        store,
+        Birth(
+            BUILD,
+            "flights",
+            "v1",
+            {},
+            1,
+            {},
+            "",
+            (),
+            births,
+            {view.name: view.sql for view in pipeline.views},
+            {},
+            {},
+            "",
+            "me",
+        ),
+    )
     for table in births:
-        write_deltalake(table_path(store, BUILD, table.name), written(table, ON_TIME[delays_of or version]))
-    frontier = Frontier(1, BUILD, 1, Offsets({"flights": {0: 2, 1: 2}}), dict.fromkeys((table.name for table in births), 0), "", tally={"flights": tallies})
+        write_deltalake(
+            table_path(store, BUILD, table.name), written(table, ON_TIME[delays_of or version])
+        )
+    frontier = Frontier(
+        1,
+        BUILD,
+        1,
+        Offsets({"flights": {0: 2, 1: 2}}),
+        dict.fromkeys((table.name for table in births), 0),
+        "",
+        tally={"flights": tallies},
+    )
     Frontiers(store, BUILD).publish(frontier)
-    assert Journal(store).append(1, Served(1, 1, {"flights": BUILD}, Receipt("flights", BUILD, "v1", Offsets(), None, None, first=True)))
+    assert Journal(store).append(
+        1,
+        Served(
+            1,
+            1,
+            {"flights": BUILD},
+            Receipt("flights", BUILD, "v1", Offsets(), None, None, first=True),
+        ),
+    )
 
 
 def declared(folder: Path, version: int) -> Pipeline:
@@ -66,8 +129,19 @@ def declared(folder: Path, version: int) -> Pipeline:
 
 def written(table: TableBirth, on_time: int) -> pa.Table:
     schema = arrow_schema(table.columns)
-    delays = {"carrier": "UA", "day": date(2013, 2, 9), "flights": 3, "departed": 1, "on_time": on_time, "cancelled": 2, "delay_minutes": 4, "worst_delay": 4}
-    return pa.Table.from_pylist([delays] if table.name == "delays" else ROWS.get(table.name, []), schema)
+    delays = {
+        "carrier": "UA",
+        "day": date(2013, 2, 9),
+        "flights": 3,
+        "departed": 1,
+        "on_time": on_time,
+        "cancelled": 2,
+        "delay_minutes": 4,
+        "worst_delay": 4,
+    }
+    return pa.Table.from_pylist(
+        [delays] if table.name == "delays" else ROWS.get(table.name, []), schema
+    )
 
 
 @pytest.fixture
@@ -76,7 +150,9 @@ def store(tmp_path: Path) -> Store:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_tables_view_and_frontier_that_count_the_same_are_no_mixed_answer(store: Store, version: int) -> None:
+def test_tables_view_and_frontier_that_count_the_same_are_no_mixed_answer(
+    store: Store, version: int
+) -> None:
     serve(store, TALLIES, version=version)
 
     seen = look(store)
@@ -88,7 +164,9 @@ def test_tables_view_and_frontier_that_count_the_same_are_no_mixed_answer(store:
 
 
 @pytest.mark.parametrize(("version", "other"), [(1, 2), (2, 1)])
-def test_a_table_of_the_other_version_at_equal_offsets_is_a_mixed_answer(store: Store, version: int, other: int) -> None:
+def test_a_table_of_the_other_version_at_equal_offsets_is_a_mixed_answer(
+    store: Store, version: int, other: int
+) -> None:
     serve(store, TALLIES, version=version, delays_of=other)
 
     seen = look(store)

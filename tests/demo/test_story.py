@@ -21,7 +21,12 @@ SHORT = ["--flights", "40000", "--rate", "300"]
 @pytest.mark.timeout(1800)
 def test_all_of_it_holds_and_nothing_is_left(tmp_path: Path) -> None:
     told = subprocess.run(
-        [sys.executable, "-m", "demo", *SHORT], env={**os.environ, "TMPDIR": str(tmp_path)}, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "demo", *SHORT],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
     assert told.returncode == 0, told.stdout[-6000:] + told.stderr[-2000:]
@@ -31,7 +36,13 @@ def test_all_of_it_holds_and_nothing_is_left(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_story_leaves_nothing_running(tmp_path: Path) -> None:
-    story = subprocess.Popen([sys.executable, "-m", "demo", *SHORT], env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    story = subprocess.Popen(
+        [sys.executable, "-m", "demo", *SHORT],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     assert story.stdout is not None
     for line in story.stdout:
         if "kappa plan" in line:

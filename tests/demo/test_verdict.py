@@ -29,25 +29,39 @@ def test_an_answer_like_the_one_before_is_in_order() -> None:
 
 
 def test_an_answer_that_is_further_on_is_in_order() -> None:
-    ahead = replace(SEEN, generation=4, build="flights-b", offsets=Offsets({"flights": {0: 11, 1: 20, 2: 1}, "planes": {0: 1}}))
+    ahead = replace(
+        SEEN,
+        generation=4,
+        build="flights-b",
+        offsets=Offsets({"flights": {0: 11, 1: 20, 2: 1}, "planes": {0: 1}}),
+    )
 
     assert after_answer(Verdict(), SEEN, ahead) == Verdict(queries=1, switches=1)
 
 
-@pytest.mark.parametrize("counts", [{"delays": 30, "frontier": 31}, {"delays": 30, "departures": 29, "frontier": 30}])
+@pytest.mark.parametrize(
+    "counts", [{"delays": 30, "frontier": 31}, {"delays": 30, "departures": 29, "frontier": 30}]
+)
 def test_tables_that_disagree_are_a_mixed_answer(counts: dict[str, int]) -> None:
     verdict = after_answer(Verdict(), SEEN, replace(SEEN, flights=counts))
 
     assert (verdict.mixed, verdict.clean) == (1, False)
 
 
-@pytest.mark.parametrize("mixed", [replace(SEEN, cancelled={"delays": 2, "departures": 3}), replace(SEEN, foreign=1)])
-def test_rows_that_the_version_which_serves_cannot_have_made_are_a_mixed_answer(mixed: Observation) -> None:
+@pytest.mark.parametrize(
+    "mixed", [replace(SEEN, cancelled={"delays": 2, "departures": 3}), replace(SEEN, foreign=1)]
+)
+def test_rows_that_the_version_which_serves_cannot_have_made_are_a_mixed_answer(
+    mixed: Observation,
+) -> None:
     assert after_answer(Verdict(), SEEN, mixed).mixed == 1
 
 
 def test_rejects_that_the_frontier_does_not_count_are_a_mixed_answer() -> None:
-    assert after_answer(Verdict(), SEEN, replace(SEEN, rejects={"rejects": 1, "frontier": 0})).mixed == 1
+    assert (
+        after_answer(Verdict(), SEEN, replace(SEEN, rejects={"rejects": 1, "frontier": 0})).mixed
+        == 1
+    )
 
 
 @pytest.mark.parametrize(

@@ -31,22 +31,42 @@ def shop(orders):
     return {"by_customer": orders, "by_item": orders, "order_log": orders.select("customer", "item", "amount", "at")}
 '''
 # Returns (negative amounts) are no longer counted among the orders of a customer.
-V2 = V1.replace('{"by_customer": orders,', '{"by_customer": orders.where("amount is null or amount >= 0"),')
+V2 = V1.replace(
+    '{"by_customer": orders,', '{"by_customer": orders.where("amount is null or amount >= 0"),'
+)
 assert V2 != V1
 
 
 def order(number: int, *, amount: int | None = None, customer: str | None = None) -> ProducedRecord:
     """The order of that number; every seventh amount is null, every fifth negative."""
     customer = customer or f"cust-{number % 17} é✈"
-    given = amount if amount is not None else None if number % 7 == 0 else -number if number % 5 == 0 else number
-    event = {"customer": customer, "item": f"item-{number % 9}", "amount": given, "at": 1_700_000_000_000 + number // 2}
-    return ProducedRecord(key=customer.encode(), value=json.dumps(event, ensure_ascii=False).encode())
+    given = (
+        amount
+        if amount is not None
+        else None
+        if number % 7 == 0
+        else -number
+        if number % 5 == 0
+        else number
+    )
+    event = {
+        "customer": customer,
+        "item": f"item-{number % 9}",
+        "amount": given,
+        "at": 1_700_000_000_000 + number // 2,
+    }
+    return ProducedRecord(
+        key=customer.encode(), value=json.dumps(event, ensure_ascii=False).encode()
+    )
 
 
 def item(number: int, title: str | None) -> ProducedRecord:
     """An item's title; None deletes it."""
     name = f"item-{number}"
-    return ProducedRecord(key=name.encode(), value=None if title is None else json.dumps({"item": name, "title": title}).encode())
+    return ProducedRecord(
+        key=name.encode(),
+        value=None if title is None else json.dumps({"item": name, "title": title}).encode(),
+    )
 
 
 def expected(records: Iterable[Record], *, version: int) -> dict[str, list[tuple[Any, ...]]]:

@@ -29,11 +29,20 @@ ORDER = {
 # And each order is noted with the time at which it was folded.
 RENAMED = (
     V1.replace(
-        'key="customer", event="customer string not null, item string, amount bigint, at timestamp"', 'key="buyer", event=Path("schemas/order.json"), was={"buyer": "customer"}'
+        'key="customer", event="customer string not null, item string, amount bigint, at timestamp"',
+        'key="buyer", event=Path("schemas/order.json"), was={"buyer": "customer"}',
     )
-    .replace("from kappa", "from pathlib import Path\nfrom pyspark.sql import functions as F\nfrom kappa", 1)
-    .replace("    return {", '    orders = orders.withColumnRenamed("buyer", "customer")\n    return {')
-    .replace('"amount", "at")}', '"amount", "at", "channel", F.current_timestamp().alias("noted"))}')
+    .replace(
+        "from kappa",
+        "from pathlib import Path\nfrom pyspark.sql import functions as F\nfrom kappa",
+        1,
+    )
+    .replace(
+        "    return {", '    orders = orders.withColumnRenamed("buyer", "customer")\n    return {'
+    )
+    .replace(
+        '"amount", "at")}', '"amount", "at", "channel", F.current_timestamp().alias("noted"))}'
+    )
 )
 
 
@@ -57,7 +66,10 @@ def assert_tally_adds_up(bed: Testbed) -> None:
     for topic, partition, offset in frontier.offsets.items():
         if offset:
             tally = frontier.tally[topic][partition]
-            assert tally.decoded + tally.duplicate + tally.rejected + tally.tombstone + tally.absent == offset
+            assert (
+                tally.decoded + tally.duplicate + tally.rejected + tally.tombstone + tally.absent
+                == offset
+            )
 
 
 def _mended_and_redriven_it_is_folded_once(bed: Testbed) -> None:
@@ -91,7 +103,9 @@ def _mended_and_redriven_it_is_folded_once(bed: Testbed) -> None:
     assert_tally_adds_up(bed)
 
 
-def test_what_is_not_valid_is_rejected_with_its_reason_and_everything_else_is_folded(bed: Testbed) -> None:
+def test_what_is_not_valid_is_rejected_with_its_reason_and_everything_else_is_folded(
+    bed: Testbed,
+) -> None:
     wrong = {
         "malformed_json": b'{"customer": "a"',
         "not_an_object": b"[1, 2]",
@@ -106,15 +120,28 @@ def test_what_is_not_valid_is_rejected_with_its_reason_and_everything_else_is_fo
     assert bed.rows("select count(*) as n from by_customer") == [{"n": 0}]
     log = bed.log
     log.produce([ProducedRecord(value, key=b"a") for value in wrong.values()], "orders")
-    log.produce([ProducedRecord(b'{"customer": "a"}'), ProducedRecord(None, key=b"a"), ProducedRecord(b'{"customer": "a"}', key=b"b")], "orders")
+    log.produce(
+        [
+            ProducedRecord(b'{"customer": "a"}'),
+            ProducedRecord(None, key=b"a"),
+            ProducedRecord(b'{"customer": "a"}', key=b"b"),
+        ],
+        "orders",
+    )
     same = 1_700_000_000_000
-    valid = [ProducedRecord(record.value, key=record.key, timestamp_ms=same) for record in (order(1), order(1), order(2, customer="ß\u200b漢字"))]
+    valid = [
+        ProducedRecord(record.value, key=record.key, timestamp_ms=same)
+        for record in (order(1), order(1), order(2, customer="ß\u200b漢字"))
+    ]
     log.produce(valid, "orders")
     bed.wait_until_folded("shop", log.end(TOPICS))
 
     reasons = {row["reason"] for row in bed.must("rejects", "shop", "-o", "json").json()}
     assert reasons >= {*wrong, "null_key", "null_value", "key_mismatch"}
-    assert bed.rows("select customer, orders from by_customer order by orders desc") == [{"customer": "cust-1 é✈", "orders": 2}, {"customer": "ß\u200b漢字", "orders": 1}]
+    assert bed.rows("select customer, orders from by_customer order by orders desc") == [
+        {"customer": "cust-1 é✈", "orders": 2},
+        {"customer": "ß\u200b漢字", "orders": 1},
+    ]
     assert_tally_adds_up(bed)
     _mended_and_redriven_it_is_folded_once(bed)
 
@@ -125,7 +152,9 @@ def test_what_is_not_valid_is_rejected_with_its_reason_and_everything_else_is_fo
         (2, "served before", ["undo", "--yes"]),
         (7, "--yes", ["replay", "shop"]),
     ]
-    for (code, said, command), told in zip(slips, bed.at_once(*(command for _, _, command in slips), given="{}\n"), strict=True):
+    for (code, said, command), told in zip(
+        slips, bed.at_once(*(command for _, _, command in slips), given="{}\n"), strict=True
+    ):
         assert told.code == code, (command, told)
         assert said in told.err, (command, told)
     assert bed.state().generation == 1
@@ -133,7 +162,9 @@ def test_what_is_not_valid_is_rejected_with_its_reason_and_everything_else_is_fo
 
 def test_an_open_transaction_is_waited_for_and_named(bed: Testbed) -> None:
     before, folded = bed.log.end(["orders"]), bed.rows("select count(*) as n from order_log")
-    producer = Producer({"bootstrap.servers": bed.log.bootstrap_servers, "transactional.id": "shop", "log_level": 0})
+    producer = Producer(
+        {"bootstrap.servers": bed.log.bootstrap_servers, "transactional.id": "shop", "log_level": 0}
+    )
     producer.init_transactions()
     producer.begin_transaction()
     for _ in range(3):
@@ -145,10 +176,16 @@ def test_an_open_transaction_is_waited_for_and_named(bed: Testbed) -> None:
 
     (status,) = bed.must("status", "-o", "json").json()["builds"]
     assert status["behind"] == 3
-    assert f"3 offsets of orders partition 1 are held back by a transaction that is open since offset {before.at('orders', 1)}" in status["note"]
+    assert (
+        f"3 offsets of orders partition 1 are held back by a transaction that is open since offset {before.at('orders', 1)}"
+        in status["note"]
+    )
 
     producer.abort_transaction()
-    bed.wait(lambda: bed.log.end(TOPICS).equals(bed.log.high_watermark(TOPICS)), "the end of the transaction")
+    bed.wait(
+        lambda: bed.log.end(TOPICS).equals(bed.log.high_watermark(TOPICS)),
+        "the end of the transaction",
+    )
     bed.wait_until_folded("shop", bed.log.end(TOPICS))
     (status,) = bed.must("status", "-o", "json").json()["builds"]
     assert status["behind"] == 0
@@ -157,11 +194,25 @@ def test_an_open_transaction_is_waited_for_and_named(bed: Testbed) -> None:
     assert_tally_adds_up(bed)
 
 
-def test_old_events_are_read_with_the_new_declaration_and_what_a_plan_sampled_and_a_clock_are_let_through_by_name(bed: Testbed) -> None:
+def test_old_events_are_read_with_the_new_declaration_and_what_a_plan_sampled_and_a_clock_are_let_through_by_name(
+    bed: Testbed,
+) -> None:
     log, before = bed.log, sum(row["orders"] for row in bed.rows("select orders from by_customer"))
-    log.produce([*(order(3, customer="old") for _ in range(20)), *(ProducedRecord(b"{", key=b"old") for _ in range(30))], "orders")
+    log.produce(
+        [
+            *(order(3, customer="old") for _ in range(20)),
+            *(ProducedRecord(b"{", key=b"old") for _ in range(30)),
+        ],
+        "orders",
+    )
     newer = {"buyer": "new", "item": "x", "amount": 1, "at": 1_700_000_000_000}
-    log.produce([ProducedRecord(json.dumps({**newer, **more}).encode(), key=b"new") for more in ({}, {"channel": "web"}, {"customer": "other"}, {"channel": "fax"})], "orders")
+    log.produce(
+        [
+            ProducedRecord(json.dumps({**newer, **more}).encode(), key=b"new")
+            for more in ({}, {"channel": "web"}, {"customer": "other"}, {"channel": "fax"})
+        ],
+        "orders",
+    )
     bed.wait_until_folded("shop", log.end(TOPICS))
     (bed.folder / "schemas").mkdir()
     (bed.folder / "schemas" / "order.json").write_text(json.dumps(ORDER), encoding="utf-8")
@@ -178,22 +229,43 @@ def test_old_events_are_read_with_the_new_declaration_and_what_a_plan_sampled_an
     half = ("--allow", "unreadable:orders=half of them were a mistake of ours")
     refused = bed.kappa("deploy", "--yes", *half)
     assert refused.code == 1
-    assert f"{clock_of(RENAMED)} uses pyspark.sql.functions.current_timestamp, which reads the clock" in refused.err
+    assert (
+        f"{clock_of(RENAMED)} uses pyspark.sql.functions.current_timestamp, which reads the clock"
+        in refused.err
+    )
     bed.must("deploy", "--yes", *half, "--allow", f"{clock_of(RENAMED)}=it is for people to read")
 
     # Those that were rejected for their names are read by the new declaration, and the fax is not.
-    assert sum(row["orders"] for row in bed.rows("select orders from by_customer")) == before + 20 + 3
-    assert {row["channel"]: row["n"] for row in bed.rows("select channel, count(*) as n from order_log group by channel")} == {"shop": before + 20 + 2, "web": 1}
-    faxes = [row for row in bed.must("rejects", "shop", "-o", "json").json() if row["reason"] == "against_schema"]
-    assert [row["detail"] for row in faxes] == ['channel is the text "fax", and the schema says enum ["shop", "web"]']
+    assert (
+        sum(row["orders"] for row in bed.rows("select orders from by_customer")) == before + 20 + 3
+    )
+    assert {
+        row["channel"]: row["n"]
+        for row in bed.rows("select channel, count(*) as n from order_log group by channel")
+    } == {"shop": before + 20 + 2, "web": 1}
+    faxes = [
+        row
+        for row in bed.must("rejects", "shop", "-o", "json").json()
+        if row["reason"] == "against_schema"
+    ]
+    assert [row["detail"] for row in faxes] == [
+        'channel is the text "fax", and the schema says enum ["shop", "web"]'
+    ]
     accepted = bed.must("history", "-o", "json").json()[-1]["accepted"]
-    assert [each.rpartition(": ")[2] for each in accepted] == ["half of them were a mistake of ours", "it is for people to read"]
+    assert [each.rpartition(": ")[2] for each in accepted] == [
+        "half of them were a mistake of ours",
+        "it is for people to read",
+    ]
     assert any(each.startswith(clock_of(RENAMED)) for each in accepted)
     # Small slices share a plan that is made once, and each of them has its own time all the same.
     for number in range(2):
-        bed.log.produce([ProducedRecord(json.dumps({**newer, "amount": number}).encode(), key=b"new")], "orders")
+        bed.log.produce(
+            [ProducedRecord(json.dumps({**newer, "amount": number}).encode(), key=b"new")], "orders"
+        )
         bed.wait_until_folded("shop", bed.log.end(["orders"]))
-    assert bed.rows("select count(distinct noted) >= 3 as apart from order_log") == [{"apart": True}]
+    assert bed.rows("select count(distinct noted) >= 3 as apart from order_log") == [
+        {"apart": True}
+    ]
 
 
 def test_a_candidate_that_rejects_too_much_is_stopped_and_what_serves_goes_on(bed: Testbed) -> None:
@@ -201,7 +273,9 @@ def test_a_candidate_that_rejects_too_much_is_stopped_and_what_serves_goes_on(be
     strict = RENAMED.replace("    writes=[", "    max_rejects=3,\n    writes=[")
     bed.declare("shop", strict)
 
-    stopped = bed.kappa("replay", "shop", "--yes", "--allow", f"{clock_of(strict)}=it is for people to read")
+    stopped = bed.kappa(
+        "replay", "shop", "--yes", "--allow", f"{clock_of(strict)}=it is for people to read"
+    )
 
     assert (stopped.code, bed.state().generation) == (1, before), stopped
     assert "records: a replay reads them again" in stopped.out

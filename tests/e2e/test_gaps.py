@@ -39,20 +39,31 @@ def given(broker: Broker) -> Iterator[Broker]:
         Log(broker.bootstrap_servers).delete(name)
 
 
-def test_a_lost_beginning_is_refused_accepted_and_told_for_ever(tmp_path: Path, given: Broker) -> None:
-    with platform(tmp_path / "gaps", f'[kafka]\nbootstrap_servers = "{given.bootstrap_servers}"\n', shop=V1) as bed:
+def test_a_lost_beginning_is_refused_accepted_and_told_for_ever(
+    tmp_path: Path, given: Broker
+) -> None:
+    with platform(
+        tmp_path / "gaps", f'[kafka]\nbootstrap_servers = "{given.bootstrap_servers}"\n', shop=V1
+    ) as bed:
         assert not bed.pids("kafka.Kafka")
-        end = bed.log.produce([order(number, customer="ada") for number in range(10)], "orders").offsets
+        end = bed.log.produce(
+            [order(number, customer="ada") for number in range(10)], "orders"
+        ).offsets
         ((_, partition, _),) = [each for each in end.items() if each[2]]
         lose(bed, "orders", partition, 4)
 
         refused = bed.kappa("deploy", "--yes")
         assert refused.code == 1
-        assert f"orders partition {partition} begins at offset 4: a replay would miss what came before" in refused.err
+        assert (
+            f"orders partition {partition} begins at offset 4: a replay would miss what came before"
+            in refused.err
+        )
 
         bed.must("plan", "--out", "plan.json", "--accept-gap")
         bed.must("deploy", "--plan", "plan.json")
-        assert bed.rows("select customer, orders from by_customer") == [{"customer": "ada", "orders": 6}]
+        assert bed.rows("select customer, orders from by_customer") == [
+            {"customer": "ada", "orders": 6}
+        ]
         assert bed.kappa("deploy", "--plan", "plan.json").code == 6
 
         # Of what serves nobody asks; a new build needs it anew.
@@ -65,33 +76,53 @@ def test_a_lost_beginning_is_refused_accepted_and_told_for_ever(tmp_path: Path, 
         # A broker that is not ours has its disk elsewhere.
         assert step["cost"]["bytes"] is None
         assert step["cost"]["disk_needed"] > 0
-        assert any(line.startswith("+") for diff in step["diffs"] for line in diff["diff"].splitlines())
+        assert any(
+            line.startswith("+") for diff in step["diffs"] for line in diff["diff"].splitlines()
+        )
         ((told,),) = (each["accepted"] for each in bed.must("history", "-o", "json").json())
         assert told.startswith(f"gap: orders partition {partition} begins")
 
         # From when it is archived on nothing is lost any more, whatever the topic loses.
         bed.declare("shop", V2.replace("partitions=3,", "partitions=3, archive=True,"))
-        end = bed.log.produce([order(number, customer="ada") for number in range(5)], "orders").offsets
+        end = bed.log.produce(
+            [order(number, customer="ada") for number in range(5)], "orders"
+        ).offsets
         bed.wait(lambda: archives(bed) == [("following", 0, 11)], "the archive of orders")
-        assert [each["found"] for each in bed.must("archive", "verify", "-o", "json").json()] == ["as it should be"]
+        assert [each["found"] for each in bed.must("archive", "verify", "-o", "json").json()] == [
+            "as it should be"
+        ]
         lose(bed, "orders", partition, end.at("orders", partition))
         (step,) = bed.must("plan", "--accept-gap", "-o", "json").json()["steps"]
-        assert any(note.startswith(f"topic orders: offsets 4 to 14 of partition {partition} come from its archive") for note in step["notes"])
+        assert any(
+            note.startswith(
+                f"topic orders: offsets 4 to 14 of partition {partition} come from its archive"
+            )
+            for note in step["notes"]
+        )
         bed.must("deploy", "--yes", "--accept-gap")
         assert bed.rows("select count(*) as n from order_log") == [{"n": 11}]
     assert given.alive()
 
 
 def archives(bed: Testbed) -> list[tuple[str, int, int]]:
-    return [(each["state"], each["behind"], each["records"]) for each in bed.must("archive", "status", "-o", "json").json()]
+    return [
+        (each["state"], each["behind"], each["records"])
+        for each in bed.must("archive", "status", "-o", "json").json()
+    ]
 
 
 @pytest.mark.fault
 @pytest.mark.sweep
-def test_a_broker_that_is_away_for_a_minute_is_waited_for_which_status_says_and_all_goes_on(tmp_path: Path, jars: Jars, java: Java) -> None:
+def test_a_broker_that_is_away_for_a_minute_is_waited_for_which_status_says_and_all_goes_on(
+    tmp_path: Path, jars: Jars, java: Java
+) -> None:
     given = Broker.start(tmp_path / "theirs", jars, java)
     try:
-        with platform(tmp_path / "away", f'[kafka]\nbootstrap_servers = "{given.bootstrap_servers}"\n', shop=V1) as bed:
+        with platform(
+            tmp_path / "away",
+            f'[kafka]\nbootstrap_servers = "{given.bootstrap_servers}"\n',
+            shop=V1,
+        ) as bed:
             bed.log.produce((order(number, customer="ada") for number in range(50)), "orders")
             bed.must("deploy", "--yes")
             supervisor = bed.supervisor_pid
@@ -104,16 +135,23 @@ def test_a_broker_that_is_away_for_a_minute_is_waited_for_which_status_says_and_
             away = told()
             bed.wait(lambda: monotonic() > back, "a whole minute")
             # What was folded is served all the while, and nothing has given up.
-            assert bed.rows("select customer, orders from by_customer") == [{"customer": "ada", "orders": 50}]
+            assert bed.rows("select customer, orders from by_customer") == [
+                {"customer": "ada", "orders": 50}
+            ]
             for status in (away, told()):
-                assert status["broker"]["error"] == f"no Kafka broker answers at {given.bootstrap_servers}"
+                assert (
+                    status["broker"]["error"]
+                    == f"no Kafka broker answers at {given.bootstrap_servers}"
+                )
                 (build,) = status["builds"]
                 assert (build["state"], build["behind"]) == ("serving", None)
 
             given = Broker.start(tmp_path / "theirs", jars, java)
             bed.log.produce((order(number, customer="ada") for number in range(50, 80)), "orders")
             bed.wait_until_folded("shop", bed.log.end(["orders"]))
-            assert bed.rows("select customer, orders from by_customer") == [{"customer": "ada", "orders": 80}]
+            assert bed.rows("select customer, orders from by_customer") == [
+                {"customer": "ada", "orders": 80}
+            ]
             assert bed.supervisor_pid == supervisor
             bed.wait(lambda: not told()["builds"][0]["trouble"], "all being well again")
             assert told()["broker"]["error"] is None

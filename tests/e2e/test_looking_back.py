@@ -40,8 +40,16 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
         yield bed
 
 
-def test_what_serves_is_proved_by_another_cut_of_the_log_while_events_arrive_after_one_was_killed_and_anybody_can_compute_its_hash(bed: Testbed) -> None:
-    bed.log.produce([*(ProducedRecord(b"someone", b"{", partition=0) for _ in range(3)), *(order(number) for number in range(50))], "orders")
+def test_what_serves_is_proved_by_another_cut_of_the_log_while_events_arrive_after_one_was_killed_and_anybody_can_compute_its_hash(
+    bed: Testbed,
+) -> None:
+    bed.log.produce(
+        [
+            *(ProducedRecord(b"someone", b"{", partition=0) for _ in range(3)),
+            *(order(number) for number in range(50)),
+        ],
+        "orders",
+    )
     bed.wait_until_folded("shop", bed.log.end(["orders", "items"]))
     rows = bed.rows('select customer, item, amount, epoch_us("at") as "at" from order_log')
     killed = bed.start("prove", "shop")
@@ -51,8 +59,14 @@ def test_what_serves_is_proved_by_another_cut_of_the_log_while_events_arrive_aft
     bed.wait(lambda: not bed.pids("kappa.engine.children.refold"), "the end of what it had started")
     (left,) = bed.store.path("tmp").glob("prove-*")
 
-    both = [bed.start("prove", "shop", *how) for how in (("--seed", "7", "-o", "json"), ("--slices", "one"))]
-    bed.wait(lambda: len({*bed.store.path("tmp").glob("prove-*")} - {left}) == len(both), "two proofs at once")
+    both = [
+        bed.start("prove", "shop", *how)
+        for how in (("--seed", "7", "-o", "json"), ("--slices", "one"))
+    ]
+    bed.wait(
+        lambda: len({*bed.store.path("tmp").glob("prove-*")} - {left}) == len(both),
+        "two proofs at once",
+    )
     assert not left.exists()
     bed.log.produce((order(number) for number in range(20)), "orders")
     bed.wait_until_folded("shop", bed.log.end(["orders", "items"]))
@@ -65,11 +79,27 @@ def test_what_serves_is_proved_by_another_cut_of_the_log_while_events_arrive_aft
     assert "folded again in one slice, read and computed by Spark as a batch job\n" in in_one
     tables = {each["table"]: each for each in found["tables"]}
     assert (found["equal"], found["how"], found["seed"]) == (True, "random", 7)
-    assert {name: each["rows_after"] for name, each in tables.items()} == {"by_customer": 17, "by_item": 9, "order_log": 550, "items": 9, "rejects": 3}
+    assert {name: each["rows_after"] for name, each in tables.items()} == {
+        "by_customer": 17,
+        "by_item": 9,
+        "order_log": 550,
+        "items": 9,
+        "rejects": 3,
+    }
     assert tables["order_log"]["hash"] == hash_by_hand(rows)
-    assert found["hash"] == sha256("".join(f"{name} {each['rows_before']} {each['hash']}\n" for name, each in sorted(tables.items())).encode()).hexdigest()
+    assert (
+        found["hash"]
+        == sha256(
+            "".join(
+                f"{name} {each['rows_before']} {each['hash']}\n"
+                for name, each in sorted(tables.items())
+            ).encode()
+        ).hexdigest()
+    )
     told = [each for each in bed.must("history", "-o", "json").json() if each["what"] == "proof"]
-    assert {(each["state"], each["proof"]["hash"], str(each["proof"]["offsets"])) for each in told} == {("proved", found["hash"], str(found["offsets"]))}
+    assert {
+        (each["state"], each["proof"]["hash"], str(each["proof"]["offsets"])) for each in told
+    } == {("proved", found["hash"], str(found["offsets"]))}
     assert sorted(each["proof"]["how"] for each in told) == ["one", "random"]
     assert not list(bed.store.path("tmp").glob("prove-*"))
 
@@ -78,16 +108,31 @@ def hash_by_hand(rows: list[dict[str, Any]]) -> str:
     """The hash that docs/guarantees.md defines, of rows whose values are text, whole numbers or null."""
     sums = [0, 0, 0, 0]
     for row in rows:
-        texts = ["~" if value is None else f"{len(str(value).encode())}:{value}" for _, value in sorted(row.items())]
+        texts = [
+            "~" if value is None else f"{len(str(value).encode())}:{value}"
+            for _, value in sorted(row.items())
+        ]
         digest = sha256("".join(texts).encode()).digest()
-        sums = [(each + int.from_bytes(digest[8 * place : 8 * place + 8])) % 2**64 for place, each in enumerate(sums)]
+        sums = [
+            (each + int.from_bytes(digest[8 * place : 8 * place + 8])) % 2**64
+            for place, each in enumerate(sums)
+        ]
     return "".join(f"{each:016x}" for each in sums)
 
 
 def read(bed: Testbed, *when: Sequence[str]) -> list[dict[str, Any]]:
     """What queries of these times see, each its rows, generation and offsets."""
-    answers = [said.json() for said in bed.at_once(*(("query", SQL, "-o", "json", *each) for each in when))]
-    return [{"generation": answer["generation"], "rows": answer["rows"], "offsets": answer["builds"]["shop"]["offsets"]} for answer in answers]
+    answers = [
+        said.json() for said in bed.at_once(*(("query", SQL, "-o", "json", *each) for each in when))
+    ]
+    return [
+        {
+            "generation": answer["generation"],
+            "rows": answer["rows"],
+            "offsets": answer["builds"]["shop"]["offsets"],
+        }
+        for answer in answers
+    ]
 
 
 def read_and_note(bed: Testbed) -> tuple[str, dict[str, Any]]:
@@ -96,7 +141,12 @@ def read_and_note(bed: Testbed) -> tuple[str, dict[str, Any]]:
     shown = bed.frontier(bed.live("shop"))
     assert shown is not None
     # What readers see is kept a second later at most, for as long as nothing newer is shown.
-    bed.wait(lambda: any(each.frontier.offsets.equals(shown.offsets) for each in kept_of(bed.store, shown.build)), "what is kept")
+    bed.wait(
+        lambda: any(
+            each.frontier.offsets.equals(shown.offsets) for each in kept_of(bed.store, shown.build)
+        ),
+        "what is kept",
+    )
     return datetime.now(UTC).isoformat(), *read(bed, ())
 
 
@@ -118,24 +168,41 @@ def test_what_was_read_is_read_again_across_a_promote_an_undo_and_a_restart(bed:
     assert [seen["generation"] for _, seen in noted] == [1, 1, 2, 3]
 
     def same() -> None:
-        asked = {("--at", when): seen for when, seen in noted} | {("--at-generation", f"{number}"): noted[number][1] for number in (1, 2, 3)}
+        asked = {("--at", when): seen for when, seen in noted} | {
+            ("--at-generation", f"{number}"): noted[number][1] for number in (1, 2, 3)
+        }
         assert read(bed, *asked) == list(asked.values())
 
     same()
     # Of what serves now: generation 3 is the build of generation 1 again.
     for when, seen in (noted[0], noted[3]):
-        assert read(bed, ("--at-offsets", str(Offsets.parse(seen["offsets"]))), ("--at-event-time", when)) == [{**seen, "generation": 3}] * 2
+        assert (
+            read(
+                bed,
+                ("--at-offsets", str(Offsets.parse(seen["offsets"]))),
+                ("--at-event-time", when),
+            )
+            == [{**seen, "generation": 3}] * 2
+        )
     said = bed.must("gc", "-o", "json").json()["found"]
-    assert {each["build"]: each["note"] for each in said if each["build"]} == dict.fromkeys(bed.state().versions, "its job runs, and keeps it in shape")
+    assert {each["build"]: each["note"] for each in said if each["build"]} == dict.fromkeys(
+        bed.state().versions, "its job runs, and keeps it in shape"
+    )
     bed.must("down")
     # With nobody there, nothing runs to keep it.
-    assert bed.must("gc", "--dry-run", "-o", "json").json()["found"] == [{**each, "note": "would be deleted"} for each in bed.must("gc", "-o", "json").json()["found"]]
+    assert bed.must("gc", "--dry-run", "-o", "json").json()["found"] == [
+        {**each, "note": "would be deleted"}
+        for each in bed.must("gc", "-o", "json").json()["found"]
+    ]
     same()
     assert_files_are_those_referenced(bed)
     bed.must("up", "-d")
     same()
     shown = bed.must("show", "2", "-o", "json").json()
-    assert (shown["previous_generation"], Path(shown["builds"]["shop"]["code"]["folder"]).is_dir()) == (1, True)
+    assert (
+        shown["previous_generation"],
+        Path(shown["builds"]["shop"]["code"]["folder"]).is_dir(),
+    ) == (1, True)
 
 
 def ensure_no_soak(bed: Testbed) -> None:
@@ -146,11 +213,18 @@ def ensure_no_soak(bed: Testbed) -> None:
         bed.must("up", "-d")
 
 
-def test_after_the_soak_the_idle_build_goes_and_an_undo_and_a_look_back_say_so(bed: Testbed) -> None:
+def test_after_the_soak_the_idle_build_goes_and_an_undo_and_a_look_back_say_so(
+    bed: Testbed,
+) -> None:
     idle = bed.state().idle["shop"]
     assert bed.kappa("query", SQL, "--at-generation", "2").code == 0
     ensure_no_soak(bed)
-    bed.wait(lambda: idle in bed.state().retired and not bed.store.path(f"builds/{idle}/tables").exists(), "the end of the idle build")
+    bed.wait(
+        lambda: (
+            idle in bed.state().retired and not bed.store.path(f"builds/{idle}/tables").exists()
+        ),
+        "the end of the idle build",
+    )
 
     undone, looked = bed.kappa("undo", "--yes"), bed.kappa("query", SQL, "--at-generation", "2")
 
@@ -171,13 +245,23 @@ def assert_files_are_those_referenced(bed: Testbed) -> None:
             path = table_path(bed.store, build, table.name)
             last = newest_version(path)
             assert last is not None
-            referenced = {file for version in {last, *(frontier.versions[table.name] for frontier in shown)} for file in files(path, version)}
+            referenced = {
+                file
+                for version in {last, *(frontier.versions[table.name] for frontier in shown)}
+                for file in files(path, version)
+            }
             # Spark writes a `.NAME.crc` beside each.
-            there = {str(file) for file in Path(path).iterdir() if file.is_file() and not file.name.startswith(".")}
+            there = {
+                str(file)
+                for file in Path(path).iterdir()
+                if file.is_file() and not file.name.startswith(".")
+            }
             assert there == referenced
 
 
-def test_new_code_goes_on_from_offsets_of_the_past_on_what_the_old_code_had_folded_up_to_there(bed: Testbed) -> None:
+def test_new_code_goes_on_from_offsets_of_the_past_on_what_the_old_code_had_folded_up_to_there(
+    bed: Testbed,
+) -> None:
     ensure_no_soak(bed)
     old = bed.live("shop")
     (began,) = (at for at in [bed.frontier(old)] if at is not None)
@@ -186,18 +270,37 @@ def test_new_code_goes_on_from_offsets_of_the_past_on_what_the_old_code_had_fold
     # Somewhere in the middle of what a slice has folded.
     base = Offsets(
         {
-            topic: {partition: offset if topic == "items" else began.offsets.at(topic, partition) + 7 for partition, offset in parts.items()}
+            topic: {
+                partition: offset if topic == "items" else began.offsets.at(topic, partition) + 7
+                for partition, offset in parts.items()
+            }
             for topic, parts in bed.log.end(["orders", "items"]).next.items()
         }
     )
     bed.declare("shop", V1.replace('keys=("item",)', 'keys=("item", "customer")'))
     refused = bed.kappa("branch", "shop", "--from", "now", "--yes")
     # What is kept is the same, in whichever order the columns come.
-    bed.declare("shop", V2.replace('select("customer", "item", "amount", "at")', 'select("at", "amount", "item", "customer")'))
-    assert (refused.code, f"a branch of build {old} cannot be made: the keys of table by_item changed: item to item, customer" in refused.err) == (1, True)
+    bed.declare(
+        "shop",
+        V2.replace(
+            'select("customer", "item", "amount", "at")',
+            'select("at", "amount", "item", "customer")',
+        ),
+    )
+    assert (
+        refused.code,
+        f"a branch of build {old} cannot be made: the keys of table by_item changed: item to item, customer"
+        in refused.err,
+    ) == (1, True)
 
     branching = bed.start("branch", "shop", "--from", str(base).replace(" ", ","), "--yes")
-    bed.wait(lambda: (found := bed.state().active("shop")) is not None and Legs(bed.store, found.build).last() is not None, "the leg that ends at the base")
+    bed.wait(
+        lambda: (
+            (found := bed.state().active("shop")) is not None
+            and Legs(bed.store, found.build).last() is not None
+        ),
+        "the leg that ends at the base",
+    )
     # It is just starting its JVM: a child of it that is on its way there has its command line still.
     os.kill(min(bed.pids("kappa.engine.job.job", "--leg base")), signal.SIGKILL)
     out, err = branching.communicate(timeout=PATIENCE_SECONDS)
@@ -208,12 +311,17 @@ def test_new_code_goes_on_from_offsets_of_the_past_on_what_the_old_code_had_fold
     assert branch != old
     assert told in out
     assert told in bed.must("show", str(bed.state().generation)).out
-    (chapter,) = (each for each in bed.must("history", "-o", "json").json() if each["build"] == branch)
+    (chapter,) = (
+        each for each in bed.must("history", "-o", "json").json() if each["build"] == branch
+    )
     assert (chapter["what"], told in chapter["why"]) == ("branch", True)
     assert read_birth(bed.store, branch).base is not None
     produce(bed)
     bed.wait_until_folded("shop", bed.log.end(["orders", "items"]))
-    bed.wait(lambda: old in bed.state().retired and not bed.store.path(f"builds/{old}/tables").exists(), "the end of the build that it stands on")
+    bed.wait(
+        lambda: old in bed.state().retired and not bed.store.path(f"builds/{old}/tables").exists(),
+        "the end of the build that it stands on",
+    )
     assert_branched(bed, base)
 
     proof = bed.must("prove", "shop", "--slices", "3")
@@ -223,29 +331,70 @@ def test_new_code_goes_on_from_offsets_of_the_past_on_what_the_old_code_had_fold
 
 def assert_branched(bed: Testbed, base: Offsets) -> None:
     """That by_customer has what the first version makes of the records before these offsets, and the second of all that follow."""
-    records = [record for record in bed.log.records(["orders", "items"], Offsets(), bed.log.end(["orders", "items"])) if record.value != b"someone"]
-    before, after = ([record for record in records if (record.offset < base.at(record.topic, record.partition)) is side] for side in (True, False))
+    records = [
+        record
+        for record in bed.log.records(
+            ["orders", "items"], Offsets(), bed.log.end(["orders", "items"])
+        )
+        if record.value != b"someone"
+    ]
+    before, after = (
+        [
+            record
+            for record in records
+            if (record.offset < base.at(record.topic, record.partition)) is side
+        ]
+        for side in (True, False)
+    )
     rows = {name: list(row) for name, *row in expected(before, version=1)["by_customer"]}
     for name, *row in expected(after, version=2)["by_customer"]:
         orders, amount, least, most = rows.get(name, [0, None, None, None])
         rows[name] = [
             orders + row[0],
-            *(fold([each for each in pair if each is not None]) for fold, pair in ((sum, (amount, row[1])), (min, (least, row[2])), (max, (most, row[3])))),
+            *(
+                fold([each for each in pair if each is not None])
+                for fold, pair in (
+                    (sum, (amount, row[1])),
+                    (min, (least, row[2])),
+                    (max, (most, row[3])),
+                )
+            ),
         ]
-    assert {row["customer"]: [row["orders"], row["amount"], row["least"], row["most"]] for row in bed.rows("from by_customer")} == rows
-    assert rows not in ({name: list(row) for name, *row in expected(records, version=version)["by_customer"]} for version in (1, 2))
-    assert [tuple(row.values()) for row in bed.rows("from by_item order by item")] == expected(records, version=1)["by_item"]
-    assert sorted((tuple(row.values()) for row in bed.rows("select customer, item, amount from order_log")), key=repr) == expected(records, version=1)["order_log"]
+    assert {
+        row["customer"]: [row["orders"], row["amount"], row["least"], row["most"]]
+        for row in bed.rows("from by_customer")
+    } == rows
+    assert rows not in (
+        {name: list(row) for name, *row in expected(records, version=version)["by_customer"]}
+        for version in (1, 2)
+    )
+    assert [tuple(row.values()) for row in bed.rows("from by_item order by item")] == expected(
+        records, version=1
+    )["by_item"]
+    assert (
+        sorted(
+            (
+                tuple(row.values())
+                for row in bed.rows("select customer, item, amount from order_log")
+            ),
+            key=repr,
+        )
+        == expected(records, version=1)["order_log"]
+    )
 
 
 def test_a_time_to_come_is_a_slip(bed: Testbed) -> None:
-    said = bed.kappa("query", SQL, "--at", datetime.fromtimestamp(time.time() + 3600, UTC).isoformat())
+    said = bed.kappa(
+        "query", SQL, "--at", datetime.fromtimestamp(time.time() + 3600, UTC).isoformat()
+    )
 
     assert said.code == 2
     assert "is yet to come" in said.err
 
 
-def test_what_no_event_has_made_is_found_by_a_proof_and_so_is_what_was_made_and_is_gone(bed: Testbed) -> None:
+def test_what_no_event_has_made_is_found_by_a_proof_and_so_is_what_was_made_and_is_gone(
+    bed: Testbed,
+) -> None:
     live = bed.live("shop")
     bed.must("down")
     # As another program would write to it that knows what a commit of Kappa's carries.
@@ -253,7 +402,14 @@ def test_what_no_event_has_made_is_found_by_a_proof_and_so_is_what_was_made_and_
     version = newest_version(path)
     assert version is not None
     forged = pa.table({"item": ["forged"], "orders": [7]})
-    write_deltalake(path, forged, mode="append", commit_properties=CommitProperties(custom_metadata={"userMetadata": mark_of(path, version).to_json()}))
+    write_deltalake(
+        path,
+        forged,
+        mode="append",
+        commit_properties=CommitProperties(
+            custom_metadata={"userMetadata": mark_of(path, version).to_json()}
+        ),
+    )
     bed.must("up", "-d")
     bed.log.produce([order(1)], "orders")
     bed.wait_until_folded("shop", bed.log.end(["orders", "items"]))

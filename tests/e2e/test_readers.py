@@ -79,7 +79,9 @@ def producing(bed: Testbed) -> Iterator[threading.Event]:
                     producer.send("orders", order(number))
                     number += 1
                 if number % 60 == 0:
-                    producer.send("items", item(number % 9, None if number % 120 else f"title {number}"))
+                    producer.send(
+                        "items", item(number % 9, None if number % 120 else f"title {number}")
+                    )
             producer.flush()
 
     thread = threading.Thread(target=go_on)
@@ -91,12 +93,20 @@ def producing(bed: Testbed) -> Iterator[threading.Event]:
         thread.join()
 
 
-def served(store: Store, build: str | None, lease_seconds: float = 60.0) -> tuple[Offsets, dict[str, list[tuple[object, ...]]]]:
+def served(
+    store: Store, build: str | None, lease_seconds: float = 60.0
+) -> tuple[Offsets, dict[str, list[tuple[object, ...]]]]:
     """Offsets and tables of the serving build, or of one named, all of one frontier."""
-    with pin(store, lease_seconds=lease_seconds) if build is None else pin_build(store, build, lease_seconds=lease_seconds) as pinned:
+    with (
+        pin(store, lease_seconds=lease_seconds)
+        if build is None
+        else pin_build(store, build, lease_seconds=lease_seconds) as pinned
+    ):
         ((_, frontier),) = pinned.snapshot.frontiers.items()
         with connect(pinned.snapshot, store) as reader:
-            tables = {table: [tuple(row) for row in reader.rows(sql).rows] for table, sql in ASKED.items()}
+            tables = {
+                table: [tuple(row) for row in reader.rows(sql).rows] for table, sql in ASKED.items()
+            }
         pinned.confirm()
     tables["order_log"].sort(key=repr)
     return frontier.offsets, tables
@@ -105,7 +115,9 @@ def served(store: Store, build: str | None, lease_seconds: float = 60.0) -> tupl
 def assert_right(bed: Testbed, *, version: int, build: str | None = None) -> None:
     """I1: what is served equals plain Python over the log's records up to exactly the frontier."""
     offsets, tables = served(bed.store, build)
-    assert tables == expected(bed.log.records(["orders", "items"], Offsets(), offsets), version=version)
+    assert tables == expected(
+        bed.log.records(["orders", "items"], Offsets(), offsets), version=version
+    )
 
 
 def seconds_between(began: Record, ended: Record) -> float:
@@ -122,7 +134,11 @@ def how_long(bed: Testbed) -> str:
     records = list(Journal(bed.store).after(0))
     asked = {record.number: record for record in records if isinstance(record.event, SwitchAsked)}
     held = {record.event.rollout: record for record in records if isinstance(record.event, Held)}
-    switched = [record for record in records if isinstance(record.event, Served) and record.event.rollout in asked]
+    switched = [
+        record
+        for record in records
+        if isinstance(record.event, Served) and record.event.rollout in asked
+    ]
     promotes = [seconds_between(asked[record.event.rollout], record) for record in switched]
     steps = [seconds_between(held[record.event.rollout], record) for record in switched]
     return f"{told('switch', promotes)}; {told('staleness step', steps)}"
@@ -135,7 +151,9 @@ def the_same_all_the_while(bed: Testbed) -> Iterator[None]:
 
         def answers() -> list[tuple[object, ...]]:
             with connect(pinned.snapshot, bed.store) as reader:
-                return [row for sql in ASKED.values() for row in sorted(reader.rows(sql).rows, key=repr)]
+                return [
+                    row for sql in ASKED.values() for row in sorted(reader.rows(sql).rows, key=repr)
+                ]
 
         at_first = answers()
         yield
@@ -147,10 +165,17 @@ def the_same_all_the_while(bed: Testbed) -> Iterator[None]:
 @pytest.mark.jvm
 @pytest.mark.parametrize(
     ("switches", "count", "rest_seconds"),
-    [pytest.param(10, 6, 1.6, marks=pytest.mark.timeout(1200)), pytest.param(200, 16, 1.6, marks=[pytest.mark.sweep, pytest.mark.timeout(7200)])],
+    [
+        pytest.param(10, 6, 1.6, marks=pytest.mark.timeout(1200)),
+        pytest.param(200, 16, 1.6, marks=[pytest.mark.sweep, pytest.mark.timeout(7200)]),
+    ],
 )
-def test_readers_see_no_error_no_mix_and_nothing_backward_through_switches_under_load(tmp_path: Path, switches: int, count: int, rest_seconds: float) -> None:
-    with platform(tmp_path / "laden é", "[engine]\nlarge_rows = 0\nmaintenance_seconds = 5\n", shop=V1) as bed:
+def test_readers_see_no_error_no_mix_and_nothing_backward_through_switches_under_load(
+    tmp_path: Path, switches: int, count: int, rest_seconds: float
+) -> None:
+    with platform(
+        tmp_path / "laden é", "[engine]\nlarge_rows = 0\nmaintenance_seconds = 5\n", shop=V1
+    ) as bed:
         log = bed.log
         log.produce((order(number) for number in range(3_000)), "orders")
         log.produce((item(number % 9, f"title {number}") for number in range(40)), "items")
@@ -160,7 +185,11 @@ def test_readers_see_no_error_no_mix_and_nothing_backward_through_switches_under
         script.write_text(READER, encoding="utf-8")
         readers = [
             subprocess.Popen(
-                [sys.executable, str(script), str(bed.store.folder), str(rest_seconds), QUESTION], env=bed.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+                [sys.executable, str(script), str(bed.store.folder), str(rest_seconds), QUESTION],
+                env=bed.environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
             )
             for _ in range(count)
         ]
@@ -176,7 +205,13 @@ def test_readers_see_no_error_no_mix_and_nothing_backward_through_switches_under
         assert bed.state().generation == switches + 1
         bed.wait_until_folded("shop", log.end(["orders", "items"]))
         live, idle = bed.live("shop"), bed.state().idle["shop"]
-        bed.wait(lambda: (found := bed.frontier(idle)) is not None and found.offsets.covers(log.end(["orders"])), "the idle build at the end")
+        bed.wait(
+            lambda: (
+                (found := bed.frontier(idle)) is not None
+                and found.offsets.covers(log.end(["orders"]))
+            ),
+            "the idle build at the end",
+        )
         assert_right(bed, version=1, build=live)
         assert_right(bed, version=2, build=idle)
 

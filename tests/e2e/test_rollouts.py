@@ -12,7 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 from e2e_shop import ASKED, V1, V2, expected, item, order
 from testbed import Testbed, platform
 
@@ -37,7 +43,10 @@ FAILPOINTS = {
 def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
     with platform(tmp_path_factory.mktemp("rollouts") / "shop", shop=V1) as bed:
         bed.log.produce((order(number) for number in range(2_000)), "orders")
-        bed.log.produce((item(number % 9, f"title {number}" if number % 4 else None) for number in range(40)), "items")
+        bed.log.produce(
+            (item(number % 9, f"title {number}" if number % 4 else None) for number in range(40)),
+            "items",
+        )
         bed.must("deploy", "--yes")
         yield bed
 
@@ -53,10 +62,14 @@ def assert_served(bed: Testbed, *, version: int) -> None:
     with pin(bed.store, lease_seconds=60) as pinned:
         (frontier,) = pinned.snapshot.frontiers.values()
         with connect(pinned.snapshot, bed.store) as reader:
-            tables = {table: [tuple(row) for row in reader.rows(sql).rows] for table, sql in ASKED.items()}
+            tables = {
+                table: [tuple(row) for row in reader.rows(sql).rows] for table, sql in ASKED.items()
+            }
         pinned.confirm()
     tables["order_log"].sort(key=repr)
-    assert tables == expected(bed.log.records(["orders", "items"], Offsets(), frontier.offsets), version=version)
+    assert tables == expected(
+        bed.log.records(["orders", "items"], Offsets(), frontier.offsets), version=version
+    )
 
 
 def version_served(bed: Testbed) -> int:
@@ -90,7 +103,9 @@ def standing_still(pid: int) -> Iterator[None]:
             return
 
 
-def test_of_two_deploys_at_once_one_wins_and_a_change_is_promoted_undone_and_redone_and_each_time_the_tables_are_right(bed: Testbed) -> None:
+def test_of_two_deploys_at_once_one_wins_and_a_change_is_promoted_undone_and_redone_and_each_time_the_tables_are_right(
+    bed: Testbed,
+) -> None:
     one, generation = bed.live("shop"), bed.state().generation
     bed.declare("shop", V2)
 
@@ -101,8 +116,12 @@ def test_of_two_deploys_at_once_one_wins_and_a_change_is_promoted_undone_and_red
     ((_, told),) = [words for words, each in zip(said, both, strict=True) if each.returncode == 6]
     assert "shop" in told
     assert bed.state().generation == generation + 1
-    (deployed,) = ["".join(words) for words, each in zip(said, both, strict=True) if each.returncode == 0]
-    assert re.search(r"cost: [\d,]+ records in 5 partitions, [\d.]+ [kM]B; about [\d.]+ [kM]B of disk", deployed), deployed
+    (deployed,) = [
+        "".join(words) for words, each in zip(said, both, strict=True) if each.returncode == 0
+    ]
+    assert re.search(
+        r"cost: [\d,]+ records in 5 partitions, [\d.]+ [kM]B; about [\d.]+ [kM]B of disk", deployed
+    ), deployed
     two = bed.live("shop")
     produce(bed)
     assert_served(bed, version=2)
@@ -145,9 +164,16 @@ def test_a_failed_check_swaps_nothing_and_the_exit_code_says_so(bed: Testbed) ->
     assert said.code == 4
     assert "most < 0" in said.err
     after = bed.state()
-    assert (after.serving, after.idle, after.generation) == (before.serving, before.idle, before.generation)
+    assert (after.serving, after.idle, after.generation) == (
+        before.serving,
+        before.idle,
+        before.generation,
+    )
     failed = last(bed).build
-    bed.wait(lambda: not bed.store.path(f"builds/{failed}/tables").exists() and not bed.pids(failed), "the end of the candidate")
+    bed.wait(
+        lambda: not bed.store.path(f"builds/{failed}/tables").exists() and not bed.pids(failed),
+        "the end of the candidate",
+    )
     produce(bed)
     assert_served(bed, version=version_served(bed))
 
@@ -163,7 +189,12 @@ def test_an_abandoned_candidate_leaves_nothing_and_the_live_build_goes_on(bed: T
     deploying.communicate(timeout=120)
 
     assert deploying.returncode == 6
-    bed.wait(lambda: not bed.store.path(f"builds/{candidate}/tables").exists() and not bed.pids(candidate), "the end of the candidate")
+    bed.wait(
+        lambda: (
+            not bed.store.path(f"builds/{candidate}/tables").exists() and not bed.pids(candidate)
+        ),
+        "the end of the candidate",
+    )
     assert bed.state().serving == before.serving
     produce(bed)
     assert_served(bed, version=version_served(bed))
@@ -177,17 +208,31 @@ AT_ONCE = {"log.cleaner.backoff.ms": "100"}
 
 def clean_eagerly(bed: Testbed, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bed.log.bootstrap_servers})
-    for kind, name, settings in ((ResourceType.TOPIC, topic, EAGER), (ResourceType.BROKER, "1", AT_ONCE)):
-        entries = [ConfigEntry(each, value, incremental_operation=AlterConfigOpType.SET) for each, value in settings.items()]
-        for done in admin.incremental_alter_configs([ConfigResource(kind, name, incremental_configs=entries)]).values():
+    for kind, name, settings in (
+        (ResourceType.TOPIC, topic, EAGER),
+        (ResourceType.BROKER, "1", AT_ONCE),
+    ):
+        entries = [
+            ConfigEntry(each, value, incremental_operation=AlterConfigOpType.SET)
+            for each, value in settings.items()
+        ]
+        for done in admin.incremental_alter_configs(
+            [ConfigResource(kind, name, incremental_configs=entries)]
+        ).values():
             done.result(20)
 
 
 def offsets_of_item(bed: Testbed, number: int, end: Offsets) -> list[int]:
-    return [record.offset for record in bed.log.records(["items"], Offsets(), end) if record.key == item(number, None).key]
+    return [
+        record.offset
+        for record in bed.log.records(["items"], Offsets(), end)
+        if record.key == item(number, None).key
+    ]
 
 
-def test_a_key_whose_record_was_cleaned_away_is_set_aside_and_right_after_the_switch(bed: Testbed) -> None:
+def test_a_key_whose_record_was_cleaned_away_is_set_aside_and_right_after_the_switch(
+    bed: Testbed,
+) -> None:
     """The broker's cleaner has really run between two builds: what it took away is set aside, counted, and made good before the switch (law 5)."""
     bed.log.produce((item(number, f"old {number}") for number in range(9)), "items")
     live = bed.live("shop")
@@ -207,13 +252,21 @@ def test_a_key_whose_record_was_cleaned_away_is_set_aside_and_right_after_the_sw
         bed.wait(cleaned, "the cleaner")
         replaying = bed.start("replay", "shop", "--yes")
         # A candidate that is past all by then is held at once; the live build that stands still acknowledges nothing.
-        bed.wait(lambda: any(each.verified is not None for each in bed.state().active_rollouts), "the end of its verification")
+        bed.wait(
+            lambda: any(each.verified is not None for each in bed.state().active_rollouts),
+            "the end of its verification",
+        )
         (rollout,) = bed.state().active_rollouts
         assert rollout.verified is not None
         assert rollout.verified.verdict == "passed"
         (items,) = [each for each in rollout.verified.differences if each.table == "items"]
         # Both sides are right up to there, and differ: the one has the old title, the other none.
-        assert (items.unsettled, items.equal, items.rows_before, items.rows_after) == (1, True, 8, 8)
+        assert (items.unsettled, items.equal, items.rows_before, items.rows_after) == (
+            1,
+            True,
+            8,
+            8,
+        )
         assert bed.live("shop") == live
     out, err = replaying.communicate(timeout=300)
 
@@ -234,7 +287,9 @@ def test_no_hold_is_begun_while_the_kept_build_is_behind(bed: Testbed) -> None:
         produce(bed)
         bed.wait_until_folded("shop", bed.log.end(["orders"]))
         assert last(bed).phase is Phase.READY
-        assert not any(isinstance(record.event, Held) for record in Journal(bed.store).after(before.last))
+        assert not any(
+            isinstance(record.event, Held) for record in Journal(bed.store).after(before.last)
+        )
 
     out, err = undoing.communicate(timeout=300)
 
@@ -247,7 +302,13 @@ def test_a_live_job_that_is_killed_while_it_is_held_stops_no_promote(bed: Testbe
     before = bed.state()
     live, idle = before.serving["shop"], before.idle["shop"]
     end = bed.log.end(["orders", "items"])
-    bed.wait(lambda: all((found := bed.frontier(build)) is not None and found.offsets.covers(end) for build in (live, idle)), "both at the end")
+    bed.wait(
+        lambda: all(
+            (found := bed.frontier(build)) is not None and found.offsets.covers(end)
+            for build in (live, idle)
+        ),
+        "both at the end",
+    )
     killed = job_of(bed, live)
     with standing_still(killed):
         undoing = bed.start("undo", "--yes")
@@ -259,8 +320,17 @@ def test_a_live_job_that_is_killed_while_it_is_held_stops_no_promote(bed: Testbe
     assert bed.live("shop") == idle
     bed.wait(lambda: bool(bed.pids("kappa.engine.job.job", live)), "the killed job's successor")
     produce(bed)
-    bed.wait(lambda: (found := bed.frontier(live)) is not None and found.offsets.covers(bed.log.end(["orders"])), "the build that was killed")
-    bed.declare("shop", V1 if bed.state().versions[idle] == bed.state().versions[before.rollouts[0].build] else V2)
+    bed.wait(
+        lambda: (
+            (found := bed.frontier(live)) is not None
+            and found.offsets.covers(bed.log.end(["orders"]))
+        ),
+        "the build that was killed",
+    )
+    bed.declare(
+        "shop",
+        V1 if bed.state().versions[idle] == bed.state().versions[before.rollouts[0].build] else V2,
+    )
     assert_served(bed, version=version_served(bed))
 
 
@@ -280,10 +350,18 @@ def assert_gone_on_from(bed: Testbed, before: State) -> None:
     assert_served(bed, version=version_served(bed))
 
 
-def test_who_deployed_the_broker_and_the_supervisor_in_each_phase_may_be_killed_and_the_rollout_goes_on(bed: Testbed) -> None:
+def test_who_deployed_the_broker_and_the_supervisor_in_each_phase_may_be_killed_and_the_rollout_goes_on(
+    bed: Testbed,
+) -> None:
     before = bed.state()
     deploying = bed.start("replay", "shop", "--yes")
-    bed.wait(lambda: bed.state().active("shop") is not None and bool(bed.pids("kappa.engine.job.job", last(bed).build)), "the candidate's job")
+    bed.wait(
+        lambda: (
+            bed.state().active("shop") is not None
+            and bool(bed.pids("kappa.engine.job.job", last(bed).build))
+        ),
+        "the candidate's job",
+    )
     os.kill(bed.supervisor_pid, signal.SIGKILL)
     see_all_gone(bed)
     # Who asked goes too: what was asked for is in the journal.
@@ -291,7 +369,9 @@ def test_who_deployed_the_broker_and_the_supervisor_in_each_phase_may_be_killed_
     deploying.communicate()
 
     bed.must("up", "-d")
-    bed.wait(lambda: Legs(bed.store, last(bed).build).last() is not None, "the candidate's first slice")
+    bed.wait(
+        lambda: Legs(bed.store, last(bed).build).last() is not None, "the candidate's first slice"
+    )
     (broker,) = bed.pids("kafka.Kafka")
     os.kill(broker, signal.SIGKILL)
     assert last(bed).phase is Phase.REPLAYING
@@ -311,12 +391,17 @@ def test_who_deployed_the_broker_and_the_supervisor_in_each_phase_may_be_killed_
 
     assert_gone_on_from(bed, before)
     idle, end = bed.state().idle["shop"], bed.log.end(["orders", "items"])
-    bed.wait(lambda: (found := bed.frontier(idle)) is not None and found.offsets.covers(end), "the build that served")
+    bed.wait(
+        lambda: (found := bed.frontier(idle)) is not None and found.offsets.covers(end),
+        "the build that served",
+    )
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("point", FAILPOINTS["promote"])
-def test_a_supervisor_that_is_killed_at_an_effect_of_a_promote_is_gone_on_from_by_the_next(bed: Testbed, point: str) -> None:
+def test_a_supervisor_that_is_killed_at_an_effect_of_a_promote_is_gone_on_from_by_the_next(
+    bed: Testbed, point: str
+) -> None:
     before = bed.state()
     bed.must("down")
     bed.must("up", "-d", KAPPA_FAIL=f"{point}:kill")
@@ -331,7 +416,9 @@ def test_a_supervisor_that_is_killed_at_an_effect_of_a_promote_is_gone_on_from_b
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("point", [*FAILPOINTS["up"], *FAILPOINTS["down"]])
-def test_a_supervisor_that_is_killed_as_it_comes_up_or_goes_down_is_followed_by_the_next(bed: Testbed, point: str) -> None:
+def test_a_supervisor_that_is_killed_as_it_comes_up_or_goes_down_is_followed_by_the_next(
+    bed: Testbed, point: str
+) -> None:
     before = bed.state()
     bed.must("down")
     # One that dies as it comes up is told of by the command, where it sees it in time.

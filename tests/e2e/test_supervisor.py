@@ -34,7 +34,9 @@ def broker_of(bed: Testbed) -> ProcessId:
 
 
 @pytest.mark.fault
-def test_a_broker_that_was_killed_is_started_again_where_it_was_and_what_a_killed_supervisor_started_ends_with_it_and_the_next_one_goes_on(tmp_path: Path) -> None:
+def test_a_broker_that_was_killed_is_started_again_where_it_was_and_what_a_killed_supervisor_started_ends_with_it_and_the_next_one_goes_on(
+    tmp_path: Path,
+) -> None:
     with platform(tmp_path / "shop", shop=V1) as bed:
         acknowledged = bed.log.produce((order(number) for number in range(50)), "orders")
         killed, where = broker_of(bed), bed.log.bootstrap_servers
@@ -56,7 +58,9 @@ def test_a_broker_that_was_killed_is_started_again_where_it_was_and_what_a_kille
         assert bed.log.end(["orders"]).covers(acknowledged.offsets)
 
 
-def test_one_supervisor_per_root_a_port_that_somebody_has_taken_is_no_reason_not_to_come_up_and_down_twice_is_down_once(tmp_path: Path) -> None:
+def test_one_supervisor_per_root_a_port_that_somebody_has_taken_is_no_reason_not_to_come_up_and_down_twice_is_down_once(
+    tmp_path: Path,
+) -> None:
     with platform(tmp_path / "shop", shop=V1) as bed:
         acknowledged = bed.log.produce((order(number) for number in range(50)), "orders")
         pid, port = bed.supervisor_pid, int(bed.log.bootstrap_servers.partition(":")[2])
@@ -94,17 +98,31 @@ def ensure_http_is_served_elsewhere(bed: Testbed, port: int) -> None:
     (before,) = bed.pids("replay.run.serve")
 
     def read(path: str, body: bytes | None = None) -> bytes:
-        with urlopen(Request(f"{url}{path}", body, {"Content-Type": "application/sql"}), timeout=60) as answered:
+        with urlopen(
+            Request(f"{url}{path}", body, {"Content-Type": "application/sql"}), timeout=60
+        ) as answered:
             return bytes(answered.read())
 
     assert json.loads(read("/api/v1/query", b"select 1 as n"))["rows"] == [{"n": 1}]
-    assert [(each["topic"], each["on_broker"]) for each in json.loads(read("/api/v1/topics"))] == [("items", True), ("orders", True)]
+    assert [(each["topic"], each["on_broker"]) for each in json.loads(read("/api/v1/topics"))] == [
+        ("items", True),
+        ("orders", True),
+    ]
     assert b"\nkappa_up 1\n" in read("/metrics")
     os.kill(before, signal.SIGKILL)
-    bed.wait(lambda: bool(bed.pids("replay.run.serve")) and before not in bed.pids("replay.run.serve") and served_at(store) is not None, "another server")
+    bed.wait(
+        lambda: (
+            bool(bed.pids("replay.run.serve"))
+            and before not in bed.pids("replay.run.serve")
+            and served_at(store) is not None
+        ),
+        "another server",
+    )
 
 
-def test_who_is_told_to_end_while_it_starts_leaves_nothing_and_of_two_who_come_up_at_once_one_runs_and_both_are_served(tmp_path: Path) -> None:
+def test_who_is_told_to_end_while_it_starts_leaves_nothing_and_of_two_who_come_up_at_once_one_runs_and_both_are_served(
+    tmp_path: Path,
+) -> None:
     bed = Testbed(tmp_path / "shop")
     try:
         starting = bed.start("up")

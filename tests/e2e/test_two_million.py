@@ -56,14 +56,26 @@ def test_so_many_events_replay_within_bounded_memory(tmp_path: Path, events: int
         stop.set()
         watcher.join()
 
-        with pin(bed.store, lease_seconds=60) as pinned, connect(pinned.snapshot, bed.store) as reader:
-            rows = [tuple(row) for row in reader.rows("select bidder, bids, price from bidders order by bidder").rows]
-        wanted = duckdb.sql(f"select (i * 7919) % {KEYS} as bidder, count(*), sum(i % 9973)::bigint from range({events}) t(i) group by 1 order by 1").fetchall()
+        with (
+            pin(bed.store, lease_seconds=60) as pinned,
+            connect(pinned.snapshot, bed.store) as reader,
+        ):
+            rows = [
+                tuple(row)
+                for row in reader.rows(
+                    "select bidder, bids, price from bidders order by bidder"
+                ).rows
+            ]
+        wanted = duckdb.sql(
+            f"select (i * 7919) % {KEYS} as bidder, count(*), sum(i % 9973)::bigint from range({events}) t(i) group by 1 order by 1"
+        ).fetchall()
         assert rows == wanted
         frontier = bed.frontier(bed.live("bidding"))
         assert frontier is not None
         assert sum(tally.decoded for tally in frontier.tally["bids"].values()) == events
-        print(f"{events:,} events, deploy to serving in {took:.1f} s = {events / took:,.0f} events/s with all start-up, peak RSS of all processes {peak[0] / 2**30:.2f} GiB")
+        print(
+            f"{events:,} events, deploy to serving in {took:.1f} s = {events / took:,.0f} events/s with all start-up, peak RSS of all processes {peak[0] / 2**30:.2f} GiB"
+        )
         for line in bed.logs().splitlines():
             if "slice " in line:
                 print(line)

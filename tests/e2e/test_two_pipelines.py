@@ -16,7 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 from e2e_shop import V1, V2, expected, order
 from testbed import Testbed, platform
 
@@ -64,13 +70,23 @@ class Clicks:
         records = []
         for number in range(first, first + count):
             late, who = number % 10 == 0, f"visitor {number % 3}"
-            event = {"id": f"click {number}", "who": who, "n": number % 40, "at": now_ms - (2 * 3_600_000 if late else 0)}
+            event = {
+                "id": f"click {number}",
+                "who": who,
+                "n": number % 40,
+                "at": now_ms - (2 * 3_600_000 if late else 0),
+            }
             self.late += late
             self.accepted |= {} if late else {f"click {number}": (who, number % 40)}
             records.append(ProducedRecord(json.dumps(event).encode(), key=who.encode()))
         # By another time, too: it is the identity that says that it is the same.
         again = [(id_, *self.accepted[id_]) for id_ in list(self.accepted)[::7]]
-        records += [ProducedRecord(json.dumps({"id": id_, "who": who, "n": n, "at": now_ms}).encode(), key=who.encode()) for id_, who, n in again]
+        records += [
+            ProducedRecord(
+                json.dumps({"id": id_, "who": who, "n": n, "at": now_ms}).encode(), key=who.encode()
+            )
+            for id_, who, n in again
+        ]
         self.duplicate += len(again)
         bed.log.produce(records, "clicks")
 
@@ -79,13 +95,19 @@ class Clicks:
         by_who: dict[str, list[int]] = {}
         for who, n in self.accepted.values():
             by_who.setdefault(who, []).append(n)
-        return sorted((who, len(found), len(set(found)), len(set(found))) for who, found in by_who.items())
+        return sorted(
+            (who, len(found), len(set(found)), len(set(found))) for who, found in by_who.items()
+        )
 
 
 @contextmanager
 def busy(bed: Testbed) -> Iterator[list[tuple[int, frozenset[str], Offsets]]]:
     """Orders keep coming and questions keep being asked, until the end; gives generation, builds and offsets of each answer."""
-    stop, seen, wrong = threading.Event(), list[tuple[int, frozenset[str], Offsets]](), list[BaseException]()
+    stop, seen, wrong = (
+        threading.Event(),
+        list[tuple[int, frozenset[str], Offsets]](),
+        list[BaseException](),
+    )
 
     def produce() -> None:
         number, log = 5_000, bed.log
@@ -103,7 +125,9 @@ def busy(bed: Testbed) -> Iterator[list[tuple[int, frozenset[str], Offsets]]]:
                 snapshot = pinned.snapshot
                 frontier = snapshot.frontiers[snapshot.build_of("shop")]
                 assert logged == sum(tally.decoded for tally in frontier.tally["orders"].values())
-                seen.append((snapshot.generation, frozenset(snapshot.serving.values()), frontier.offsets))
+                seen.append(
+                    (snapshot.generation, frozenset(snapshot.serving.values()), frontier.offsets)
+                )
             except BaseException as error:  # noqa: BLE001  # told by the test's own thread
                 wrong.append(error)
                 return
@@ -125,31 +149,56 @@ def assert_right(bed: Testbed, clicks: Clicks, *, shop: int, tills: int) -> None
     bed.wait_until_folded("shop", bed.log.end(["orders"]))
     bed.wait_until_folded("tills", bed.log.end(["orders", "clicks"]))
     with pin(bed.store, lease_seconds=60) as pinned:
-        offsets = {name: pinned.snapshot.frontiers[pinned.snapshot.build_of(name)].offsets for name in ("shop", "tills")}
+        offsets = {
+            name: pinned.snapshot.frontiers[pinned.snapshot.build_of(name)].offsets
+            for name in ("shop", "tills")
+        }
         with connect(pinned.snapshot, bed.store) as reader:
-            customers = reader.rows("select customer, orders, amount, least, most from by_customer order by customer").rows
+            customers = reader.rows(
+                "select customer, orders, amount, least, most from by_customer order by customer"
+            ).rows
             sold = reader.rows("select item, times from sold").rows
             clicked = reader.rows("select who, clicks, apart, kinds from clicked order by who").rows
         pinned.confirm()
     assert list(clicked) == clicks.expected()
-    assert list(customers) == expected(bed.log.records(["orders"], Offsets(), offsets["shop"]), version=shop)["by_customer"]
-    events = [json.loads(record.value or b"") for record in bed.log.records(["orders"], Offsets(), offsets["tills"])]
-    assert dict(sold) == Counter(event["item"] for event in events if tills == 1 or (event["amount"] is not None and event["amount"] >= 0))
+    assert (
+        list(customers)
+        == expected(bed.log.records(["orders"], Offsets(), offsets["shop"]), version=shop)[
+            "by_customer"
+        ]
+    )
+    events = [
+        json.loads(record.value or b"")
+        for record in bed.log.records(["orders"], Offsets(), offsets["tills"])
+    ]
+    assert dict(sold) == Counter(
+        event["item"]
+        for event in events
+        if tills == 1 or (event["amount"] is not None and event["amount"] >= 0)
+    )
 
 
 def told_of_clicks(bed: Testbed) -> dict[str, tuple[int, int]]:
     """What status tells of each build of the tills: late, and duplicate."""
-    return {each["build"]: (each["late"], each["duplicate"]) for each in bed.must("status", "-o", "json").json()["builds"] if each["pipeline"] == "tills"}
+    return {
+        each["build"]: (each["late"], each["duplicate"])
+        for each in bed.must("status", "-o", "json").json()["builds"]
+        if each["pipeline"] == "tills"
+    }
 
 
 def stamped_by(bed: Testbed, topic: str, who: str) -> None:
     entry = ConfigEntry("message.timestamp.type", who, incremental_operation=AlterConfigOpType.SET)
     admin = AdminClient({"bootstrap.servers": bed.log.bootstrap_servers})
-    for done in admin.incremental_alter_configs([ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])]).values():
+    for done in admin.incremental_alter_configs(
+        [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])]
+    ).values():
         done.result(20)
 
 
-def test_both_are_switched_in_one_record_and_one_goes_back_alone_and_late_and_duplicate_records_and_sketches_are_the_same_in_every_replay(tmp_path: Path) -> None:
+def test_both_are_switched_in_one_record_and_one_goes_back_alone_and_late_and_duplicate_records_and_sketches_are_the_same_in_every_replay(
+    tmp_path: Path,
+) -> None:
     with platform(tmp_path / "two", shop=V1, tills=TILLS_1) as bed:
         clicks = Clicks()
         bed.log.produce((order(number) for number in range(1_000)), "orders")
@@ -175,15 +224,23 @@ def test_both_are_switched_in_one_record_and_one_goes_back_alone_and_late_and_du
                 bed.must("wait", pipeline)
             assert bed.state().serving == old.serving
             bed.must("promote", "shop", "tills", "--yes")
-            bed.wait(lambda: bool(answers) and answers[-1][0] == old.generation + 1, "an answer of the new generation")
+            bed.wait(
+                lambda: bool(answers) and answers[-1][0] == old.generation + 1,
+                "an answer of the new generation",
+            )
 
         now = bed.state()
         assert (now.serving, now.generation) == (new, old.generation + 1)
         record = now.served[-1]
         assert isinstance(record.event, Served)
         assert {each.receipt.pipeline: each.receipt.build for each in record.event.switched} == new
-        assert {(generation, builds) for generation, builds, _ in answers} == {(old.generation, frozenset(old.serving.values())), (now.generation, frozenset(new.values()))}
-        for (generation, _, offsets), (next_generation, _, next_offsets) in itertools.pairwise(answers):
+        assert {(generation, builds) for generation, builds, _ in answers} == {
+            (old.generation, frozenset(old.serving.values())),
+            (now.generation, frozenset(new.values())),
+        }
+        for (generation, _, offsets), (next_generation, _, next_offsets) in itertools.pairwise(
+            answers
+        ):
             assert generation <= next_generation
             assert next_offsets.covers(offsets)
         clicks.produce(bed, 50)
@@ -193,6 +250,11 @@ def test_both_are_switched_in_one_record_and_one_goes_back_alone_and_late_and_du
         assert bed.state().serving == {"shop": new["shop"], "tills": old.serving["tills"]}
         assert_right(bed, clicks, shop=2, tills=1)
         end = bed.log.end(["orders", "clicks"])
-        bed.wait(lambda: (found := bed.frontier(new["tills"])) is not None and found.offsets.covers(end), "the build that served")
+        bed.wait(
+            lambda: (found := bed.frontier(new["tills"])) is not None and found.offsets.covers(end),
+            "the build that served",
+        )
         assert min(clicks.late, clicks.duplicate) > 10
-        assert told_of_clicks(bed) == dict.fromkeys([old.serving["tills"], new["tills"]], (clicks.late, clicks.duplicate))
+        assert told_of_clicks(bed) == dict.fromkeys(
+            [old.serving["tills"], new["tills"]], (clicks.late, clicks.duplicate)
+        )

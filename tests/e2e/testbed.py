@@ -57,7 +57,13 @@ class Testbed:
         self.folder = folder
         self._mark = secrets.token_hex(8)
         # Holding each version to the law of slices takes a JVM: tests/replay/test_law.py does.
-        self.environment = {**os.environ, MARK: self._mark, "PYTHONPATH": str(TREE), "KAPPA__VERIFY__LAW_RECORDS": "0", "KAPPA__SERVE__LISTEN": listen}
+        self.environment = {
+            **os.environ,
+            MARK: self._mark,
+            "PYTHONPATH": str(TREE),
+            "KAPPA__VERIFY__LAW_RECORDS": "0",
+            "KAPPA__SERVE__LISTEN": listen,
+        }
         (folder / "pipelines").mkdir(parents=True)
         (folder / "kappa.toml").write_text(settings, encoding="utf-8")
         self.store = Store(load_settings(folder).root_url)
@@ -88,13 +94,23 @@ class Testbed:
     def must(self, *arguments: str, given: str | None = None, **environment: str) -> Said:
         """Runs a command that has to succeed."""
         said = self.kappa(*arguments, given=given, **environment)
-        assert said.code == 0, f"kappa {' '.join(arguments)} ended with {said.code}: {said.out} {said.err} {self.logs()}"
+        assert said.code == 0, (
+            f"kappa {' '.join(arguments)} ended with {said.code}: {said.out} {said.err} {self.logs()}"
+        )
         return said
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         """Starts a command and doesn't wait."""
         command = [sys.executable, "-P", "-m", "cli", *arguments]
-        return subprocess.Popen(command, cwd=self.folder, env={**self.environment, **environment}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env={**self.environment, **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
         """The rows of a query, as `kappa query` finds them, without a process for it."""
@@ -127,7 +143,9 @@ class Testbed:
         assert found is not None, self.logs()
         return Log(found.bootstrap_servers)
 
-    def wait(self, until: Callable[[], bool], what: str, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    def wait(
+        self, until: Callable[[], bool], what: str, patience_seconds: float = PATIENCE_SECONDS
+    ) -> None:
         """Waits for a state of the world, and says all there is to say where it does not come."""
         deadline = monotonic() + patience_seconds
         while not until():
@@ -136,11 +154,21 @@ class Testbed:
 
     def wait_until_folded(self, pipeline: str, end: Offsets) -> None:
         """Waits until the serving build has folded the log up to `end`."""
-        self.wait(lambda: (found := self.frontier(self.live(pipeline))) is not None and found.offsets.covers(end), f"{end}")
+        self.wait(
+            lambda: (
+                (found := self.frontier(self.live(pipeline))) is not None
+                and found.offsets.covers(end)
+            ),
+            f"{end}",
+        )
 
     def pids(self, *words: str) -> list[int]:
         """The processes of this project whose command line holds all of these words."""
-        return [member.pid for member in members(self._mark) if all(word in member.command for word in words)]
+        return [
+            member.pid
+            for member in members(self._mark)
+            if all(word in member.command for word in words)
+        ]
 
     def memory(self) -> int:
         """Resident bytes of all its processes together."""
@@ -149,7 +177,12 @@ class Testbed:
     def logs(self) -> str:
         """The last lines of every log, for a test that failed."""
         found = sorted((self.store.folder / "logs").glob("*.log"))
-        return "\n".join(f"== {file.name}\n" + "\n".join(file.read_text(encoding="utf-8", errors="replace").splitlines()[-12:]) for file in found if file.name != "broker.log")
+        return "\n".join(
+            f"== {file.name}\n"
+            + "\n".join(file.read_text(encoding="utf-8", errors="replace").splitlines()[-12:])
+            for file in found
+            if file.name != "broker.log"
+        )
 
     def ensure_gone(self) -> None:
         """Ends all that is left, each process by its id."""
@@ -161,7 +194,9 @@ _described: dict[str, bytes] = {}
 
 
 @contextmanager
-def platform(folder: Path, settings: str = "", *, listen: str = "", **files: str) -> Iterator[Testbed]:
+def platform(
+    folder: Path, settings: str = "", *, listen: str = "", **files: str
+) -> Iterator[Testbed]:
     """A project with these pipelines, up with its topics made, and gone afterwards with nothing left running."""
     bed = Testbed(folder, settings, listen=listen)
     try:
@@ -172,7 +207,9 @@ def platform(folder: Path, settings: str = "", *, listen: str = "", **files: str
         bed.must("up", "-d")
         bed.must("topics", "create")
         yield bed
-        _described.update((name, bed.store.get(name) or b"") for name in bed.store.names("cache/describe"))
+        _described.update(
+            (name, bed.store.get(name) or b"") for name in bed.store.names("cache/describe")
+        )
         bed.must("down")
         left = bed.pids()
         assert not left, f"left running: {left}"

@@ -55,7 +55,9 @@ class Project:
         put_birth(self.store, birth)
         return birth
 
-    def _birth(self, build: str, pipeline: Pipeline, outputs: Mapping[str, str] | None, text: bytes) -> Birth:
+    def _birth(
+        self, build: str, pipeline: Pipeline, outputs: Mapping[str, str] | None, text: bytes
+    ) -> Birth:
         topics = []
         for topic in pipeline.topics:
             facts = self.log.create(topic)
@@ -66,7 +68,10 @@ class Project:
             with local_pipeline(pipeline) as local:
                 returned: Mapping[str, Mapping[str, Type]] = local.outputs
         else:
-            returned = {name: {column.name: column.type for column in parse_columns(ddl)} for name, ddl in outputs.items()}
+            returned = {
+                name: {column.name: column.type for column in parse_columns(ddl)}
+                for name, ddl in outputs.items()
+            }
         return Birth(
             build=build,
             pipeline=pipeline.name,
@@ -90,10 +95,25 @@ class Project:
     def start(self, build: str, leg: str = "tail", **environment: str) -> JobProcess:
         """Starts the build's job as the supervisor does: in a session of its own."""
         log = self.folder / f"{build}.log"
-        command = [sys.executable, "-m", "kappa.engine.job.job", "--project", str(self.folder), "--root", str(self.folder / ".kappa")]
+        command = [
+            sys.executable,
+            "-m",
+            "kappa.engine.job.job",
+            "--project",
+            str(self.folder),
+            "--root",
+            str(self.folder / ".kappa"),
+        ]
         command += ["--bootstrap", self.log.bootstrap_servers, "--build", build, "--leg", leg]
         with log.open("ab") as output:
-            process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True, env={**os.environ, **environment})
+            process = subprocess.Popen(
+                command,
+                stdout=output,
+                stderr=output,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                env={**os.environ, **environment},
+            )
         return JobProcess(process, log)
 
     def frontier(self, build: str) -> Frontier | None:
@@ -124,7 +144,9 @@ class JobProcess:
         """What `looked` gives as soon as it is something; fails with the job's log where the job ends before."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while not (found := looked()):
-            assert self.process.poll() is None, f"the job ended with {self.process.returncode}:\n{self.said()}"
+            assert self.process.poll() is None, (
+                f"the job ended with {self.process.returncode}:\n{self.said()}"
+            )
             assert time.monotonic() < deadline, f"waited too long:\n{self.said()}"
             time.sleep(0.02)
         return found

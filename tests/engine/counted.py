@@ -66,23 +66,42 @@ class Story:
                 events.append(self._draw.choice(self._sent))
             elif self._draw.random() < 0.1:
                 self.rejects += 1
-                events.append(ProducedRecord(self._draw.choice([b"{", b'{"n": "x"}', None]), key=b"r"))
+                events.append(
+                    ProducedRecord(self._draw.choice([b"{", b'{"n": "x"}', None]), key=b"r")
+                )
             elif self._draw.random() < 0.2:
                 # A key's records lie in one partition, in the order they were sent.
                 who, name = self._draw.randrange(20), self._draw.choice([None, "Ä", "b"])
                 self.people[who] = name
-                people.append(ProducedRecord(None if name is None else json.dumps({"id": who, "name": name}).encode(), key=str(who).encode()))
+                people.append(
+                    ProducedRecord(
+                        None if name is None else json.dumps({"id": who, "name": name}).encode(),
+                        key=str(who).encode(),
+                    )
+                )
             else:
-                kind, n = self._draw.choice([None, "a", "b", "Ü"]), self._draw.choice([None, 1, 2**40, -5])
+                kind, n = (
+                    self._draw.choice([None, "a", "b", "Ü"]),
+                    self._draw.choice([None, 1, 2**40, -5]),
+                )
                 events.append(self._event(kind, n, late=self._draw.random() < 0.05))
         if into:
-            events = [replace(each, partition=partition) for each, partition in zip(events, cycle(into), strict=False)]
+            events = [
+                replace(each, partition=partition)
+                for each, partition in zip(events, cycle(into), strict=False)
+            ]
         self._log.produce(events, f"{self._name}.events")
         self._log.produce(people, f"{self._name}.people")
 
     def _event(self, kind: str | None, n: int | None, *, late: bool) -> ProducedRecord:
         number, now_ms = self._draw.randrange(2**60), int(time.time() * 1000)
-        value = {"id": f"{number}", "kind": kind, "n": n, "at": 1_700_000_000_000 + number % 1000, "sent": now_ms - (2 * 3_600_000 if late else 0)}
+        value = {
+            "id": f"{number}",
+            "kind": kind,
+            "n": n,
+            "at": 1_700_000_000_000 + number % 1000,
+            "sent": now_ms - (2 * 3_600_000 if late else 0),
+        }
         # A key, so that what is sent again lies in the same partition.
         record = ProducedRecord(json.dumps(value).encode(), key=f"{number}".encode())
         if late:
@@ -111,8 +130,13 @@ def served(project: Project, build: str, frontier: Frontier) -> dict[str, Any]:
     with open_reader(None, served=True) as reader:
         put_tables(reader, "it", read_birth(project.store, build), frontier.versions, project.store)
         return {
-            "totals": {kind: (count, n or 0) for kind, count, n in reader.rows("select kind, rows, n from it.totals").rows},
-            "all": Counter((kind, n) for kind, n in reader.rows('select kind, n from it."all"').rows),
+            "totals": {
+                kind: (count, n or 0)
+                for kind, count, n in reader.rows("select kind, rows, n from it.totals").rows
+            },
+            "all": Counter(
+                (kind, n) for kind, n in reader.rows('select kind, n from it."all"').rows
+            ),
             "people": dict(reader.rows("select id, name from it.people").rows),
             "rejects": len(reader.rows("select 1 from it.rejects").rows),
         }

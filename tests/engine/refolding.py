@@ -28,7 +28,14 @@ def main(project: str, root: str, bootstrap: str, scratch: str, *replays: str) -
         if running:
             tell_workers(running[0])
         else:
-            running.append(boot_for(settings, profile=Profile.CATCH_UP, name="random replays", local_dir=Path(scratch)).session())
+            running.append(
+                boot_for(
+                    settings,
+                    profile=Profile.CATCH_UP,
+                    name="random replays",
+                    local_dir=Path(scratch),
+                ).session()
+            )
         return running[0]
 
     for replay in replays:

@@ -36,7 +36,9 @@ def store(tmp_path: Path) -> Store:
     store = Store(tmp_path)
     put_birth(store, birth("a", orders="1", old="2"))
     Frontiers(store, "a").publish(LIVE)
-    assert Journal(store).append(1, Served(1, 1, {"p": "a"}, Receipt("p", "a", "v", Offsets(), None, None, first=True)))
+    assert Journal(store).append(
+        1, Served(1, 1, {"p": "a"}, Receipt("p", "a", "v", Offsets(), None, None, first=True))
+    )
     return store
 
 
@@ -51,10 +53,22 @@ def catch_up(store: Store, mine: Birth, *, lost: bool = False) -> CatchUp:
     aligner = Aligner(store, mine, lease_seconds=60, clock=lambda: 0.0)
     names = tuple(topic.name for topic in mine.topics)
     folder = SimpleNamespace(archives=Archives(store, [], {}), wants_archive=lambda _start: lost)
-    return CatchUp(Legs(store, "b"), folder, SimpleNamespace(newest=MINE), None, aligner, log=Log(), source=None, topics=names, ensure_within=lambda *_: None)  # type: ignore[arg-type]  # nothing is folded
+    return CatchUp(
+        Legs(store, "b"),
+        folder,
+        SimpleNamespace(newest=MINE),
+        None,
+        aligner,
+        log=Log(),
+        source=None,
+        topics=names,
+        ensure_within=lambda *_: None,
+    )  # type: ignore[arg-type]  # nothing is folded
 
 
-def test_no_planned_slice_goes_past_what_the_live_build_has_published_in_any_partition(store: Store) -> None:
+def test_no_planned_slice_goes_past_what_the_live_build_has_published_in_any_partition(
+    store: Store,
+) -> None:
     leg = catch_up(store, birth("b", orders="1", new="3"))._catch_up_leg(slice_records=15, small=0)
 
     assert leg is not None
@@ -81,10 +95,17 @@ def test_what_archives_alone_have_is_folded_here_however_little_it_is(store: Sto
 
 
 def test_builds_that_stand_elsewhere_are_not_aligned_whatever_is_put(store: Store) -> None:
-    there = Alignment(1, replace(MINE, offsets=Offsets({"orders": {0: 40, 1: 8}})), LIVE, ("orders",), "lease")
+    there = Alignment(
+        1, replace(MINE, offsets=Offsets({"orders": {0: 40, 1: 8}})), LIVE, ("orders",), "lease"
+    )
 
     with pytest.raises(Broken, match="are not aligned"):
         Alignments(store, "b").put(there)
 
     assert Alignments(store, "b").last() is None
-    Alignments(store, "b").put(replace(there, candidate=replace(MINE, offsets=Offsets({"orders": {0: 40, 1: 7}, "new": {0: 9}}))))
+    Alignments(store, "b").put(
+        replace(
+            there,
+            candidate=replace(MINE, offsets=Offsets({"orders": {0: 40, 1: 7}, "new": {0: 9}})),
+        )
+    )

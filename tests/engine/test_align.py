@@ -60,13 +60,20 @@ def aligned(project: Project, build: str) -> Alignment:
 def folds_its_tail(project: Project, build: str) -> bool:
     """True where a batch of the tail is published."""
     leg, frontier = Legs(project.store, build).last(), project.frontier(build)
-    return leg is not None and leg.kind is LegKind.TAIL and frontier is not None and frontier.leg == leg.number
+    return (
+        leg is not None
+        and leg.kind is LegKind.TAIL
+        and frontier is not None
+        and frontier.leg == leg.number
+    )
 
 
 def assert_equal_there(project: Project, alignment: Alignment) -> None:
     """Both stand at equal offsets, their files are kept, and they hold the same rows."""
     assert alignment.candidate.offsets.equals(alignment.live.offsets)
-    assert served(project, alignment.candidate.build, alignment.candidate) == served(project, alignment.live.build, alignment.live)
+    assert served(project, alignment.candidate.build, alignment.candidate) == served(
+        project, alignment.live.build, alignment.live
+    )
 
 
 @pytest.fixture
@@ -100,7 +107,9 @@ def test_while_events_arrive_and_both_jobs_are_killed_the_candidate_comes_to_a_f
         assert stood is not None
         live = start("old")
         # A holder publishes what it found first; after two more it is warm, and as quick as the candidate is to start.
-        live.wait_for(lambda: (now := project.frontier("old")) is not None and now.number > stood.number + 2)
+        live.wait_for(
+            lambda: (now := project.frontier("old")) is not None and now.number > stood.number + 2
+        )
         assert start("new", "catch-up").ended() == 0
         assert Alignments(project.store, "new").last() is None
         before = project.frontier("old")
@@ -112,7 +121,12 @@ def test_while_events_arrive_and_both_jobs_are_killed_the_candidate_comes_to_a_f
         assert alignment.live.number > before.number
         assert alignment.live.offsets.distance(before.offsets) > 0
         # The live job goes on, and its upkeep with it, far past what is pinned.
-        live.wait_for(lambda: (now := project.frontier("old")) is not None and now.number > alignment.live.number + 8)
+        live.wait_for(
+            lambda: (
+                (now := project.frontier("old")) is not None
+                and now.number > alignment.live.number + 8
+            )
+        )
         assert ensure_renewed(project.store, alignment.lease, now=time.time(), seconds=60)
         assert_equal_there(project, alignment)
         assert alignment.live.offsets.covers(first.offsets)

@@ -40,9 +40,20 @@ from kappa.tables.archive import ArchiveMark, folder, one_log, why_stopped
 from kappa.tables.delta import Block, Guard, StoredArchive, files, open_archive
 from kappa.values.tally import Tally
 
-VISITS = Topic("visits", event="visitor string not null, n int, tags array<string>, at timestamp", partitions=2, key="visitor", archive=True)
+VISITS = Topic(
+    "visits",
+    event="visitor string not null, n int, tags array<string>, at timestamp",
+    partitions=2,
+    key="visitor",
+    archive=True,
+)
 ID = "topic-1"
-FAILPOINTS = ["archive.before_create", "archive.after_create", "archive.before_append", "archive.after_append"]
+FAILPOINTS = [
+    "archive.before_create",
+    "archive.after_create",
+    "archive.before_append",
+    "archive.after_append",
+]
 
 
 @pytest.fixture
@@ -60,9 +71,22 @@ def some_log(records: int, seed: int = 7) -> MemoryLog:
         if draw.random() < 0.05:
             log.skip("visits", part, draw.randrange(1, 5))
         who = f"v{draw.randrange(9)}ü"
-        value = json.dumps({"visitor": who, "n": number, "tags": draw.choice([None, [], ["a", None]]), "at": clock}).encode()
-        headers = (("kappa-redrive", f"visits:{part}:0@{clock}".encode()),) if draw.random() < 0.02 and log.ends["visits", part] else ()
-        log.add("visits", part, draw.choice([value] * 8 + [None, b"{"]), key=who.encode(), ms=clock, headers=headers)
+        value = json.dumps(
+            {"visitor": who, "n": number, "tags": draw.choice([None, [], ["a", None]]), "at": clock}
+        ).encode()
+        headers = (
+            (("kappa-redrive", f"visits:{part}:0@{clock}".encode()),)
+            if draw.random() < 0.02 and log.ends["visits", part]
+            else ()
+        )
+        log.add(
+            "visits",
+            part,
+            draw.choice([value] * 8 + [None, b"{"]),
+            key=who.encode(),
+            ms=clock,
+            headers=headers,
+        )
     log.skip("visits", 0, 3)
     return log
 
@@ -71,12 +95,30 @@ def reading(log: MemoryLog) -> Callable[[int, int, int], Iterator[pa.RecordBatch
     """Reads a partition of the log in batches of a few records."""
 
     def read(partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        yield from log.here(Slice(0, 0, Offsets({"visits": {partition: start}}), Offsets({"visits": {partition: end}}))).combine_chunks().to_batches(max_chunksize=40)
+        yield from (
+            log.here(
+                Slice(
+                    0,
+                    0,
+                    Offsets({"visits": {partition: start}}),
+                    Offsets({"visits": {partition: end}}),
+                )
+            )
+            .combine_chunks()
+            .to_batches(max_chunksize=40)
+        )
 
     return read
 
 
-def archived(store: Store, log: MemoryLog, ends: Iterable[dict[int, int]], *, topic: Topic = VISITS, **options: int) -> ArchiveWriter:
+def archived(
+    store: Store,
+    log: MemoryLog,
+    ends: Iterable[dict[int, int]],
+    *,
+    topic: Topic = VISITS,
+    **options: int,
+) -> ArchiveWriter:
     """Archives up to each of these offsets, one after the other."""
     writer = ArchiveWriter(store, topic, ID, **options)
     for each in ends:
@@ -92,14 +134,16 @@ def rows(store: Store, topic: Topic = VISITS) -> pa.Table:
     found = open_archive(path)
     assert found is not None
     names = [name for name, _ in decoded_columns(topic)]
-    return pa.concat_tables(pq.read_table(file, partitioning=None).select(names) for file in files(path, found.version)).sort_by(
-        [("_partition", "ascending"), ("_offset", "ascending")]
-    )
+    return pa.concat_tables(
+        pq.read_table(file, partitioning=None).select(names) for file in files(path, found.version)
+    ).sort_by([("_partition", "ascending"), ("_offset", "ascending")])
 
 
 def decoded(log: MemoryLog, end: Offsets) -> pa.Table:
     """The same by decoding the log in one go."""
-    raw = log.here(Slice(0, 0, Offsets(), end)).sort_by([("partition", "ascending"), ("offset", "ascending")])
+    raw = log.here(Slice(0, 0, Offsets(), end)).sort_by(
+        [("partition", "ascending"), ("offset", "ascending")]
+    )
     return decode_table(raw, VISITS, {}, {})
 
 
@@ -110,31 +154,62 @@ def steps(log: MemoryLog, at_once: int) -> Iterator[dict[int, int]]:
         yield {partition: min(reached, end) for partition, end in ends.items()}
 
 
-@pytest.mark.parametrize(("at_once", "block_bytes", "group_rows"), [(10_000, 1 << 20, 250_000), (19, 1 << 20, 250_000), (90, 6_000, 50), (10_000, 6_000, 50)])
-def test_an_archive_holds_what_decoding_the_log_gives_in_whatever_steps_it_was_made(store: Store, at_once: int, block_bytes: int, group_rows: int) -> None:
+@pytest.mark.parametrize(
+    ("at_once", "block_bytes", "group_rows"),
+    [(10_000, 1 << 20, 250_000), (19, 1 << 20, 250_000), (90, 6_000, 50), (10_000, 6_000, 50)],
+)
+def test_an_archive_holds_what_decoding_the_log_gives_in_whatever_steps_it_was_made(
+    store: Store, at_once: int, block_bytes: int, group_rows: int
+) -> None:
     log = some_log(600)
 
-    mark = archived(store, log, steps(log, at_once), block_bytes=block_bytes, group_rows=group_rows).mark()
+    mark = archived(
+        store, log, steps(log, at_once), block_bytes=block_bytes, group_rows=group_rows
+    ).mark()
 
     assert rows(store).equals(decoded(log, log.end))
     assert mark.end == log.end.next["visits"]
     for partition, seen in seen_in(decoded(log, log.end)).items():
         span = mark.end[partition]
         held = seen.decoded + seen.rejected + seen.tombstone
-        assert mark.tally[partition] == Tally(seen.decoded, 0, seen.rejected, seen.tombstone, absent=span - held)
+        assert mark.tally[partition] == Tally(
+            seen.decoded, 0, seen.rejected, seen.tombstone, absent=span - held
+        )
         assert mark.log_time[partition] == seen.log_time
 
 
-RAW = Topic("visits", event="visitor string not null, n int, tags array<string>, at timestamp", partitions=2, key="visitor", archive="raw")
-REDECLARED = Topic("visits", event="visitor string not null, n bigint not null, page string default '/'", partitions=2, key="visitor", archive=True)
+RAW = Topic(
+    "visits",
+    event="visitor string not null, n int, tags array<string>, at timestamp",
+    partitions=2,
+    key="visitor",
+    archive="raw",
+)
+REDECLARED = Topic(
+    "visits",
+    event="visitor string not null, n bigint not null, page string default '/'",
+    partitions=2,
+    key="visitor",
+    archive=True,
+)
 
 
 def raw_rows(rows: pa.Table) -> list[tuple[object, ...]]:
-    return list(zip(*(rows[name].to_pylist() for name in ("_partition", "_offset", "_raw_key", "_raw_value", "_raw_headers")), strict=True))
+    return list(
+        zip(
+            *(
+                rows[name].to_pylist()
+                for name in ("_partition", "_offset", "_raw_key", "_raw_value", "_raw_headers")
+            ),
+            strict=True,
+        )
+    )
 
 
 @pytest.mark.parametrize("at_once", [10_000, 19])
-def test_an_archive_that_keeps_records_raw_has_each_as_it_lies_in_the_log_from_then_on(store: Store, tmp_path: Path, at_once: int) -> None:
+def test_an_archive_that_keeps_records_raw_has_each_as_it_lies_in_the_log_from_then_on(
+    store: Store, tmp_path: Path, at_once: int
+) -> None:
     log = some_log(300)
     first = archived(store, log, [{0: 60, 1: 60}])
     assert first.mark().raw == {}
@@ -142,8 +217,19 @@ def test_an_archive_that_keeps_records_raw_has_each_as_it_lies_in_the_log_from_t
     mark = archived(store, log, steps(log, at_once), topic=RAW).mark()
 
     assert mark.raw == {0: ((60, mark.end[0]),), 1: ((60, mark.end[1]),)}
-    raw = {(part, offset): (key, value, [{"key": name, "value": said} for name, said in headers] or None) for _, part, offset, _, key, value, headers in log.records}
-    kept = {(part, offset): tuple(record) for part, offset, *record in raw_rows(rows(store)) if offset >= 60}
+    raw = {
+        (part, offset): (
+            key,
+            value,
+            [{"key": name, "value": said} for name, said in headers] or None,
+        )
+        for _, part, offset, _, key, value, headers in log.records
+    }
+    kept = {
+        (part, offset): tuple(record)
+        for part, offset, *record in raw_rows(rows(store))
+        if offset >= 60
+    }
     assert kept == {place: record for place, record in raw.items() if place[1] >= 60}
     # All else is as it was without.
     others = [name for name, _ in decoded_columns(VISITS) if not name.startswith("_raw_")]
@@ -151,10 +237,15 @@ def test_an_archive_that_keeps_records_raw_has_each_as_it_lies_in_the_log_from_t
     found = open_archive(str(store.path(folder("visits", archive_fingerprint(VISITS)))))
     assert found is not None
     (tmp_path / "links").mkdir()
-    assert [check.wrong for check in check_archive(found, RAW, {0: 0, 1: 0}, reading(log), tmp_path / "links")] == [None, None]
+    assert [
+        check.wrong
+        for check in check_archive(found, RAW, {0: 0, 1: 0}, reading(log), tmp_path / "links")
+    ] == [None, None]
 
 
-def test_an_archive_that_keeps_raw_for_a_while_is_sound_and_says_where(store: Store, tmp_path: Path) -> None:
+def test_an_archive_that_keeps_raw_for_a_while_is_sound_and_says_where(
+    store: Store, tmp_path: Path
+) -> None:
     log = some_log(300)
     for end, topic in ((20, RAW), (40, RAW), (60, VISITS), (90, RAW), (110, VISITS)):
         archived(store, log, [{0: end, 1: end}], topic=topic)
@@ -162,7 +253,10 @@ def test_an_archive_that_keeps_raw_for_a_while_is_sound_and_says_where(store: St
     found = the_archive(store)
     assert found.mark().raw == dict.fromkeys((0, 1), ((0, 40), (60, 90)))
     (tmp_path / "links").mkdir()
-    assert [check.wrong for check in check_archive(found, VISITS, {0: 0, 1: 0}, reading(log), tmp_path / "links")] == [None, None]
+    assert [
+        check.wrong
+        for check in check_archive(found, VISITS, {0: 0, 1: 0}, reading(log), tmp_path / "links")
+    ] == [None, None]
     # Of the log's beginning nothing reaches the topic any more.
     assert archive_all(store, REDECLARED, Broker(log, {0: 80, 1: 80})) == []
     anew = open_archive(str(store.path(folder("visits", archive_fingerprint(REDECLARED)))))
@@ -186,7 +280,9 @@ class Broker:
     def end(self, _topics: list[str]) -> Offsets:
         return self.log.end
 
-    def batches(self, _topic: str, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, _topic: str, partition: int, start: int, end: int
+    ) -> Iterator[pa.RecordBatch]:
         assert start >= self.begins[partition], "the topic has lost it"
         return reading(self.log)(partition, start, end)
 
@@ -202,14 +298,23 @@ def archive_all(store: Store, topic: Topic, broker: Broker) -> list[str]:
 
 @pytest.mark.parametrize("begins", [{0: 0, 1: 0}, {0: 90, 1: 30}, {0: 120, 1: 120}])
 @pytest.mark.parametrize("done", [0, 50])
-def test_an_event_that_is_declared_otherwise_is_decoded_again_from_what_was_kept_raw_where_the_topic_has_lost_it(store: Store, begins: dict[int, int], done: int) -> None:
+def test_an_event_that_is_declared_otherwise_is_decoded_again_from_what_was_kept_raw_where_the_topic_has_lost_it(
+    store: Store, begins: dict[int, int], done: int
+) -> None:
     log = some_log(400)
     archived(store, log, [{0: 120, 1: 120}], topic=RAW)
     archived(store, log, [{0: done, 1: done}], topic=REDECLARED)
 
     assert archive_all(store, REDECLARED, Broker(log, begins)) == []
 
-    whole = decode_table(log.here(Slice(0, 0, Offsets(), log.end)).sort_by([("partition", "ascending"), ("offset", "ascending")]), REDECLARED, {}, {})
+    whole = decode_table(
+        log.here(Slice(0, 0, Offsets(), log.end)).sort_by(
+            [("partition", "ascending"), ("offset", "ascending")]
+        ),
+        REDECLARED,
+        {},
+        {},
+    )
     assert rows(store, REDECLARED).equals(whole)
 
 
@@ -257,7 +362,9 @@ class _DiedError(Exception):
 
 
 @pytest.mark.parametrize("point", FAILPOINTS)
-def test_one_that_dies_goes_on_with_no_offset_twice_and_none_left_out(store: Store, point: str) -> None:
+def test_one_that_dies_goes_on_with_no_offset_twice_and_none_left_out(
+    store: Store, point: str
+) -> None:
     log = some_log(300)
     passed = 0
 
@@ -296,7 +403,9 @@ def test_what_does_not_follow_is_refused(store: Store) -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 1, 57, 200])
-def test_what_is_taken_of_a_range_is_what_decoding_it_gives(store: Store, tmp_path: Path, cut: int) -> None:
+def test_what_is_taken_of_a_range_is_what_decoding_it_gives(
+    store: Store, tmp_path: Path, cut: int
+) -> None:
     log = some_log(500)
     writer = archived(store, log, steps(log, 45), block_bytes=5_000)
     before = decoded(log, Offsets({"visits": {0: cut, 1: cut}}))
@@ -304,40 +413,64 @@ def test_what_is_taken_of_a_range_is_what_decoding_it_gives(store: Store, tmp_pa
     ends = writer.mark().end
     (tmp_path / "slice").mkdir()
 
-    taken = Archives(store, [VISITS], {"visits": ID}).take(VISITS, {0: (cut, cut + 30), 1: (cut, ends[1] + 50)}, clock, tmp_path / "slice")
+    taken = Archives(store, [VISITS], {"visits": ID}).take(
+        VISITS, {0: (cut, cut + 30), 1: (cut, ends[1] + 50)}, clock, tmp_path / "slice"
+    )
 
     assert {partition: one.end for partition, one in taken.items()} == {0: cut + 30, 1: ends[1]}
     place, offset = pc.field("_partition"), pc.field("_offset")
-    within = ((place == 0) & (offset >= cut) & (offset < cut + 30)) | ((place == 1) & (offset >= cut))
+    within = ((place == 0) & (offset >= cut) & (offset < cut + 30)) | (
+        (place == 1) & (offset >= cut)
+    )
     own = decoded(log, log.end).filter(within)
     assert {partition: one.seen for partition, one in taken.items()} == seen_in(own)
-    linked = pa.concat_tables(pq.read_table(file, partitioning=None) for file in sorted((tmp_path / "slice").glob("*.parquet"), key=lambda file: int(file.stem)))
+    linked = pa.concat_tables(
+        pq.read_table(file, partitioning=None)
+        for file in sorted((tmp_path / "slice").glob("*.parquet"), key=lambda file: int(file.stem))
+    )
     assert linked.filter(within).select(own.schema.names).equals(own)
 
 
-def test_a_build_of_another_origin_topic_or_declaration_reads_the_log(store: Store, tmp_path: Path) -> None:
+def test_a_build_of_another_origin_topic_or_declaration_reads_the_log(
+    store: Store, tmp_path: Path
+) -> None:
     log = some_log(200)
     archived(store, log, [{0: 60, 1: 60}])
     into = tmp_path / "slice"
     into.mkdir()
     other = Topic("visits", event="visitor string not null, n bigint", partitions=2, key="visitor")
 
-    assert set(Archives(store, [VISITS], {"visits": ID}).take(VISITS, {0: (0, 50)}, {}, into)) == {0}
+    assert set(Archives(store, [VISITS], {"visits": ID}).take(VISITS, {0: (0, 50)}, {}, into)) == {
+        0
+    }
     # Its log time would begin elsewhere.
     assert Archives(store, [VISITS], {"visits": ID}).take(VISITS, {0: (40, 50)}, {}, into) == {}
-    assert Archives(store, [VISITS], {"visits": "another"}).take(VISITS, {0: (0, 50)}, {}, into) == {}
+    assert (
+        Archives(store, [VISITS], {"visits": "another"}).take(VISITS, {0: (0, 50)}, {}, into) == {}
+    )
     assert Archives(store, [other], {"visits": ID}).take(other, {0: (0, 50)}, {}, into) == {}
     # What is asked for lies behind it.
-    assert Archives(store, [VISITS], {"visits": ID}).take(VISITS, {0: (60, 70), 1: (100, 120)}, {0: 1}, into) == {}
+    assert (
+        Archives(store, [VISITS], {"visits": ID}).take(
+            VISITS, {0: (60, 70), 1: (100, 120)}, {0: 1}, into
+        )
+        == {}
+    )
     assert Archives(store, [VISITS], {"visits": ID}).end() == Offsets({"visits": {0: 60, 1: 60}})
 
 
 @pytest.mark.parametrize("spoilt", ["file", "gone", "log"])
-def test_an_archive_that_is_damaged_is_told_once_and_none(store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str], spoilt: str) -> None:
+def test_an_archive_that_is_damaged_is_told_once_and_none(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str], spoilt: str
+) -> None:
     archived(store, some_log(200), [{0: 60, 1: 60}])
     archive = the_archive(store)
     # The file of partition 1, which is looked at after that of 0 was linked.
-    file = Path(archive.blocks()[-1].path) if spoilt != "log" else max(Path(archive.path).glob("_delta_log/*.json"))
+    file = (
+        Path(archive.blocks()[-1].path)
+        if spoilt != "log"
+        else max(Path(archive.path).glob("_delta_log/*.json"))
+    )
     file.unlink() if spoilt == "gone" else file.write_bytes(b"no more")
     (tmp_path / "slice").mkdir()
     archives = Archives(store, [VISITS], {"visits": ID})
@@ -347,10 +480,17 @@ def test_an_archive_that_is_damaged_is_told_once_and_none(store: Store, tmp_path
         assert list((tmp_path / "slice").iterdir()) == []
     if spoilt == "log":
         assert archives.marks() == ()
-    assert capsys.readouterr().err.count("the archive of topic visits cannot be read, and the topic is read in its place") == 1
+    assert (
+        capsys.readouterr().err.count(
+            "the archive of topic visits cannot be read, and the topic is read in its place"
+        )
+        == 1
+    )
 
 
-def test_files_that_are_joined_while_a_slice_takes_them_are_looked_for_again(store: Store, tmp_path: Path) -> None:
+def test_files_that_are_joined_while_a_slice_takes_them_are_looked_for_again(
+    store: Store, tmp_path: Path
+) -> None:
     log = some_log(200)
     writer = archived(store, log, ({0: end} for end in range(5, 45, 5)))
     (tmp_path / "slice").mkdir()
@@ -367,23 +507,38 @@ def test_files_that_are_joined_while_a_slice_takes_them_are_looked_for_again(sto
                 writer.append(0, 40, 45, reading(log))
             return found
 
-    taken = Overtaken(store, [VISITS], {"visits": ID}).take(VISITS, {0: (0, 45)}, {}, tmp_path / "slice")
+    taken = Overtaken(store, [VISITS], {"visits": ID}).take(
+        VISITS, {0: (0, 45)}, {}, tmp_path / "slice"
+    )
 
     assert (opened, taken[0].end) == (2, 45)
     assert {0: taken[0].seen} == seen_in(decoded(log, Offsets({"visits": {0: 45}})))
 
 
 def test_whether_a_topic_is_archived_decides_no_rows() -> None:
-    unarchived = Topic("visits", event="visitor string not null, n int, tags array<string>, at timestamp", partitions=2, key="visitor")
+    unarchived = Topic(
+        "visits",
+        event="visitor string not null, n int, tags array<string>, at timestamp",
+        partitions=2,
+        key="visitor",
+    )
 
     def reading(topic: Topic) -> Pipeline:
-        return pipeline(name="p", reads={"visits": topic}, writes=[Table("all_visits")])(lambda visits: {"all_visits": visits})
+        return pipeline(name="p", reads={"visits": topic}, writes=[Table("all_visits")])(
+            lambda visits: {"all_visits": visits}
+        )
 
     assert archive_fingerprint(unarchived) == archive_fingerprint(VISITS)
     # Neither the version nor what a birth certificate says of it.
     assert _topic(unarchived, reading(unarchived)) == _topic(VISITS, reading(VISITS))
     assert declarations(reading(unarchived)) == declarations(reading(VISITS))
-    assert archive_fingerprint(Topic("visits", event="visitor string not null, n int, tags array<string>, at timestamp", partitions=2)) != archive_fingerprint(VISITS)
+    assert archive_fingerprint(
+        Topic(
+            "visits",
+            event="visitor string not null, n int, tags array<string>, at timestamp",
+            partitions=2,
+        )
+    ) != archive_fingerprint(VISITS)
 
 
 @pytest.mark.parametrize("options", [{"kind": "compacted"}, {"identity": "visitor"}])
@@ -401,7 +556,9 @@ def test_what_is_no_way_to_archive_is_refused() -> None:
 def test_archive_and_topic_are_one_log_where_nothing_lies_between_them() -> None:
     mark = ArchiveMark("t", "1", "f", {0: 0, 1: 5, 2: 0}, {0: 50, 1: 60, 2: 10})
 
-    assert one_log(Offsets({"t": {0: 50, 1: 30, 2: 11, 3: 4}, "u": {0: 3}}), [mark]) == Offsets({"t": {0: 0, 1: 5, 2: 11, 3: 4}, "u": {0: 3}})
+    assert one_log(Offsets({"t": {0: 50, 1: 30, 2: 11, 3: 4}, "u": {0: 3}}), [mark]) == Offsets(
+        {"t": {0: 0, 1: 5, 2: 11, 3: 4}, "u": {0: 3}}
+    )
 
 
 def test_an_archive_that_cannot_be_gone_on_with_says_why() -> None:
@@ -419,13 +576,19 @@ def the_archive(store: Store) -> StoredArchive:
     return found
 
 
-def checked(store: Store, log: MemoryLog, into: Path, *, beginning: int = 0) -> list[PartitionCheck]:
+def checked(
+    store: Store, log: MemoryLog, into: Path, *, beginning: int = 0
+) -> list[PartitionCheck]:
     into.mkdir()
-    return list(check_archive(the_archive(store), VISITS, {0: beginning, 1: beginning}, reading(log), into))
+    return list(
+        check_archive(the_archive(store), VISITS, {0: beginning, 1: beginning}, reading(log), into)
+    )
 
 
 @pytest.mark.parametrize("beginning", [0, 33])
-def test_an_archive_is_compared_with_all_that_the_topic_still_has(store: Store, tmp_path: Path, beginning: int) -> None:
+def test_an_archive_is_compared_with_all_that_the_topic_still_has(
+    store: Store, tmp_path: Path, beginning: int
+) -> None:
     log = some_log(300)
     archived(store, log, steps(log, 40), block_bytes=5_000)
     log.add("visits", 0, b"{}", key=b"later")
@@ -433,14 +596,23 @@ def test_an_archive_is_compared_with_all_that_the_topic_still_has(store: Store, 
     found = checked(store, log, tmp_path / "links", beginning=beginning)
 
     held = rows(store)
-    assert [(one.partition, one.wrong, one.compared_from) for one in found] == [(0, None, beginning), (1, None, beginning)]
+    assert [(one.partition, one.wrong, one.compared_from) for one in found] == [
+        (0, None, beginning),
+        (1, None, beginning),
+    ]
     assert sum(one.records for one in found) == held.num_rows
-    assert sum(one.compared for one in found) == held.filter(pc.field("_offset") >= beginning).num_rows
+    assert (
+        sum(one.compared for one in found) == held.filter(pc.field("_offset") >= beginning).num_rows
+    )
 
 
 def another_value(held: pa.Table) -> pa.Table:
     place = held.schema.get_field_index("n")
-    return held.set_column(place, held.schema.field(place), pc.if_else(pc.equal(held["_offset"], 5), pa.scalar(77, pa.int32()), held["n"]))
+    return held.set_column(
+        place,
+        held.schema.field(place),
+        pc.if_else(pc.equal(held["_offset"], 5), pa.scalar(77, pa.int32()), held["n"]),
+    )
 
 
 @pytest.mark.parametrize(
@@ -448,15 +620,29 @@ def another_value(held: pa.Table) -> pa.Table:
     [
         (another_value, "column n of offset 5 is 77, and the topic gives"),
         (lambda held: held.filter(pc.field("_offset") != 5), "does not hold what the table says"),
-        (lambda held: pa.concat_tables([held.slice(1, 1), held.slice(1)]), "does not hold what the table says|twice"),
-        (lambda held: pa.concat_tables([held.slice(0, 1), held.slice(2, 1), held.slice(2)]), "is there twice, or out of order"),
+        (
+            lambda held: pa.concat_tables([held.slice(1, 1), held.slice(1)]),
+            "does not hold what the table says|twice",
+        ),
+        (
+            lambda held: pa.concat_tables([held.slice(0, 1), held.slice(2, 1), held.slice(2)]),
+            "is there twice, or out of order",
+        ),
         (None, "cannot be read"),
     ],
 )
-def test_what_is_not_as_it_was_written_is_found(store: Store, tmp_path: Path, spoilt: Callable[[pa.Table], pa.Table] | None, says: str) -> None:
+def test_what_is_not_as_it_was_written_is_found(
+    store: Store, tmp_path: Path, spoilt: Callable[[pa.Table], pa.Table] | None, says: str
+) -> None:
     log = MemoryLog()
     for n in range(20):
-        log.add("visits", 0, json.dumps({"visitor": "v", "n": n}).encode(), key=b"v", ms=1_700_000_000_000 + n)
+        log.add(
+            "visits",
+            0,
+            json.dumps({"visitor": "v", "n": n}).encode(),
+            key=b"v",
+            ms=1_700_000_000_000 + n,
+        )
     archived(store, log, [{0: 10}, {0: 20}])
     block: Block = the_archive(store).blocks()[0]
     if spoilt is None:
@@ -473,23 +659,38 @@ def test_a_record_that_was_left_out_by_who_wrote_it_is_found(store: Store, tmp_p
     log, without = MemoryLog(), MemoryLog()
     for n in range(20):
         log.add("visits", 0, b'{"visitor": "v"}', key=b"v")
-        without.skip("visits", 0, 1) if n == 7 else without.add("visits", 0, b'{"visitor": "v"}', key=b"v")
+        without.skip("visits", 0, 1) if n == 7 else without.add(
+            "visits", 0, b'{"visitor": "v"}', key=b"v"
+        )
     archived(store, without, [{0: 20}])
 
-    assert [one.wrong for one in checked(store, log, tmp_path / "links")] == ["offset 7 is in the topic, and not in the archive"]
+    assert [one.wrong for one in checked(store, log, tmp_path / "links")] == [
+        "offset 7 is in the topic, and not in the archive"
+    ]
     assert [one.wrong for one in checked(store, without, tmp_path / "others")] == [None]
 
 
 @pytest.mark.jvm
-def test_the_archiver_killed_in_the_middle_goes_on_and_the_archive_is_the_topic(log: Log, topic_name: str, tmp_path: Path) -> None:
-    topic = Topic(topic_name, event="visitor string not null, n int", partitions=2, key="visitor", archive=True)
+def test_the_archiver_killed_in_the_middle_goes_on_and_the_archive_is_the_topic(
+    log: Log, topic_name: str, tmp_path: Path
+) -> None:
+    topic = Topic(
+        topic_name,
+        event="visitor string not null, n int",
+        partitions=2,
+        key="visitor",
+        archive=True,
+    )
     facts = log.create(topic)
     log.produce((visit(n, headers=(("h", b"x"),)) for n in range(4_000)), topic_name)
     leave_holes(log, topic_name)
     log.produce((visit(n) for n in range(4_000, 5_000)), topic_name)
     project = a_project(tmp_path / "project", topic_name)
 
-    assert an_archiver(project, log, KAPPA_FAIL="archive.before_append:kill:2").wait(60) == -signal.SIGKILL
+    assert (
+        an_archiver(project, log, KAPPA_FAIL="archive.before_append:kill:2").wait(60)
+        == -signal.SIGKILL
+    )
     archiver = an_archiver(project, log)
     store, end = Store(project / ".kappa"), log.end([topic_name])
     archives = Archives(store, [topic], {topic_name: facts.id})
@@ -508,20 +709,30 @@ def test_the_archiver_killed_in_the_middle_goes_on_and_the_archive_is_the_topic(
     assert mark.end == end.next[topic_name]
     held = pa.concat_tables(
         pq.read_table(block.path, partitioning=None)
-        for block in open_archive(str(store.path(folder(topic_name, archive_fingerprint(topic))))).blocks()  # type: ignore[union-attr]  # it is there
+        for block in open_archive(
+            str(store.path(folder(topic_name, archive_fingerprint(topic))))
+        ).blocks()  # type: ignore[union-attr]  # it is there
     )
-    assert sorted(zip(*(held.column(name).to_pylist() for name in ("n", "visitor")), strict=True)) == [(n, f"v{n % 7}") for n in range(5_000)]
+    assert sorted(
+        zip(*(held.column(name).to_pylist() for name in ("n", "visitor")), strict=True)
+    ) == [(n, f"v{n % 7}") for n in range(5_000)]
     assert sum(tally.decoded for tally in mark.tally.values()) == 5_000
     assert sum(tally.absent for tally in mark.tally.values()) == sum(mark.end.values()) - 5_000 > 0
 
 
 def visit(n: int, headers: tuple[tuple[str, bytes], ...] = ()) -> ProducedRecord:
-    return ProducedRecord(json.dumps({"visitor": f"v{n % 7}", "n": n}).encode(), key=f"v{n % 7}".encode(), headers=headers)
+    return ProducedRecord(
+        json.dumps({"visitor": f"v{n % 7}", "n": n}).encode(),
+        key=f"v{n % 7}".encode(),
+        headers=headers,
+    )
 
 
 def leave_holes(log: Log, topic: str) -> None:
     """A transaction that is given up, and the marker of one that is not: offsets without a record for who reads."""
-    producer = KafkaProducer({"bootstrap.servers": log.bootstrap_servers, "transactional.id": topic})
+    producer = KafkaProducer(
+        {"bootstrap.servers": log.bootstrap_servers, "transactional.id": topic}
+    )
     producer.init_transactions()
     for ending in (producer.abort_transaction, producer.commit_transaction):
         producer.begin_transaction()
@@ -548,9 +759,26 @@ def p(visits):
 
 
 def an_archiver(project: Path, log: Log, **environment: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "kappa.engine.archive.archiver", "--project", str(project), "--root", str(project / ".kappa"), "--bootstrap", log.bootstrap_servers]
+    command = [
+        sys.executable,
+        "-m",
+        "kappa.engine.archive.archiver",
+        "--project",
+        str(project),
+        "--root",
+        str(project / ".kappa"),
+        "--bootstrap",
+        log.bootstrap_servers,
+    ]
     with (project / "said.log").open("ab") as output:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={**os.environ, **environment}, start_new_session=True)
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, **environment},
+            start_new_session=True,
+        )
 
 
 def wait_until(holds: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:

@@ -37,7 +37,13 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("spark")]
 
 PAID = Topic(
-    "paid", event="id string not null, who string not null, n bigint, at timestamp not null", partitions=2, key="who", event_time="at", lateness="30 seconds", identity="id"
+    "paid",
+    event="id string not null, who string not null, n bigint, at timestamp not null",
+    partitions=2,
+    key="who",
+    event_time="at",
+    lateness="30 seconds",
+    identity="id",
 )
 BASE = {0: 30, 1: 24}
 # Where the new code takes over: killed at each of these in turn, at the slice that ends at the base.
@@ -73,16 +79,33 @@ def code(which: str) -> Pipeline:
         writes=[
             Table("totals", keys=("who",), fold={"rows": count(), "n": sum_("n")}),
             Table("accepted"),
-            Table("balances", keys=("who",), fold=ordered(step, state="balance bigint", emits="overdrawn")),
+            Table(
+                "balances",
+                keys=("who",),
+                fold=ordered(step, state="balance bigint", emits="overdrawn"),
+            ),
             Table("overdrawn", emitted="who string, id string, balance bigint"),
         ],
     )
     def p(paid: DataFrame) -> dict[str, DataFrame]:
-        old = {"old": "true", "new": "false", "both": " or ".join(f"(_partition = {partition} and _offset < {offset})" for partition, offset in BASE.items())}[which]
-        made = paid.selectExpr("id", "who", f"if({old}, n, n * 10) as n", f"{old} as old", "_partition", "_offset")
+        old = {
+            "old": "true",
+            "new": "false",
+            "both": " or ".join(
+                f"(_partition = {partition} and _offset < {offset})"
+                for partition, offset in BASE.items()
+            ),
+        }[which]
+        made = paid.selectExpr(
+            "id", "who", f"if({old}, n, n * 10) as n", f"{old} as old", "_partition", "_offset"
+        )
         if which == "new":
             # Columns in another order, and fewer for the step: what is kept is the same.
-            return {"totals": made, "accepted": made.select("old", "n", "id"), "balances": paid.select("n", "id", "who", "_topic", "_partition", "_offset")}
+            return {
+                "totals": made,
+                "accepted": made.select("old", "n", "id"),
+                "balances": paid.select("n", "id", "who", "_topic", "_partition", "_offset"),
+            }
         return {"totals": made, "accepted": made.select("id", "n", "old"), "balances": paid}
 
     return p
@@ -97,15 +120,31 @@ def a_log() -> MemoryLog:
         partition, place = number % 2, number // 2
         ms = 1_700_000_000_000 + 1_000 * number
         who = f"{['ann', 'Ä', 'bo'][place % 3]} {partition}"
-        event = {"id": f"{place - 9 if place % 5 == 4 else place}", "who": who, "n": (37 * place) % 50 - 30, "at": ms - (31_000 if place % 7 == 6 else 0)}
+        event = {
+            "id": f"{place - 9 if place % 5 == 4 else place}",
+            "who": who,
+            "n": (37 * place) % 50 - 30,
+            "at": ms - (31_000 if place % 7 == 6 else 0),
+        }
         # What is redriven lies 4, 12 or 30 records before, and may have been redriven already, mended or not.
-        back, of = next(((back, place - back) for back in (4, 12, 30) if (place - back) % 9 == 8), (0, None))
+        back, of = next(
+            ((back, place - back) for back in (4, 12, 30) if (place - back) % 9 == 8), (0, None)
+        )
         if place % 9 == 8:
             log.add("paid", partition, b"{", key=who.encode(), ms=ms)
         elif of is not None and of >= 0:
             mended = json.dumps({**event, "id": f"mended {of}"}).encode()
-            headers = [Original(Position("paid", partition, of), 1_700_000_000_000 + 2_000 * of).header()]
-            log.add("paid", partition, mended if of % 2 or back > 4 else b"[", key=who.encode(), ms=ms, headers=headers)
+            headers = [
+                Original(Position("paid", partition, of), 1_700_000_000_000 + 2_000 * of).header()
+            ]
+            log.add(
+                "paid",
+                partition,
+                mended if of % 2 or back > 4 else b"[",
+                key=who.encode(),
+                ms=ms,
+                headers=headers,
+            )
         else:
             log.add("paid", partition, json.dumps(event).encode(), key=who.encode(), ms=ms)
     return log
@@ -134,11 +173,19 @@ def killing(place: str) -> Callable[[str], None]:
 def rows(build: Rehearsal) -> dict[str, Counter[str]]:
     """What each table serves, and all of the rejects."""
     births = {table.name: table for table in build.birth.tables}
-    served = {name: [column for column, _ in (table.columns if name == "rejects" else table.served)] for name, table in births.items()}
-    return {name: Counter(map(repr, build.table(name).select(sorted(columns)).to_pylist())) for name, columns in served.items()}
+    served = {
+        name: [column for column, _ in (table.columns if name == "rejects" else table.served)]
+        for name, table in births.items()
+    }
+    return {
+        name: Counter(map(repr, build.table(name).select(sorted(columns)).to_pylist()))
+        for name, columns in served.items()
+    }
 
 
-def test_whatever_the_log_has_across_the_base_and_wherever_the_hand_over_is_cut_short(tmp_path: Path) -> None:
+def test_whatever_the_log_has_across_the_base_and_wherever_the_hand_over_is_cut_short(
+    tmp_path: Path,
+) -> None:
     from kappa.engine.children.rehearsal import Rehearsal, local_pipeline
 
     log = a_log()
@@ -146,7 +193,9 @@ def test_whatever_the_log_has_across_the_base_and_wherever_the_hand_over_is_cut_
         both, new = (open_.enter_context(local_pipeline(code(which))) for which in ("both", "new"))
         old = replace(both, pipeline=code("old"))
 
-        def job(folder: Path, local: LocalPipeline, *, birth: Birth | None = None, leg: int = 1) -> Rehearsal:
+        def job(
+            folder: Path, local: LocalPipeline, *, birth: Birth | None = None, leg: int = 1
+        ) -> Rehearsal:
             made = Rehearsal(folder, local, log, driver_rows=1_000, birth=birth, leg=leg)
             open_.callback(made.close)
             return made
@@ -159,7 +208,12 @@ def test_whatever_the_log_has_across_the_base_and_wherever_the_hand_over_is_cut_
         served.fold(log.end)
         base = at(*BASE.values())
         tables = table_births(new.pipeline, new.outputs)
-        birth = replace(served.birth, build="branch", tables=tables, base=Base("b", "v", base.plain(), start.number, start.offsets.plain()))
+        birth = replace(
+            served.birth,
+            build="branch",
+            tables=tables,
+            base=Base("b", "v", base.plain(), start.number, start.offsets.plain()),
+        )
         store = served.store
         put_birth(store, birth)
         begin_from(store, birth, store, start)
@@ -197,5 +251,7 @@ def test_whatever_the_log_has_across_the_base_and_wherever_the_hand_over_is_cut_
     tally = sum(whole.publisher.newest.tally["paid"].values(), Tally())
     assert min(tally.late, tally.duplicate, tally.rejected - tally.late) > 5
     accepted = whole.table("accepted").to_pylist()
-    assert {("mended 17", True), ("mended 26", False)} <= {(row["id"], row["old"]) for row in accepted}
+    assert {("mended 17", True), ("mended 26", False)} <= {
+        (row["id"], row["old"]) for row in accepted
+    }
     assert any(rows(served)[name] != rows(whole)[name] for name in ("totals", "balances"))

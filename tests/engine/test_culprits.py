@@ -31,7 +31,11 @@ def of(change: Change, on_error: str = "stop") -> Pipeline:
 
     @pipeline(
         reads={"events": EVENTS},
-        writes=[Table("all"), Table("changed", keys=("k",), fold={"rows": count(), "n": latest("n")}), Table("newest", latest=EVENTS)],
+        writes=[
+            Table("all"),
+            Table("changed", keys=("k",), fold={"rows": count(), "n": latest("n")}),
+            Table("newest", latest=EVENTS),
+        ],
         on_error=on_error,
     )
     def p(events: DataFrame) -> dict[str, DataFrame]:
@@ -61,13 +65,21 @@ def filled(*events: dict[str, Any]) -> MemoryLog:
     for number, event in enumerate(events):
         partition = number % 2
         log.skip("events", partition, 1)
-        log.add("events", partition, json.dumps(event, ensure_ascii=False).encode(), key=event["k"].encode())
+        log.add(
+            "events",
+            partition,
+            json.dumps(event, ensure_ascii=False).encode(),
+            key=event["k"].encode(),
+        )
     return log
 
 
 def events(count: int, **at: dict[str, Any]) -> list[dict[str, Any]]:
     """So many events on which no function fails; `_3={...}` changes the one of that number."""
-    return [{"k": f"k{number % 3}", "n": 1 + number, "text": str(number)} | at.get(f"_{number}", {}) for number in range(count)]
+    return [
+        {"k": f"k{number % 3}", "n": 1 + number, "text": str(number)} | at.get(f"_{number}", {})
+        for number in range(count)
+    ]
 
 
 @pytest.fixture
@@ -76,14 +88,23 @@ def build(spark: SparkSession, tmp_path: Path) -> Callable[..., Rehearsal]:
     from kappa.values.columns import Scalar
 
     columns = {"k": Scalar("string"), "n": Scalar("int")}
-    order = {"_log_time": Scalar("bigint"), "_topic": Scalar("string"), "_partition": Scalar("int"), "_offset": Scalar("bigint")}
+    order = {
+        "_log_time": Scalar("bigint"),
+        "_topic": Scalar("string"),
+        "_partition": Scalar("int"),
+        "_offset": Scalar("bigint"),
+    }
     outputs = {"all": columns, "changed": columns | order}
-    return lambda made, log, driver_rows=10_000: Rehearsal(tmp_path, LocalPipeline(made, spark, outputs), log, driver_rows=driver_rows)
+    return lambda made, log, driver_rows=10_000: Rehearsal(
+        tmp_path, LocalPipeline(made, spark, outputs), log, driver_rows=driver_rows
+    )
 
 
 # Of more than three offsets, a slice is large.
 @pytest.mark.parametrize("driver_rows", [10_000, 3])
-def test_the_job_stops_with_the_first_record_that_the_function_fails_on(build: Callable[..., Rehearsal], driver_rows: int) -> None:
+def test_the_job_stops_with_the_first_record_that_the_function_fails_on(
+    build: Callable[..., Rehearsal], driver_rows: int
+) -> None:
     log = filled(*events(6, _3={"n": 0, "text": "\u00e4" * 1000}, _5={"n": 0}))
     built = build(of(inverted), log, driver_rows)
 
@@ -91,30 +112,73 @@ def test_the_job_stops_with_the_first_record_that_the_function_fails_on(build: C
         built.fold(log.end)
 
     said = stopped.value.message
-    line = 1 + next(number for number, line in enumerate(Path(__file__).read_text().splitlines()) if "12 // n" in line)
-    assert said.startswith(f"{__file__}:{line}: pipeline p raised ZeroDivisionError: integer division or modulo by zero, on events partition 1 offset 3: key k0, value")
+    line = 1 + next(
+        number
+        for number, line in enumerate(Path(__file__).read_text().splitlines())
+        if "12 // n" in line
+    )
+    assert said.startswith(
+        f"{__file__}:{line}: pipeline p raised ZeroDivisionError: integer division or modulo by zero, on events partition 1 offset 3: key k0, value"
+    )
     assert '{"k": "k0", "n": 0, "text": "\u00e4\u00e4' in said
     assert len(said) < 800
     assert 'on_error="reject"' in stopped.value.hint
     assert built.publisher.newest.offsets.distance(built.birth.origin_offsets) == 0
 
 
-def test_records_that_fail_are_rejects_of_all_tables_and_all_others_are_folded(build: Callable[..., Rehearsal]) -> None:
-    log = filled(*events(12, _4={"text": "four"}, _5={"text": ""}, _11={"text": "\U0001f600"}), {"k": "k0", "n": "1"})
+def test_records_that_fail_are_rejects_of_all_tables_and_all_others_are_folded(
+    build: Callable[..., Rehearsal],
+) -> None:
+    log = filled(
+        *events(12, _4={"text": "four"}, _5={"text": ""}, _11={"text": "\U0001f600"}),
+        {"k": "k0", "n": "1"},
+    )
     built = build(of(cast, on_error="reject"), log)
 
     built.fold(log.end)
 
-    assert sorted(row["n"] for row in built.table("all").to_pylist()) == [1, 2, 3, 4, 7, 8, 9, 10, 11]
-    assert {row["k"]: row["rows"] for row in built.table("changed").to_pylist()} == {"k0": 4, "k1": 3, "k2": 2}
-    assert {row["k"]: row["n"] for row in built.table("newest").to_pylist()} == {"k0": 10, "k1": 8, "k2": 9}
+    assert sorted(row["n"] for row in built.table("all").to_pylist()) == [
+        1,
+        2,
+        3,
+        4,
+        7,
+        8,
+        9,
+        10,
+        11,
+    ]
+    assert {row["k"]: row["rows"] for row in built.table("changed").to_pylist()} == {
+        "k0": 4,
+        "k1": 3,
+        "k2": 2,
+    }
+    assert {row["k"]: row["n"] for row in built.table("newest").to_pylist()} == {
+        "k0": 10,
+        "k1": 8,
+        "k2": 9,
+    }
     rejects = {(row["partition"], row["offset"]): row for row in built.table("rejects").to_pylist()}
-    assert {place: row["reason"] for place, row in rejects.items()} == {(0, 5): "function_failed", (1, 5): "function_failed", (1, 11): "function_failed", (0, 13): "wrong_type"}
+    assert {place: row["reason"] for place, row in rejects.items()} == {
+        (0, 5): "function_failed",
+        (1, 5): "function_failed",
+        (1, 11): "function_failed",
+        (0, 13): "wrong_type",
+    }
     last = rejects[1, 11]
-    assert (last["topic"], last["key"], json.loads(last["value"])) == ("events", b"k2", {"k": "k2", "n": 12, "text": "\U0001f600"})
+    assert (last["topic"], last["key"], json.loads(last["value"])) == (
+        "events",
+        b"k2",
+        {"k": "k2", "n": 12, "text": "\U0001f600"},
+    )
     assert last["detail"].startswith("engine/test_culprits.py:")
     assert "failed on a row: [CAST_INVALID_INPUT]" in last["detail"]
-    assert built.publisher.newest.tally == {"events": {0: Tally(decoded=5, rejected=2, absent=7), 1: Tally(decoded=4, rejected=2, absent=6)}}
+    assert built.publisher.newest.tally == {
+        "events": {
+            0: Tally(decoded=5, rejected=2, absent=7),
+            1: Tally(decoded=4, rejected=2, absent=6),
+        }
+    }
 
 
 def test_the_law_of_slices_holds_where_records_are_rejected(spark: SparkSession) -> None:
@@ -124,19 +188,34 @@ def test_the_law_of_slices_holds_where_records_are_rejected(spark: SparkSession)
     # Both tables fail on the first, each with an error of its own. It is sent again, still wrong, and then mended.
     wrong, mended = events(2, _0={"n": 0, "text": "one"})
     again = [("kappa-redrive", b"events:0:0@1700000000000")]
-    given = [Event(wrong, key="k0"), Event(wrong, key="k0", headers=again), Event(mended, key="k1", headers=again)]
+    given = [
+        Event(wrong, key="k0"),
+        Event(wrong, key="k0", headers=again),
+        Event(mended, key="k1", headers=again),
+    ]
 
-    @pipeline(reads={"events": EVENTS}, writes=[Table("all"), Table("changed", keys=("k",), fold={"rows": count()})], on_error="reject")
+    @pipeline(
+        reads={"events": EVENTS},
+        writes=[Table("all"), Table("changed", keys=("k",), fold={"rows": count()})],
+        on_error="reject",
+    )
     def p(events: DataFrame) -> dict[str, DataFrame]:
-        return {"all": inverted(events).select("k", "n"), "changed": cast(events).where("n >= 0").select("k")}
+        return {
+            "all": inverted(events).select("k", "n"),
+            "changed": cast(events).where("n >= 0").select("k"),
+        }
 
     law_of_slices(p, {"events": given}, cuts=1)
 
 
-def test_a_crash_between_the_rejects_and_the_tables_is_made_good(build: Callable[..., Rehearsal], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_between_the_rejects_and_the_tables_is_made_good(
+    build: Callable[..., Rehearsal], monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = filled(*events(6, _3={"text": "three"}))
     built = build(of(cast, on_error="reject"), log)
-    built.slices.writers = tuple(writer for writer in built.slices.writers if writer.birth.name == "rejects")
+    built.slices.writers = tuple(
+        writer for writer in built.slices.writers if writer.birth.name == "rejects"
+    )
     monkeypatch.setattr(built.publisher, "publish", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         built.fold(log.end)
@@ -144,16 +223,22 @@ def test_a_crash_between_the_rejects_and_the_tables_is_made_good(build: Callable
     built.begin(driver_rows=3)
     built.fold_again(Slice(1, 0, Offsets(), log.end))
 
-    assert [(row["partition"], row["offset"]) for row in built.table("rejects").to_pylist()] == [(1, 3)]
+    assert [(row["partition"], row["offset"]) for row in built.table("rejects").to_pylist()] == [
+        (1, 3)
+    ]
     assert sorted(row["n"] for row in built.table("all").to_pylist()) == [1, 2, 3, 5, 6]
 
 
 @pytest.mark.parametrize(("on_error", "driver_rows"), [("stop", 10_000), ("reject", 3)])
-def test_what_fails_on_no_record_alone_is_blamed_on_none(build: Callable[..., Rehearsal], on_error: str, driver_rows: int) -> None:
+def test_what_fails_on_no_record_alone_is_blamed_on_none(
+    build: Callable[..., Rehearsal], on_error: str, driver_rows: int
+) -> None:
     def crowded(events: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
 
-        return events.withColumn("n", F.pandas_udf(lambda values: values // (len(values) < 2 or 1 // 0), "int")("n"))
+        return events.withColumn(
+            "n", F.pandas_udf(lambda values: values // (len(values) < 2 or 1 // 0), "int")("n")
+        )
 
     def wrong(events: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
@@ -161,18 +246,28 @@ def test_what_fails_on_no_record_alone_is_blamed_on_none(build: Callable[..., Re
         return events.withColumn("n", (F.lit(1) / F.lit(0)).cast("int"))
 
     log = filled(*events(4))
-    with pytest.raises(Broken, match="raised ZeroDivisionError: .*, on many records together and on none of them alone"):
+    with pytest.raises(
+        Broken,
+        match="raised ZeroDivisionError: .*, on many records together and on none of them alone",
+    ):
         build(of(crowded, on_error), log, driver_rows).fold(log.end)
-    with pytest.raises(Broken, match=r"test_culprits\.py:\d+: pipeline p failed on a row: \[DIVIDE_BY_ZERO\]") as own:
+    with pytest.raises(
+        Broken, match=r"test_culprits\.py:\d+: pipeline p failed on a row: \[DIVIDE_BY_ZERO\]"
+    ) as own:
         build(of(wrong, on_error), log, driver_rows).fold(log.end)
     assert "partition" not in own.value.message
 
 
-def test_where_most_records_fail_the_function_is_wrong_and_nothing_is_rejected(build: Callable[..., Rehearsal]) -> None:
+def test_where_most_records_fail_the_function_is_wrong_and_nothing_is_rejected(
+    build: Callable[..., Rehearsal],
+) -> None:
     log = filled(*({"k": "k", "n": 1, "text": "?"} for _ in range(120)))
     built = build(of(cast, "reject"), log)
 
-    with pytest.raises(Broken, match=r"on 8 of 8 records that were tried alone, of 120 in a slice: too many to be set aside"):
+    with pytest.raises(
+        Broken,
+        match=r"on 8 of 8 records that were tried alone, of 120 in a slice: too many to be set aside",
+    ):
         built.fold(log.end)
     assert built.table("rejects").num_rows == 0
 
@@ -202,6 +297,11 @@ def test_the_line_is_told_of_a_record_that_an_archive_alone_has() -> None:
     def lost(_piece: Slice) -> Any:
         raise Broken("the log no longer has it")
 
-    blamed = Culprits(of(inverted), lambda: None, None)._blamed(Culprit("events", 1, 7, Failure("p.py:3", "raised ZeroDivisionError", "mend it")), lost)  # type: ignore[arg-type, return-value]
+    blamed = Culprits(of(inverted), lambda: None, None)._blamed(
+        Culprit("events", 1, 7, Failure("p.py:3", "raised ZeroDivisionError", "mend it")), lost
+    )  # type: ignore[arg-type, return-value]
 
-    assert "p.py:3: pipeline p raised ZeroDivisionError, on events partition 1 offset 7, which the topic has lost since" in blamed.message
+    assert (
+        "p.py:3: pipeline p raised ZeroDivisionError, on events partition 1 offset 7, which the topic has lost since"
+        in blamed.message
+    )

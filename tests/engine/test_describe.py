@@ -61,12 +61,24 @@ def body(text: str) -> str:
     return FUNCTION.format(body=text.replace("\n", "\n    "))
 
 
-def test_the_columns_of_a_table_are_those_the_function_returns(described: Callable[[str], Description]) -> None:
+def test_the_columns_of_a_table_are_those_the_function_returns(
+    described: Callable[[str], Description],
+) -> None:
     found = described(
-        body('return {"rows": hits.select("id", plus("n").alias("m"), F.col("price") * 2, F.explode("tags").alias("tag"), "_offset").withColumnRenamed("(price * 2)", "p")}')
+        body(
+            'return {"rows": hits.select("id", plus("n").alias("m"), F.col("price") * 2, F.explode("tags").alias("tag"), "_offset").withColumnRenamed("(price * 2)", "p")}'
+        )
     )
 
-    assert found.tables == {"rows": [("id", "string"), ("m", "int"), ("p", "decimal(12,2)"), ("tag", "string"), ("_offset", "bigint")]}
+    assert found.tables == {
+        "rows": [
+            ("id", "string"),
+            ("m", "int"),
+            ("p", "decimal(12,2)"),
+            ("tag", "string"),
+            ("_offset", "bigint"),
+        ]
+    }
 
 
 @pytest.mark.parametrize(
@@ -76,14 +88,18 @@ def test_the_columns_of_a_table_are_those_the_function_returns(described: Callab
         'hits.where("n > 1").filter(F.col("id").isNotNull()).withColumn("m", F.when(F.col("n") > 1, 1))',
         "hits.union(hits.where('n > 1'))",
         "hits.select('id').unionByName(hits.selectExpr('cast(n as string) id'))",
-        "hits.select('id', F.transform('tags', lambda tag: F.upper(tag)).alias('t'), F.aggregate('n_', F.lit(0), lambda a, b: a + b).alias('s'))".replace("'n_'", "F.array('n')"),
+        "hits.select('id', F.transform('tags', lambda tag: F.upper(tag)).alias('t'), F.aggregate('n_', F.lit(0), lambda a, b: a + b).alias('s'))".replace(
+            "'n_'", "F.array('n')"
+        ),
         "hits.unpivot('id', ['n'], 'what', 'value')",
         "hits.na.fill(0).na.drop()",
         "hits.alias('h').select('h.id')",
         "hits.hint('broadcast')",
     ],
 )
-def test_what_looks_at_one_row_is_allowed(described: Callable[[str], Description], frame: str) -> None:
+def test_what_looks_at_one_row_is_allowed(
+    described: Callable[[str], Description], frame: str
+) -> None:
     assert described(body(f'return {{"rows": {frame}}}')).tables["rows"]
 
 
@@ -97,7 +113,11 @@ def test_what_looks_at_one_row_is_allowed(described: Callable[[str], Description
         ('hits.groupBy("id").applyInPandas(lambda pdf: pdf, "id string")', "groups rows", "keys="),
         ('hits.join(hits.select("id"), "id")', "joins", "View("),
         ('hits.crossJoin(hits.select(F.col("id").alias("x")))', "joins", "View("),
-        ('hits.withColumn("r", F.row_number().over(Window.partitionBy("id").orderBy("n")))', "window", "date_trunc"),
+        (
+            'hits.withColumn("r", F.row_number().over(Window.partitionBy("id").orderBy("n")))',
+            "window",
+            "date_trunc",
+        ),
         ("hits.distinct()", "repeated", "keys"),
         ('hits.dropDuplicates(["id"])', "repeated", "keys"),
         ('hits.orderBy("n")', "sorts", "View"),
@@ -107,15 +127,27 @@ def test_what_looks_at_one_row_is_allowed(described: Callable[[str], Description
         ("hits.repartition(3)", "spreads", "leave it out"),
         ("hits.mapInPandas(lambda frames: frames, hits.schema)", "many rows at once", "udf"),
         ('hits.where(hits.select(F.col("n")).limit(1).scalar() == 1)', "subquery", "View"),
-        ('hits.select("id").union(hits.sparkSession.range(3).selectExpr("string(id)"))', "not come from its topics", "topic"),
-        ('hits.select("id").union(hits.sparkSession.createDataFrame([("a",)], "id string"))', "not come from its topics", "topic"),
+        (
+            'hits.select("id").union(hits.sparkSession.range(3).selectExpr("string(id)"))',
+            "not come from its topics",
+            "topic",
+        ),
+        (
+            'hits.select("id").union(hits.sparkSession.createDataFrame([("a",)], "id string"))',
+            "not come from its topics",
+            "topic",
+        ),
         ("hits.observe('o', F.count('*').alias('c'))", "counts rows", "keys"),
     ],
 )
-def test_what_looks_beyond_a_row_is_refused_with_its_line_and_the_way_to_say_it_here(described: Callable[[str], Description], frame: str, said: str, hint: str) -> None:
+def test_what_looks_beyond_a_row_is_refused_with_its_line_and_the_way_to_say_it_here(
+    described: Callable[[str], Description], frame: str, said: str, hint: str
+) -> None:
     has_a_call = "F.count" not in frame.partition("hits.select(")[2]
     with pytest.raises(DeclarationError, match=said) as refused:
-        described(body(f'first = hits.where("n > 0")\nhits = (\n    {frame}\n)\nreturn {{"rows": hits}}'))
+        described(
+            body(f'first = hits.where("n > 0")\nhits = (\n    {frame}\n)\nreturn {{"rows": hits}}')
+        )
 
     line = FIRST_LINE + 2 if has_a_call else FIRST_LINE - 2
     assert f"pipelines/web.py:{line}: the function of pipeline web" in refused.value.message
@@ -128,20 +160,43 @@ def test_what_looks_beyond_a_row_is_refused_with_its_line_and_the_way_to_say_it_
         ('hits.withColumn("now", F.current_timestamp())', ("CurrentTimestamp",)),
         ('hits.where(F.expr("now() > at"))', ("Now",)),
         ('hits.withColumn("id", F.uuid()).where(F.rand() < 0.5)', ("Rand", "Uuid")),
-        ('hits.withColumn("x", F.monotonically_increasing_id() + 1)', ("MonotonicallyIncreasingID",)),
-        ('hits.withColumn("x", F.udf(lambda n: n, "int").asNondeterministic()("n"))', ("PythonUDF",)),
+        (
+            'hits.withColumn("x", F.monotonically_increasing_id() + 1)',
+            ("MonotonicallyIncreasingID",),
+        ),
+        (
+            'hits.withColumn("x", F.udf(lambda n: n, "int").asNondeterministic()("n"))',
+            ("PythonUDF",),
+        ),
         ('hits.withColumn("x", plus("n"))', ()),
     ],
 )
-def test_what_gives_another_value_each_time_is_told(described: Callable[[str], Description], frame: str, kinds: tuple[str, ...]) -> None:
+def test_what_gives_another_value_each_time_is_told(
+    described: Callable[[str], Description], frame: str, kinds: tuple[str, ...]
+) -> None:
     assert described(body(f'return {{"rows": {frame}}}')).changing == kinds
 
 
 @pytest.mark.parametrize(
-    "call", ["hits.count()", "hits.collect()", "hits.toPandas()", "hits.show()", "hits.rdd", "hits.first()", "hits.write.save('x')", "hits.isEmpty()", "hits.cache()"]
+    "call",
+    [
+        "hits.count()",
+        "hits.collect()",
+        "hits.toPandas()",
+        "hits.show()",
+        "hits.rdd",
+        "hits.first()",
+        "hits.write.save('x')",
+        "hits.isEmpty()",
+        "hits.cache()",
+    ],
 )
-def test_a_function_may_not_look_at_its_rows(described: Callable[[str], Description], call: str) -> None:
-    with pytest.raises(DeclarationError, match=f"web.py:{FIRST_LINE}: the function looks at its rows by"):
+def test_a_function_may_not_look_at_its_rows(
+    described: Callable[[str], Description], call: str
+) -> None:
+    with pytest.raises(
+        DeclarationError, match=f"web.py:{FIRST_LINE}: the function looks at its rows by"
+    ):
         described(body(f'{call}\nreturn {{"rows": hits}}'))
 
 
@@ -151,15 +206,24 @@ def test_a_function_may_not_look_at_its_rows(described: Callable[[str], Descript
         (body("return [hits]"), "returns a list"),
         (body("pass"), "returns nothing"),
         (body("return {}"), "no rows for table rows"),
-        (body('return {"rows": hits, "rosw": hits}'), "returns rows for 'rosw', which it does not write"),
+        (
+            body('return {"rows": hits, "rosw": hits}'),
+            "returns rows for 'rosw', which it does not write",
+        ),
         (body('return {"rows": 1}'), "returns a int for table rows"),
         (body('return {"rows": hits.select("nn")}'), "nn"),
         (body('return {"rows": hits.select("id", F.lit(1).alias("ID"))}'), "the column ID twice"),
         (body('return {"rows": hits.select(F.col("n") + 1)}'), "no name of a stored column"),
         (body('return {"rows": hits.select(F.lit(1).alias("_n"))}'), "_n"),
         (body('return {"rows": hits.select(F.lit(None).alias("x"))}'), "x of type void"),
-        (body('return {"rows": hits.select(F.create_map("id", "n").alias("x"))}'), r"x of type map<string,int>"),
-        (body("return 1 / 0"), f"web.py:{FIRST_LINE}: the function of pipeline web fails: ZeroDivisionError"),
+        (
+            body('return {"rows": hits.select(F.create_map("id", "n").alias("x"))}'),
+            r"x of type map<string,int>",
+        ),
+        (
+            body("return 1 / 0"),
+            f"web.py:{FIRST_LINE}: the function of pipeline web fails: ZeroDivisionError",
+        ),
         (body("raise SystemExit"), "fails: SystemExit"),
         (
             '@pipeline(reads={"hits": HITS, "pages": PAGES}, writes=[Table("rows"), Table("p", latest=PAGES)])\ndef web(hits):\n    return {"rows": hits, "p": hits}',
@@ -167,7 +231,9 @@ def test_a_function_may_not_look_at_its_rows(described: Callable[[str], Descript
         ),
     ],
 )
-def test_what_a_function_returns_must_fit_its_tables(described: Callable[[str], Description], text: str, said: str) -> None:
+def test_what_a_function_returns_must_fit_its_tables(
+    described: Callable[[str], Description], text: str, said: str
+) -> None:
     with pytest.raises(DeclarationError, match=said) as refused:
         described(text)
 
@@ -175,7 +241,9 @@ def test_what_a_function_returns_must_fit_its_tables(described: Callable[[str], 
     assert "\n" not in refused.value.message
 
 
-def test_a_keyed_table_takes_only_what_its_keys_and_folds_name(described: Callable[[str], Description]) -> None:
+def test_a_keyed_table_takes_only_what_its_keys_and_folds_name(
+    described: Callable[[str], Description],
+) -> None:
     text = '@pipeline(reads={"hits": HITS}, writes=[Table("rows", keys=("id",), fold={"n": count(), "m": max_("at")})])\ndef web(hits):\n    return {"rows": hits.withColumn("x", F.create_map("id", "n"))}'
 
     assert described(text).tables == {"rows": [("id", "string"), ("at", "timestamp")]}
@@ -184,18 +252,27 @@ def test_a_keyed_table_takes_only_what_its_keys_and_folds_name(described: Callab
 def described_version(project: Path) -> Described:
     loaded = load_project(project)
     place = loaded.places["web"]
-    version = fingerprint(loaded.pipelines["web"], place.module, place.attribute, loaded.sources.find).version
+    version = fingerprint(
+        loaded.pipelines["web"], place.module, place.attribute, loaded.sources.find
+    ).version
     return Described(loaded.pipelines["web"], place.module, version)
 
 
 def learn(project: Path, store: Store) -> Outputs:
-    return learn_outputs(Settings(project=project), store, project, {"web": described_version(project)})["web"]
+    return learn_outputs(
+        Settings(project=project), store, project, {"web": described_version(project)}
+    )["web"]
 
 
-def test_the_child_process_answers_once_per_version_and_says_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_child_process_answers_once_per_version_and_says_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "pipelines" / "web.py"
     file.parent.mkdir()
-    file.write_text(HEAD + body('print("talk")\nreturn {"rows": hits.select("id", plus("n").alias("m"))}'), encoding="utf-8")
+    file.write_text(
+        HEAD + body('print("talk")\nreturn {"rows": hits.select("id", plus("n").alias("m"))}'),
+        encoding="utf-8",
+    )
     store = Store(tmp_path / "root")
     expected = Outputs({"rows": {"id": parse_type("string"), "m": parse_type("int")}})
 
@@ -214,13 +291,18 @@ def test_a_refusal_of_the_child_process_is_the_users_error_and_is_not_kept(tmp_p
     file.write_text(HEAD + body('return {"rows": hits.distinct()}'), encoding="utf-8")
     store = Store(tmp_path / "root")
 
-    with pytest.raises(DeclarationError, match=f"^{file}:{FIRST_LINE}: the function of pipeline web drops repeated rows"):
+    with pytest.raises(
+        DeclarationError,
+        match=f"^{file}:{FIRST_LINE}: the function of pipeline web drops repeated rows",
+    ):
         learn(tmp_path, store)
 
     assert store.names("cache") == ()
 
 
-def test_a_child_process_that_dies_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_process_that_dies_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "pipelines" / "web.py"
     file.parent.mkdir()
     file.write_text(HEAD + body("import os\nos._exit(3)"), encoding="utf-8")
@@ -239,8 +321,23 @@ def test_a_kept_answer_of_another_format_is_asked_again(tmp_path: Path) -> None:
     assert learn(tmp_path, store) == Outputs({"rows": {"id": parse_type("string")}})
 
 
-@pytest.mark.parametrize("text", ["int", "LONG", "string", "binary", "decimal(10, 2)", "array<string>", "struct<a:int,b:array<double>>", "a int, b string not null", "timestamp"])
-def test_a_type_is_read_without_a_session_as_spark_reads_it(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "int",
+        "LONG",
+        "string",
+        "binary",
+        "decimal(10, 2)",
+        "array<string>",
+        "struct<a:int,b:array<double>>",
+        "a int, b string not null",
+        "timestamp",
+    ],
+)
+def test_a_type_is_read_without_a_session_as_spark_reads_it(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
     from pyspark import SparkContext
 
     from kappa.code.ddl import read_type

@@ -16,7 +16,24 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from kappa import Table, Topic, and_, count, first, hll, kll, latest, max_, min_, or_, pipeline, set_, sum_, theta, top_k
+from kappa import (
+    Table,
+    Topic,
+    and_,
+    count,
+    first,
+    hll,
+    kll,
+    latest,
+    max_,
+    min_,
+    or_,
+    pipeline,
+    set_,
+    sum_,
+    theta,
+    top_k,
+)
 from kappa.base.errors import Broken, KappaError
 from kappa.base.failpoint import acting
 from kappa.declare.table import REJECTS
@@ -40,7 +57,13 @@ pytestmark = pytest.mark.jvm
 EVENT = "k string, g int, day date, n bigint, small smallint, x double, f float, d decimal(12,3), s string, at timestamp, b boolean, tags array<string>"
 EVENTS = Topic("events", event=EVENT, partitions=3)
 OTHERS = Topic("others", event="s string", partitions=3)
-LATEST = Topic("things", kind="compacted", event="id int not null, v string, tags array<string>", partitions=3, key="id")
+LATEST = Topic(
+    "things",
+    kind="compacted",
+    event="id int not null, v string, tags array<string>",
+    partitions=3,
+    key="id",
+)
 FOLDED = {
     "rows": count(),
     "texts": count("s"),
@@ -68,7 +91,12 @@ FOLDED = {
 
 @pipeline(
     reads={"events": EVENTS, "things": LATEST},
-    writes=[Table("totals", keys=("k", "g"), fold=FOLDED), Table("days", keys=("day",), fold={"rows": count()}), Table("all"), Table("things", latest=LATEST)],
+    writes=[
+        Table("totals", keys=("k", "g"), fold=FOLDED),
+        Table("days", keys=("day",), fold={"rows": count()}),
+        Table("all"),
+        Table("things", latest=LATEST),
+    ],
 )
 def everything(events: DataFrame) -> dict[str, DataFrame]:
     from pyspark.sql import functions as F
@@ -77,9 +105,9 @@ def everything(events: DataFrame) -> dict[str, DataFrame]:
     return {
         "totals": events,
         "days": events.where("n is not null"),
-        "all": events.select("k", "n", "x", "_topic", "_partition", "_offset", by_python("_key").alias("_key")).withColumnsRenamed(
-            {"_topic": "topic", "_partition": "p", "_offset": "o", "_key": "key"}
-        ),
+        "all": events.select(
+            "k", "n", "x", "_topic", "_partition", "_offset", by_python("_key").alias("_key")
+        ).withColumnsRenamed({"_topic": "topic", "_partition": "p", "_offset": "o", "_key": "key"}),
     }
 
 
@@ -103,12 +131,17 @@ def build(local: LocalPipeline, tmp_path: Path) -> Build:
     """Makes a build that is folded in this process."""
     from kappa.engine.children.rehearsal import Rehearsal
 
-    return lambda log, driver_rows=1_000_000: Rehearsal(tmp_path, local, log, driver_rows=driver_rows)
+    return lambda log, driver_rows=1_000_000: Rehearsal(
+        tmp_path, local, log, driver_rows=driver_rows
+    )
 
 
 def rows_of(built: Rehearsal, table: str) -> list[dict[str, Any]]:
     """A table's rows; whoever wrote it, a reader that follows the commits has the same files."""
-    path, newest = next(w.path for w in built.slices.writers if w.birth.name == table), built.publisher.newest.versions[table]
+    path, newest = (
+        next(w.path for w in built.slices.writers if w.birth.name == table),
+        built.publisher.newest.versions[table],
+    )
     lists = FileLists()
     assert [lists.at(path, version) for version in range(newest + 1)][-1] == files(path, newest)
     return built.table(table).to_pylist()
@@ -132,12 +165,28 @@ def random_log(seed: int, records: int) -> MemoryLog:
             log.skip(draw.choice(["events", "things"]), partition, draw.randrange(1, 4))
         if draw.random() < 0.3:
             thing = draw.randrange(8)
-            value = None if draw.random() < 0.3 else event(id=thing, v=f"v{number}", tags=draw.choice([None, [], ["a", None]]))
+            value = (
+                None
+                if draw.random() < 0.3
+                else event(id=thing, v=f"v{number}", tags=draw.choice([None, [], ["a", None]]))
+            )
             log.add("things", partition, value, key=str(thing).encode(), ms=clock)
         elif draw.random() < 0.1:
-            log.add("events", partition, draw.choice([None, b"", b"{", b'{"n": "1"}', b'{"n": 1.5}', b"\xff"]), key=b"\xfe", ms=clock)
+            log.add(
+                "events",
+                partition,
+                draw.choice([None, b"", b"{", b'{"n": "1"}', b'{"n": 1.5}', b"\xff"]),
+                key=b"\xfe",
+                ms=clock,
+            )
         else:
-            log.add("events", partition, event(**random_event(draw)), key=draw.choice([None, b"k"]), ms=clock)
+            log.add(
+                "events",
+                partition,
+                event(**random_event(draw)),
+                key=draw.choice([None, b"k"]),
+                ms=clock,
+            )
     return log
 
 
@@ -205,7 +254,9 @@ def expected(log: MemoryLog) -> dict[str, list[dict[str, Any]]]:
     every, rejects = [], []
     newest: dict[int, tuple[tuple[int, int, int], Any]] = {}
     clocks: dict[tuple[str, int], int] = {}
-    for topic, partition, offset, micros, key, value, _headers in sorted(log.records, key=lambda r: r[:3]):
+    for topic, partition, offset, micros, key, value, _headers in sorted(
+        log.records, key=lambda r: r[:3]
+    ):
         ms = micros // 1000
         clocks[topic, partition] = clock = max(ms, clocks.get((topic, partition), ms))
         try:
@@ -215,13 +266,27 @@ def expected(log: MemoryLog) -> dict[str, list[dict[str, Any]]]:
             continue
         if topic == "things":
             thing = found.key if isinstance(found, Tombstone) else found[0]
-            newest[thing] = max(newest.get(thing, ((-1, -1, -1), None)), ((clock, partition, offset), None if isinstance(found, Tombstone) else found), key=lambda each: each[0])
+            newest[thing] = max(
+                newest.get(thing, ((-1, -1, -1), None)),
+                ((clock, partition, offset), None if isinstance(found, Tombstone) else found),
+                key=lambda each: each[0],
+            )
             continue
         row = dict(zip(names[topic], found, strict=True), order=(clock, partition, offset))
         groups[row["k"], row["g"]].append(row)
         if row["n"] is not None:
             days[row["day"]] += 1
-        every.append((row["k"], row["n"], row["x"], topic, partition, offset, None if key is None else key.decode(errors="replace")))
+        every.append(
+            (
+                row["k"],
+                row["n"],
+                row["x"],
+                topic,
+                partition,
+                offset,
+                None if key is None else key.decode(errors="replace"),
+            )
+        )
 
     def measures(rows: Sequence[dict[str, Any]], name: str) -> list[Any]:
         return [row[name] for row in rows if row[name] is not None]
@@ -230,7 +295,16 @@ def expected(log: MemoryLog) -> dict[str, list[dict[str, Any]]]:
         return sum(values[1:], values[0]) if values else None
 
     def by_order(rows: Sequence[dict[str, Any]], name: str, place: int) -> Any:
-        return next(iter([row[name] for row in sorted(rows, key=lambda row: row["order"]) if row[name] is not None][place:]), None)
+        return next(
+            iter(
+                [
+                    row[name]
+                    for row in sorted(rows, key=lambda row: row["order"])
+                    if row[name] is not None
+                ][place:]
+            ),
+            None,
+        )
 
     totals = [
         (
@@ -256,8 +330,17 @@ def expected(log: MemoryLog) -> dict[str, list[dict[str, Any]]]:
         )
         for key, rows in groups.items()
     ]
-    things = [(thing, *(row[1:] if row else (None, None)), order, row is None) for thing, (order, row) in newest.items()]
-    return {"totals": plain(totals), "days": plain(days.items()), "all": plain(every), "things": plain(things), "rejects": plain(rejects)}
+    things = [
+        (thing, *(row[1:] if row else (None, None)), order, row is None)
+        for thing, (order, row) in newest.items()
+    ]
+    return {
+        "totals": plain(totals),
+        "days": plain(days.items()),
+        "all": plain(every),
+        "things": plain(things),
+        "rejects": plain(rejects),
+    }
 
 
 def plain(rows: Iterable[Any]) -> list[Any]:
@@ -292,19 +375,29 @@ def found(built: Rehearsal) -> dict[str, list[Any]]:
             arrays.append(array.to_pylist())
         return list(zip(*arrays, strict=True))
 
-    things = [(*row[:3], row[3:6], row[6]) for row in table("things", ["id", "v", "tags", "_log_time", "_partition", "_offset", "_deleted"])]
+    things = [
+        (*row[:3], row[3:6], row[6])
+        for row in table(
+            "things", ["id", "v", "tags", "_log_time", "_partition", "_offset", "_deleted"]
+        )
+    ]
     return {
         "totals": plain(table("totals", ["k", "g", *FOLDED])),
         "days": plain(table("days", ["day", "rows"])),
         "all": plain(table("all", ["k", "n", "x", "topic", "p", "o", "key"])),
         "things": plain(things),
-        "rejects": plain(table("rejects", ["topic", "partition", "offset", "key", "value", "reason"])),
+        "rejects": plain(
+            table("rejects", ["topic", "partition", "offset", "key", "value", "reason"])
+        ),
     }
 
 
 def cuts(log: MemoryLog, draw: random.Random, slices: int) -> list[Offsets]:
     """Random vectors on the way from nothing to the end of the log, each partition at its own pace."""
-    ways = {part: [*sorted(draw.randrange(end + 1) for _ in range(slices - 1)), end] for part, end in log.ends.items()}
+    ways = {
+        part: [*sorted(draw.randrange(end + 1) for _ in range(slices - 1)), end]
+        for part, end in log.ends.items()
+    }
     vectors = []
     for number in range(slices):
         vector: dict[str, dict[int, int]] = {}
@@ -314,8 +407,12 @@ def cuts(log: MemoryLog, draw: random.Random, slices: int) -> list[Offsets]:
     return vectors
 
 
-@pytest.mark.parametrize(("seed", "slices", "driver_rows"), [(1, 1, 10_000), (2, 7, 10_000), (4, 1, 0), (5, 2, 25)])
-def test_any_cut_by_any_writer_gives_what_one_record_after_the_other_gives(build: Build, seed: int, slices: int, driver_rows: int) -> None:
+@pytest.mark.parametrize(
+    ("seed", "slices", "driver_rows"), [(1, 1, 10_000), (2, 7, 10_000), (4, 1, 0), (5, 2, 25)]
+)
+def test_any_cut_by_any_writer_gives_what_one_record_after_the_other_gives(
+    build: Build, seed: int, slices: int, driver_rows: int
+) -> None:
     log = random_log(seed, 250)
     built = build(log, driver_rows)
 
@@ -337,12 +434,17 @@ def archived_log(log: MemoryLog) -> Any:
             return super().beginning(topics).highest(self.kept)
 
         def here(self, piece: Slice) -> pa.Table:
-            if any(end > piece.start.at(topic, part) < self.kept.at(topic, part) for topic, part, end in piece.end.items()):
+            if any(
+                end > piece.start.at(topic, part) < self.kept.at(topic, part)
+                for topic, part, end in piece.end.items()
+            ):
                 raise Broken("offsets are out of range")
             return super().here(piece)
 
         def ranges(self, piece: Slice, topic: str) -> list[RawRange]:
-            return super().ranges(replace(piece, start=piece.start.only({topic}), end=piece.end.only({topic})), topic)
+            return super().ranges(
+                replace(piece, start=piece.start.only({topic}), end=piece.end.only({topic})), topic
+            )
 
     return Archived(log.records, log.ends)
 
@@ -352,7 +454,18 @@ def archive_of(log: MemoryLog, built: Rehearsal, end: Offsets) -> None:
     from kappa.engine.archive.archiver import ArchiveWriter
 
     def read(partition: int, start: int, last: int) -> Iterator[pa.RecordBatch]:
-        yield from log.here(Slice(0, 0, Offsets({"events": {partition: start}}), Offsets({"events": {partition: last}}))).sort_by("offset").to_batches(max_chunksize=9)
+        yield from (
+            log.here(
+                Slice(
+                    0,
+                    0,
+                    Offsets({"events": {partition: start}}),
+                    Offsets({"events": {partition: last}}),
+                )
+            )
+            .sort_by("offset")
+            .to_batches(max_chunksize=9)
+        )
 
     writer = ArchiveWriter(built.store, EVENTS, "events")
     for _, partition, last in end.only({"events"}).items():
@@ -360,7 +473,9 @@ def archive_of(log: MemoryLog, built: Rehearsal, end: Offsets) -> None:
         writer.append(partition, last // 2, last, read)
 
 
-def test_what_is_archived_is_folded_as_what_is_read_even_where_the_topic_has_lost_it_and_a_crash_lies_between(build: Build) -> None:
+def test_what_is_archived_is_folded_as_what_is_read_even_where_the_topic_has_lost_it_and_a_crash_lies_between(
+    build: Build,
+) -> None:
     log = archived_log(random_log(8, 250))
     built = build(log, driver_rows=10_000)
     first, second, _ = cuts(log, random.Random(8), 3)
@@ -394,10 +509,15 @@ def test_what_is_archived_is_folded_as_what_is_read_even_where_the_topic_has_los
 def both(events: DataFrame, others: DataFrame) -> dict[str, DataFrame]:
     from pyspark.sql import functions as F
 
-    return {"ends": events.unionByName(others, allowMissingColumns=True).withColumn("k", F.lit("all"))}
+    return {
+        "ends": events.unionByName(others, allowMissingColumns=True).withColumn("k", F.lit("all"))
+    }
 
 
-@pytest.mark.parametrize(("driver_rows", "orders"), [(10_000, [["events", "others"], ["others", "events"], []]), (0, [["others", "events"]])])
+@pytest.mark.parametrize(
+    ("driver_rows", "orders"),
+    [(10_000, [["events", "others"], ["others", "events"], []]), (0, [["others", "events"]])],
+)
 def test_records_of_two_topics_that_only_their_names_tell_apart_are_in_one_order_whatever_the_slices(
     spark: SparkSession, log: MemoryLog, tmp_path: Path, driver_rows: int, orders: list[list[str]]
 ) -> None:
@@ -413,7 +533,9 @@ def test_records_of_two_topics_that_only_their_names_tell_apart_are_in_one_order
                 reached = reached.highest(Offsets({topic: {0: 1}}))
                 built.fold(reached)
             built.fold(log.end)
-            assert [(row["first"], row["latest"]) for row in rows_of(built, "ends")] == [("of events", "of others")]
+            assert [(row["first"], row["latest"]) for row in rows_of(built, "ends")] == [
+                ("of events", "of others")
+            ]
 
 
 @pytest.fixture
@@ -431,16 +553,29 @@ def left_out(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, set[str]]]:
     return found
 
 
-WIDE = Topic("wide", event="k string not null, n bigint, s string not null, x double, at timestamp, b boolean", partitions=1)
+WIDE = Topic(
+    "wide",
+    event="k string not null, n bigint, s string not null, x double, at timestamp, b boolean",
+    partitions=1,
+)
 ALL_OF_WIDE = {column.name for column in WIDE.columns}
 
 
-@pipeline(reads={"wide": WIDE, "others": OTHERS}, writes=[Table("sums", keys=("k",), fold={"n": sum_("n")}), Table("marked")], on_error="reject")
+@pipeline(
+    reads={"wide": WIDE, "others": OTHERS},
+    writes=[Table("sums", keys=("k",), fold={"n": sum_("n")}), Table("marked")],
+    on_error="reject",
+)
 def few(wide: DataFrame, others: DataFrame) -> dict[str, DataFrame]:
     from pyspark.sql import functions as F
 
     inverse = F.udf(lambda n: str(1 // n), "string")
-    return {"sums": wide.where("b or b is null"), "marked": wide.select(inverse("n").alias("inverse"), F.col("_offset").alias("o")).unionAll(others.selectExpr("s", "_offset"))}
+    return {
+        "sums": wide.where("b or b is null"),
+        "marked": wide.select(inverse("n").alias("inverse"), F.col("_offset").alias("o")).unionAll(
+            others.selectExpr("s", "_offset")
+        ),
+    }
 
 
 @pytest.mark.parametrize("records", [30, 3_000])
@@ -452,25 +587,50 @@ def test_a_large_slice_keeps_the_columns_that_the_function_was_seen_to_use_and_t
     log, draw = MemoryLog(), random.Random(records)
     for number in range(records):
         # The function fails on 0, and finding where takes long. What is not used is wrong now and then, and makes its record a reject all the same.
-        wrong = {} if number == records - 2 or draw.random() > 0.1 else draw.choice([{"s": 1}, {"x": "1"}, {"at": "2024-13-01T00:00:00Z"}, {"x": -0.0, "s": None}])
+        wrong = (
+            {}
+            if number == records - 2 or draw.random() > 0.1
+            else draw.choice(
+                [{"s": 1}, {"x": "1"}, {"at": "2024-13-01T00:00:00Z"}, {"x": -0.0, "s": None}]
+            )
+        )
         n = 0 if number == records - 2 and records < 100 else draw.randrange(1, 5)
-        log.add("wide", 0, event(k=f"k{number % 7}", n=n, **{"s": "é", "x": 1.5, "at": "2024-12-31T00:00:00Z", "b": number % 3 == 0, **wrong}))
+        log.add(
+            "wide",
+            0,
+            event(
+                k=f"k{number % 7}",
+                n=n,
+                **{"s": "é", "x": 1.5, "at": "2024-12-31T00:00:00Z", "b": number % 3 == 0, **wrong},
+            ),
+        )
         log.add("others", 0, event(s=f"{number}"))
     with local_pipeline(few) as made:
         found = []
         for driver_rows in (10_000, 0):
             built = Rehearsal(tmp_path / str(driver_rows), made, log, driver_rows=driver_rows)
-            for end in (Offsets({"wide": {0: records // 3}}), Offsets({"wide": {0: records // 2}, "others": {0: 3}}), log.end):
+            for end in (
+                Offsets({"wide": {0: records // 3}}),
+                Offsets({"wide": {0: records // 2}, "others": {0: 3}}),
+                log.end,
+            ):
                 built.fold(built.publisher.newest.offsets.highest(end))
             _adds_up(built, log)
-            found.append({table: sorted(map(repr, rows_of(built, table))) for table in ("sums", "marked", REJECTS)})
+            found.append(
+                {
+                    table: sorted(map(repr, rows_of(built, table)))
+                    for table in ("sums", "marked", REJECTS)
+                }
+            )
 
     assert found[0] == found[1]
     assert ("function_failed" in "".join(found[1][REJECTS])) == (records < 100)
     assert left_out == [("wide", set()), *[("wide", {"s", "x", "at"}), ("others", set())] * 2]
 
 
-def test_a_function_that_uses_more_than_it_did_before_begins_again_with_all_columns(spark: SparkSession, tmp_path: Path, left_out: list[tuple[str, set[str]]]) -> None:
+def test_a_function_that_uses_more_than_it_did_before_begins_again_with_all_columns(
+    spark: SparkSession, tmp_path: Path, left_out: list[tuple[str, set[str]]]
+) -> None:
     from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
 
     asked = ["k"]
@@ -486,7 +646,9 @@ def test_a_function_that_uses_more_than_it_did_before_begins_again_with_all_colu
         built = Rehearsal(tmp_path, made, log, driver_rows=0)
         built.fold(Offsets({"wide": {0: 2}}))
         asked[0] = "s"
-        with pytest.raises(KappaError, match="column s of topic wide is used in this slice") as refused:
+        with pytest.raises(
+            KappaError, match="column s of topic wide is used in this slice"
+        ) as refused:
             built.fold(log.end)
         built.begin(driver_rows=0)
         built.fold(log.end)
@@ -497,8 +659,16 @@ def test_a_function_that_uses_more_than_it_did_before_begins_again_with_all_colu
     assert left_out == [("wide", set()), ("wide", ALL_OF_WIDE - {"k"}), ("wide", set())]
 
 
-PLACES = Topic("places", event="k string not null, n bigint, place struct<name: string, size: bigint>, t string", partitions=1)
-SAME = Topic("same", event="k string not null, n bigint, place struct<name: string, size: bigint>, t string", partitions=1)
+PLACES = Topic(
+    "places",
+    event="k string not null, n bigint, place struct<name: string, size: bigint>, t string",
+    partitions=1,
+)
+SAME = Topic(
+    "same",
+    event="k string not null, n bigint, place struct<name: string, size: bigint>, t string",
+    partitions=1,
+)
 
 
 def test_parts_of_structs_are_used_and_each_topic_has_what_it_is_asked_for_though_another_has_the_same_columns(
@@ -508,39 +678,79 @@ def test_parts_of_structs_are_used_and_each_topic_has_what_it_is_asked_for_thoug
 
     @pipeline(reads={"places": PLACES, "same": SAME}, writes=[Table("names"), Table("texts")])
     def parts(places: DataFrame, same: DataFrame) -> dict[str, DataFrame]:
-        return {"names": places.selectExpr("place.name as name"), "texts": places.selectExpr("k as text").union(same.where("n = 1").select("t"))}
+        return {
+            "names": places.selectExpr("place.name as name"),
+            "texts": places.selectExpr("k as text").union(same.where("n = 1").select("t")),
+        }
 
     log = MemoryLog()
     for number in range(6):
         for topic in ("places", "same"):
-            log.add(topic, 0, event(k=f"{topic}{number}", n=1, place={"name": f"at {number}", "size": number}, t=f"t{number}"))
+            log.add(
+                topic,
+                0,
+                event(
+                    k=f"{topic}{number}",
+                    n=1,
+                    place={"name": f"at {number}", "size": number},
+                    t=f"t{number}",
+                ),
+            )
     with local_pipeline(parts) as made:
         built = Rehearsal(tmp_path, made, log, driver_rows=0)
-        for end in (Offsets({"places": {0: 2}}), Offsets({"places": {0: 4}}), Offsets({"places": {0: 5}, "same": {0: 3}}), log.end):
+        for end in (
+            Offsets({"places": {0: 2}}),
+            Offsets({"places": {0: 4}}),
+            Offsets({"places": {0: 5}, "same": {0: 3}}),
+            log.end,
+        ):
             built.fold(built.publisher.newest.offsets.highest(end))
 
-        assert sorted(row["name"] for row in rows_of(built, "names")) == [f"at {number}" for number in range(6)]
-        assert sorted(row["text"] for row in rows_of(built, "texts")) == sorted(f"{each}{number}" for number in range(6) for each in ("places", "t"))
-    assert left_out == [("places", set()), ("places", {"n", "t"}), ("places", {"n", "t"}), ("same", set()), ("places", {"n", "t"}), ("same", set())]
+        assert sorted(row["name"] for row in rows_of(built, "names")) == [
+            f"at {number}" for number in range(6)
+        ]
+        assert sorted(row["text"] for row in rows_of(built, "texts")) == sorted(
+            f"{each}{number}" for number in range(6) for each in ("places", "t")
+        )
+    assert left_out == [
+        ("places", set()),
+        ("places", {"n", "t"}),
+        ("places", {"n", "t"}),
+        ("same", set()),
+        ("places", {"n", "t"}),
+        ("same", set()),
+    ]
 
 
 def test_writers_may_take_turns_on_one_table(build: Build) -> None:
     log = random_log(7, 250)
     built = build(log)
 
-    for end, (driver_rows, merge_bytes) in zip(cuts(log, random.Random(7), 3), [(10_000, 0), (0, 1), (0, 1_000_000)], strict=True):
+    for end, (driver_rows, merge_bytes) in zip(
+        cuts(log, random.Random(7), 3), [(10_000, 0), (0, 1), (0, 1_000_000)], strict=True
+    ):
         built.begin(driver_rows=driver_rows, merge_bytes=merge_bytes)
         built.fold(end)
 
     assert found(built) == expected(log)
     # What Spark has computed it commits itself, but for contributions by key that are small.
-    assert [_committed_by(built, table) for table in ("totals", "all")] == [["delta-rs", "spark", "delta-rs"], ["delta-rs", "spark", "spark"]]
+    assert [_committed_by(built, table) for table in ("totals", "all")] == [
+        ["delta-rs", "spark", "delta-rs"],
+        ["delta-rs", "spark", "spark"],
+    ]
 
 
 def _committed_by(built: Rehearsal, table: str) -> list[str]:
     path = next(writer.path for writer in built.slices.writers if writer.birth.name == table)
-    commits = [file.read_text().splitlines() for file in sorted(Path(path, "_delta_log").glob("*.json"))]
-    engines = [json.loads(line)["commitInfo"].get("engineInfo", "delta-rs") for lines in commits for line in lines if "commitInfo" in line]
+    commits = [
+        file.read_text().splitlines() for file in sorted(Path(path, "_delta_log").glob("*.json"))
+    ]
+    engines = [
+        json.loads(line)["commitInfo"].get("engineInfo", "delta-rs")
+        for lines in commits
+        for line in lines
+        if "commitInfo" in line
+    ]
     return ["spark" if "Spark" in engine else "delta-rs" for engine in engines[1:]]
 
 
@@ -566,14 +776,21 @@ def test_a_slice_that_does_not_follow_stops_the_job(build: Build) -> None:
     first, second = cuts(log, random.Random(9), 2)
     built.fold(first)
 
-    for piece in (Slice(1, 1, Offsets(), second), Slice(1, 0, Offsets(), second), Slice(2, 0, second, second), Slice(1, 0, first, second)):
+    for piece in (
+        Slice(1, 1, Offsets(), second),
+        Slice(1, 0, Offsets(), second),
+        Slice(2, 0, second, second),
+        Slice(1, 0, first, second),
+    ):
         with pytest.raises(Broken, match="has folded up to"):
             built.fold_again(piece)
     assert built.publisher.newest.offsets.equals(first)
 
 
 @pytest.mark.parametrize("driver_rows", [10_000, 0])
-def test_a_topic_that_was_re_created_before_a_slice_was_read_stops_the_job_and_no_table_has_a_commit_of_it(build: Build, driver_rows: int) -> None:
+def test_a_topic_that_was_re_created_before_a_slice_was_read_stops_the_job_and_no_table_has_a_commit_of_it(
+    build: Build, driver_rows: int
+) -> None:
     log = doomed_log()
     built = build(log)
     log.add("events", 0, event(k="a"))
@@ -599,13 +816,18 @@ def test_what_the_log_has_lost_of_a_slice_is_named(build: Build, driver_rows: in
     log.skip("events", 1, 9)
     built = build(log, driver_rows)
 
-    with pytest.raises(Broken, match="no longer has what build b was about to read: events partition 1 lost offsets 0 to 3 and begins at 4, things partition 1 lost"):
+    with pytest.raises(
+        Broken,
+        match="no longer has what build b was about to read: events partition 1 lost offsets 0 to 3 and begins at 4, things partition 1 lost",
+    ):
         built.fold(log.end)
     assert built.publisher.newest.offsets.equals(Offsets())
 
 
 @pytest.mark.parametrize("driver_rows", [10_000, 0])
-def test_a_sum_that_does_not_fit_stops_the_job_and_is_never_published(build: Build, log: MemoryLog, driver_rows: int) -> None:
+def test_a_sum_that_does_not_fit_stops_the_job_and_is_never_published(
+    build: Build, log: MemoryLog, driver_rows: int
+) -> None:
     built = build(log, driver_rows)
     # More than the type on the way, and within it at the end: that is no overflow.
     for n in (2**63 - 1, 2**63 - 1, -(2**63), 0):
@@ -651,7 +873,13 @@ GATHERED = {
 }
 
 
-@pipeline(reads={"events": EVENTS}, writes=[Table("gathered", keys=("k", "g"), fold=GATHERED), Table("days", keys=("day",), fold={"rows": count()})])
+@pipeline(
+    reads={"events": EVENTS},
+    writes=[
+        Table("gathered", keys=("k", "g"), fold=GATHERED),
+        Table("days", keys=("day",), fold={"rows": count()}),
+    ],
+)
 def gather(events: DataFrame) -> dict[str, DataFrame]:
     return {"gathered": events, "days": events}
 
@@ -670,9 +898,21 @@ def many_values(seed: int, records: int) -> MemoryLog:
 
     draw, log = random.Random(seed), MemoryLog()
     for number in range(records):
-        fields = random_event(draw) | {"n": draw.randrange(200) - 100, "s": draw.choice(["", "x", "z", "ß", "\U0001f600"])}
-        fields = {name: value for name, value in fields.items() if draw.random() > 0.1} if draw.random() < 0.9 else {"g": 2}
-        log.add("events", draw.randrange(3), event(**fields | {"k": draw.choice([None, "a", "a", "a"])}), ms=1_700_000_000_000 + number // 7)
+        fields = random_event(draw) | {
+            "n": draw.randrange(200) - 100,
+            "s": draw.choice(["", "x", "z", "ß", "\U0001f600"]),
+        }
+        fields = (
+            {name: value for name, value in fields.items() if draw.random() > 0.1}
+            if draw.random() < 0.9
+            else {"g": 2}
+        )
+        log.add(
+            "events",
+            draw.randrange(3),
+            event(**fields | {"k": draw.choice([None, "a", "a", "a"])}),
+            ms=1_700_000_000_000 + number // 7,
+        )
     log.add("events", 0, event(k="nothing"))
     return log
 
@@ -683,28 +923,47 @@ def gathered_from(log: MemoryLog, spark: SparkSession) -> dict[tuple[Any, Any], 
 
     names, groups = [column.name for column in EVENTS.columns], defaultdict(list)
     clocks: dict[int, int] = {}
-    for _, partition, offset, micros, key, value, _headers in sorted(log.records, key=lambda record: record[1:3]):
+    for _, partition, offset, micros, key, value, _headers in sorted(
+        log.records, key=lambda record: record[1:3]
+    ):
         clocks[partition] = max(micros // 1000, clocks.get(partition, 0))
-        found = dict(zip(names, RecordReader(EVENTS).read(key, value), strict=True), order=(clocks[partition], partition, offset))
+        found = dict(
+            zip(names, RecordReader(EVENTS).read(key, value), strict=True),
+            order=(clocks[partition], partition, offset),
+        )
         groups[found["k"], found["g"]].append(found)
 
     def values(rows: Sequence[dict[str, Any]], name: str) -> list[Any]:
-        return [row[name] for row in sorted(rows, key=lambda row: row["order"]) if row[name] is not None]
+        return [
+            row[name] for row in sorted(rows, key=lambda row: row["order"]) if row[name] is not None
+        ]
 
     hashes = dict(map(tuple, spark.sql("select id, xxhash64(id) from range(-100, 100)").collect()))
 
-    def kept(rows: Sequence[dict[str, Any]], name: str, limit: int = 1000) -> tuple[list[Any], bool]:
+    def kept(
+        rows: Sequence[dict[str, Any]], name: str, limit: int = 1000
+    ) -> tuple[list[Any], bool]:
         distinct = set(values(rows, name))
         by_hash = sorted(distinct, key=lambda each: hashes.get(each, 0))
         return sorted(by_hash[:limit]), len(distinct) > limit
 
     def top(rows: Sequence[dict[str, Any]], name: str, k: int, by: str) -> list[Any]:
-        ranked = [(row[by], row["order"], row[name]) for row in rows if row[by] is not None and row[name] is not None]
+        ranked = [
+            (row[by], row["order"], row[name])
+            for row in rows
+            if row[by] is not None and row[name] is not None
+        ]
         return [value for *_, value in sorted(ranked, key=lambda each: each[:2], reverse=True)[:k]]
 
-    placed = ", ".join(f"({place}, {each}L)" for place, rows in enumerate(groups.values()) for each in values(rows, "n"))
+    placed = ", ".join(
+        f"({place}, {each}L)"
+        for place, rows in enumerate(groups.values())
+        for each in values(rows, "n")
+    )
     sketches = f"select place, hll_sketch_agg(xxhash64(n), 4) as h, theta_sketch_agg(xxhash64(n), 4) as t from values {placed} as numbers(place, n) group by place"
-    found = spark.sql(f"select place, hll_sketch_estimate(hll_union(h, h)), theta_sketch_estimate(theta_union(t, t, 4)) from ({sketches})").collect()
+    found = spark.sql(
+        f"select place, hll_sketch_estimate(hll_union(h, h)), theta_sketch_estimate(theta_union(t, t, 4)) from ({sketches})"
+    ).collect()
     estimates = {place: estimated for place, *estimated in found}
 
     def of(place: int, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -712,7 +971,10 @@ def gathered_from(log: MemoryLog, spark: SparkSession) -> dict[tuple[Any, Any], 
         n_hll, n_theta = estimates.get(place, (0, 0))
         return {
             "rows": len(rows),
-            **{f"{name}_sum": sum(found[1:], found[0]) if (found := values(rows, name)) else None for name in ("n", "d")},
+            **{
+                f"{name}_sum": sum(found[1:], found[0]) if (found := values(rows, name)) else None
+                for name in ("n", "d")
+            },
             "s_min": min(values(rows, "s"), key=str.encode, default=None),
             "x_max": max(values(rows, "x"), default=None),
             "b_all": all(found) if (found := values(rows, "b")) else None,
@@ -743,7 +1005,10 @@ def _hold_gathered(built: Rehearsal, log: MemoryLog, spark: SparkSession) -> Non
         wanted = expected[row["k"], row["g"]]
         ranked = wanted.pop("n")
         found = {name: row[name] for name in wanted}
-        found["at_set"] = [(each - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) for each in row["at_set"]]
+        found["at_set"] = [
+            (each - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+            for each in row["at_set"]
+        ]
         assert found == wanted
         if ranked:
             true, error = ranked[(len(ranked) - 1) // 2], 2 * 2.296 / 16**0.9723
@@ -763,7 +1028,9 @@ def test_rows_that_are_combined_are_the_same_however_they_are_cut_and_whoever_co
     log = many_values(slices, 260)
     built = Rehearsal(tmp_path, gathering, log, driver_rows=turns[0])
 
-    for end, driver_rows in zip(cuts(log, random.Random(slices), slices), itertools.cycle(turns), strict=False):
+    for end, driver_rows in zip(
+        cuts(log, random.Random(slices), slices), itertools.cycle(turns), strict=False
+    ):
         if len(turns) > 1:
             built.begin(driver_rows=driver_rows)
         built.fold(end)
@@ -771,7 +1038,9 @@ def test_rows_that_are_combined_are_the_same_however_they_are_cut_and_whoever_co
     _hold_gathered(built, log, spark)
 
 
-def test_a_set_that_has_overflowed_says_so_in_every_slice_from_then_on(gathering: LocalPipeline, log: MemoryLog, tmp_path: Path) -> None:
+def test_a_set_that_has_overflowed_says_so_in_every_slice_from_then_on(
+    gathering: LocalPipeline, log: MemoryLog, tmp_path: Path
+) -> None:
     from kappa.engine.children.rehearsal import Rehearsal
 
     built = Rehearsal(tmp_path, gathering, log, driver_rows=10_000)
@@ -785,7 +1054,9 @@ def test_a_set_that_has_overflowed_says_so_in_every_slice_from_then_on(gathering
     assert told == [(3, False), (3, False), (3, True), (3, True)]
 
 
-def test_a_slice_that_a_combined_table_has_already_is_not_combined_again(spark: SparkSession, gathering: LocalPipeline, tmp_path: Path) -> None:
+def test_a_slice_that_a_combined_table_has_already_is_not_combined_again(
+    spark: SparkSession, gathering: LocalPipeline, tmp_path: Path
+) -> None:
     from kappa.engine.children.rehearsal import Rehearsal
 
     log = many_values(9, 60)
@@ -805,7 +1076,9 @@ def test_a_slice_that_a_combined_table_has_already_is_not_combined_again(spark: 
     _hold_gathered(built, log, spark)
 
 
-def test_a_sum_beside_a_set_that_does_not_fit_stops_the_job_and_is_never_published(gathering: LocalPipeline, log: MemoryLog, tmp_path: Path) -> None:
+def test_a_sum_beside_a_set_that_does_not_fit_stops_the_job_and_is_never_published(
+    gathering: LocalPipeline, log: MemoryLog, tmp_path: Path
+) -> None:
     from kappa.engine.children.rehearsal import Rehearsal
 
     built = Rehearsal(tmp_path, gathering, log, driver_rows=10_000)
@@ -823,18 +1096,24 @@ def test_a_sum_beside_a_set_that_does_not_fit_stops_the_job_and_is_never_publish
 
 
 @pytest.mark.parametrize("driver_rows", [10_000, 0])
-def test_a_tombstone_is_not_undone_by_an_older_record_of_another_partition(build: Build, log: MemoryLog, driver_rows: int) -> None:
+def test_a_tombstone_is_not_undone_by_an_older_record_of_another_partition(
+    build: Build, log: MemoryLog, driver_rows: int
+) -> None:
     built = build(log, driver_rows)
     log.add("things", 1, None, key=b"7", ms=2_000)
     built.fold(log.end)
     log.add("things", 0, event(id=7, v="old"), key=b"7", ms=1_000)
     built.fold(log.end)
 
-    assert [(row["id"], row["v"], row["_deleted"]) for row in rows_of(built, "things")] == [(7, None, True)]
+    assert [(row["id"], row["v"], row["_deleted"]) for row in rows_of(built, "things")] == [
+        (7, None, True)
+    ]
     log.add("things", 0, event(id=7, v="new"), key=b"7", ms=2_000)
     log.add("things", 0, event(id=7, v="newest"), key=b"7", ms=3_000)
     built.fold(log.end)
-    assert [(row["id"], row["v"], row["_deleted"]) for row in rows_of(built, "things")] == [(7, "newest", False)]
+    assert [(row["id"], row["v"], row["_deleted"]) for row in rows_of(built, "things")] == [
+        (7, "newest", False)
+    ]
 
 
 def test_log_time_never_goes_back_within_a_partition(build: Build, log: MemoryLog) -> None:
@@ -861,7 +1140,9 @@ def test_offsets_without_records_are_folded_and_counted(build: Build, log: Memor
 def _adds_up(built: Rehearsal, log: MemoryLog) -> None:
     for (topic, partition), end in log.ends.items():
         tally = built.publisher.newest.tally.get(topic, {}).get(partition, Tally())
-        assert tally.decoded + tally.duplicate + tally.rejected + tally.tombstone + tally.absent == end
+        assert (
+            tally.decoded + tally.duplicate + tally.rejected + tally.tombstone + tally.absent == end
+        )
 
 
 def _commit_only(built: Rehearsal, piece: Slice, *, tables: tuple[str, ...]) -> None:

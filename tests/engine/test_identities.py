@@ -34,7 +34,15 @@ if TYPE_CHECKING:
 HORIZON_MS = 10_000
 LATENESS_MS = 5_000
 EVENT = "id string, shard int, at timestamp"
-PAID = Topic("paid", event=EVENT, partitions=2, event_time="at", lateness="5 seconds", identity=("id", "shard"), identity_horizon="10 seconds")
+PAID = Topic(
+    "paid",
+    event=EVENT,
+    partitions=2,
+    event_time="at",
+    lateness="5 seconds",
+    identity=("id", "shard"),
+    identity_horizon="10 seconds",
+)
 START_MS = 1_700_000_000_000
 
 # (partition, milliseconds since the last record of any partition, identity, event time's distance)
@@ -47,7 +55,11 @@ def appended(told: Sequence[Told]) -> MemoryLog:
     for partition, step, identity, behind in told:
         clock += step
         at = {} if behind is None else {"at": clock - behind}
-        value = b"{" if identity == "no JSON" else json.dumps({"id": identity, "shard": 1, **at}).encode()
+        value = (
+            b"{"
+            if identity == "no JSON"
+            else json.dumps({"id": identity, "shard": 1, **at}).encode()
+        )
         log.add("paid", partition, value, ms=clock)
     return log
 
@@ -65,7 +77,9 @@ def expected(log: MemoryLog) -> dict[tuple[int, int], Fate]:
             event: dict[str, Any] | None = None if value == b"{" else json.loads(value)
             if event is None or "at" not in event or micros // 1000 - event["at"] > LATENESS_MS:
                 fates[partition, offset] = Fate.REJECTED
-            elif event["id"] is not None and any(each == event["id"] and log_time - then < HORIZON_MS for each, then in accepted):
+            elif event["id"] is not None and any(
+                each == event["id"] and log_time - then < HORIZON_MS for each, then in accepted
+            ):
                 fates[partition, offset] = Fate.DUPLICATE
             else:
                 fates[partition, offset] = Fate.DECODED
@@ -87,7 +101,9 @@ class Build:
 
     def restart(self) -> None:
         """A new job, of the same build."""
-        self.identities = Identities(self.folder / "identities", (PAID,), Offsets(), clock=lambda: self.now)
+        self.identities = Identities(
+            self.folder / "identities", (PAID,), Offsets(), clock=lambda: self.now
+        )
 
     def here(self, piece: Slice) -> pa.Table:
         """What is read back."""
@@ -101,7 +117,9 @@ class Build:
         raw = self.log.here(piece)
         if by_tasks:
             path = self.identities.folders(piece.start, self)["paid"]
-            remembering = Remembering(path, piece.start.next.get("paid", {}), piece.end.next.get("paid", {}))
+            remembering = Remembering(
+                path, piece.start.next.get("paid", {}), piece.end.next.get("paid", {})
+            )
             decoded, seen = self._by_tasks(raw, clock, remembering)
             mark = self._after(piece, seen)
         else:
@@ -114,20 +132,36 @@ class Build:
             return
         self.mark = mark
         self.identities.committed(end)
-        for partition, offset, fate in zip(*(decoded.column(name).to_pylist() for name in ("_partition", "_offset", "_fate")), strict=True):
+        for partition, offset, fate in zip(
+            *(decoded.column(name).to_pylist() for name in ("_partition", "_offset", "_fate")),
+            strict=True,
+        ):
             self.fates[partition, offset] = Fate(fate)
 
-    def _by_tasks(self, raw: pa.Table, clock: Mapping[int, int], remembering: Remembering) -> tuple[pa.Table, dict[int, Seen]]:
+    def _by_tasks(
+        self, raw: pa.Table, clock: Mapping[int, int], remembering: Remembering
+    ) -> tuple[pa.Table, dict[int, Seen]]:
         seen: dict[int, Seen] = {}
         tables = []
         for task in range(2):
             file = self.folder / f"{task}.parquet"
-            seen |= decode_to_file(raw.filter(pa.compute.equal(raw.column("partition"), task)).to_batches(max_chunksize=3), PAID, clock, remembering, file)
+            seen |= decode_to_file(
+                raw.filter(pa.compute.equal(raw.column("partition"), task)).to_batches(
+                    max_chunksize=3
+                ),
+                PAID,
+                clock,
+                remembering,
+                file,
+            )
             tables.append(pq.ParquetFile(file).read())
         return pa.concat_tables(tables), seen
 
     def _after(self, piece: Slice, seen: Mapping[int, Seen]) -> Mark:
-        log_time = {**self.mark.log_time.get("paid", {}), **{partition: one.log_time for partition, one in seen.items()}}
+        log_time = {
+            **self.mark.log_time.get("paid", {}),
+            **{partition: one.log_time for partition, one in seen.items()},
+        }
         return Mark("b", "", 1, piece.number, piece.start, piece.end, {"paid": log_time})
 
 
@@ -136,20 +170,32 @@ def some_records(draw: random.Random) -> list[Told]:
     steps = [0, 1, 500, 500, 999, 1_000, 5_000, 10_000, -3_000]
     identities = ["a", "b", "Ä", "c", "d", "e", None, "no JSON"]
     behind = [0, 0, 0, 0, 0, 0, 0, -9_000, LATENESS_MS, LATENESS_MS + 1, None]
-    return [(draw.randrange(2), draw.choice(steps), draw.choice(identities), draw.choice(behind)) for _ in range(draw.randrange(100))]
+    return [
+        (draw.randrange(2), draw.choice(steps), draw.choice(identities), draw.choice(behind))
+        for _ in range(draw.randrange(100))
+    ]
 
 
 # Each writes dozens of files.
 @settings(max_examples=15)
 @given(st.integers(0, 10**9))
-def test_however_a_log_is_cut_decoded_and_begun_anew_the_same_records_are_duplicates_and_late(seed: int) -> None:
+def test_however_a_log_is_cut_decoded_and_begun_anew_the_same_records_are_duplicates_and_late(
+    seed: int,
+) -> None:
     draw = random.Random(seed)
     told = some_records(draw)
     log = appended(told)
     with tempfile.TemporaryDirectory() as folder:
         build = Build(Path(folder), log)
         while not build.mark.end.covers(log.end):
-            end = Offsets({"paid": {p: min(last, build.mark.end.at("paid", p) + draw.choice([0, 1, 2, 5, 12])) for p, last in log.end.next.get("paid", {}).items()}})
+            end = Offsets(
+                {
+                    "paid": {
+                        p: min(last, build.mark.end.at("paid", p) + draw.choice([0, 1, 2, 5, 12]))
+                        for p, last in log.end.next.get("paid", {}).items()
+                    }
+                }
+            )
             while draw.random() < 0.2:
                 build.fold(end, by_tasks=draw.random() < 0.3, dies=True)
             if draw.random() < 0.3:
@@ -165,7 +211,9 @@ def beats(count: int) -> MemoryLog:
 
 
 @pytest.mark.parametrize("by_tasks", [True, False])
-def test_what_is_read_back_is_bounded_by_the_horizon_however_far_the_chain_of_duplicates_goes_back(tmp_path: Path, by_tasks: bool) -> None:
+def test_what_is_read_back_is_bounded_by_the_horizon_however_far_the_chain_of_duplicates_goes_back(
+    tmp_path: Path, by_tasks: bool
+) -> None:
     log = beats(200)
     build = Build(tmp_path, log)
     for end in range(1, 198, 7 if by_tasks else 1):
@@ -184,7 +232,9 @@ def test_what_is_read_back_is_bounded_by_the_horizon_however_far_the_chain_of_du
 
 @pytest.mark.parametrize("identity", ["a", None, "no JSON"])
 @pytest.mark.parametrize("ends", [True, False])
-def test_of_a_partition_to_which_nothing_comes_nothing_is_read_back_for_retention_may_empty_it(tmp_path: Path, identity: str | None, ends: bool) -> None:
+def test_of_a_partition_to_which_nothing_comes_nothing_is_read_back_for_retention_may_empty_it(
+    tmp_path: Path, identity: str | None, ends: bool
+) -> None:
     log = appended([(0, 1_000, identity, 0)] * 5)
     log.skip("paid", 1, 3)
     build = Build(tmp_path, log)
@@ -211,7 +261,9 @@ def test_topics_without_an_identity_are_nobodys_memory(tmp_path: Path) -> None:
     identities.folded(Mark("b", "", 1, 0, Offsets(), log.end, {"paid": {0: START_MS}}))
     identities.rest(ends=True)
 
-    assert [path.relative_to(tmp_path).parts for path in sorted(tmp_path.rglob("*.parquet"))] == [("paid", "0", "5.parquet")]
+    assert [path.relative_to(tmp_path).parts for path in sorted(tmp_path.rglob("*.parquet"))] == [
+        ("paid", "0", "5.parquet")
+    ]
     assert folders == {"paid": tmp_path / "paid"}
 
 
@@ -255,7 +307,9 @@ def test_a_memory_is_bounded_by_the_horizon() -> None:
         assert memory.accepts(f"{second}".encode(), second * 1_000)
 
     assert len(memory._accepted) < 4_000
-    assert sorted(memory.within(19_999_000)) == sorted(f"{second}".encode() for second in range(19_990, 20_000))
+    assert sorted(memory.within(19_999_000)) == sorted(
+        f"{second}".encode() for second in range(19_990, 20_000)
+    )
 
 
 def test_identities_of_several_columns_are_told_apart_and_a_null_is_none() -> None:
@@ -263,7 +317,15 @@ def test_identities_of_several_columns_are_told_apart_and_a_null_is_none() -> No
     assert identity is not None
 
     assert identity(("a", 1, 0)) == identity(("a", 1, 7))
-    assert len({identity(row) for row in [("a", 1, 0), ("a", 11, 0), ("a1", 1, 0), ('a","1', 1, 0), ("Ä", 1, 0)]}) == 5
+    assert (
+        len(
+            {
+                identity(row)
+                for row in [("a", 1, 0), ("a", 11, 0), ("a1", 1, 0), ('a","1', 1, 0), ("Ä", 1, 0)]
+            }
+        )
+        == 5
+    )
     assert identity((None, 1, 0)) is None
     assert identity(("a", None, 0)) is None
     assert identity_of(Topic("t", event=EVENT)) is None
@@ -286,31 +348,62 @@ def test_durations_are_read_and_told(text: str, milliseconds: int, told: str) ->
     assert told_ms(milliseconds) == told
 
 
-@pytest.mark.parametrize("text", ["", "5", "minutes", "-5 minutes", "5 fortnights", "1.5 hours", "5 minutes and a bit", None, 5])
+@pytest.mark.parametrize(
+    "text",
+    ["", "5", "minutes", "-5 minutes", "5 fortnights", "1.5 hours", "5 minutes and a bit", None, 5],
+)
 def test_what_is_no_duration_is_none(text: object) -> None:
     assert parse_duration(text) is None
 
 
 def test_a_late_record_says_by_how_much_and_an_early_one_is_not_late() -> None:
-    log = appended([(0, 0, "a", 65_000), (0, 0, "b", LATENESS_MS), (0, 0, "c", -3_600_000), (0, 0, "d", None)])
+    log = appended(
+        [(0, 0, "a", 65_000), (0, 0, "b", LATENESS_MS), (0, 0, "c", -3_600_000), (0, 0, "d", None)]
+    )
     decoded = decode_table(log.here(Slice(1, 0, Offsets(), log.end)), PAID, {}, {})
 
-    assert [(row["_reason"], row["_detail"]) for row in decoded.select(["_reason", "_detail"]).to_pylist()] == [
+    assert [
+        (row["_reason"], row["_detail"])
+        for row in decoded.select(["_reason", "_detail"]).to_pylist()
+    ] == [
         ("late", "at lies 65 seconds before the record's timestamp, and 5 seconds are allowed"),
         (None, None),
         (None, None),
         ("missing_field", "at is null or missing, and it says whether the record is late"),
     ]
-    assert (seen_in(decoded)[0].late, seen_in(decoded)[0].rejected, seen_in(decoded)[0].decoded) == (1, 2, 2)
+    assert (
+        seen_in(decoded)[0].late,
+        seen_in(decoded)[0].rejected,
+        seen_in(decoded)[0].decoded,
+    ) == (1, 2, 2)
 
 
-def test_a_redriven_record_is_as_late_as_its_original_and_neither_is_a_duplicate_nor_makes_one() -> None:
+def test_a_redriven_record_is_as_late_as_its_original_and_neither_is_a_duplicate_nor_makes_one() -> (
+    None
+):
     log = appended([(0, 0, "a", 0), (0, 0, "no JSON", None)])
     mended = json.dumps({"id": "a", "shard": 1, "at": START_MS}).encode()
     for original_ms in (START_MS, START_MS + LATENESS_MS + 1):
-        log.add("paid", 0, mended, ms=START_MS + HORIZON_MS - 1, headers=(Original(Position("paid", 0, 1), original_ms).header(),))
-    log.add("paid", 0, json.dumps({"id": "a", "shard": 1, "at": START_MS + HORIZON_MS}).encode(), ms=START_MS + HORIZON_MS)
+        log.add(
+            "paid",
+            0,
+            mended,
+            ms=START_MS + HORIZON_MS - 1,
+            headers=(Original(Position("paid", 0, 1), original_ms).header(),),
+        )
+    log.add(
+        "paid",
+        0,
+        json.dumps({"id": "a", "shard": 1, "at": START_MS + HORIZON_MS}).encode(),
+        ms=START_MS + HORIZON_MS,
+    )
     decoded = decode_table(log.here(Slice(1, 0, Offsets(), log.end)), PAID, {}, {})
 
-    assert [Fate(fate) for fate in decoded.column("_fate").to_pylist()] == [Fate.DECODED, Fate.REJECTED, Fate.DECODED, Fate.REJECTED, Fate.DECODED]
+    assert [Fate(fate) for fate in decoded.column("_fate").to_pylist()] == [
+        Fate.DECODED,
+        Fate.REJECTED,
+        Fate.DECODED,
+        Fate.REJECTED,
+        Fate.DECODED,
+    ]
     assert decoded.column("_reason").to_pylist()[3] == "late"

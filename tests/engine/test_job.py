@@ -26,7 +26,12 @@ from kappa.values.tally import Tally
 pytestmark = [pytest.mark.jvm, pytest.mark.fault]
 
 FAILPOINTS = {
-    "tail": ["job.before_first_commit", "job.between_tables", "job.before_frontier", "job.before_checkpoint"],
+    "tail": [
+        "job.before_first_commit",
+        "job.between_tables",
+        "job.before_frontier",
+        "job.before_checkpoint",
+    ],
     # Where more rows come together than the driver commits.
     "large": ["table.before_spark_commit", "table.after_spark_commit"],
 }
@@ -35,10 +40,14 @@ FAILPOINTS = {
 def assert_adds_up(frontier: Frontier) -> None:
     for topic, partition, end in frontier.offsets.items():
         tally = frontier.tally.get(topic, {}).get(partition, Tally())
-        assert tally.decoded + tally.duplicate + tally.rejected + tally.tombstone + tally.absent == end
+        assert (
+            tally.decoded + tally.duplicate + tally.rejected + tally.tombstone + tally.absent == end
+        )
 
 
-def test_killed_between_any_two_steps_it_folds_each_record_once(project: Project, log: Log, topic_name: str, jobs: list[JobProcess]) -> None:
+def test_killed_between_any_two_steps_it_folds_each_record_once(
+    project: Project, log: Log, topic_name: str, jobs: list[JobProcess]
+) -> None:
     project.bear("b-1", source(topic_name), OUTPUTS)
     # What slices contribute waits beside the tables, as if these were large.
     (project.folder / "kappa.toml").write_text("[engine]\nlarge_rows = 0\n")
@@ -66,12 +75,20 @@ def test_killed_between_any_two_steps_it_folds_each_record_once(project: Project
 
 
 @pytest.mark.sweep
-def test_killed_around_a_commit_that_spark_makes_it_folds_each_record_once(project: Project, log: Log, topic_name: str, jobs: list[JobProcess]) -> None:
+def test_killed_around_a_commit_that_spark_makes_it_folds_each_record_once(
+    project: Project, log: Log, topic_name: str, jobs: list[JobProcess]
+) -> None:
     project.bear("b-1", source(topic_name), OUTPUTS)
     story = Story(log, topic_name, seed=8)
     # By Spark, and what Spark has computed by delta-rs.
-    for merge_bytes, point in [*((0, point) for point in FAILPOINTS["large"]), (1_000_000, "table.before_commit"), (1_000_000, "table.after_commit")]:
-        (project.folder / "kappa.toml").write_text(f"[engine]\ndriver_rows = 1\nmerge_bytes = {merge_bytes}\n")
+    for merge_bytes, point in [
+        *((0, point) for point in FAILPOINTS["large"]),
+        (1_000_000, "table.before_commit"),
+        (1_000_000, "table.after_commit"),
+    ]:
+        (project.folder / "kappa.toml").write_text(
+            f"[engine]\ndriver_rows = 1\nmerge_bytes = {merge_bytes}\n"
+        )
         story.produce(60)
         killed = project.start("b-1", KAPPA_FAIL=f"{point}:kill")
         jobs.append(killed)
@@ -88,7 +105,9 @@ def test_killed_around_a_commit_that_spark_makes_it_folds_each_record_once(proje
     assert_adds_up(frontier)
 
 
-def test_a_catch_up_killed_in_mid_leg_goes_on_with_its_planned_slices_and_hands_over_to_the_tail(project: Project, log: Log, topic_name: str, jobs: list[JobProcess]) -> None:
+def test_a_catch_up_killed_in_mid_leg_goes_on_with_its_planned_slices_and_hands_over_to_the_tail(
+    project: Project, log: Log, topic_name: str, jobs: list[JobProcess]
+) -> None:
     from kappa.engine.job.legs import has_tail
 
     project.bear("b-1", source(topic_name), OUTPUTS)
@@ -129,10 +148,14 @@ def stopped_for_good(project: Project, job: JobProcess) -> Stopped:
     return stopped
 
 
-def assert_folded(project: Project, frontier: Frontier, story: Story, topic: str, *, partitions: int) -> None:
+def assert_folded(
+    project: Project, frontier: Frontier, story: Story, topic: str, *, partitions: int
+) -> None:
     assert served(project, "b-1", frontier) == story.expected()
     assert_adds_up(frontier)
-    assert sorted(partition for partition, end in frontier.offsets.next[topic].items() if end) == list(range(partitions))
+    assert sorted(
+        partition for partition, end in frontier.offsets.next[topic].items() if end
+    ) == list(range(partitions))
 
 
 def test_a_second_job_is_refused_an_orphaned_jvm_is_gone_before_the_next_begins_and_both_fold_partitions_added_in_mid_run(
@@ -163,12 +186,18 @@ def test_a_second_job_is_refused_an_orphaned_jvm_is_gone_before_the_next_begins_
     story.produce(30, into=range(5))
     frontier = project.wait_until_folded("b-1", third)
 
-    assert not [pid for pid in left if Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes()]
+    assert not [
+        pid
+        for pid in left
+        if Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
     assert_folded(project, frontier, story, events, partitions=5)
 
 
 @pytest.mark.parametrize("longer", [False, True])
-def test_a_topic_that_was_re_created_stops_the_job_for_good(project: Project, log: Log, topic_name: str, jobs: list[JobProcess], longer: bool) -> None:
+def test_a_topic_that_was_re_created_stops_the_job_for_good(
+    project: Project, log: Log, topic_name: str, jobs: list[JobProcess], longer: bool
+) -> None:
     project.bear("b-1", source(topic_name), OUTPUTS)
     pipeline = project.pipeline("b-1")
     story = Story(log, topic_name, seed=5)
@@ -186,7 +215,9 @@ def test_a_topic_that_was_re_created_stops_the_job_for_good(project: Project, lo
     assert "kappa replay counted" in stopped.hint
 
 
-def test_a_log_that_has_lost_what_was_to_be_read_next_stops_the_job_which_names_it(project: Project, log: Log, topic_name: str, jobs: list[JobProcess]) -> None:
+def test_a_log_that_has_lost_what_was_to_be_read_next_stops_the_job_which_names_it(
+    project: Project, log: Log, topic_name: str, jobs: list[JobProcess]
+) -> None:
     project.bear("b-1", source(topic_name), OUTPUTS)
     story = Story(log, topic_name, seed=9)
     story.produce(40, into=(1, 2))
@@ -200,11 +231,16 @@ def test_a_log_that_has_lost_what_was_to_be_read_next_stops_the_job_which_names_
     jobs.append(job)
 
     stopped = stopped_for_good(project, job)
-    assert stopped.message == f"the log no longer has what build b-1 was about to read: {events} partition 2 lost offsets 0 to 6 and begins at 7"
+    assert (
+        stopped.message
+        == f"the log no longer has what build b-1 was about to read: {events} partition 2 lost offsets 0 to 6 and begins at 7"
+    )
     assert "kappa replay counted --accept-gap" in stopped.hint
 
 
-def test_a_function_that_raises_on_a_record_stops_the_job_with_the_users_line_and_the_record(project: Project, log: Log, topic_name: str, jobs: list[JobProcess]) -> None:
+def test_a_function_that_raises_on_a_record_stops_the_job_with_the_users_line_and_the_record(
+    project: Project, log: Log, topic_name: str, jobs: list[JobProcess]
+) -> None:
     by_udf = """
         from pyspark.sql import functions as F
 
@@ -213,7 +249,11 @@ def test_a_function_that_raises_on_a_record_stops_the_job_with_the_users_line_an
             return n and 2**40 // (n - 7)
 
         @pipeline("""
-    text = source(topic_name).replace("\n        @pipeline(", by_udf).replace('events.select("kind", "n")}', 'events.select("kind", inverse("n").alias("n"))}')
+    text = (
+        source(topic_name)
+        .replace("\n        @pipeline(", by_udf)
+        .replace('events.select("kind", "n")}', 'events.select("kind", inverse("n").alias("n"))}')
+    )
     project.bear("b-1", text, OUTPUTS)
     story = Story(log, topic_name, seed=7)
     story.produce(20)
@@ -227,9 +267,19 @@ def test_a_function_that_raises_on_a_record_stops_the_job_with_the_users_line_an
     jobs.append(job)
 
     stopped = stopped_for_good(project, job)
-    line = next(number for number, line in enumerate(project.store.path("builds/b-1/code/pipelines/p.py").read_text().splitlines(), 1) if "2**40" in line)
-    assert f"code/pipelines/p.py:{line}: pipeline counted raised ZeroDivisionError" in stopped.message
-    assert stopped.message.endswith(f"on {events} partition 1 offset {offset}: key null, value {bad}")
+    line = next(
+        number
+        for number, line in enumerate(
+            project.store.path("builds/b-1/code/pipelines/p.py").read_text().splitlines(), 1
+        )
+        if "2**40" in line
+    )
+    assert (
+        f"code/pipelines/p.py:{line}: pipeline counted raised ZeroDivisionError" in stopped.message
+    )
+    assert stopped.message.endswith(
+        f"on {events} partition 1 offset {offset}: key null, value {bad}"
+    )
     assert 'on_error="reject"' in stopped.hint
 
 
@@ -248,14 +298,18 @@ def test_aborted_transactions_leave_holes_that_are_counted_a_hold_ends_in_time_a
     assert served(project, "b-1", frontier) == story.expected()
     # Ten records, ten that were aborted, four markers.
     assert frontier.tally[f"{topic_name}.events"][0] == Tally(decoded=10, absent=14)
-    assert mark_of(table_path(project.store, "b-1", "rejects"), frontier.versions["rejects"]).end.equals(frontier.offsets)
+    assert mark_of(
+        table_path(project.store, "b-1", "rejects"), frontier.versions["rejects"]
+    ).end.equals(frontier.offsets)
 
     _a_hold_is_acknowledged_at_once_and_released_when_it_lasts_too_long(project, job, story)
     assert job.stop() == 0
     _a_lost_checkpoint_stops_the_job_before_anything_is_folded_twice(project, story, jobs)
 
 
-def produce_in_transactions(bootstrap_servers: str, topic: str) -> list[tuple[str | None, int | None]]:
+def produce_in_transactions(
+    bootstrap_servers: str, topic: str
+) -> list[tuple[str | None, int | None]]:
     """Transactions of five events each, every second one aborted; gives the events of the others."""
     from confluent_kafka import Producer
 
@@ -264,7 +318,11 @@ def produce_in_transactions(bootstrap_servers: str, topic: str) -> list[tuple[st
     for commit in (True, False, True, False):
         producer.begin_transaction()
         for n in range(5):
-            producer.produce(topic, json.dumps({"kind": "a", "n": n, "sent": int(time.time() * 1000)}).encode(), partition=0)
+            producer.produce(
+                topic,
+                json.dumps({"kind": "a", "n": n, "sent": int(time.time() * 1000)}).encode(),
+                partition=0,
+            )
         producer.flush()
         if commit:
             producer.commit_transaction()
@@ -273,13 +331,17 @@ def produce_in_transactions(bootstrap_servers: str, topic: str) -> list[tuple[st
     return [("a", n) for n in range(5)] * 2
 
 
-def _a_hold_is_acknowledged_at_once_and_released_when_it_lasts_too_long(project: Project, job: JobProcess, story: Story) -> None:
+def _a_hold_is_acknowledged_at_once_and_released_when_it_lasts_too_long(
+    project: Project, job: JobProcess, story: Story
+) -> None:
     before, journal = project.frontier("b-1"), Journal(project.store)
     assert before is not None
     held = journal.append(1, Held(rollout=1, build="b-1", attempt=1))
     assert held is not None
     began = time.monotonic()
-    acknowledged = job.wait_for(lambda: (found := project.frontier("b-1")) is not None and found.hold == 1 and found)
+    acknowledged = job.wait_for(
+        lambda: (found := project.frontier("b-1")) is not None and found.hold == 1 and found
+    )
     assert isinstance(acknowledged, Frontier)
     assert acknowledged.offsets.equals(before.offsets)
     story.produce(30)
@@ -294,7 +356,9 @@ def _a_hold_is_acknowledged_at_once_and_released_when_it_lasts_too_long(project:
     assert served(project, "b-1", frontier) == story.expected()
 
 
-def _a_lost_checkpoint_stops_the_job_before_anything_is_folded_twice(project: Project, story: Story, jobs: list[JobProcess]) -> None:
+def _a_lost_checkpoint_stops_the_job_before_anything_is_folded_twice(
+    project: Project, story: Story, jobs: list[JobProcess]
+) -> None:
     before, frontier = story.expected(), project.frontier("b-1")
     assert frontier is not None
     shutil.rmtree(project.store.path("builds/b-1/checkpoint/1"))

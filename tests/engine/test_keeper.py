@@ -16,7 +16,9 @@ from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 
-FIRST = Frontier(number=1, build="b", epoch=1, offsets=Offsets(), versions={"t": 0}, published_at="")
+FIRST = Frontier(
+    number=1, build="b", epoch=1, offsets=Offsets(), versions={"t": 0}, published_at=""
+)
 
 
 @dataclass
@@ -32,11 +34,15 @@ class Job:
 
     def __init__(self, store: Store, build: str, clock: Clock) -> None:
         birth = Birth(build, "p", "v", {}, 1, {}, "m", (), (), {}, {}, {}, "", "")
-        self.publisher = Publisher(store, birth, hold_seconds=10, keep_every_seconds=60, clock=clock)
+        self.publisher = Publisher(
+            store, birth, hold_seconds=10, keep_every_seconds=60, clock=clock
+        )
         self.publisher.take_over(FIRST)
 
     def fold_to(self, offset: int) -> int:
-        mark = Mark("b", "t", 1, offset, Offsets({"x": {0: offset - 1}}), Offsets({"x": {0: offset}}))
+        mark = Mark(
+            "b", "t", 1, offset, Offsets({"x": {0: offset - 1}}), Offsets({"x": {0: offset}})
+        )
         return self.publisher.publish(mark, {"t": offset}).number
 
 
@@ -108,7 +114,14 @@ def test_while_it_serves_one_is_kept_every_so_often_and_none_twice(store: Store)
     job.publisher.look()
     job.publisher.look()
 
-    assert [number for number, _, _ in told(store, "b")] == [1, numbers[50], numbers[100], numbers[200], numbers[260], numbers[300]]
+    assert [number for number, _, _ in told(store, "b")] == [
+        1,
+        numbers[50],
+        numbers[100],
+        numbers[200],
+        numbers[260],
+        numbers[300],
+    ]
 
 
 def test_what_was_last_published_is_kept_though_nothing_follows(store: Store) -> None:

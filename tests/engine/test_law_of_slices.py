@@ -20,13 +20,22 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("spark")]
 
 EVENTS = Topic("events", event="k string, n int, x double", partitions=2)
-PEOPLE = Topic("people", kind="compacted", key="id", event="id int not null, name string", partitions=2)
+PEOPLE = Topic(
+    "people", kind="compacted", key="id", event="id int not null, name string", partitions=2
+)
 
 
 def of_rows(change: Any, *, keyed: bool = True) -> Pipeline:
     """A pipeline whose function does this to the events."""
 
-    @pipeline(reads={"events": EVENTS}, writes=[Table("t", keys=("k",), fold={"rows": count(), "most": max_("n"), "x": sum_("x")}) if keyed else Table("t")])
+    @pipeline(
+        reads={"events": EVENTS},
+        writes=[
+            Table("t", keys=("k",), fold={"rows": count(), "most": max_("n"), "x": sum_("x")})
+            if keyed
+            else Table("t")
+        ],
+    )
     def p(events: DataFrame) -> dict[str, DataFrame]:
         return {"t": change(events)}
 
@@ -53,19 +62,44 @@ def test_the_pipelines_of_the_repository_hold_it() -> None:
 def test_tables_of_each_kind_hold_it_with_rejects_tombstones_sums_of_doubles_and_sketches() -> None:
     from kappa.testing import law_of_slices, some_events
 
-    folds = {"x": sum_("x"), "few": set_("n", limit=2), "most": top_k("n", 2, by="x"), "some": hll("n", lg_k=4), "half": kll("n", 0.5, k=8)}
+    folds = {
+        "x": sum_("x"),
+        "few": set_("n", limit=2),
+        "most": top_k("n", 2, by="x"),
+        "some": hll("n", lg_k=4),
+        "half": kll("n", 0.5, k=8),
+    }
 
-    @pipeline(reads={"events": EVENTS, "people": PEOPLE}, writes=[Table("t", keys=("k",), fold=folds), Table("all"), Table("people", latest=PEOPLE)])
+    @pipeline(
+        reads={"events": EVENTS, "people": PEOPLE},
+        writes=[Table("t", keys=("k",), fold=folds), Table("all"), Table("people", latest=PEOPLE)],
+    )
     def p(events: DataFrame) -> dict[str, DataFrame]:
-        return {"t": events, "all": events.where("n > 0").select("k", "_partition", "_offset").withColumnsRenamed({"_partition": "p", "_offset": "o"})}
+        return {
+            "t": events,
+            "all": events.where("n > 0")
+            .select("k", "_partition", "_offset")
+            .withColumnsRenamed({"_partition": "p", "_offset": "o"}),
+        }
 
     law_of_slices(p, some_events(p, 20, seed=3), cuts=2, seed=5)
 
 
-PAID = Topic("paid", event="id string not null, n int, at timestamp", partitions=2, key="id", event_time="at", lateness="30 seconds", identity="id", identity_horizon="1 minute")
+PAID = Topic(
+    "paid",
+    event="id string not null, n int, at timestamp",
+    partitions=2,
+    key="id",
+    event_time="at",
+    lateness="30 seconds",
+    identity="id",
+    identity_horizon="1 minute",
+)
 
 
-def test_late_records_and_duplicates_are_the_same_whoever_decodes_them_and_wherever_a_job_begins(tmp_path: Path) -> None:
+def test_late_records_and_duplicates_are_the_same_whoever_decodes_them_and_wherever_a_job_begins(
+    tmp_path: Path,
+) -> None:
     from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
     from kappa.engine.read.decode import Fate, decode_table
     from kappa.state.offsets import Offsets
@@ -79,7 +113,13 @@ def test_late_records_and_duplicates_are_the_same_whoever_decodes_them_and_where
 
     log = MemoryLog()
     for event in some_events(p, 60, seed=1)["paid"]:
-        log.add("paid", event.partition, _bytes(event.value), key=_bytes(event.key), ms=event.timestamp_ms)
+        log.add(
+            "paid",
+            event.partition,
+            _bytes(event.value),
+            key=_bytes(event.key),
+            ms=event.timestamp_ms,
+        )
     whole = decode_table(log.here(Slice(1, 0, Offsets(), log.end)), PAID, {}, {}).to_pylist()
     decoded = [row for row in whole if row["_fate"] == Fate.DECODED]
     with local_pipeline(p) as local:
@@ -87,16 +127,27 @@ def test_late_records_and_duplicates_are_the_same_whoever_decodes_them_and_where
         for part, driver_rows in enumerate([1_000, 0, 1_000], 1):
             build.close()
             build.begin(driver_rows=driver_rows, merge_bytes=1_000_000)
-            build.fold(Offsets({"paid": {p: end * part // 3 for p, end in log.end.next["paid"].items()}}))
+            build.fold(
+                Offsets({"paid": {p: end * part // 3 for p, end in log.end.next["paid"].items()}})
+            )
         build.close()
 
     found = build.publisher.newest.tally["paid"]
     tally = sum(found.values(), Tally())
-    assert {p: t.decoded + t.duplicate + t.rejected + t.tombstone + t.absent for p, t in found.items()} == log.end.next["paid"]
-    assert (tally.decoded, tally.duplicate) == (len(decoded), sum(row["_fate"] == Fate.DUPLICATE for row in whole))
+    assert {
+        p: t.decoded + t.duplicate + t.rejected + t.tombstone + t.absent for p, t in found.items()
+    } == log.end.next["paid"]
+    assert (tally.decoded, tally.duplicate) == (
+        len(decoded),
+        sum(row["_fate"] == Fate.DUPLICATE for row in whole),
+    )
     assert min(tally.duplicate, tally.late) > 3
-    assert sorted((row["p"], row["o"]) for row in build.table("t").to_pylist()) == sorted((row["_partition"], row["_offset"]) for row in decoded)
-    assert {row["id"]: row["n"] for row in build.table("newest").to_pylist()} == {row["id"]: row["n"] for row in decoded}
+    assert sorted((row["p"], row["o"]) for row in build.table("t").to_pylist()) == sorted(
+        (row["_partition"], row["_offset"]) for row in decoded
+    )
+    assert {row["id"]: row["n"] for row in build.table("newest").to_pylist()} == {
+        row["id"]: row["n"] for row in decoded
+    }
     rejects = build.table("rejects").column("reason").to_pylist()
     assert (rejects.count("late"), len(rejects)) == (tally.late, tally.rejected)
 
@@ -117,11 +168,22 @@ def test_rows_that_depend_on_the_slice_are_named_with_the_smallest_cut(keyed: bo
         return by_size(events) if keyed else by_size(events).select("k", "n")
 
     with pytest.raises(LawBroken) as broken:
-        law_of_slices(of_rows(change, keyed=keyed), {"events": [Event({"k": "Ä", "n": 1}, partition=number % 2) for number in range(9)]}, cuts=0)
+        law_of_slices(
+            of_rows(change, keyed=keyed),
+            {"events": [Event({"k": "Ä", "n": 1}, partition=number % 2) for number in range(9)]},
+            cuts=0,
+        )
 
     assert len(broken.value.ends) == 2
-    assert "pipeline p breaks the law of slices: the log in 2 slices, which end at events:" in broken.value.message
-    told = "table t, key 'Ä', column most: 9 and 8" if keyed else "table t has 9 and 0 times {'k': 'Ä', 'n': 9}"
+    assert (
+        "pipeline p breaks the law of slices: the log in 2 slices, which end at events:"
+        in broken.value.message
+    )
+    told = (
+        "table t, key 'Ä', column most: 9 and 8"
+        if keyed
+        else "table t has 9 and 0 times {'k': 'Ä', 'n': 9}"
+    )
     assert told in broken.value.message
     assert "nothing remembered" in broken.value.hint
 
@@ -135,10 +197,19 @@ def test_rows_that_differ_each_time_are_found_with_one_slice() -> None:
         from pyspark.sql import functions as F
 
         counter = itertools.count()
-        seen = F.udf(lambda _: (next(counter), __import__("os").getpid(), __import__("time").monotonic_ns())[2] % 2**31, "int")
+        seen = F.udf(
+            lambda _: (
+                (next(counter), __import__("os").getpid(), __import__("time").monotonic_ns())[2]
+                % 2**31
+            ),
+            "int",
+        )
         return events.withColumn("n", seen("k"))
 
-    with pytest.raises(LawBroken, match="the same slice, folded once more, gives other rows than one slice of all: table t, key 'a', column most: "):
+    with pytest.raises(
+        LawBroken,
+        match="the same slice, folded once more, gives other rows than one slice of all: table t, key 'a', column most: ",
+    ):
         law_of_slices(of_rows(change), {"events": [Event({"k": "a"})]}, cuts=0)
 
 
@@ -152,8 +223,15 @@ def test_what_is_no_pipeline_and_what_it_does_not_read_are_refused() -> None:
     # Nothing is tried where nothing is folded.
     with pytest.raises(UsageError, match="on no events"):
         law_of_slices(of_rows(lambda events: events), {})
-    with pytest.raises(UsageError, match="none of the 3 events is valid, so nothing was held to the law: malformed_json 2, not_an_object 1"):
-        law_of_slices(of_rows(lambda events: events), {"events": [Event(b"{"), Event(b"{"), Event(b"[]")]}, cuts=0)
+    with pytest.raises(
+        UsageError,
+        match="none of the 3 events is valid, so nothing was held to the law: malformed_json 2, not_an_object 1",
+    ):
+        law_of_slices(
+            of_rows(lambda events: events),
+            {"events": [Event(b"{"), Event(b"{"), Event(b"[]")]},
+            cuts=0,
+        )
 
 
 def test_random_events_are_mostly_valid_and_the_same_each_time() -> None:
@@ -181,7 +259,9 @@ def redriven(of: int, *, partition: int = 0) -> list[tuple[str, bytes | None]]:
 
 
 @pytest.mark.parametrize("driver_rows", [1_000_000, 0])
-def test_a_redriven_record_is_folded_once_and_only_where_what_it_names_is_a_reject(spark: SparkSession, tmp_path: Path, driver_rows: int) -> None:
+def test_a_redriven_record_is_folded_once_and_only_where_what_it_names_is_a_reject(
+    spark: SparkSession, tmp_path: Path, driver_rows: int
+) -> None:
     from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
 
     log = MemoryLog()
@@ -212,12 +292,25 @@ def test_a_redriven_record_is_folded_once_and_only_where_what_it_names_is_a_reje
                 built.close()
 
             assert rows == {"valid": 1, "mended": 2}
-            assert [(row["offset"], row["reason"], row["_redrives"]) for row in rejects if not row["_deleted"]] == [
+            assert [
+                (row["offset"], row["reason"], row["_redrives"])
+                for row in rejects
+                if not row["_deleted"]
+            ] == [
                 (0, "wrong_type", None),
                 (2, "wrong_type", 0),
                 (9, "bad_redrive", None),
             ]
-            assert [(row["offset"], row["_redrives"], row["value"]) for row in rejects if row["_deleted"]] == [(3, 0, None)]
-            assert rejects[1]["headers"] == [{"key": name, "value": value} for name, value in redriven(0)]
+            assert [
+                (row["offset"], row["_redrives"], row["value"])
+                for row in rejects
+                if row["_deleted"]
+            ] == [(3, 0, None)]
+            assert rejects[1]["headers"] == [
+                {"key": name, "value": value} for name, value in redriven(0)
+            ]
             assert rejects[0]["headers"] is None
-            assert tally == {0: Tally(decoded=2, duplicate=3, rejected=3, absent=2), 1: Tally(decoded=1)}
+            assert tally == {
+                0: Tally(decoded=2, duplicate=3, rejected=3, absent=2),
+                1: Tally(decoded=1),
+            }

@@ -41,23 +41,56 @@ def test_a_build_has_a_tail_as_soon_as_it_is_written_down(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("distance", "most", "size"),
-    [(40_000, 2_000_000, 250_000), (900_000, 2_000_000, 250_000), (2_000_000, 2_000_000, 500_000), (50_000_000, 2_000_000, 2_000_000), (700, 150, 150)],
+    [
+        (40_000, 2_000_000, 250_000),
+        (900_000, 2_000_000, 250_000),
+        (2_000_000, 2_000_000, 500_000),
+        (50_000_000, 2_000_000, 2_000_000),
+        (700, 150, 150),
+    ],
 )
-def test_a_catch_up_is_in_several_slices_that_are_not_small(distance: int, most: int, size: int) -> None:
+def test_a_catch_up_is_in_several_slices_that_are_not_small(
+    distance: int, most: int, size: int
+) -> None:
     assert slice_size(distance, most) == size
 
 
 def test_what_is_archived_is_folded_in_slices_of_its_own_that_are_larger() -> None:
-    archived, end = Offsets({"t": {0: 4_000_000, 1: 10}}), Offsets({"t": {0: 5_000_000, 1: 50}, "u": {0: 7}})
+    archived, end = (
+        Offsets({"t": {0: 4_000_000, 1: 10}}),
+        Offsets({"t": {0: 5_000_000, 1: 50}, "u": {0: 7}}),
+    )
 
-    leg = catch_up(1, Offsets({"t": {1: 20}}), end, at_most=500_000, archived=archived, slice_records=2_000_000)
+    leg = catch_up(
+        1, Offsets({"t": {1: 20}}), end, at_most=500_000, archived=archived, slice_records=2_000_000
+    )
 
-    assert [each.at("t", 0) for each in leg.ends] == [1_000_000, 2_000_000, 3_000_000, 4_000_000, 4_333_333, 4_666_666, 5_000_000]
+    assert [each.at("t", 0) for each in leg.ends] == [
+        1_000_000,
+        2_000_000,
+        3_000_000,
+        4_000_000,
+        4_333_333,
+        4_666_666,
+        5_000_000,
+    ]
     # Nothing is folded twice where the build is past the archive, and what has none is folded with the rest.
-    assert [(each.at("t", 1), each.at("u", 0)) for each in leg.ends] == [(20, 0)] * 4 + [(30, 2), (40, 4), (50, 7)]
+    assert [(each.at("t", 1), each.at("u", 0)) for each in leg.ends] == [(20, 0)] * 4 + [
+        (30, 2),
+        (40, 4),
+        (50, 7),
+    ]
     assert catch_up(1, end, end, at_most=10, archived=archived).ends == ()
     # None is larger than the user wants any to be.
-    assert max(piece.distance for piece in catch_up(1, Offsets(), end, at_most=100_000, archived=archived, slice_records=200_000).slices_after(Offsets())) <= 200_002
+    assert (
+        max(
+            piece.distance
+            for piece in catch_up(
+                1, Offsets(), end, at_most=100_000, archived=archived, slice_records=200_000
+            ).slices_after(Offsets())
+        )
+        <= 200_002
+    )
 
 
 def test_two_processes_do_not_begin_the_same_leg(tmp_path: Path) -> None:
@@ -82,7 +115,17 @@ def test_a_slice_is_folded_where_it_follows_and_skipped_where_it_is_there() -> N
     assert folded_of(mark(1, 4, 5, 9), (piece(1, 4, 5, 9),)) == 1
 
 
-@pytest.mark.parametrize("stray", [piece(1, 5, 8, 12), piece(1, 5, 10, 12), piece(1, 4, 5, 10), piece(1, 4, 4, 9), piece(1, 3, 9, 12), piece(1, 4, 9, 12)])
+@pytest.mark.parametrize(
+    "stray",
+    [
+        piece(1, 5, 8, 12),
+        piece(1, 5, 10, 12),
+        piece(1, 4, 5, 10),
+        piece(1, 4, 4, 9),
+        piece(1, 3, 9, 12),
+        piece(1, 4, 9, 12),
+    ],
+)
 def test_any_other_slice_stops_the_job(stray: Slice) -> None:
     with pytest.raises(Broken, match="has folded up to"):
         folded_of(mark(1, 4, 5, 9), (stray,))

@@ -30,7 +30,9 @@ from kappa.values.arrow import arrow_schema
 
 pytestmark = pytest.mark.slow
 
-KEYED = TableBirth("totals", (("k", "string"), ("n", "bigint")), keys=("k",), fold={"n": ("count", None)})
+KEYED = TableBirth(
+    "totals", (("k", "string"), ("n", "bigint")), keys=("k",), fold={"n": ("count", None)}
+)
 PLAIN = TableBirth("all", (("k", "string"), ("n", "bigint")))
 BIRTH = Birth("b", "p", "v", {}, 1, {}, "m", (), (KEYED, PLAIN), {}, {}, {}, "", "")
 
@@ -41,11 +43,16 @@ class Kept:
     def __init__(self, folder: Path, store: type[Store] = Store) -> None:
         self.store = store(folder)
         origin = Mark("b", "", -1, -1, Offsets(), Offsets())
-        self.writers = tuple(TableWriter(self.store, "b", table, origin=origin, driver_rows=100) for table in BIRTH.tables)
+        self.writers = tuple(
+            TableWriter(self.store, "b", table, origin=origin, driver_rows=100)
+            for table in BIRTH.tables
+        )
         self.publisher = Publisher(self.store, BIRTH, hold_seconds=10)
         self.publisher.take_over(Frontier(1, "b", 1, Offsets(), {"totals": 0, "all": 0}, ""))
         self.now = 1_000.0
-        self.maintenance = Maintenance(self.store, "b", self.writers, self.publisher, seconds=30, clock=lambda: self.now)
+        self.maintenance = Maintenance(
+            self.store, "b", self.writers, self.publisher, seconds=30, clock=lambda: self.now
+        )
         self.slices = 0
 
     def run_with(self, *, keep_seconds: float) -> None:
@@ -54,12 +61,23 @@ class Kept:
 
     def fold(self, count: int) -> None:
         for _ in range(count):
-            rows = pa.table({"k": [f"k{self.slices % 5}"], "n": [1]}, schema=arrow_schema(PLAIN.columns))
-            mark = Mark("b", "", 1, self.slices, Offsets({"x": {0: self.slices}}), Offsets({"x": {0: self.slices + 1}}))
+            rows = pa.table(
+                {"k": [f"k{self.slices % 5}"], "n": [1]}, schema=arrow_schema(PLAIN.columns)
+            )
+            mark = Mark(
+                "b",
+                "",
+                1,
+                self.slices,
+                Offsets({"x": {0: self.slices}}),
+                Offsets({"x": {0: self.slices + 1}}),
+            )
             for writer in self.writers:
                 writer.commit(rows, mark)
             self.slices += 1
-            self.publisher.publish(mark, {writer.birth.name: writer.version for writer in self.writers})
+            self.publisher.publish(
+                mark, {writer.birth.name: writer.version for writer in self.writers}
+            )
 
     def on_disk(self, table: str) -> set[str]:
         return {str(file) for file in Path(self.writer(table).path).iterdir() if file.is_file()}
@@ -69,8 +87,20 @@ class Kept:
 
     def pin(self, lease: str) -> dict[str, set[str]]:
         newest = self.publisher.newest
-        ensure_lease(self.store, Lease(pid=1, by="me", expires_at=self.now + 10_000, pins={"b": Pin(newest.number, newest.versions)}, id=lease))
-        return {writer.birth.name: set(files(writer.path, newest.versions[writer.birth.name])) for writer in self.writers}
+        ensure_lease(
+            self.store,
+            Lease(
+                pid=1,
+                by="me",
+                expires_at=self.now + 10_000,
+                pins={"b": Pin(newest.number, newest.versions)},
+                id=lease,
+            ),
+        )
+        return {
+            writer.birth.name: set(files(writer.path, newest.versions[writer.birth.name]))
+            for writer in self.writers
+        }
 
 
 @pytest.fixture
@@ -96,7 +126,11 @@ def test_only_the_files_of_versions_that_somebody_needs_are_left(kept: Kept) -> 
 
     ensure_released(kept.store, "reader")
     kept.maintenance.run()
-    assert all(kept.on_disk(w.birth.name) == set(files(w.path, kept.publisher.newest.versions[w.birth.name])) for w in kept.writers)
+    assert all(
+        kept.on_disk(w.birth.name)
+        == set(files(w.path, kept.publisher.newest.versions[w.birth.name]))
+        for w in kept.writers
+    )
 
 
 class Listed(Store):
@@ -111,7 +145,9 @@ class Listed(Store):
         return found
 
 
-def test_a_reader_whose_lease_comes_too_late_to_be_listed_finds_the_floor_above_what_it_pinned(tmp_path: Path) -> None:
+def test_a_reader_whose_lease_comes_too_late_to_be_listed_finds_the_floor_above_what_it_pinned(
+    tmp_path: Path,
+) -> None:
     kept = Kept(tmp_path, Listed)
     kept.fold(3)
     pinned = kept.publisher.newest
@@ -132,7 +168,9 @@ def test_files_are_joined_and_the_mark_stays(kept: Kept) -> None:
 
     assert len(kept.on_disk("all")) == 1
     assert [writer.mark() for writer in kept.writers] == marks
-    assert kept.publisher.newest.versions == {writer.birth.name: writer.version for writer in kept.writers}
+    assert kept.publisher.newest.versions == {
+        writer.birth.name: writer.version for writer in kept.writers
+    }
     kept.fold(1)
     logs = [file.name for file in (Path(kept.writer("all").path) / "_delta_log").iterdir()]
     assert len(logs) < 8
@@ -153,7 +191,12 @@ def test_a_lease_on_what_was_let_go_already_is_passed_over(kept: Kept) -> None:
     old = kept.publisher.newest
     kept.fold(20)
     kept.maintenance.run()
-    ensure_lease(kept.store, Lease(pid=1, by="late", expires_at=kept.now + 60, pins={"b": Pin(old.number, old.versions)}))
+    ensure_lease(
+        kept.store,
+        Lease(
+            pid=1, by="late", expires_at=kept.now + 60, pins={"b": Pin(old.number, old.versions)}
+        ),
+    )
     kept.fold(10)
 
     kept.maintenance.run()
@@ -176,7 +219,9 @@ def test_it_waits_for_its_time_for_something_to_do_and_for_the_end_of_a_hold(kep
 
 
 @pytest.mark.parametrize("folded", [1, 2])
-def test_it_waits_while_tables_have_folded_a_slice_that_is_not_published(kept: Kept, folded: int) -> None:
+def test_it_waits_while_tables_have_folded_a_slice_that_is_not_published(
+    kept: Kept, folded: int
+) -> None:
     """A job was killed between a commit and the frontier, and what it left is upheld before it is folded to its end."""
     kept.fold(3)
     shown = kept.publisher.newest
@@ -193,7 +238,9 @@ def test_it_waits_while_tables_have_folded_a_slice_that_is_not_published(kept: K
     assert kept.maintenance.run_if_due()
 
 
-def test_a_floor_that_is_put_again_takes_away_what_one_who_was_killed_has_left(tmp_path: Path) -> None:
+def test_a_floor_that_is_put_again_takes_away_what_one_who_was_killed_has_left(
+    tmp_path: Path,
+) -> None:
     store = Store(tmp_path)
     put_floor(store, "b", 3)
     old = store.names("builds/b/floor")
@@ -215,7 +262,10 @@ def test_few_files_are_left_alone() -> None:
 
 
 def test_only_pins_of_this_build_and_table_count() -> None:
-    leases = [Lease(1, "x", 0, {"b": Pin(3, {"t": 7}), "c": Pin(1, {"t": 8})}), Lease(1, "x", 0, {"b": Pin(3, {"other": 9})})]
+    leases = [
+        Lease(1, "x", 0, {"b": Pin(3, {"t": 7}), "c": Pin(1, {"t": 8})}),
+        Lease(1, "x", 0, {"b": Pin(3, {"other": 9})}),
+    ]
 
     assert pinned_versions(leases, "b", "t") == {7}
 
@@ -224,7 +274,10 @@ def test_what_readers_saw_in_the_past_is_kept_and_its_log_short(kept: Kept) -> N
     kept.fold(30)
     shown = kept.publisher.newest
     put_kept(kept.store, KeptFrontier(shown))
-    seen = {writer.birth.name: set(files(writer.path, shown.versions[writer.birth.name])) for writer in kept.writers}
+    seen = {
+        writer.birth.name: set(files(writer.path, shown.versions[writer.birth.name]))
+        for writer in kept.writers
+    }
     kept.fold(30)
 
     for _ in range(2):
@@ -264,13 +317,18 @@ def test_a_kept_frontier_whose_time_is_over_goes_though_nothing_else_is_to_do(ke
     st.lists(
         st.one_of(
             st.tuples(st.just("fold"), st.integers(1, 9)),
-            st.tuples(st.sampled_from(["keep", "keep for good", "pin", "release", "run", "wait"]), st.just(1)),
+            st.tuples(
+                st.sampled_from(["keep", "keep for good", "pin", "release", "run", "wait"]),
+                st.just(1),
+            ),
         ),
         min_size=4,
         max_size=16,
     )
 )
-def test_whatever_is_kept_pinned_and_let_go_files_on_disk_are_files_referenced(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]) -> None:
+def test_whatever_is_kept_pinned_and_let_go_files_on_disk_are_files_referenced(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]
+) -> None:
     kept = Kept(tmp_path_factory.mktemp("any"))
     kept.fold(1)
     pinned: list[tuple[str, Frontier]] = []
@@ -280,7 +338,12 @@ def test_whatever_is_kept_pinned_and_let_go_files_on_disk_are_files_referenced(t
             case "fold":
                 kept.fold(count)
             case "keep" | "keep for good":
-                put_kept(kept.store, KeptFrontier(replace(shown, published_at=told(kept.now)), stays=what == "keep for good"))
+                put_kept(
+                    kept.store,
+                    KeptFrontier(
+                        replace(shown, published_at=told(kept.now)), stays=what == "keep for good"
+                    ),
+                )
             case "pin":
                 kept.pin(str(number))
                 pinned.append((str(number), shown))
@@ -297,7 +360,10 @@ def check_files(kept: Kept, pinned: list[Frontier]) -> None:
     in_history = [each.frontier for each in kept_of(kept.store, "b")]
     for writer in kept.writers:
         name = writer.birth.name
-        versions = {writer.version, *(frontier.versions[name] for frontier in (*pinned, *in_history))}
+        versions = {
+            writer.version,
+            *(frontier.versions[name] for frontier in (*pinned, *in_history)),
+        }
         referenced = {file for version in versions for file in files(writer.path, version)}
         assert kept.on_disk(name) == referenced
 
@@ -312,5 +378,9 @@ def rows(kept: Kept) -> dict[str, list[tuple[str, int]]]:
     found = {}
     for writer in kept.writers:
         paths = files(writer.path, kept.publisher.newest.versions[writer.birth.name])
-        found[writer.birth.name] = sorted((row["k"], row["n"]) for path in paths for row in pq.ParquetFile(path).read().to_pylist())
+        found[writer.birth.name] = sorted(
+            (row["k"], row["n"])
+            for path in paths
+            for row in pq.ParquetFile(path).read().to_pylist()
+        )
     return found

@@ -24,8 +24,14 @@ class Tries:
         return f"{found[0]} fails" if found else None
 
 
-@given(st.integers(1, 300).flatmap(lambda count: st.tuples(st.just(count), st.sets(st.integers(0, count - 1), min_size=1))))
-def test_all_that_fail_alone_are_found_in_order_with_their_own_errors(given: tuple[int, set[int]]) -> None:
+@given(
+    st.integers(1, 300).flatmap(
+        lambda count: st.tuples(st.just(count), st.sets(st.integers(0, count - 1), min_size=1))
+    )
+)
+def test_all_that_fail_alone_are_found_in_order_with_their_own_errors(
+    given: tuple[int, set[int]],
+) -> None:
     count, bad = given
     tries = Tries(*bad)
 

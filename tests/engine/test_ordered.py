@@ -60,7 +60,9 @@ def visit(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, A
 
 def watch_tables(state: dict[str, Any], rows: pa.Table) -> pa.Table:
     """`watch` over batches of Arrow: each is what it is row by row."""
-    return pa.Table.from_pylist([emitted for row in rows.to_pylist() for emitted in watch(state, row)])
+    return pa.Table.from_pylist(
+        [emitted for row in rows.to_pylist() for emitted in watch(state, row)]
+    )
 
 
 def visit_frames(state: dict[str, Any], rows: pd.DataFrame) -> pd.DataFrame:
@@ -72,7 +74,9 @@ def visit_frames(state: dict[str, Any], rows: pd.DataFrame) -> pd.DataFrame:
     firsts = at.where(begins)
     firsts.iloc[0] = at.iloc[0] if begins.iloc[0] or state["first"] is None else state["first"]
     firsts = firsts.ffill()
-    ended = pd.DataFrame({"who": rows["who"], "first": firsts.shift(1, fill_value=state["first"]), "last": before})[begins]
+    ended = pd.DataFrame(
+        {"who": rows["who"], "first": firsts.shift(1, fill_value=state["first"]), "last": before}
+    )[begins]
     state["first"], state["last"] = firsts.iloc[-1], at.iloc[-1]
     return ended
 
@@ -84,7 +88,11 @@ def invert(state: dict[str, Any], row: Mapping[str, Any]) -> None:
 @pipeline(
     reads={"logins": LOGINS},
     writes=[
-        Table("watched", keys=("who",), fold=ordered(watch, state="failed int, balance bigint", emits="breakins")),
+        Table(
+            "watched",
+            keys=("who",),
+            fold=ordered(watch, state="failed int, balance bigint", emits="breakins"),
+        ),
         Table("breakins", emitted="who string, failed int, at bigint"),
     ],
 )
@@ -95,9 +103,17 @@ def safe(logins: DataFrame) -> dict[str, DataFrame]:
 @pipeline(
     reads={"logins": LOGINS},
     writes=[
-        Table("visits", keys=("who",), fold=ordered(visit, state="first int, last int", emits="sessions")),
+        Table(
+            "visits",
+            keys=("who",),
+            fold=ordered(visit, state="first int, last int", emits="sessions"),
+        ),
         Table("sessions", emitted="who string, first int, last int"),
-        Table("framed", keys=("who",), fold=ordered(visit_frames, state="first int, last int", emits="frames", over="pandas")),
+        Table(
+            "framed",
+            keys=("who",),
+            fold=ordered(visit_frames, state="first int, last int", emits="frames", over="pandas"),
+        ),
         Table("frames", emitted="who string, first int, last int"),
     ],
 )
@@ -105,7 +121,10 @@ def visited(logins: DataFrame) -> dict[str, DataFrame]:
     return {"visits": logins, "framed": logins}
 
 
-@pipeline(reads={"logins": LOGINS}, writes=[Table("inverses", keys=("who",), fold=ordered(invert, state="inverse int"))])
+@pipeline(
+    reads={"logins": LOGINS},
+    writes=[Table("inverses", keys=("who",), fold=ordered(invert, state="inverse int"))],
+)
 def inverting(logins: DataFrame) -> dict[str, DataFrame]:
     return {"inverses": logins}
 
@@ -118,14 +137,19 @@ def fold_of(declared: Any = safe) -> OrderedFold:
 
 def rows_of(events: Sequence[tuple[Any, Any, Any]], declared: Any = safe) -> list[dict[str, Any]]:
     """Rows of the function for (who, ok, n) at offsets 0, 1, 2 ... of partition 1."""
-    return [{"who": who, "ok": ok, "n": n, "_topic": "logins", "_partition": 1, "_offset": at} for at, (who, ok, n) in enumerate(events)]
+    return [
+        {"who": who, "ok": ok, "n": n, "_topic": "logins", "_partition": 1, "_offset": at}
+        for at, (who, ok, n) in enumerate(events)
+    ]
 
 
 def folded(fold: OrderedFold, rows: list[dict[str, Any]], held: pa.Table) -> dict[str, pa.Table]:
     return fold.here(pa.Table.from_pylist(rows, schema=arrow_schema(fold.table.steps_over)), held)
 
 
-def by_hand(events: Sequence[tuple[Any, Any, Any]]) -> tuple[dict[Any, tuple[int, int | None]], list[tuple[Any, int, int]]]:
+def by_hand(
+    events: Sequence[tuple[Any, Any, Any]],
+) -> tuple[dict[Any, tuple[int, int | None]], list[tuple[Any, int, int]]]:
     """The same in other words: per key how many have failed since the last success, and the balance; and the break-ins."""
     found, states = [], {}
     for who in {who for who, _, _ in events}:
@@ -139,32 +163,52 @@ def by_hand(events: Sequence[tuple[Any, Any, Any]]) -> tuple[dict[Any, tuple[int
     return states, found
 
 
-EVENT = st.tuples(st.sampled_from(["ann", "bob", None]), st.sampled_from([True, False, False, False, None]), st.none() | st.integers(-5, 5))
+EVENT = st.tuples(
+    st.sampled_from(["ann", "bob", None]),
+    st.sampled_from([True, False, False, False, None]),
+    st.none() | st.integers(-5, 5),
+)
 
 
-def in_slices(fold: OrderedFold, rows: list[dict[str, Any]], cuts: set[int]) -> tuple[dict[Any, dict[str, Any]], list[dict[str, Any]]]:
+def in_slices(
+    fold: OrderedFold, rows: list[dict[str, Any]], cuts: set[int]
+) -> tuple[dict[Any, dict[str, Any]], list[dict[str, Any]]]:
     """The state of each key, and all that was emitted, of rows that come in slices."""
     held: dict[Any, dict[str, Any]] = {}
     emitted: list[dict[str, Any]] = []
     assert fold.emitted is not None
     for start, end in zip([0, *sorted(cuts)], [*sorted(cuts), len(rows)], strict=True):
         # However they lie in the slice.
-        made = folded(fold, rows[start:end][::-1], pa.Table.from_pylist(list(held.values()), schema=arrow_schema(fold.table.columns)))
+        made = folded(
+            fold,
+            rows[start:end][::-1],
+            pa.Table.from_pylist(list(held.values()), schema=arrow_schema(fold.table.columns)),
+        )
         held |= {state["who"]: state for state in made[fold.table.name].to_pylist()}
         emitted += made[fold.emitted.name].to_pylist()
     return held, emitted
 
 
-@given(st.lists(EVENT, max_size=30), st.sets(st.integers(0, 30)), st.sampled_from([(watch, Over.ROW), (watch_tables, Over.ARROW)]))
-def test_states_and_what_is_emitted_do_not_depend_on_the_cut(events: list[tuple[Any, Any, Any]], cuts: set[int], called: tuple[Any, Over]) -> None:
+@given(
+    st.lists(EVENT, max_size=30),
+    st.sets(st.integers(0, 30)),
+    st.sampled_from([(watch, Over.ROW), (watch_tables, Over.ARROW)]),
+)
+def test_states_and_what_is_emitted_do_not_depend_on_the_cut(
+    events: list[tuple[Any, Any, Any]], cuts: set[int], called: tuple[Any, Over]
+) -> None:
     rows = rows_of(events)
     held, emitted = in_slices(replace(fold_of(), step=called[0], over=called[1]), rows, cuts)
 
     states, found = by_hand(events)
     assert {who: (state["failed"], state["balance"]) for who, state in held.items()} == states
-    assert sorted((row["at"], row["who"], row["failed"]) for row in emitted) == sorted((at, who, failed) for who, failed, at in found)
+    assert sorted((row["at"], row["who"], row["failed"]) for row in emitted) == sorted(
+        (at, who, failed) for who, failed, at in found
+    )
     last = {row["who"]: row["_offset"] for row in rows}
-    assert {who: (state["_topic"], state["_partition"], state["_offset"]) for who, state in held.items()} == {who: ("logins", 1, at) for who, at in last.items()}
+    assert {
+        who: (state["_topic"], state["_partition"], state["_offset"]) for who, state in held.items()
+    } == {who: ("logins", 1, at) for who, at in last.items()}
 
 
 @given(
@@ -172,11 +216,15 @@ def test_states_and_what_is_emitted_do_not_depend_on_the_cut(events: list[tuple[
     st.sets(st.integers(0, 30)),
     st.sampled_from([(visit, Over.ROW), (visit_frames, Over.PANDAS)]),
 )
-def test_sessions_end_with_a_gap_wherever_the_log_is_cut(steps: list[tuple[str, int]], cuts: set[int], called: tuple[Any, Over]) -> None:
+def test_sessions_end_with_a_gap_wherever_the_log_is_cut(
+    steps: list[tuple[str, int]], cuts: set[int], called: tuple[Any, Over]
+) -> None:
     times = list(itertools.accumulate(minutes for _, minutes in steps))
     visits = [(who, True, at) for (who, _), at in zip(steps, times, strict=True)]
 
-    held, emitted = in_slices(replace(fold_of(visited), step=called[0], over=called[1]), rows_of(visits, visited), cuts)
+    held, emitted = in_slices(
+        replace(fold_of(visited), step=called[0], over=called[1]), rows_of(visits, visited), cuts
+    )
 
     sessions: dict[str, list[list[int]]] = {}
     for who, _, at in visits:
@@ -185,34 +233,57 @@ def test_sessions_end_with_a_gap_wherever_the_log_is_cut(steps: list[tuple[str, 
             own.append([])
         own[-1].append(at)
     told = {who: [(own[0], own[-1]) for own in each] for who, each in sessions.items()}
-    assert {who: (state["first"], state["last"]) for who, state in held.items()} == {who: each[-1] for who, each in told.items()}
-    assert sorted((row["who"], row["first"], row["last"]) for row in emitted) == sorted((who, *own) for who, each in told.items() for own in each[:-1])
+    assert {who: (state["first"], state["last"]) for who, state in held.items()} == {
+        who: each[-1] for who, each in told.items()
+    }
+    assert sorted((row["who"], row["first"], row["last"]) for row in emitted) == sorted(
+        (who, *own) for who, each in told.items() for own in each[:-1]
+    )
 
 
 def test_rows_of_one_record_come_in_the_order_of_their_values() -> None:
     fold = fold_of()
     rows = [{**row, "_offset": 7} for row in rows_of([("ann", False, n) for n in (3, -2, -1)])]
 
-    balances = {folded(fold, order, pa.Table.from_pylist([], schema=arrow_schema(fold.table.columns)))["watched"].to_pylist()[0]["balance"] for order in (rows, rows[::-1])}
+    balances = {
+        folded(fold, order, pa.Table.from_pylist([], schema=arrow_schema(fold.table.columns)))[
+            "watched"
+        ].to_pylist()[0]["balance"]
+        for order in (rows, rows[::-1])
+    }
 
     assert len(balances) == 1
 
 
-def test_a_batch_holds_all_rows_of_a_key_in_order_with_the_types_of_their_columns_and_very_many_come_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_holds_all_rows_of_a_key_in_order_with_the_types_of_their_columns_and_very_many_come_in_several(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("kappa.engine.fold.ordered._BATCH_ROWS", 3)
     given: list[pa.Table] = []
     fold = replace(fold_of(), step=lambda _, rows: given.append(rows), over=Over.ARROW)
 
-    folded(fold, rows_of([("ann", None, n) for n in range(7)])[::-1], pa.Table.from_pylist([], schema=arrow_schema(fold.table.columns)))
+    folded(
+        fold,
+        rows_of([("ann", None, n) for n in range(7)])[::-1],
+        pa.Table.from_pylist([], schema=arrow_schema(fold.table.columns)),
+    )
 
     assert [table.column("_offset").to_pylist() for table in given] == [[0, 1, 2], [3, 4, 5], [6]]
     assert {table.schema for table in given} == {arrow_schema(fold.table.steps_over)}
 
 
-def test_the_state_is_the_same_where_a_batch_ends_as_where_a_slice_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_is_the_same_where_a_batch_ends_as_where_a_slice_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def step(state: dict[str, Any], rows: pd.DataFrame) -> list[dict[str, Any]]:
         was, state["balance"], state["failed"] = state["balance"], pd.NA, rows["_offset"].max()
-        return [{"who": rows["who"].iloc[0], "failed": None if was is None else 1, "at": int(state["failed"])}]
+        return [
+            {
+                "who": rows["who"].iloc[0],
+                "failed": None if was is None else 1,
+                "at": int(state["failed"]),
+            }
+        ]
 
     fold, rows = replace(fold_of(), step=step, over=Over.PANDAS), rows_of([("ann", True, 1)] * 6)
     by_slice = in_slices(fold, rows, {2, 4})
@@ -228,30 +299,59 @@ def test_what_pandas_has_for_nulls_and_numbers_is_kept_exactly() -> None:
         return rows[["who"]].assign(failed=rows["n"], at=rows["_offset"])
 
     fold = replace(fold_of(), step=step, over=Over.PANDAS)
-    rows = [{**row, "_offset": 2**60 + row["_offset"]} for row in rows_of([("ann", None, None), ("ann", None, 2)])]
+    rows = [
+        {**row, "_offset": 2**60 + row["_offset"]}
+        for row in rows_of([("ann", None, None), ("ann", None, 2)])
+    ]
     made = folded(fold, rows, pa.Table.from_pylist([], schema=arrow_schema(fold.table.columns)))
 
-    assert [(row["failed"], row["balance"]) for row in made["watched"].to_pylist()] == [(None, 2**60 + 1)]
-    assert made["breakins"].to_pylist() == [{"who": "ann", "failed": None, "at": 2**60}, {"who": "ann", "failed": 2, "at": 2**60 + 1}]
+    assert [(row["failed"], row["balance"]) for row in made["watched"].to_pylist()] == [
+        (None, 2**60 + 1)
+    ]
+    assert made["breakins"].to_pylist() == [
+        {"who": "ann", "failed": None, "at": 2**60},
+        {"who": "ann", "failed": 2, "at": 2**60 + 1},
+    ]
 
 
 def summed(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Keeps what Python has, which is not what the columns of these types give back."""
     state["total"] = (state["total"] or 0.0) + 0.1
     state["seen"] = {*(state["seen"] or ()), row["n"]}
-    state["at"] = (datetime(2026, 1, 1) if state["at"] is None else state["at"]) + timedelta(minutes=1)  # noqa: DTZ001  # as a step may well
+    # A step may well return times without a zone.
+    began = datetime(2026, 1, 1)  # noqa: DTZ001
+    state["at"] = (began if state["at"] is None else state["at"]) + timedelta(minutes=1)
     state["exact"] = Decimal(str(state["exact"] or 0)) + 1
-    yield {"told": repr((state["total"], sorted(state["seen"]), state["at"].isoformat()[:16], str(state["exact"])))}
+    yield {
+        "told": repr(
+            (
+                state["total"],
+                sorted(state["seen"]),
+                state["at"].isoformat()[:16],
+                str(state["exact"]),
+            )
+        )
+    }
 
 
 @pytest.mark.parametrize("over", [Over.ROW, Over.ARROW])
-def test_between_rows_the_state_is_what_the_table_would_give_back(over: Over, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_between_rows_the_state_is_what_the_table_would_give_back(
+    over: Over, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("kappa.engine.fold.ordered._BATCH_ROWS", 1)
 
     @pipeline(
         reads={"logins": LOGINS},
         writes=[
-            Table("watched", keys=("who",), fold=ordered(summed, state="total float, seen array<int>, at timestamp, exact decimal(12,2)", emits="told")),
+            Table(
+                "watched",
+                keys=("who",),
+                fold=ordered(
+                    summed,
+                    state="total float, seen array<int>, at timestamp, exact decimal(12,2)",
+                    emits="told",
+                ),
+            ),
             Table("told", emitted="told string"),
         ],
     )
@@ -261,7 +361,10 @@ def test_between_rows_the_state_is_what_the_table_would_give_back(over: Over, mo
     def step(state: dict[str, Any], rows: Any) -> list[dict[str, Any]]:
         return list(summed(state, rows if over is Over.ROW else rows.to_pylist()[0]))
 
-    fold, rows = replace(fold_of(telling), step=step, over=over), rows_of([("ann", True, n) for n in range(4)], telling)
+    fold, rows = (
+        replace(fold_of(telling), step=step, over=over),
+        rows_of([("ann", True, n) for n in range(4)], telling),
+    )
 
     assert in_slices(fold, rows, set()) == in_slices(fold, rows, {1, 2, 3})
 
@@ -278,7 +381,13 @@ def halved(state: dict[str, Any], row: Mapping[str, Any]) -> None:
 def test_what_does_not_fit_after_a_row_stops_it_though_a_later_row_would_mend_it(step: Any) -> None:
     state = {"overflown": "n int", "halved": "text string"}[step.__name__]
 
-    @pipeline(reads={"logins": LOGINS}, writes=[Table("watched", keys=("who",), fold=ordered(step, state=state, emits="told")), Table("told", emitted="told string")])
+    @pipeline(
+        reads={"logins": LOGINS},
+        writes=[
+            Table("watched", keys=("who",), fold=ordered(step, state=state, emits="told")),
+            Table("told", emitted="told string"),
+        ],
+    )
     def telling(logins: DataFrame) -> dict[str, DataFrame]:
         return {"watched": logins}
 
@@ -303,16 +412,29 @@ def grown(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, A
         state["seen"].clear()
 
 
-@pytest.mark.parametrize(("step", "emitted"), [(given_back, [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3]]), (grown, [[0], [0, 1], [0, 1, 2], [3]])])
-def test_what_a_step_emits_is_what_it_was_when_it_was_emitted(step: Any, emitted: list[list[int]]) -> None:
+@pytest.mark.parametrize(
+    ("step", "emitted"),
+    [(given_back, [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3]]), (grown, [[0], [0, 1], [0, 1, 2], [3]])],
+)
+def test_what_a_step_emits_is_what_it_was_when_it_was_emitted(
+    step: Any, emitted: list[list[int]]
+) -> None:
     @pipeline(
-        reads={"logins": LOGINS}, writes=[Table("watched", keys=("who",), fold=ordered(step, state="seen array<int>", emits="told")), Table("told", emitted="seen array<int>")]
+        reads={"logins": LOGINS},
+        writes=[
+            Table(
+                "watched", keys=("who",), fold=ordered(step, state="seen array<int>", emits="told")
+            ),
+            Table("told", emitted="seen array<int>"),
+        ],
     )
     def telling(logins: DataFrame) -> dict[str, DataFrame]:
         return {"watched": logins}
 
     for cuts in (set(), {1, 2, 3}):
-        found = in_slices(fold_of(telling), rows_of([("ann", True, n) for n in range(4)], telling), cuts)
+        found = in_slices(
+            fold_of(telling), rows_of([("ann", True, n) for n in range(4)], telling), cuts
+        )
         assert [row["seen"] for row in found[1]] == emitted
 
 
@@ -322,8 +444,14 @@ def test_a_key_in_two_partitions_has_no_order() -> None:
     nothing = pa.Table.from_pylist([], schema=arrow_schema(fold.table.columns))
     held = folded(fold, rows[:1], nothing)["watched"]
 
-    for given_rows, before in (([rows[0], {**rows[1], "_partition": 0}], nothing), ([{**rows[1], "_partition": 0}], held)):
-        with pytest.raises(Broken, match="table watched .* rows of key 'ann' lie in logins partition .* and in logins partition .*, which have no order"):
+    for given_rows, before in (
+        ([rows[0], {**rows[1], "_partition": 0}], nothing),
+        ([{**rows[1], "_partition": 0}], held),
+    ):
+        with pytest.raises(
+            Broken,
+            match="table watched .* rows of key 'ann' lie in logins partition .* and in logins partition .*, which have no order",
+        ):
             folded(fold, given_rows, before)
 
 
@@ -332,10 +460,22 @@ def test_a_key_in_two_partitions_has_no_order() -> None:
     [
         (lambda *_: [{"whom": "ann"}], r"the step of table watched emits \{'whom': 'ann'\}"),
         (lambda *_: "ann", "emits 'a'"),
-        (lambda state, *_: state.pop("failed") and None, "leaves the state of key 'ann' with balance"),
-        (lambda state, *_: state.update(failed="three"), "gives failed of table watched, which is int32, what does not fit"),
-        (lambda state, *_: state.update(balance=2**63), "gives balance of table watched, which is int64, what does not fit"),
-        (lambda *_: [{"who": "ann", "at": "soon"}], "gives at of table breakins, which is int64, what does not fit"),
+        (
+            lambda state, *_: state.pop("failed") and None,
+            "leaves the state of key 'ann' with balance",
+        ),
+        (
+            lambda state, *_: state.update(failed="three"),
+            "gives failed of table watched, which is int32, what does not fit",
+        ),
+        (
+            lambda state, *_: state.update(balance=2**63),
+            "gives balance of table watched, which is int64, what does not fit",
+        ),
+        (
+            lambda *_: [{"who": "ann", "at": "soon"}],
+            "gives at of table breakins, which is int64, what does not fit",
+        ),
     ],
 )
 def test_what_a_step_may_not_do_is_said(step: Any, message: str) -> None:
@@ -343,7 +483,11 @@ def test_what_a_step_may_not_do_is_said(step: Any, message: str) -> None:
     wrong = OrderedFold(fold.table, fold.emitted, step)
 
     with pytest.raises(Broken, match=message):
-        folded(wrong, rows_of([("ann", False, 1)]), pa.Table.from_pylist([], schema=arrow_schema(fold.table.columns)))
+        folded(
+            wrong,
+            rows_of([("ann", False, 1)]),
+            pa.Table.from_pylist([], schema=arrow_schema(fold.table.columns)),
+        )
 
 
 @pytest.fixture
@@ -361,7 +505,12 @@ def log_of(events: Sequence[tuple[str, Any, Any]]) -> MemoryLog:
 
     log = MemoryLog()
     for who, ok, n in events:
-        log.add("logins", len(who) % 2, json.dumps({"who": who, "ok": ok, "n": n}).encode(), key=who.encode())
+        log.add(
+            "logins",
+            len(who) % 2,
+            json.dumps({"who": who, "ok": ok, "n": n}).encode(),
+            key=who.encode(),
+        )
     return log
 
 
@@ -371,15 +520,34 @@ def test_it_holds_the_law_of_slices_by_either_way() -> None:
     from kappa.testing import Event, law_of_slices
 
     keys = ["ann", "bo", "", "Ä"]
-    events = [Event({"who": who, "ok": number % 5 == 4, "n": number % 7 - 3}, key=who, partition=len(who) % 2) for number in range(9) for who in [keys[number * number % 4]]]
+    events = [
+        Event(
+            {"who": who, "ok": number % 5 == 4, "n": number % 7 - 3},
+            key=who,
+            partition=len(who) % 2,
+        )
+        for number in range(9)
+        for who in [keys[number * number % 4]]
+    ]
     law_of_slices(safe, {"logins": events}, cuts=1)
     times = itertools.accumulate(7 * number % 40 for number in range(8))
-    law_of_slices(visited, {"logins": [Event({"who": who, "ok": True, "n": at}, key=who, partition=len(who) % 2) for who, at in zip(keys * 2, times, strict=True)]}, cuts=1)
+    law_of_slices(
+        visited,
+        {
+            "logins": [
+                Event({"who": who, "ok": True, "n": at}, key=who, partition=len(who) % 2)
+                for who, at in zip(keys * 2, times, strict=True)
+            ]
+        },
+        cuts=1,
+    )
 
 
 @pytest.mark.jvm
 @pytest.mark.usefixtures("spark_here")
-def test_what_was_lost_between_both_commits_is_emitted_from_the_state_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_lost_between_both_commits_is_emitted_from_the_state_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from kappa.engine.children.rehearsal import Rehearsal, local_pipeline
     from kappa.engine.write.commit import TableWriter
 
@@ -409,24 +577,36 @@ def test_what_was_lost_between_both_commits_is_emitted_from_the_state_before(tmp
 
     # A state that had the slice would not have emitted again what was lost of it; what is there is not committed again.
     assert begun == ["breakins", "watched", "watched"]
-    assert tables == {"watched": [{"who": "ann", "failed": 2, "balance": 45}], "breakins": [{"who": "ann", "failed": 7, "at": 7}]}
+    assert tables == {
+        "watched": [{"who": "ann", "failed": 2, "balance": 45}],
+        "breakins": [{"who": "ann", "failed": 7, "at": 7}],
+    }
 
 
 def served(build: Rehearsal) -> dict[str, list[dict[str, Any]]]:
-    return {name: [{column: value for column, value in row.items() if column[0] != "_"} for row in build.table(name).to_pylist()] for name in ("watched", "breakins")}
+    return {
+        name: [
+            {column: value for column, value in row.items() if column[0] != "_"}
+            for row in build.table(name).to_pylist()
+        ]
+        for name in ("watched", "breakins")
+    }
 
 
 @pytest.mark.jvm
 @pytest.mark.usefixtures("spark_here")
 @pytest.mark.parametrize("driver_rows", [100, 0])
-def test_a_step_that_raises_is_named_with_its_line_and_the_record(tmp_path: Path, driver_rows: int) -> None:
+def test_a_step_that_raises_is_named_with_its_line_and_the_record(
+    tmp_path: Path, driver_rows: int
+) -> None:
     from kappa.engine.children.rehearsal import Rehearsal, local_pipeline
 
     log = log_of([("ann", True, 2 - number) for number in range(4)])
     with local_pipeline(inverting) as local:
         build = Rehearsal(tmp_path, local, log, driver_rows=driver_rows)
         with pytest.raises(
-            Broken, match=r"test_ordered\.py:\d+: pipeline inverting raised ZeroDivisionError: .*; the step of table inverses was at logins partition 1 offset 2, key 'ann'"
+            Broken,
+            match=r"test_ordered\.py:\d+: pipeline inverting raised ZeroDivisionError: .*; the step of table inverses was at logins partition 1 offset 2, key 'ann'",
         ):
             build.fold(log.end)
         build.close()

@@ -27,22 +27,35 @@ NAMED = Topic("t", event="id string, x double", key="id", kind="compacted")
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 
 
-def check(topic: Topic, records: list[tuple[bytes | None, bytes | None]], left_out: frozenset[str] = frozenset()) -> list[bool]:
+def check(
+    topic: Topic,
+    records: list[tuple[bytes | None, bytes | None]],
+    left_out: frozenset[str] = frozenset(),
+) -> list[bool]:
     """Reads records both ways; gives of which the whole-batch reader was sure, whose columns that are `left_out` are not looked at."""
     plain = PlainEvents.of(topic, left_out)
     assert plain is not None
-    keys, values = (pa.array([record[place] for record in records], pa.binary()) for place in (0, 1))
+    keys, values = (
+        pa.array([record[place] for record in records], pa.binary()) for place in (0, 1)
+    )
     reader = RecordReader(topic)
     kept = [number for number, column in enumerate(topic.columns) if column.name not in left_out]
     sure = [False] * len(records)
     for places, rows in plain.read(keys, values):
-        columns = [column.cast(pa.int64()).to_pylist() if pa.types.is_timestamp(column.type) else column.to_pylist() for column in rows.columns]
+        columns = [
+            column.cast(pa.int64()).to_pylist()
+            if pa.types.is_timestamp(column.type)
+            else column.to_pylist()
+            for column in rows.columns
+        ]
         for number, place in enumerate(places.tolist()):
             assert not sure[place]
             sure[place] = True
             found = reader.read(*records[place])
             assert not isinstance(found, Tombstone)
-            assert [stored(columns[each][number]) for each in kept] == [spelled(found[each]) for each in kept], records[place]
+            assert [stored(columns[each][number]) for each in kept] == [
+                spelled(found[each]) for each in kept
+            ], records[place]
     return sure
 
 
@@ -57,13 +70,27 @@ def spelled(value: Any) -> str:
 
 def event(**fields: str) -> bytes:
     """An event of TOPIC with these fields, each as JSON text."""
-    return ("{" + ", ".join(f'"{name}": {text}' for name, text in {"id": '"a"', "i": "1", **fields}.items()) + "}").encode()
+    return (
+        "{"
+        + ", ".join(f'"{name}": {text}' for name, text in {"id": '"a"', "i": "1", **fields}.items())
+        + "}"
+    ).encode()
 
 
 SURE = [
     b'{"id":"a","i":1}',
     b' {"id":"a" , "i":1 } \n',
-    event(t='"x"', n="-9223372036854775808", small="32767", tiny="-128", flag="false", x="1.5", f="0.1", day='"2024-02-29"', at='"2024-12-31T23:59:59.5Z"'),
+    event(
+        t='"x"',
+        n="-9223372036854775808",
+        small="32767",
+        tiny="-128",
+        flag="false",
+        x="1.5",
+        f="0.1",
+        day='"2024-02-29"',
+        at='"2024-12-31T23:59:59.5Z"',
+    ),
     event(x="0", f="0.0", at="1700000000000", n="null", t="null", flag="null", day="null"),
     event(price="-12.5", big="18446744073709551615", part="0.125"),
     event(price="999999999.999", big="5", part="0"),
@@ -190,11 +217,18 @@ def test_what_is_not_plain_is_left_to_the_reader_of_records(value: bytes | None)
         (NAMED, b"a", b'{"ID": "a"}', False),
         (NAMED, None, b'{"x": 1}', False),
         (TOPIC, b"\xff", b'{"id":"a","i":1}', True),
-        (Topic("t", event="`o'clock` string, `a b{}` int"), None, b'{"o\'clock" : "\'", "a b{}": 1, "{}":"--\'\'"}', True),
+        (
+            Topic("t", event="`o'clock` string, `a b{}` int"),
+            None,
+            b'{"o\'clock" : "\'", "a b{}": 1, "{}":"--\'\'"}',
+            True,
+        ),
         (Topic("t", event='id int, `a"b` int'), None, b'{"id": 1}', True),
     ],
 )
-def test_the_key_is_the_events(topic: Topic, key: bytes | None, value: bytes | None, sure: bool) -> None:
+def test_the_key_is_the_events(
+    topic: Topic, key: bytes | None, value: bytes | None, sure: bool
+) -> None:
     assert check(topic, [(key, value)]) == [sure]
 
 
@@ -227,7 +261,10 @@ NUMBERS = st.one_of(
 TIMES = st.one_of(
     st.datetimes().map(lambda found: json.dumps(found.isoformat() + "Z")),
     st.dates().map(lambda found: json.dumps(found.isoformat())),
-    st.from_regex(r'"[0-9]{4}-[01][0-9]-[0-3][0-9][T ][0-2][0-9]:[0-6][0-9]:[0-6][0-9](\.[0-9]{1,7})?(Z|\+00:00)?"', fullmatch=True),
+    st.from_regex(
+        r'"[0-9]{4}-[01][0-9]-[0-3][0-9][T ][0-2][0-9]:[0-6][0-9]:[0-6][0-9](\.[0-9]{1,7})?(Z|\+00:00)?"',
+        fullmatch=True,
+    ),
 )
 VALUES = st.one_of(
     NUMBERS,
@@ -246,7 +283,27 @@ FITTING = {
     "at": TIMES,
     "day": TIMES,
 }
-NAMES = st.sampled_from(["id", "t", "n", "small", "tiny", "i", "flag", "x", "f", "day", "at", "price", "big", "part", "zz", "I", "i "])
+NAMES = st.sampled_from(
+    [
+        "id",
+        "t",
+        "n",
+        "small",
+        "tiny",
+        "i",
+        "flag",
+        "x",
+        "f",
+        "day",
+        "at",
+        "price",
+        "big",
+        "part",
+        "zz",
+        "I",
+        "i ",
+    ]
+)
 SPACE = st.sampled_from(["", "", "", " ", "\n", "\t "])
 
 
@@ -258,23 +315,35 @@ def batches(draw: st.DrawFn) -> list[bytes]:
     for each in names:
         once = list(dict.fromkeys(each)) if draw(st.booleans()) else each
         fields = [*once, *(name for name in ("id", "i") if name not in once)]
-        layouts.append([(f"{draw(SPACE)}{json.dumps(name)}{draw(SPACE)}:{draw(SPACE)}", name, draw(SPACE)) for name in fields])
+        layouts.append(
+            [
+                (f"{draw(SPACE)}{json.dumps(name)}{draw(SPACE)}:{draw(SPACE)}", name, draw(SPACE))
+                for name in fields
+            ]
+        )
     return [draw(written(draw(st.sampled_from(layouts)))) for _ in range(draw(st.integers(1, 8)))]
 
 
 @st.composite
 def written(draw: st.DrawFn, layout: list[tuple[str, str, str]]) -> bytes:
     """One record of a layout."""
-    text = ",".join(f"{before}{draw(st.one_of(FITTING.get(name, VALUES), FITTING.get(name, VALUES), VALUES))}{after}" for before, name, after in layout)
+    text = ",".join(
+        f"{before}{draw(st.one_of(FITTING.get(name, VALUES), FITTING.get(name, VALUES), VALUES))}{after}"
+        for before, name, after in layout
+    )
     found = bytearray(f"{{{text}}}".encode(errors="surrogatepass"))
     if draw(st.integers(0, 9)) == 0:
         place = draw(st.integers(0, len(found)))
-        found[place:place] = draw(st.sampled_from([b",", b"\xff", b"}", b'"', b"\\", b"0", b"\x00", b"-"]))
+        found[place:place] = draw(
+            st.sampled_from([b",", b"\xff", b"}", b'"', b"\\", b"0", b"\x00", b"-"])
+        )
     return bytes(found)
 
 
 @given(batches(), st.frozensets(st.sampled_from([column.name for column in TOPIC.columns])))
-def test_where_it_is_sure_the_reader_of_records_reads_the_same_and_what_is_left_out_decides_all_the_same(records: list[bytes], left_out: frozenset[str]) -> None:
+def test_where_it_is_sure_the_reader_of_records_reads_the_same_and_what_is_left_out_decides_all_the_same(
+    records: list[bytes], left_out: frozenset[str]
+) -> None:
     keyless = [(None, value) for value in records]
 
     assert check(TOPIC, keyless, left_out) == check(TOPIC, keyless)
@@ -298,9 +367,26 @@ def test_a_batch_of_plain_events_is_read_whole_and_a_wrong_byte_costs_those_arou
 def test_a_large_batch_is_decoded_as_small_ones_are(wrong: float) -> None:
     draw = random.Random(wrong)
     others = [value for value in LEFT if value is not None]
-    plain = [event(n=str(number), x=repr(draw.random()), t=json.dumps(f"text é {number}"), day='"2024-02-29"', at='"2024-12-31T23:59:59.123Z"') for number in range(4_000)]
+    plain = [
+        event(
+            n=str(number),
+            x=repr(draw.random()),
+            t=json.dumps(f"text é {number}"),
+            day='"2024-02-29"',
+            at='"2024-12-31T23:59:59.123Z"',
+        )
+        for number in range(4_000)
+    ]
     raw = raw_table(
-        ("t", number % 2, number // 2, 1_700_000_000_000_000 + 1_000 * number, draw.choice([None, b"k", b"\xff"]), draw.choice(others) if draw.random() < wrong else value, ())
+        (
+            "t",
+            number % 2,
+            number // 2,
+            1_700_000_000_000_000 + 1_000 * number,
+            draw.choice([None, b"k", b"\xff"]),
+            draw.choice(others) if draw.random() < wrong else value,
+            (),
+        )
         for number, value in enumerate(plain)
     )
 
@@ -319,12 +405,16 @@ def test_a_large_batch_is_decoded_as_small_ones_are(wrong: float) -> None:
         Topic("t", event="id string, place struct<a:int>"),
         Topic("t", event="page string default '/'"),
         Topic("t", event="page string", was={"page": "path"}),
-        Topic("t", event={"type": "object", "properties": {"x": {"type": "string", "maxLength": 3}}}),
+        Topic(
+            "t", event={"type": "object", "properties": {"x": {"type": "string", "maxLength": 3}}}
+        ),
         Topic("t", event="id string, at timestamp", event_time="at", lateness="1 minute"),
         Topic("t", event="id string", identity="id"),
     ],
 )
-def test_what_is_declared_beyond_plain_events_is_left_to_the_reader_of_records(topic: Topic) -> None:
+def test_what_is_declared_beyond_plain_events_is_left_to_the_reader_of_records(
+    topic: Topic,
+) -> None:
     assert PlainEvents.of(topic) is None
 
 

@@ -28,7 +28,10 @@ EVENTS = Topic("events", event="k string, n int")
 
 
 def declared(function: Callable[[DataFrame], dict[str, DataFrame]]) -> Pipeline:
-    made = pipeline(reads={"events": EVENTS}, writes=[Table("totals", keys=("k",), fold={"rows": count()}), Table("all")])(function)
+    made = pipeline(
+        reads={"events": EVENTS},
+        writes=[Table("totals", keys=("k",), fold={"rows": count()}), Table("all")],
+    )(function)
     assert isinstance(made, Pipeline)
     return made
 
@@ -38,13 +41,19 @@ def prepared(spark: SparkSession, made: Pipeline, folder: Path) -> Prepared:
     from kappa.engine.function.prepared import Prepared
 
     columns = {column.name: column.type for column in parse_columns("k string, n int")}
-    births = {table.name: table for table in table_births(made, {"totals": columns, "all": columns})}
+    births = {
+        table.name: table for table in table_births(made, {"totals": columns, "all": columns})
+    }
     return Prepared(spark, made, Function(made, births), births, folder)
 
 
 def rows(*events: tuple[str | None, int | None]) -> dict[str, pa.Table]:
     plain = [{"k": k, "n": n} for k, n in events]
-    return {"events": pa.Table.from_pylist(plain, schema=arrow_schema([("k", "string"), ("n", "int"), *ORIGIN_COLUMNS]))}
+    return {
+        "events": pa.Table.from_pylist(
+            plain, schema=arrow_schema([("k", "string"), ("n", "int"), *ORIGIN_COLUMNS])
+        )
+    }
 
 
 def plain(table: pa.Table) -> list[tuple[Any, ...]]:
@@ -53,7 +62,10 @@ def plain(table: pa.Table) -> list[tuple[Any, ...]]:
 
 def test_each_run_sees_the_rows_that_are_put_then(spark: SparkSession, tmp_path: Path) -> None:
     def function(events: DataFrame) -> dict[str, DataFrame]:
-        return {"totals": events.where("n > 0").union(events.where("n = 1")).select("k", "n"), "all": events.select("k", "n")}
+        return {
+            "totals": events.where("n > 0").union(events.where("n = 1")).select("k", "n"),
+            "all": events.select("k", "n"),
+        }
 
     plan = prepared(spark, declared(function), tmp_path)
 
@@ -65,11 +77,19 @@ def test_each_run_sees_the_rows_that_are_put_then(spark: SparkSession, tmp_path:
     assert plain(plan.run({})["all"]) == []
 
 
-def test_what_gives_another_value_each_time_gives_another_for_each_slice(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_gives_another_value_each_time_gives_another_for_each_slice(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     def function(events: DataFrame) -> dict[str, DataFrame]:
         from pyspark.sql import functions as F
 
-        return {"totals": events.select("k", "n"), "all": events.select(F.uuid().alias("k"), F.date_diff(F.current_date(), F.to_date(F.lit("1970-01-01"))).alias("n"))}
+        return {
+            "totals": events.select("k", "n"),
+            "all": events.select(
+                F.uuid().alias("k"),
+                F.date_diff(F.current_date(), F.to_date(F.lit("1970-01-01"))).alias("n"),
+            ),
+        }
 
     plan = prepared(spark, declared(function), tmp_path)
 
@@ -77,7 +97,9 @@ def test_what_gives_another_value_each_time_gives_another_for_each_slice(spark: 
     assert first[0]["k"] != second[0]["k"]
 
 
-def test_a_slice_that_is_much_larger_than_those_before_is_read_whole_and_so_are_small_ones_after_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_slice_that_is_much_larger_than_those_before_is_read_whole_and_so_are_small_ones_after_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     def function(events: DataFrame) -> dict[str, DataFrame]:
         return {"totals": events.select("k", "n"), "all": events.select("k", "n")}
 
@@ -87,11 +109,15 @@ def test_a_slice_that_is_much_larger_than_those_before_is_read_whole_and_so_are_
     assert plain(plan.run(rows(("a", 1)))["all"]) == [("a", 1)]
     assert plain(plan.run(rows((long, 2), ("b", 3)))["all"]) == [("b", 3), (long, 2)]
     assert plain(plan.run(rows(("c", 4)))["all"]) == [("c", 4)]
-    assert plain(plan.run(rows(*((str(n), n) for n in range(20_000))))["totals"]) == sorted(((str(n), 1) for n in range(20_000)), key=repr)
+    assert plain(plan.run(rows(*((str(n), n) for n in range(20_000))))["totals"]) == sorted(
+        ((str(n), 1) for n in range(20_000)), key=repr
+    )
 
 
 @pytest.mark.parametrize("keeps", [lambda frame: frame.cache(), lambda frame: frame.repartition(2)])
-def test_a_function_that_keeps_rows_between_runs_is_refused(spark: SparkSession, tmp_path: Path, keeps: Callable[[DataFrame], DataFrame]) -> None:
+def test_a_function_that_keeps_rows_between_runs_is_refused(
+    spark: SparkSession, tmp_path: Path, keeps: Callable[[DataFrame], DataFrame]
+) -> None:
     def function(events: DataFrame) -> dict[str, DataFrame]:
         kept = keeps(events.select("k", "n"))
         return {"totals": kept, "all": kept}
@@ -117,7 +143,10 @@ def test_an_error_on_a_row_names_the_users_line(spark: SparkSession, tmp_path: P
 
     for function, said in (
         (by_udf, r"test_prepared\.py:\d+: pipeline by_udf raised ZeroDivisionError"),
-        (by_cast, r"test_prepared\.py:\d+: pipeline by_cast failed on a row: \[CAST_INVALID_INPUT\]"),
+        (
+            by_cast,
+            r"test_prepared\.py:\d+: pipeline by_cast failed on a row: \[CAST_INVALID_INPUT\]",
+        ),
     ):
         made = declared(function)
         with pytest.raises(SPARK_ERRORS) as raised:
@@ -127,9 +156,14 @@ def test_an_error_on_a_row_names_the_users_line(spark: SparkSession, tmp_path: P
             raise translated(raised.value, made)
 
 
-def test_a_function_that_returns_other_columns_than_at_birth_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_function_that_returns_other_columns_than_at_birth_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     def function(events: DataFrame) -> dict[str, DataFrame]:
         return {"totals": events, "all": events.selectExpr("k", "cast(n as bigint) as n")}
 
-    with pytest.raises(Broken, match="returns k string, n bigint for table all, which was born with k string, n int"):
+    with pytest.raises(
+        Broken,
+        match="returns k string, n bigint for table all, which was born with k string, n int",
+    ):
         prepared(spark, declared(function), tmp_path)

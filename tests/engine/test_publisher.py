@@ -19,7 +19,9 @@ from kappa.state.store import Store
 from replay.rollout.promote import ensure_acknowledged
 
 BIRTH = Birth("b", "p", "v", {}, 1, {}, "m", (), (), {}, {}, {}, "", "")
-FIRST = Frontier(number=1, build="b", epoch=1, offsets=Offsets(), versions={"t": 0}, published_at="")
+FIRST = Frontier(
+    number=1, build="b", epoch=1, offsets=Offsets(), versions={"t": 0}, published_at=""
+)
 
 
 def mark(offset: int) -> Mark:
@@ -38,7 +40,9 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path)
 
 
-def begun(store: Store, clock: Clock | None = None, stop: threading.Event | None = None) -> Publisher:
+def begun(
+    store: Store, clock: Clock | None = None, stop: threading.Event | None = None
+) -> Publisher:
     publisher = Publisher(store, BIRTH, hold_seconds=10, stop=stop, clock=clock or Clock())
     publisher.take_over(FIRST)
     return publisher
@@ -55,15 +59,25 @@ def test_a_new_process_says_the_same_again_under_its_own_epoch(store: Store) -> 
 
     newest = begun(store).newest
 
-    assert (newest.number, newest.epoch, newest.offsets, newest.versions) == (3, 2, Offsets({"x": {0: 5}}), {"t": 1})
+    assert (newest.number, newest.epoch, newest.offsets, newest.versions) == (
+        3,
+        2,
+        Offsets({"x": {0: 5}}),
+        {"t": 1},
+    )
 
 
-def test_when_all_was_heard_is_said_by_who_has_read_it_and_kept_by_everybody_else(store: Store) -> None:
+def test_when_all_was_heard_is_said_by_who_has_read_it_and_kept_by_everybody_else(
+    store: Store,
+) -> None:
     publisher = begun(store)
     born = publisher.newest.heard_at
     assert publisher.publish(mark(5), {"t": 1}).heard_at == born
 
-    assert publisher.publish(mark(6), {"t": 2}, heard_at="2026-11-01T00:00:00Z").heard_at == "2026-11-01T00:00:00Z"
+    assert (
+        publisher.publish(mark(6), {"t": 2}, heard_at="2026-11-01T00:00:00Z").heard_at
+        == "2026-11-01T00:00:00Z"
+    )
     held(store, 1)
     publisher.look()
     assert (publisher.newest.hold, publisher.newest.heard_at) == (1, "2026-11-01T00:00:00Z")
@@ -96,25 +110,42 @@ class Late(Store):
         return super().put_new(name, content)
 
 
-def test_a_put_that_a_dead_process_left_behind_may_land_while_the_next_one_begins(tmp_path: Path) -> None:
+def test_a_put_that_a_dead_process_left_behind_may_land_while_the_next_one_begins(
+    tmp_path: Path,
+) -> None:
     store = Late(tmp_path)
     dead = begun(store).publish(mark(5), {"t": 1})
-    store.late = replace(dead, number=dead.number + 1, offsets=Offsets({"x": {0: 6}}), versions={"t": 2})
+    store.late = replace(
+        dead, number=dead.number + 1, offsets=Offsets({"x": {0: 6}}), versions={"t": 2}
+    )
 
     newest = begun(store).newest
 
-    assert (newest.number, newest.epoch, newest.offsets, newest.versions) == (4, 2, Offsets({"x": {0: 6}}), {"t": 2})
+    assert (newest.number, newest.epoch, newest.offsets, newest.versions) == (
+        4,
+        2,
+        Offsets({"x": {0: 6}}),
+        {"t": 2},
+    )
 
 
 def test_who_acts_for_a_dead_job_acknowledges_what_it_had_under_way_too(tmp_path: Path) -> None:
     store = Late(tmp_path)
     dead = begun(store).publish(mark(5), {"t": 1})
-    store.late = replace(dead, number=dead.number + 1, offsets=Offsets({"x": {0: 6}}), versions={"t": 2})
+    store.late = replace(
+        dead, number=dead.number + 1, offsets=Offsets({"x": {0: 6}}), versions={"t": 2}
+    )
 
     ensure_acknowledged(store, "b", 8)
 
     newest = _newest(store)
-    assert (newest.number, newest.epoch, newest.hold, newest.offsets, newest.versions) == (4, 2, 8, Offsets({"x": {0: 6}}), {"t": 2})
+    assert (newest.number, newest.epoch, newest.hold, newest.offsets, newest.versions) == (
+        4,
+        2,
+        8,
+        Offsets({"x": {0: 6}}),
+        {"t": 2},
+    )
 
 
 def test_a_hold_is_acknowledged_once_at_the_offsets_that_stand(store: Store) -> None:
@@ -126,7 +157,9 @@ def test_a_hold_is_acknowledged_once_at_the_offsets_that_stand(store: Store) -> 
     publisher.look()
 
     assert publisher.is_held()
-    assert _newest(store) == replace(publisher.newest, number=3, hold=hold.number, offsets=Offsets({"x": {0: 5}}))
+    assert _newest(store) == replace(
+        publisher.newest, number=3, hold=hold.number, offsets=Offsets({"x": {0: 5}})
+    )
 
 
 def test_nothing_is_published_until_the_hold_ends(store: Store) -> None:

@@ -20,7 +20,13 @@ from pathlib import Path
 import pytest
 from builds import Project
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 from kappa.base.process import ensure_session_gone, start_tied
 from kappa.log.broker import Broker
@@ -40,8 +46,21 @@ pytestmark = [pytest.mark.jvm, pytest.mark.fault, pytest.mark.timeout(3600)]
 _PATIENCE_SECONDS = 120.0
 _FEW = 3
 # Every slice passes these; the others are passed where there is something to do.
-_IN_EACH_SLICE = ("job.before_first_commit", "job.between_tables", "job.before_frontier", "slice.after_begin", "frontier.before_put", "frontier.after_put")
-_DEADLY = (*_IN_EACH_SLICE, "table.before_commit", "table.after_commit", "table.before_spark_commit", "table.after_spark_commit")
+_IN_EACH_SLICE = (
+    "job.before_first_commit",
+    "job.between_tables",
+    "job.before_frontier",
+    "slice.after_begin",
+    "frontier.before_put",
+    "frontier.after_put",
+)
+_DEADLY = (
+    *_IN_EACH_SLICE,
+    "table.before_commit",
+    "table.after_commit",
+    "table.before_spark_commit",
+    "table.after_spark_commit",
+)
 # So many kills there are in each run, each at another place and within so many slices of the one before: of the few there are three slices each at least.
 _SURELY = 3
 _WITHIN = 6
@@ -100,11 +119,16 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(broker: Broker, log: Log, spark: object, tmp_path_factory: pytest.TempPathFactory) -> World:
+def world(
+    broker: Broker, log: Log, spark: object, tmp_path_factory: pytest.TempPathFactory
+) -> World:
     del spark
     name = f"random.{os.getpid()}"
     project = Project(tmp_path_factory.mktemp("random"), log)
-    births = {each: project.bear(f"{each}-b", TOPICS.format(name=name) + text) for each, text in PIPELINES.items()}
+    births = {
+        each: project.bear(f"{each}-b", TOPICS.format(name=name) + text)
+        for each, text in PIPELINES.items()
+    }
     produce_events(broker, f"{name}.events", random.Random(1))
     produce_things(log, f"{name}.things", random.Random(2))
     return World(project, f"{name}.events", births, log.end([f"{name}.events", f"{name}.things"]))
@@ -130,24 +154,54 @@ def produce_events(broker: Broker, topic: str, draw: random.Random) -> None:
 def some_event(draw: random.Random, name: str) -> tuple[bytes, bytes]:
     who = draw.choice(["ann", "bo", "Ä", "\U0001f600", "dan", ""])
     at = int(time.time() * 1000) - (600_000 if draw.random() < 0.05 else 0)
-    event = {"id": name, "who": who, "n": draw.choice([None, -3, 5, 2**40]), "price": draw.choice([None, 0.125, -7]), "ok": draw.choice([None, True, False, False]), "at": at}
-    return who.encode(), draw.choice([b"{", b"null", b'{"id": 1}']) if draw.random() < 0.05 else json.dumps(event, ensure_ascii=draw.random() < 0.5).encode()
+    event = {
+        "id": name,
+        "who": who,
+        "n": draw.choice([None, -3, 5, 2**40]),
+        "price": draw.choice([None, 0.125, -7]),
+        "ok": draw.choice([None, True, False, False]),
+        "at": at,
+    }
+    return who.encode(), draw.choice(
+        [b"{", b"null", b'{"id": 1}']
+    ) if draw.random() < 0.05 else json.dumps(event, ensure_ascii=draw.random() < 0.5).encode()
 
 
 def produce_things(log: Log, topic: str, draw: random.Random) -> None:
     """Things that are renamed and deleted, until the cleaner has taken the first record away."""
-    eager = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.0001", "min.compaction.lag.ms": "0"}
+    eager = {
+        "segment.ms": "100",
+        "min.cleanable.dirty.ratio": "0.0001",
+        "min.compaction.lag.ms": "0",
+    }
     # The cleaner looks what there is to clean every 15 s otherwise.
     at_once = {"log.cleaner.backoff.ms": "100"}
     admin = AdminClient({"bootstrap.servers": log.bootstrap_servers})
-    for kind, name, settings in ((ResourceType.TOPIC, topic, eager), (ResourceType.BROKER, "1", at_once)):
-        entries = [ConfigEntry(each, value, incremental_operation=AlterConfigOpType.SET) for each, value in settings.items()]
-        for done in admin.incremental_alter_configs([ConfigResource(kind, name, incremental_configs=entries)]).values():
+    for kind, name, settings in (
+        (ResourceType.TOPIC, topic, eager),
+        (ResourceType.BROKER, "1", at_once),
+    ):
+        entries = [
+            ConfigEntry(each, value, incremental_operation=AlterConfigOpType.SET)
+            for each, value in settings.items()
+        ]
+        for done in admin.incremental_alter_configs(
+            [ConfigResource(kind, name, incremental_configs=entries)]
+        ).values():
             done.result(20)
 
     def produce(numbers: Iterable[int]) -> None:
         log.produce(
-            (ProducedRecord(None if draw.random() < 0.2 else json.dumps({"id": n, "title": f"t{draw.random()}"}).encode(), key=str(n).encode(), partition=n % 2) for n in numbers),
+            (
+                ProducedRecord(
+                    None
+                    if draw.random() < 0.2
+                    else json.dumps({"id": n, "title": f"t{draw.random()}"}).encode(),
+                    key=str(n).encode(),
+                    partition=n % 2,
+                )
+                for n in numbers
+            ),
             topic,
         )
 
@@ -159,8 +213,12 @@ def produce_things(log: Log, topic: str, draw: random.Random) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.parametrize("replays", [_FEW, pytest.param(50, marks=[pytest.mark.sweep, pytest.mark.timeout(7200)])])
-def test_random_replays_of_each_pipeline_give_one_hash(world: World, replays: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "replays", [_FEW, pytest.param(50, marks=[pytest.mark.sweep, pytest.mark.timeout(7200)])]
+)
+def test_random_replays_of_each_pipeline_give_one_hash(
+    world: World, replays: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     draw = random.Random(replays)
     cuts: dict[Path, Cuts] = {}
     folders: dict[str, list[Path]] = {}
@@ -168,7 +226,13 @@ def test_random_replays_of_each_pipeline_give_one_hash(world: World, replays: in
         folders[name] = [tmp_path / f"{name}.{number}" for number in range(replays + 1)]
         for number, folder in enumerate(folders[name]):
             # The first is Lambda's batch layer, without a second code: one slice, read and computed by Spark.
-            cuts[folder] = some_cuts(birth.origin_offsets, world.ends(birth), draw, number, many=replays > _FEW) if number else Cuts((world.ends(birth),), 0)
+            cuts[folder] = (
+                some_cuts(
+                    birth.origin_offsets, world.ends(birth), draw, number, many=replays > _FEW
+                )
+                if number
+                else Cuts((world.ends(birth),), 0)
+            )
             put_cuts(Store(folder), cuts[folder])
     order = [folder for all_ in folders.values() for folder in all_]
     if replays == _FEW:
@@ -181,7 +245,11 @@ def test_random_replays_of_each_pipeline_give_one_hash(world: World, replays: in
             place
             for places in threads.map(
                 lambda lot, seed: replay(
-                    world, {folder: world.births[folder.name.partition(".")[0]] for folder in lot}, tmp_path / seed, random.Random(seed), at_least=replays // len(lots)
+                    world,
+                    {folder: world.births[folder.name.partition(".")[0]] for folder in lot},
+                    tmp_path / seed,
+                    random.Random(seed),
+                    at_least=replays // len(lots),
                 ),
                 lots,
                 ["one", "other"],
@@ -191,11 +259,17 @@ def test_random_replays_of_each_pipeline_give_one_hash(world: World, replays: in
 
     told = []
     for name, (whole, *others) in folders.items():
-        found = {folder: ended(folder, world.births[name], world.ends(world.births[name])) for folder in (whole, *others)}
+        found = {
+            folder: ended(folder, world.births[name], world.ends(world.births[name]))
+            for folder in (whole, *others)
+        }
         hashes = set()
         for folder in others:
             tables = compared(world.births[name], (whole, found[whole]), (folder, found[folder]))
-            assert all(table.equal for table in tables), (folder, [table for table in tables if not table.equal])
+            assert all(table.equal for table in tables), (
+                folder,
+                [table for table in tables if not table.equal],
+            )
             assert_adds_up(found[folder])
             # The cleaner goes on taking old records of the compacted topic away.
             assert found[folder].tally[world.events] == found[whole].tally[world.events]
@@ -210,23 +284,41 @@ def test_random_replays_of_each_pipeline_give_one_hash(world: World, replays: in
         )
 
 
-def some_cuts(start: Offsets, end: Offsets, draw: random.Random, number: int, *, many: bool) -> Cuts:
+def some_cuts(
+    start: Offsets, end: Offsets, draw: random.Random, number: int, *, many: bool
+) -> Cuts:
     """Cuts at random; which slices are computed by Spark, all of them or the large ones or none. `many`: more and tiny slices too, for who has hours."""
     if many:
         return Cuts(random_ends(start, end, draw, small=20), draw.choice([0, 20, 1_000]))
     return Cuts(random_ends(start, end, draw, most=4), 100 if number == _FEW else 1_000)
 
 
-def replay(world: World, births: Mapping[Path, Birth], scratch: Path, draw: random.Random, *, at_least: int) -> list[str]:
+def replay(
+    world: World, births: Mapping[Path, Birth], scratch: Path, draw: random.Random, *, at_least: int
+) -> list[str]:
     """Folds all of these, in processes that are killed at random places until one comes to the end; answers where they were: three places at least, and tried are `at_least`."""
     killed: list[str] = []
     scratch.mkdir()
     surely = draw.sample(_IN_EACH_SLICE, _SURELY)
-    command = [sys.executable, "-P", str(Path(__file__).with_name("refolding.py")), str(world.project.folder), str(world.project.store.folder)]
-    command += [world.project.log.bootstrap_servers, str(scratch / "spark"), *(f"{birth.build}={folder}" for folder, birth in births.items())]
+    command = [
+        sys.executable,
+        "-P",
+        str(Path(__file__).with_name("refolding.py")),
+        str(world.project.folder),
+        str(world.project.store.folder),
+    ]
+    command += [
+        world.project.log.bootstrap_servers,
+        str(scratch / "spark"),
+        *(f"{birth.build}={folder}" for folder, birth in births.items()),
+    ]
     while True:
         # A place that is passed rarely may not be passed so often any more: then it comes to its end, unharmed.
-        place, passing = (surely[len(killed)], draw.randint(1, _WITHIN)) if len(killed) < _SURELY else (draw.choice(_DEADLY), draw.randint(1, 25))
+        place, passing = (
+            (surely[len(killed)], draw.randint(1, _WITHIN))
+            if len(killed) < _SURELY
+            else (draw.choice(_DEADLY), draw.randint(1, 25))
+        )
         deadly = {"KAPPA_FAIL": f"{place}:kill:{passing}"} if len(killed) < at_least else {}
         with (scratch / "said.log").open("wb") as output:
             child = start_tied(command, output=output, environment={**os.environ, **deadly})
@@ -237,7 +329,9 @@ def replay(world: World, births: Mapping[Path, Birth], scratch: Path, draw: rand
         if code == 0:
             assert len(set(killed)) >= _SURELY
             return killed
-        assert code == -signal.SIGKILL, (scratch / "said.log").read_text(encoding="utf-8", errors="replace")[-4000:]
+        assert code == -signal.SIGKILL, (scratch / "said.log").read_text(
+            encoding="utf-8", errors="replace"
+        )[-4000:]
         killed.append(place)
 
 
@@ -248,9 +342,15 @@ def ended(folder: Path, birth: Birth, end: Offsets) -> Frontier:
     return reached
 
 
-def compared(birth: Birth, one: tuple[Path, Frontier], other: tuple[Path, Frontier]) -> tuple[Compared, ...]:
-    with connect_pair(Store(one[0]), (birth, one[1]), (birth, other[1]), limits=None, after_store=Store(other[0])) as reader:
-        return compare_tables(reader, birth, unsettled=lambda table: frozenset() if table.latest else None, samples=3)
+def compared(
+    birth: Birth, one: tuple[Path, Frontier], other: tuple[Path, Frontier]
+) -> tuple[Compared, ...]:
+    with connect_pair(
+        Store(one[0]), (birth, one[1]), (birth, other[1]), limits=None, after_store=Store(other[0])
+    ) as reader:
+        return compare_tables(
+            reader, birth, unsettled=lambda table: frozenset() if table.latest else None, samples=3
+        )
 
 
 def assert_adds_up(frontier: Frontier) -> None:
@@ -258,7 +358,9 @@ def assert_adds_up(frontier: Frontier) -> None:
     seen = Tally()
     for topic, partition, end in frontier.offsets.items():
         tally = frontier.tally[topic][partition]
-        assert tally.decoded + tally.duplicate + tally.rejected + tally.tombstone + tally.absent == end
+        assert (
+            tally.decoded + tally.duplicate + tally.rejected + tally.tombstone + tally.absent == end
+        )
         seen += tally
     assert seen.decoded > 100
     assert seen.duplicate > 0

@@ -33,7 +33,12 @@ from kappa.values.arrow import arrow_schema
 
 pytestmark = pytest.mark.slow
 
-FAILPOINTS = ["recent.before_drain", "recent.after_drain", "recent.before_empty", "recent.after_empty"]
+FAILPOINTS = [
+    "recent.before_drain",
+    "recent.after_drain",
+    "recent.before_empty",
+    "recent.after_empty",
+]
 
 
 SUMS = TableBirth("sums", (("k", "string"), ("total", "bigint")), ("k",), {"total": ("sum", "n")})
@@ -46,8 +51,12 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("table", [FOLDED, LATEST], ids=["folded", "latest"])
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.sweep) for seed in range(1, 20))])
-def test_readers_see_what_a_merge_a_slice_would_have_left_whatever_waits_and_wherever_the_job_ends(tmp_path: Path, table: TableBirth, seed: int) -> None:
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.sweep) for seed in range(1, 20))]
+)
+def test_readers_see_what_a_merge_a_slice_would_have_left_whatever_waits_and_wherever_the_job_ends(
+    tmp_path: Path, table: TableBirth, seed: int
+) -> None:
     draw, twins = random.Random(seed), Twins(tmp_path / "a röot", table)
     seen: list[tuple[dict[str, int], list[dict[str, Any]]]] = []
     drained = 0
@@ -81,7 +90,11 @@ def test_readers_see_what_a_merge_a_slice_would_have_left_whatever_waits_and_whe
 def test_a_job_that_is_killed_around_a_drain_folds_nothing_twice(tmp_path: Path) -> None:
     told = [sys.executable, waiting.__file__, str(tmp_path)]
     for number, point in enumerate(FAILPOINTS, 1):
-        killed = subprocess.run([*told, str(20 * number)], env={**os.environ, "KAPPA_FAIL": f"{point}:kill:2"}, check=False)
+        killed = subprocess.run(
+            [*told, str(20 * number)],
+            env={**os.environ, "KAPPA_FAIL": f"{point}:kill:2"},
+            check=False,
+        )
         assert killed.returncode == -signal.SIGKILL, point
     slices = 20 * len(FAILPOINTS)
     subprocess.run([*told, str(slices)], check=True)
@@ -93,7 +106,10 @@ def test_a_job_that_is_killed_around_a_drain_folds_nothing_twice(tmp_path: Path)
 
 
 def sums(*totals: tuple[str | None, int]) -> pa.Table:
-    return pa.Table.from_pylist([{"k": key, "total": Decimal(total)} for key, total in totals], arrow_schema(contribution_columns(SUMS)))
+    return pa.Table.from_pylist(
+        [{"k": key, "total": Decimal(total)} for key, total in totals],
+        arrow_schema(contribution_columns(SUMS)),
+    )
 
 
 def test_a_sum_that_might_not_fit_does_not_wait(tmp_path: Path) -> None:
@@ -107,13 +123,17 @@ def test_a_sum_that_might_not_fit_does_not_wait(tmp_path: Path) -> None:
     twins.assert_equal()
     assert not twins.waits.recent.holds, "it might not have fitted, so all was merged"
 
-    with pytest.raises(Broken, match="does not fit|out of range|too large|cast|Cast|Overflow|overflow|range"):
+    with pytest.raises(
+        Broken, match="does not fit|out of range|too large|cast|Cast|Overflow|overflow|range"
+    ):
         twins.fold(sums(("a", 2**62), (None, 1)))
     twins.begin()
     assert [row["total"] for row in twins.rows("waits")] == [-5, 2**62 + 8, 5]
 
 
-def test_many_contributions_do_not_wait_and_those_that_did_are_drained_first(tmp_path: Path) -> None:
+def test_many_contributions_do_not_wait_and_those_that_did_are_drained_first(
+    tmp_path: Path,
+) -> None:
     twins = Twins(tmp_path, SUMS)
     twins.fold(sums(("a", 1), ("b", 2)))
     twins.fold(sums(*((f"k{number}", number) for number in range(9)), ("a", 5)))
@@ -125,14 +145,28 @@ def test_many_contributions_do_not_wait_and_those_that_did_are_drained_first(tmp
 
 def test_a_small_table_is_merged_into_slice_by_slice(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    writer = TableWriter(store, "b", SUMS, origin=origin_mark("b", Offsets()), driver_rows=100, merging=Merging(large_rows=3))
+    writer = TableWriter(
+        store,
+        "b",
+        SUMS,
+        origin=origin_mark("b", Offsets()),
+        driver_rows=100,
+        merging=Merging(large_rows=3),
+    )
     for number, rows in enumerate([sums(("a", 1), ("b", 1)), sums(("c", 1)), sums(("d", 1))]):
-        writer.commit(rows, Mark("b", "sums", 1, number, Offsets({"x": {0: number}}), Offsets({"x": {0: number + 1}})))
+        writer.commit(
+            rows,
+            Mark(
+                "b", "sums", 1, number, Offsets({"x": {0: number}}), Offsets({"x": {0: number + 1}})
+            ),
+        )
         assert list(writer.versions()) == ["sums"] if number < 2 else ["sums", "sums.recent-1"]
 
 
 @pytest.mark.parametrize("fails", ["merge", "empty"], ids=["the drain", "the emptying"])
-def test_a_drain_that_fails_stops_the_job_and_the_next_one_folds_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
+def test_a_drain_that_fails_stops_the_job_and_the_next_one_folds_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
     twins = Twins(tmp_path, SUMS)
     for number in range(FULL - 1):
         twins.fold(sums((f"k{number}", 1)))
@@ -169,15 +203,25 @@ def test_a_recent_table_whose_file_is_lost_is_told_of(tmp_path: Path) -> None:
         twins.begin()
 
 
-def test_a_sum_of_doubles_may_change_in_its_last_digits_alone_when_it_is_drained(tmp_path: Path) -> None:
-    table = TableBirth("weights", (("k", "string"), ("weight", "double")), ("k",), {"weight": ("sum", "w")})
+def test_a_sum_of_doubles_may_change_in_its_last_digits_alone_when_it_is_drained(
+    tmp_path: Path,
+) -> None:
+    table = TableBirth(
+        "weights", (("k", "string"), ("weight", "double")), ("k",), {"weight": ("sum", "w")}
+    )
     twins = Twins(tmp_path, table)
     for weight in (0.1, 0.2, 0.3, -0.4, 1e9):
-        twins.fold(pa.table({"k": ["a"], "weight": [weight]}, schema=arrow_schema(contribution_columns(table))))
+        twins.fold(
+            pa.table(
+                {"k": ["a"], "weight": [weight]}, schema=arrow_schema(contribution_columns(table))
+            )
+        )
     seen = [twins.rows("waits")[0]["weight"], twins.rows("plain")[0]["weight"]]
     assert twins.waits.recent is not None
     twins.waits.recent.drain()
-    assert [*seen, twins.rows("waits")[0]["weight"]] == pytest.approx([1_000_000_000.2] * 3, rel=1e-15)
+    assert [*seen, twins.rows("waits")[0]["weight"]] == pytest.approx(
+        [1_000_000_000.2] * 3, rel=1e-15
+    )
 
 
 class Maintained:
@@ -188,7 +232,15 @@ class Maintained:
         self.publisher = Publisher(self.twins.store, self.twins.births["waits"], hold_seconds=10)
         self.publisher.take_over(Frontier(1, "waits", 1, Offsets(), {"sums": 0}, ""))
         self.now = 1_000.0
-        self.maintenance = Maintenance(self.twins.store, "waits", (self.twins.waits,), self.publisher, seconds=30, keep_seconds=0, clock=lambda: self.now)
+        self.maintenance = Maintenance(
+            self.twins.store,
+            "waits",
+            (self.twins.waits,),
+            self.publisher,
+            seconds=30,
+            keep_seconds=0,
+            clock=lambda: self.now,
+        )
 
     def fold(self, *totals: tuple[str | None, int]) -> None:
         self.twins.fold(sums(*totals))
@@ -200,13 +252,23 @@ class Maintained:
 
     def on_disk(self) -> set[str]:
         names = ("sums", *recent_names("sums"))
-        return {str(file) for name in names for file in Path(table_path(self.twins.store, "waits", name)).glob("*.parquet")}
+        return {
+            str(file)
+            for name in names
+            for file in Path(table_path(self.twins.store, "waits", name)).glob("*.parquet")
+        }
 
     def referenced(self) -> set[str]:
-        return {path for name, version in self.publisher.newest.versions.items() for path in files(table_path(self.twins.store, "waits", name), version)}
+        return {
+            path
+            for name, version in self.publisher.newest.versions.items()
+            for path in files(table_path(self.twins.store, "waits", name), version)
+        }
 
 
-def test_after_maintenance_the_files_are_those_that_somebody_needs_and_a_table_that_stands_still_is_drained(tmp_path: Path) -> None:
+def test_after_maintenance_the_files_are_those_that_somebody_needs_and_a_table_that_stands_still_is_drained(
+    tmp_path: Path,
+) -> None:
     kept = Maintained(tmp_path)
     for number in range(60):
         kept.fold((f"k{number % 12}", number))
@@ -219,12 +281,18 @@ def test_after_maintenance_the_files_are_those_that_somebody_needs_and_a_table_t
         if kept.twins.waits.recent is not None and not kept.twins.waits.recent.holds:
             break
     kept.run()
-    assert kept.on_disk() == kept.referenced() == set(files(kept.twins.waits.path, kept.publisher.newest.versions["sums"]))
+    assert (
+        kept.on_disk()
+        == kept.referenced()
+        == set(files(kept.twins.waits.path, kept.publisher.newest.versions["sums"]))
+    )
     assert kept.twins.rows("waits", kept.publisher.newest.versions) == kept.twins.rows("plain")
     assert not kept.run(), "there is nothing left to do"
 
 
-def test_what_waits_for_a_key_that_nobody_asks_for_again_is_drained_though_the_build_goes_on(tmp_path: Path) -> None:
+def test_what_waits_for_a_key_that_nobody_asks_for_again_is_drained_though_the_build_goes_on(
+    tmp_path: Path,
+) -> None:
     kept = Maintained(tmp_path)
     kept.fold(("a", 1))
     kept.run()
@@ -236,7 +304,9 @@ def test_what_waits_for_a_key_that_nobody_asks_for_again_is_drained_though_the_b
     assert kept.twins.rows("waits", kept.publisher.newest.versions) == kept.twins.rows("plain")
 
 
-def test_drains_leave_a_few_copies_of_their_table_behind_at_most_however_steadily_it_is_fed(tmp_path: Path) -> None:
+def test_drains_leave_a_few_copies_of_their_table_behind_at_most_however_steadily_it_is_fed(
+    tmp_path: Path,
+) -> None:
     kept = Maintained(tmp_path)
     kept.now += 1
     runs, most = 0, 0
@@ -260,7 +330,14 @@ def test_a_branch_takes_along_what_waits(tmp_path: Path) -> None:
 
     begin_from(twins.store, branch, twins.store, here)
     twins.births["branch"] = branch
-    writer = TableWriter(twins.store, "branch", SUMS, origin=origin_mark("branch", here.offsets), driver_rows=100, merging=WAITING)
+    writer = TableWriter(
+        twins.store,
+        "branch",
+        SUMS,
+        origin=origin_mark("branch", here.offsets),
+        driver_rows=100,
+        merging=WAITING,
+    )
     twins.writers["branch"] = writer
 
     assert twins.rows("branch") == twins.rows("plain")

@@ -18,7 +18,9 @@ from kappa.state.slices import Slice
 from kappa.tables.shape import REJECTS_BIRTH
 from kappa.values.arrow import arrow_schema
 
-BIRTH = Birth("b", "web", "v", {}, 1, {}, "", (), (REJECTS_BIRTH,), {}, {"visits": {"1": 4}}, {}, "", "me")
+BIRTH = Birth(
+    "b", "web", "v", {}, 1, {}, "", (), (REJECTS_BIRTH,), {}, {"visits": {"1": 4}}, {}, "", "me"
+)
 SLICE = Slice(1, 1, Offsets({"visits": {0: 5}}), Offsets({"visits": {0: 20}}))
 
 
@@ -43,8 +45,17 @@ class Decoded:
         self.settled = found
 
 
-def row(offset: int, *, redrives: int | None = None, folded: bool | None = None, **more: Any) -> dict[str, Any]:
-    return {"topic": "visits", "partition": 0, "offset": offset, "_redrives": redrives, "_deleted": folded, **more}
+def row(
+    offset: int, *, redrives: int | None = None, folded: bool | None = None, **more: Any
+) -> dict[str, Any]:
+    return {
+        "topic": "visits",
+        "partition": 0,
+        "offset": offset,
+        "_redrives": redrives,
+        "_deleted": folded,
+        **more,
+    }
 
 
 def settled(tmp_path: Path, decoded: Decoded, *rows: dict[str, Any]) -> Settled | None:
@@ -55,15 +66,24 @@ def settled(tmp_path: Path, decoded: Decoded, *rows: dict[str, Any]) -> Settled 
 
 
 def test_what_slices_before_have_rejected_and_folded_counts(tmp_path: Path) -> None:
-    decoded = Decoded(Attempt(at(7), 1, valid=True), Attempt(at(8), 2, valid=True), Attempt(at(9), 0, valid=True), Attempt(at(10), 3, valid=True))
+    decoded = Decoded(
+        Attempt(at(7), 1, valid=True),
+        Attempt(at(8), 2, valid=True),
+        Attempt(at(9), 0, valid=True),
+        Attempt(at(10), 3, valid=True),
+    )
 
-    found = settled(tmp_path, decoded, row(1), row(2), row(3, redrives=2), row(4, redrives=2, folded=True))
+    found = settled(
+        tmp_path, decoded, row(1), row(2), row(3, redrives=2), row(4, redrives=2, folded=True)
+    )
 
     assert found == Settled({at(7): 1}, frozenset({at(8), at(9), at(10)}))
 
 
 def test_a_slice_that_the_rejects_table_has_already_is_settled_as_it_was(tmp_path: Path) -> None:
-    decoded = Decoded(Attempt(at(7), 1, valid=True), Attempt(at(8), 6, valid=True), Attempt(at(9), 1, valid=True))
+    decoded = Decoded(
+        Attempt(at(7), 1, valid=True), Attempt(at(8), 6, valid=True), Attempt(at(9), 1, valid=True)
+    )
 
     first = settled(tmp_path, decoded, row(1))
     again = settled(tmp_path, decoded, row(1), row(6), row(7, redrives=1, folded=True))
@@ -83,7 +103,13 @@ def test_rejects_of_other_topics_and_partitions_are_others(tmp_path: Path) -> No
 def test_what_was_folded_in_other_topics_and_partitions_was_folded_there(tmp_path: Path) -> None:
     decoded = Decoded(Attempt(at(7), 1, valid=True))
 
-    found = settled(tmp_path, decoded, row(1), row(2, redrives=1, folded=True, partition=2), row(2, redrives=1, folded=True, topic="hits"))
+    found = settled(
+        tmp_path,
+        decoded,
+        row(1),
+        row(2, redrives=1, folded=True, partition=2),
+        row(2, redrives=1, folded=True, topic="hits"),
+    )
 
     assert found == Settled({at(7): 1}, frozenset())
 

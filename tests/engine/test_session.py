@@ -13,7 +13,9 @@ import pytest
 pytestmark = pytest.mark.jvm
 
 
-def test_it_reads_kafka_writes_delta_and_leaves_nothing_in_the_working_folder(spark, log, topic_name, tmp_path, monkeypatch):
+def test_it_reads_kafka_writes_delta_and_leaves_nothing_in_the_working_folder(
+    spark, log, topic_name, tmp_path, monkeypatch
+):
     from kappa.declare.topic import Topic
     from kappa.log.client import ProducedRecord
 
@@ -21,10 +23,19 @@ def test_it_reads_kafka_writes_delta_and_leaves_nothing_in_the_working_folder(sp
     log.create(Topic(topic_name, event="id string"))
     log.produce([ProducedRecord(b"x"), ProducedRecord(b"y")], topic_name)
 
-    read = spark.read.format("kafka").option("kafka.bootstrap.servers", log.bootstrap_servers).option("subscribe", topic_name).load()
-    read.selectExpr("cast(value as string) as id", "timestamp").write.format("delta").save(str(tmp_path / "table"))
+    read = (
+        spark.read.format("kafka")
+        .option("kafka.bootstrap.servers", log.bootstrap_servers)
+        .option("subscribe", topic_name)
+        .load()
+    )
+    read.selectExpr("cast(value as string) as id", "timestamp").write.format("delta").save(
+        str(tmp_path / "table")
+    )
 
-    assert sorted(row.id for row in spark.read.format("delta").load(str(tmp_path / "table")).collect()) == ["x", "y"]
+    assert sorted(
+        row.id for row in spark.read.format("delta").load(str(tmp_path / "table")).collect()
+    ) == ["x", "y"]
     assert sorted(Path.cwd().iterdir()) == here
 
 
@@ -36,10 +47,15 @@ def test_workers_are_this_python_with_its_own_pyspark(spark):
         import pyspark
 
         for _ in batches:
-            yield pa.RecordBatch.from_pydict({"python": [sys.executable], "pyspark": [pyspark.__file__]})
+            yield pa.RecordBatch.from_pydict(
+                {"python": [sys.executable], "pyspark": [pyspark.__file__]}
+            )
 
     # Spark would have them import it from an archive, and so compile it each time.
-    assert {tuple(row) for row in spark.range(1).mapInArrow(who, "python string, pyspark string").collect()} == {(sys.executable, pyspark.__file__)}
+    assert {
+        tuple(row)
+        for row in spark.range(1).mapInArrow(who, "python string, pyspark string").collect()
+    } == {(sys.executable, pyspark.__file__)}
 
 
 @pytest.mark.parametrize(
@@ -73,7 +89,9 @@ def test_a_machine_that_cannot_boot_says_so(jars, tmp_path):
     from kappa.base.errors import KappaError
     from kappa.engine.spark.session import Profile, boot
 
-    machine = boot(profile=Profile.TAIL, name="too large", memory="900000g", jars=jars, local_dir=tmp_path)
+    machine = boot(
+        profile=Profile.TAIL, name="too large", memory="900000g", jars=jars, local_dir=tmp_path
+    )
 
     with pytest.raises(KappaError, match="ended with 1 before it could be used") as told:
         machine.session()
@@ -93,7 +111,9 @@ def test_a_session_answers_while_another_jvm_boots(spark, jars, tmp_path):
 def test_a_machine_that_nobody_wants_any_more_is_gone_when_it_is_ended(jars, tmp_path):
     from kappa.engine.spark.session import Profile, boot
 
-    machine = boot(profile=Profile.TAIL, name="unwanted", memory="512m", jars=jars, local_dir=tmp_path)
+    machine = boot(
+        profile=Profile.TAIL, name="unwanted", memory="512m", jars=jars, local_dir=tmp_path
+    )
     machine._gateway()
     assert _mentioning(tmp_path)
 
@@ -125,7 +145,11 @@ for number in range(2):
     machine.end()
     assert machine.process.poll() is not None
 """
-    subprocess.run([sys.executable, "-W", "error::ResourceWarning", "-c", program, str(tmp_path)], check=True, stdin=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "-W", "error::ResourceWarning", "-c", program, str(tmp_path)],
+        check=True,
+        stdin=subprocess.DEVNULL,
+    )
 
     assert not _mentioning(tmp_path)
 
@@ -135,17 +159,37 @@ def test_a_machine_is_started_as_spark_submit_would_start_it(jars, tmp_path):
     from kappa.engine.spark.session import Profile, command
 
     environment = {**os.environ, "SPARK_PRINT_LAUNCH_COMMAND": "1"}
-    said = subprocess.run([spark_home() / "bin" / "spark-submit", "--version"], env=environment, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL).stderr
-    (theirs,) = (line.removeprefix("Spark Command: ").split() for line in said.splitlines() if line.startswith("Spark Command: "))
-    options = {word for word in theirs[1:] if word.startswith(("--", "-X", "-D")) and not word.startswith("-Xmx")} - {"--version"}
+    said = subprocess.run(
+        [spark_home() / "bin" / "spark-submit", "--version"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        stdin=subprocess.DEVNULL,
+    ).stderr
+    (theirs,) = (
+        line.removeprefix("Spark Command: ").split()
+        for line in said.splitlines()
+        if line.startswith("Spark Command: ")
+    )
+    options = {
+        word
+        for word in theirs[1:]
+        if word.startswith(("--", "-X", "-D")) and not word.startswith("-Xmx")
+    } - {"--version"}
 
-    assert options - set(command(Profile.TAIL, "1g", jars, tmp_path)) == {"--add-modules=jdk.incubator.vector"}
+    assert options - set(command(Profile.TAIL, "1g", jars, tmp_path)) == {
+        "--add-modules=jdk.incubator.vector"
+    }
 
 
 def test_a_long_catch_up_is_compiled_for_its_length_and_a_shorter_one_for_its_start(jars, tmp_path):
     from kappa.engine.spark.session import Profile, command
 
-    c1_alone = ["-XX:TieredStopAtLevel=1" in command(Profile.of_catch_up(offsets), "1g", jars, tmp_path) for offsets in (0, 9_999_999, 10_000_000)]
+    c1_alone = [
+        "-XX:TieredStopAtLevel=1" in command(Profile.of_catch_up(offsets), "1g", jars, tmp_path)
+        for offsets in (0, 9_999_999, 10_000_000)
+    ]
 
     assert c1_alone == [True, True, False]
 
@@ -155,5 +199,7 @@ def _mentioning(folder: Path) -> list[str]:
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            found += [entry.name] if str(folder).encode() in (entry / "cmdline").read_bytes() else []
+            found += (
+                [entry.name] if str(folder).encode() in (entry / "cmdline").read_bytes() else []
+            )
     return found

@@ -26,7 +26,10 @@ def test_a_batch_goes_from_the_end_of_the_one_before_to_its_own(tmp_path: Path) 
     planned(tmp_path, 1, '{"t":{"0":9,"1":1,"2":4}}')
 
     assert batch_bounds(tmp_path, 0, START) == (START, Offsets({"t": {0: 5, 1: 1}}))
-    assert batch_bounds(tmp_path, 1, START) == (Offsets({"t": {0: 5, 1: 1}}), Offsets({"t": {0: 9, 1: 1, 2: 4}}))
+    assert batch_bounds(tmp_path, 1, START) == (
+        Offsets({"t": {0: 5, 1: 1}}),
+        Offsets({"t": {0: 9, 1: 1, 2: 4}}),
+    )
 
 
 def test_a_checkpoint_has_begun_with_its_first_planned_batch(tmp_path: Path) -> None:
@@ -45,7 +48,16 @@ def test_a_checkpoint_of_another_form_stops_the_job(tmp_path: Path) -> None:
 
 
 def test_what_makes_a_read_exact_cannot_be_set_otherwise() -> None:
-    options = _options(Kafka("real:9092", {"isolation.level": "read_uncommitted", "bootstrap.servers": "other:1", "max.poll.records": "5"}))
+    options = _options(
+        Kafka(
+            "real:9092",
+            {
+                "isolation.level": "read_uncommitted",
+                "bootstrap.servers": "other:1",
+                "max.poll.records": "5",
+            },
+        )
+    )
 
     assert options["kafka.isolation.level"] == "read_committed"
     assert options["kafka.bootstrap.servers"] == "real:9092"
@@ -54,17 +66,31 @@ def test_what_makes_a_read_exact_cannot_be_set_otherwise() -> None:
 
 
 def test_a_large_slice_is_read_by_exactly_the_partitions_that_it_has_offsets_of() -> None:
-    piece = Slice(1, 0, Offsets({"t": {0: 3, 1: 7}, "u": {0: 5}}), Offsets({"t": {0: 9, 1: 7, 2: 4}, "u": {0: 5}}))
+    piece = Slice(
+        1,
+        0,
+        Offsets({"t": {0: 3, 1: 7}, "u": {0: 5}}),
+        Offsets({"t": {0: 9, 1: 7, 2: 4}, "u": {0: 5}}),
+    )
 
     source = Source(Kafka("real:9092", {}), SimpleNamespace(reader=lambda: None))  # type: ignore[arg-type]  # nothing is read here
 
     # Partition 1 does not move; partition 2 was not there at the start, so it is read from 0.
-    assert [each.args[1:] for each in source.ranges(piece, "t") if isinstance(each, partial)] == [("t", 0, 3, 9), ("t", 2, 0, 4)]
+    assert [each.args[1:] for each in source.ranges(piece, "t") if isinstance(each, partial)] == [
+        ("t", 0, 3, 9),
+        ("t", 2, 0, 4),
+    ]
     assert source.ranges(piece, "u") == []
 
 
 def test_librdkafkas_names_are_javas() -> None:
-    given = {"security.protocol": "sasl_ssl", "sasl.mechanisms": "SCRAM-SHA-512", "sasl.username": "me", "sasl.password": 'a"b\\', "ssl.ca.location": "/ca.pem"}
+    given = {
+        "security.protocol": "sasl_ssl",
+        "sasl.mechanisms": "SCRAM-SHA-512",
+        "sasl.username": "me",
+        "sasl.password": 'a"b\\',
+        "ssl.ca.location": "/ca.pem",
+    }
 
     assert java_options(given) == {
         "security.protocol": "SASL_SSL",

@@ -32,25 +32,44 @@ VALUES: dict[str, list[Any]] = {
     "bigint": [None, -(2**63), 1],
     "decimal(20,2)": [None, Decimal("-1.50"), Decimal("12345678901234567.89")],
     "date": [None, date(1, 1, 1), date(2024, 2, 29)],
-    "timestamp": [None, datetime(1, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, 0, 0, 0, 1, tzinfo=UTC)],
+    "timestamp": [
+        None,
+        datetime(1, 1, 1, tzinfo=UTC),
+        datetime(2024, 1, 1, 0, 0, 0, 1, tzinfo=UTC),
+    ],
     "boolean": [None, True, False],
     "smallint": [None, -1, 7],
 }
 
 
-def put(path: Path, columns: tuple[tuple[str, str], ...], *slices: list[dict[str, Any]]) -> StoredTable:
+def put(
+    path: Path, columns: tuple[tuple[str, str], ...], *slices: list[dict[str, Any]]
+) -> StoredTable:
     table = ensure_table(str(path), columns, MARK)
     for number, rows in enumerate(slices):
         table.append(pa.Table.from_pylist(rows, arrow_schema(columns)), MARK, Guard("t", number))
     return table
 
 
-def found(table: StoredTable, version: int, columns: tuple[tuple[str, str], ...], keys: list[dict[str, Any]], key_columns: tuple[tuple[str, str], ...]) -> list[Any]:
-    return sorted(touched_rows(table.path, version, columns, pa.Table.from_pylist(keys, arrow_schema(key_columns))).to_pylist(), key=repr)
+def found(
+    table: StoredTable,
+    version: int,
+    columns: tuple[tuple[str, str], ...],
+    keys: list[dict[str, Any]],
+    key_columns: tuple[tuple[str, str], ...],
+) -> list[Any]:
+    return sorted(
+        touched_rows(
+            table.path, version, columns, pa.Table.from_pylist(keys, arrow_schema(key_columns))
+        ).to_pylist(),
+        key=repr,
+    )
 
 
 @pytest.mark.parametrize("kind", VALUES)
-def test_keys_of_each_type_are_found_one_by_one_and_null_is_one_of_them(tmp_path: Path, kind: str) -> None:
+def test_keys_of_each_type_are_found_one_by_one_and_null_is_one_of_them(
+    tmp_path: Path, kind: str
+) -> None:
     columns = (("k", kind), ("n", "int"))
     rows = [{"k": value, "n": number} for number, value in enumerate(VALUES[kind])]
     # Each in a file of its own, with bounds of its own, and all of them in one.
@@ -61,27 +80,53 @@ def test_keys_of_each_type_are_found_one_by_one_and_null_is_one_of_them(tmp_path
     assert found(table, table.version, columns, [], columns[:1]) == []
 
 
-@given(st.sets(st.tuples(st.sampled_from([None, "a", "b", "c"]), st.sampled_from([None, 1, 2, 3]), st.sampled_from([None, True, False]))))
-def test_keys_of_several_columns_are_found_as_a_whole(tmp_path_factory: pytest.TempPathFactory, wanted: set[tuple[Any, ...]]) -> None:
+@given(
+    st.sets(
+        st.tuples(
+            st.sampled_from([None, "a", "b", "c"]),
+            st.sampled_from([None, 1, 2, 3]),
+            st.sampled_from([None, True, False]),
+        )
+    )
+)
+def test_keys_of_several_columns_are_found_as_a_whole(
+    tmp_path_factory: pytest.TempPathFactory, wanted: set[tuple[Any, ...]]
+) -> None:
     columns = (("a", "string"), ("b", "int"), ("c", "boolean"))
-    rows = [dict(zip("abc", values, strict=True)) for values in product([None, "a", "b"], [None, 1, 2], [None, True, False])]
+    rows = [
+        dict(zip("abc", values, strict=True))
+        for values in product([None, "a", "b"], [None, 1, 2], [None, True, False])
+    ]
     table = put(tmp_path_factory.mktemp("t") / "t", columns, rows)
 
     keys = [dict(zip("abc", values, strict=True)) for values in wanted]
 
-    assert found(table, 1, columns, keys, columns) == sorted((row for row in rows if row in keys), key=repr)
+    assert found(table, 1, columns, keys, columns) == sorted(
+        (row for row in rows if row in keys), key=repr
+    )
 
 
 def test_rows_are_those_of_the_version_that_is_asked_for(tmp_path: Path) -> None:
     columns = (("k", "string"), ("n", "int"))
     table = put(tmp_path / "t", columns, [{"k": "a", "n": 1}], [{"k": "a", "n": 2}])
 
-    assert [found(table, version, columns, [{"k": "a"}], columns[:1]) for version in range(3)] == [[], [{"k": "a", "n": 1}], [{"k": "a", "n": 1}, {"k": "a", "n": 2}]]
+    assert [found(table, version, columns, [{"k": "a"}], columns[:1]) for version in range(3)] == [
+        [],
+        [{"k": "a", "n": 1}],
+        [{"k": "a", "n": 1}, {"k": "a", "n": 2}],
+    ]
 
 
-def test_what_the_bounds_of_keys_leave_out_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_bounds_of_keys_leave_out_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     columns = (("k", "int"), ("n", "int"))
-    table = put(tmp_path / "t", columns, *([{"k": number, "n": 0}] for number in range(5)), [{"k": None, "n": 0}, {"k": 9, "n": 0}])
+    table = put(
+        tmp_path / "t",
+        columns,
+        *([{"k": number, "n": 0}] for number in range(5)),
+        [{"k": None, "n": 0}, {"k": 9, "n": 0}],
+    )
     read: list[Any] = []
     iter_batches = pq.ParquetFile.iter_batches
 
@@ -106,11 +151,30 @@ def test_more_rows_than_are_held_at_once_are_found_whole(tmp_path: Path) -> None
 @pytest.mark.jvm
 def test_spark_finds_the_same(spark: SparkSession, tmp_path: Path) -> None:
     columns = (*((f"k{number}", kind) for number, kind in enumerate(VALUES)), ("n", "int"))
-    rows = [{**{f"k{number}": values[place % len(values)] for number, values in enumerate(VALUES.values())}, "n": place} for place in range(8)]
+    rows = [
+        {
+            **{
+                f"k{number}": values[place % len(values)]
+                for number, values in enumerate(VALUES.values())
+            },
+            "n": place,
+        }
+        for place in range(8)
+    ]
     table = put(tmp_path / "t", columns, rows[:5], rows[5:])
 
     def keys(*wanted: int) -> DataFrame:
-        return spark.createDataFrame(pa.Table.from_pylist([rows[place] for place in wanted], arrow_schema(columns[:-1])))
+        return spark.createDataFrame(
+            pa.Table.from_pylist([rows[place] for place in wanted], arrow_schema(columns[:-1]))
+        )
 
     for version, wanted, there in ((2, (0, 6, 6), [0, 6]), (1, (0, 6), [0]), (0, (0,), [])):
-        assert sorted(row.n for row in touched_frame(spark, table.path, version, columns, keys(*wanted)).collect()) == there
+        assert (
+            sorted(
+                row.n
+                for row in touched_frame(
+                    spark, table.path, version, columns, keys(*wanted)
+                ).collect()
+            )
+            == there
+        )

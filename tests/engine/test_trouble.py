@@ -16,23 +16,37 @@ from kappa.log.client import Log
 
 
 def told_by_worker(error: BaseException) -> PySparkException:
-    return PySparkException(message=f"\n  An exception was thrown from the Python worker. Please see the stack trace below.\n{''.join(traceback.format_exception(error))}")
+    return PySparkException(
+        message=f"\n  An exception was thrown from the Python worker. Please see the stack trace below.\n{''.join(traceback.format_exception(error))}"
+    )
 
 
 def of_broker(code: int) -> Any:
     error = KafkaError(code)
-    return SimpleNamespace(error=lambda: error, topic=lambda: "t", partition=lambda: 0, offset=lambda: 3)
+    return SimpleNamespace(
+        error=lambda: error, topic=lambda: "t", partition=lambda: 0, offset=lambda: 3
+    )
 
 
 @pytest.mark.parametrize(
     ("code", "kind", "message"),
     [
-        (KafkaError._AUTO_OFFSET_RESET, Broken, "the log no longer has what was to be read of t partition 0"),
+        (
+            KafkaError._AUTO_OFFSET_RESET,
+            Broken,
+            "the log no longer has what was to be read of t partition 0",
+        ),
         (KafkaError._ALL_BROKERS_DOWN, Unreachable, "no Kafka broker answers at localhost:1"),
-        (KafkaError.TOPIC_AUTHORIZATION_FAILED, KappaError, "t partition 0 could not be read: .*authorization failed"),
+        (
+            KafkaError.TOPIC_AUTHORIZATION_FAILED,
+            KappaError,
+            "t partition 0 could not be read: .*authorization failed",
+        ),
     ],
 )
-def test_what_the_reader_says_in_a_worker_is_said_by_the_job(code: int, kind: type[KappaError], message: str) -> None:
+def test_what_the_reader_says_in_a_worker_is_said_by_the_job(
+    code: int, kind: type[KappaError], message: str
+) -> None:
     with Log("localhost:1").reader() as reader, pytest.raises(KappaError, match=message) as raised:
         reader._reached(of_broker(code))
 

@@ -69,7 +69,17 @@ FOLDED = TableBirth(
     },
 )
 LATEST = TableBirth(
-    "people", (("k", "string"), ("name", "string"), ("_log_time", "bigint"), ("_partition", "int"), ("_offset", "bigint"), ("_deleted", "boolean")), ("k",), latest="people"
+    "people",
+    (
+        ("k", "string"),
+        ("name", "string"),
+        ("_log_time", "bigint"),
+        ("_partition", "int"),
+        ("_offset", "bigint"),
+        ("_deleted", "boolean"),
+    ),
+    ("k",),
+    latest="people",
 )
 
 
@@ -78,7 +88,10 @@ class Twins:
 
     def __init__(self, folder: Path, table: TableBirth) -> None:
         self.table = table
-        self.births = {build: Birth(build, "p", "v", {}, 1, {}, "m", (), (table,), {}, {}, {}, "", "") for build in ("waits", "plain")}
+        self.births = {
+            build: Birth(build, "p", "v", {}, 1, {}, "m", (), (table,), {}, {}, {}, "", "")
+            for build in ("waits", "plain")
+        }
         self.store = Store(folder)
         self.number = 0
         self.writers: dict[str, TableWriter] = {}
@@ -89,7 +102,14 @@ class Twins:
         for writer in self.writers.values():
             writer.close()
         self.writers = {
-            build: TableWriter(self.store, build, self.table, origin=origin_mark(build, Offsets()), driver_rows=1_000_000, merging=WAITING if build == "waits" else AT_ONCE)
+            build: TableWriter(
+                self.store,
+                build,
+                self.table,
+                origin=origin_mark(build, Offsets()),
+                driver_rows=1_000_000,
+                merging=WAITING if build == "waits" else AT_ONCE,
+            )
             for build in self.births
         }
 
@@ -110,7 +130,13 @@ class Twins:
     def rows(self, build: str, versions: Mapping[str, int] | None = None) -> list[dict[str, Any]]:
         """What readers see, hidden columns too where they are compared."""
         with open_reader(None, served=True) as reader:
-            put_tables(reader, "it", self.births[build], versions or self.writers[build].versions(), self.store)
+            put_tables(
+                reader,
+                "it",
+                self.births[build],
+                versions or self.writers[build].versions(),
+                self.store,
+            )
             found = reader.rows(f"select * from it.{self.table.name} order by all nulls first")
         return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
 
@@ -136,7 +162,9 @@ def contributions(table: TableBirth, draw: random.Random, place: int) -> pa.Tabl
             case "bigint" | "int":
                 return draw.randrange(-100, 100)
             case _:
-                return Decimal(draw.randrange(-(10**8), 10**8)).scaleb(0 if kind.endswith(",0)") else -2)
+                return Decimal(draw.randrange(-(10**8), 10**8)).scaleb(
+                    0 if kind.endswith(",0)") else -2
+                )
 
     columns, found = contribution_columns(table), {}
     for number in range(draw.randrange(6)):
@@ -149,14 +177,26 @@ def contributions(table: TableBirth, draw: random.Random, place: int) -> pa.Tabl
                 order = [place, "x", 0, number] if row[name] is not None else [None] * 4
                 row |= dict(zip((name for name, _ in _order_of(name)), order, strict=True))
         if table.latest is not None:
-            row |= {"_log_time": draw.randrange(3), "_partition": 0, "_offset": place * 10 + number, "_deleted": draw.random() < 0.3}
+            row |= {
+                "_log_time": draw.randrange(3),
+                "_partition": 0,
+                "_offset": place * 10 + number,
+                "_deleted": draw.random() < 0.3,
+            }
         found[tuple(row[key] for key in table.keys)] = row
     types = arrow_schema(columns)
     return pa.Table.from_pylist(list(found.values()), types)
 
 
 def commit(writer: TableWriter, build: str, place: int, rows: pa.Table | None) -> None:
-    mark = Mark(build, writer.birth.name, 1, place, Offsets({"x": {0: place}}), Offsets({"x": {0: place + 1}}))
+    mark = Mark(
+        build,
+        writer.birth.name,
+        1,
+        place,
+        Offsets({"x": {0: place}}),
+        Offsets({"x": {0: place + 1}}),
+    )
     writer.commit(rows, mark)
     assert writer.mark() == mark
 

@@ -36,7 +36,19 @@ def test_an_event_is_sent_byte_for_byte_under_its_key(line: bytes) -> None:
     assert event_record(line, FLIGHTS) == ProducedRecord(line, json.loads(line)["id"].encode())
 
 
-@pytest.mark.parametrize("line", [b"{", b"[]", b"null", b'{"id": null}', b'{"id": true}', b'{"id": {}}', b"\xff", b'{"other": 1}'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"{",
+        b"[]",
+        b"null",
+        b'{"id": null}',
+        b'{"id": true}',
+        b'{"id": {}}',
+        b"\xff",
+        b'{"other": 1}',
+    ],
+)
 def test_an_event_without_a_key_is_sent_without_one(line: bytes) -> None:
     assert event_record(line, FLIGHTS) == ProducedRecord(line, None)
 
@@ -59,18 +71,36 @@ def test_a_compacted_topic_takes_no_event_without_its_key() -> None:
     [
         ('{"value": null}', ProducedRecord(None)),
         ('{"key": "N1", "value": null}', ProducedRecord(None, b"N1")),
-        ('{"key": 12, "value": {"a": 1.10, "a": 1e400}}', ProducedRecord(b'{"a": 1.10, "a": 1e400}', b"12")),
+        (
+            '{"key": 12, "value": {"a": 1.10, "a": 1e400}}',
+            ProducedRecord(b'{"a": 1.10, "a": 1e400}', b"12"),
+        ),
         ('{"value": "raw } text"}', ProducedRecord(b"raw } text")),
         ('{"value": ""}', ProducedRecord(b"")),
         (' { "value" : [1, 2] , "key" : null } ', ProducedRecord(b"[1, 2]")),
         ('{"value": true}', ProducedRecord(b"true")),
-        ('{"value": 1, "timestamp": 1356998400000, "partition": 3}', ProducedRecord(b"1", timestamp_ms=1356998400000, partition=3)),
-        ('{"value": 1, "timestamp": "2013-01-01T01:00:00.5+01:00"}', ProducedRecord(b"1", timestamp_ms=1356998400500)),
-        ('{"value": 1, "headers": {"a": "ä", "b": null}}', ProducedRecord(b"1", headers=(("a", "ä".encode()), ("b", None)))),
+        (
+            '{"value": 1, "timestamp": 1356998400000, "partition": 3}',
+            ProducedRecord(b"1", timestamp_ms=1356998400000, partition=3),
+        ),
+        (
+            '{"value": 1, "timestamp": "2013-01-01T01:00:00.5+01:00"}',
+            ProducedRecord(b"1", timestamp_ms=1356998400500),
+        ),
+        (
+            '{"value": 1, "headers": {"a": "ä", "b": null}}',
+            ProducedRecord(b"1", headers=(("a", "ä".encode()), ("b", None))),
+        ),
         ('{"value": "\\ud83d\\ude00"}', ProducedRecord("😀".encode())),
-        ('{"value": "/w==", "key": "aw==", "base64": ["value", "key"], "note": {"any": "thing"}}', ProducedRecord(b"\xff", b"k")),
+        (
+            '{"value": "/w==", "key": "aw==", "base64": ["value", "key"], "note": {"any": "thing"}}',
+            ProducedRecord(b"\xff", b"k"),
+        ),
         ('{"value": null, "key": null, "base64": ["value", "key"]}', ProducedRecord(None)),
-        ('{"value": 1, "headers": [["a", "/w=="], ["a", null], ["b", "x"]], "base64": ["headers.a"]}', ProducedRecord(b"1", headers=(("a", b"\xff"), ("a", None), ("b", b"x")))),
+        (
+            '{"value": 1, "headers": [["a", "/w=="], ["a", null], ["b", "x"]], "base64": ["headers.a"]}',
+            ProducedRecord(b"1", headers=(("a", b"\xff"), ("a", None), ("b", b"x"))),
+        ),
     ],
 )
 def test_an_envelope_is_the_record_it_says(line: str, record: ProducedRecord) -> None:
@@ -118,8 +148,16 @@ def test_what_is_no_envelope_is_one_sentence(line: bytes, message: str) -> None:
 
 def test_nothing_after_a_bad_line_is_sent_and_all_before_it_is() -> None:
     log = Sent()
-    with pytest.raises(UsageError, match=r"line 4 has a field keys, which envelopes do not have; 2 records before it were acknowledged, nothing after it was sent") as told:
-        produce_lines(log, "flights", [b'{"value": 1}\n', b"\n", b'{"value": 2}\r\n', b'{"keys": 3}\n', b'{"value": 4}\n'], envelope_record)  # type: ignore[arg-type]  # the log's one method that matters
+    with pytest.raises(
+        UsageError,
+        match=r"line 4 has a field keys, which envelopes do not have; 2 records before it were acknowledged, nothing after it was sent",
+    ) as told:
+        produce_lines(
+            log,
+            "flights",
+            [b'{"value": 1}\n', b"\n", b'{"value": 2}\r\n', b'{"keys": 3}\n', b'{"value": 4}\n'],
+            envelope_record,
+        )  # type: ignore[arg-type]  # the log's one method that matters
 
     assert [record.value for record in log.records] == [b"1", b"2"]
     assert told.value.hint == "did you mean key?"
@@ -127,23 +165,37 @@ def test_nothing_after_a_bad_line_is_sent_and_all_before_it_is() -> None:
 
 def test_every_line_is_acknowledged() -> None:
     log = Sent()
-    acknowledged = produce_lines(log, "flights", [b'{"id": "a"}\n', b'{"id": "b"}'], lambda line: event_record(line, FLIGHTS))  # type: ignore[arg-type]  # the log's one method that matters
+    acknowledged = produce_lines(
+        log, "flights", [b'{"id": "a"}\n', b'{"id": "b"}'], lambda line: event_record(line, FLIGHTS)
+    )  # type: ignore[arg-type]  # the log's one method that matters
     assert acknowledged.count == 2
     assert [record.key for record in log.records] == [b"a", b"b"]
 
 
 ANY_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=8,
 )
 
 
-@given(ANY_JSON.filter(lambda value: not isinstance(value, str)), st.sampled_from([(",", ":"), (", ", ": "), (" ,\t", " : ")]), st.booleans())
-def test_any_value_arrives_as_it_stands_there(value: object, separators: tuple[str, str], ascii_only: bool) -> None:
+@given(
+    ANY_JSON.filter(lambda value: not isinstance(value, str)),
+    st.sampled_from([(",", ":"), (", ", ": "), (" ,\t", " : ")]),
+    st.booleans(),
+)
+def test_any_value_arrives_as_it_stands_there(
+    value: object, separators: tuple[str, str], ascii_only: bool
+) -> None:
     text = json.dumps(value, separators=separators, ensure_ascii=ascii_only)
     try:
-        sent = envelope_record(f'{{"key"{separators[1]}"k"{separators[0]}"value"{separators[1]}{text}}}'.encode()).value
+        sent = envelope_record(
+            f'{{"key"{separators[1]}"k"{separators[0]}"value"{separators[1]}{text}}}'.encode()
+        ).value
     except UnicodeEncodeError:
         return
     assert sent == (None if value is None else text.encode())
@@ -157,9 +209,21 @@ _RAW = (
 )
 
 
-@given(_RAW, _RAW, st.lists(st.tuples(st.text("ab", max_size=1), _RAW), max_size=4), st.none() | st.integers(0, 2**40), st.none() | st.integers(0, 9), st.text(max_size=5))
+@given(
+    _RAW,
+    _RAW,
+    st.lists(st.tuples(st.text("ab", max_size=1), _RAW), max_size=4),
+    st.none() | st.integers(0, 2**40),
+    st.none() | st.integers(0, 9),
+    st.text(max_size=5),
+)
 def test_any_record_is_written_as_a_line_that_reads_as_that_record(
-    value: bytes | None, key: bytes | None, headers: list[tuple[str, bytes | None]], timestamp: int | None, partition: int | None, note: str
+    value: bytes | None,
+    key: bytes | None,
+    headers: list[tuple[str, bytes | None]],
+    timestamp: int | None,
+    partition: int | None,
+    note: str,
 ) -> None:
     record = ProducedRecord(value, key, timestamp, tuple(headers), partition)
 
@@ -170,6 +234,16 @@ def test_any_record_is_written_as_a_line_that_reads_as_that_record(
 
 
 def test_a_value_that_is_an_object_is_written_as_one_for_tools_that_mend_it() -> None:
-    line = envelope_line(ProducedRecord(b'{"n": "1.10"}', b"k", 5, (("trace", b"x"),), 0), note="wrong_type: n is a text")
+    line = envelope_line(
+        ProducedRecord(b'{"n": "1.10"}', b"k", 5, (("trace", b"x"),), 0),
+        note="wrong_type: n is a text",
+    )
 
-    assert json.loads(line) == {"note": "wrong_type: n is a text", "partition": 0, "timestamp": 5, "headers": {"trace": "x"}, "key": "k", "value": {"n": "1.10"}}
+    assert json.loads(line) == {
+        "note": "wrong_type: n is a text",
+        "partition": 0,
+        "timestamp": 5,
+        "headers": {"trace": "x"},
+        "key": "k",
+        "value": {"n": "1.10"},
+    }

@@ -38,7 +38,10 @@ def test_ranges_follow_each_other_without_a_record_lost_or_read_twice(log, reade
 
     assert read(reader, topic_name, {0: 0, 1: 0}, {0: 3, 1: 0}) == {0: [0, 1, 2], 1: []}
     assert read(reader, topic_name, {0: 3, 1: 0}, {0: 3, 1: 900}) == {0: [], 1: list(range(900))}
-    assert read(reader, topic_name, {0: 3, 1: 900}, {0: 1000, 1: 1000}) == {0: list(range(3, 1000)), 1: list(range(900, 1000))}
+    assert read(reader, topic_name, {0: 3, 1: 900}, {0: 1000, 1: 1000}) == {
+        0: list(range(3, 1000)),
+        1: list(range(900, 1000)),
+    }
 
 
 def test_a_range_may_begin_anywhere_also_before_the_last(log, reader, topic_name):
@@ -59,15 +62,21 @@ def test_a_range_that_was_not_read_to_its_end_is_read_again(log, reader, topic_n
     assert read(reader, topic_name, {0: 0}, {0: 4}) == {0: [0, 1, 2, 3]}
 
 
-def test_ends_in_markers_and_in_aborted_records_are_reached_by_small_slices_and_by_large_ones(log, reader, topic_name):
+def test_ends_in_markers_and_in_aborted_records_are_reached_by_small_slices_and_by_large_ones(
+    log, reader, topic_name
+):
     from kappa.engine.read.source import Kafka, Source
 
     produced(log, topic_name, 3, partitions=1)
-    writer = KafkaProducer({"bootstrap.servers": log.bootstrap_servers, "transactional.id": topic_name, "log_level": 0})
+    writer = KafkaProducer(
+        {"bootstrap.servers": log.bootstrap_servers, "transactional.id": topic_name, "log_level": 0}
+    )
     writer.init_transactions(30)
     for commit in (True, False, True, False):
         writer.begin_transaction()
-        writer.produce(topic_name, b"in doubt", key=b"\xff" if commit else None, timestamp=-1 if commit else 5)
+        writer.produce(
+            topic_name, b"in doubt", key=b"\xff" if commit else None, timestamp=-1 if commit else 5
+        )
         writer.flush(30)
         writer.commit_transaction(30) if commit else writer.abort_transaction(30)
     log.produce([ProducedRecord(None, key=b"last")], topic_name)
@@ -79,8 +88,16 @@ def test_ends_in_markers_and_in_aborted_records_are_reached_by_small_slices_and_
     for cut in range(1, end):
         for start, stop in ((0, cut), (cut, end), (cut - 1, cut)):
             piece = Slice(1, 1, Offsets({topic_name: {0: start}}), Offsets({topic_name: {0: stop}}))
-            assert source.here(piece).to_pylist() == [record for each in source.ranges(piece, topic_name) for batch in each() for record in batch.to_pylist()], (start, stop)
-        halves = [read(reader, topic_name, {0: start}, {0: stop})[0] for start, stop in ((0, cut), (cut, end))]
+            assert source.here(piece).to_pylist() == [
+                record
+                for each in source.ranges(piece, topic_name)
+                for batch in each()
+                for record in batch.to_pylist()
+            ], (start, stop)
+        halves = [
+            read(reader, topic_name, {0: start}, {0: stop})[0]
+            for start, stop in ((0, cut), (cut, end))
+        ]
         assert halves[0] + halves[1] == [0, 1, 2, 3, 7, 11]
     source.close()
 
@@ -90,7 +107,9 @@ def test_what_the_log_has_lost_is_said_and_not_passed_over(log, reader, topic_na
     for future in log._admin.delete_records([TopicPartition(topic_name, 0, 4)]).values():
         future.result(20)
 
-    with pytest.raises(Broken, match=f"the log no longer has what was to be read of {topic_name} partition 0"):
+    with pytest.raises(
+        Broken, match=f"the log no longer has what was to be read of {topic_name} partition 0"
+    ):
         read(reader, topic_name, {0: 2}, {0: 6})
 
 
@@ -98,7 +117,11 @@ ODD = (
     ProducedRecord(None, key=b"deleted"),
     ProducedRecord(b"", key=b""),
     ProducedRecord(b"without a key", timestamp_ms=0),
-    ProducedRecord(b"\xff" * 5_000, key=b"\x00", headers=(("n\u00e4me", b"value"), ("n\u00e4me", b""), ("null", None))),
+    ProducedRecord(
+        b"\xff" * 5_000,
+        key=b"\x00",
+        headers=(("n\u00e4me", b"value"), ("n\u00e4me", b""), ("null", None)),
+    ),
     ProducedRecord(b"last", key=b"last"),
 )
 
@@ -113,13 +136,19 @@ def test_large_slices_hold_byte_for_byte_what_small_ones_do(log, topic_name, mon
     log.produce(ODD * 3, topic_name)
 
     source = Source(Kafka(log.bootstrap_servers, {}), log)
-    here = source.here(Slice(1, 1, Offsets({topic_name: {0: 0}}), Offsets({topic_name: {0: 14}}))).to_pylist()
+    here = source.here(
+        Slice(1, 1, Offsets({topic_name: {0: 0}}), Offsets({topic_name: {0: 14}}))
+    ).to_pylist()
     batches = list(source.batches(topic_name, 0, 0, 14))
     source.close()
 
     assert [record for batch in batches for record in batch.to_pylist()] == here
     assert [record["value"] for record in here[:3]] == [None, b"", b"without a key"]
-    assert here[3]["headers"] == [{"key": "n\u00e4me", "value": b"value"}, {"key": "n\u00e4me", "value": b""}, {"key": "null", "value": None}]
+    assert here[3]["headers"] == [
+        {"key": "n\u00e4me", "value": b"value"},
+        {"key": "n\u00e4me", "value": b""},
+        {"key": "null", "value": None},
+    ]
     assert len(batches) > 1 or most > 6_000
     for batch in batches:
         batch.validate(full=True)
@@ -131,7 +160,11 @@ def test_what_no_consumer_can_be_made_of_or_placed_at_is_said_clearly(log, topic
     # The broker's own questions bear it, and a consumer does not.
     with pytest.raises(UsageError, match=r"kafka\.options: .*fetch\.max\.bytes"):
         list(Log(log.bootstrap_servers, {"fetch.max.bytes": "1"}).read_columns(topic_name, 0, 0, 1))
-    with pytest.raises(KappaError, match=f"{topic_name} partition 0 could not be read from offset -77"):
+    with pytest.raises(
+        KappaError, match=f"{topic_name} partition 0 could not be read from offset -77"
+    ):
         list(log.read_columns(topic_name, 0, -77, 1))
-    with pytest.raises(Broken, match=f"the log no longer has what was to be read of {topic_name} partition 0"):
+    with pytest.raises(
+        Broken, match=f"the log no longer has what was to be read of {topic_name} partition 0"
+    ):
         list(log.read_columns(topic_name, 0, 7, 9))

@@ -97,7 +97,9 @@ class World:
         self.jobs: dict[str, Job] = {}
         self.stopped: dict[str, Stopped] = {}
         self.aligning: set[str] = set()
-        self.controller = Controller(self.store, log=self.log, processes=self, rules=RolloutSettings(), clock=self.clock)  # type: ignore[arg-type]
+        self.controller = Controller(
+            self.store, log=self.log, processes=self, rules=RolloutSettings(), clock=self.clock
+        )  # type: ignore[arg-type]
 
     def end(self) -> None:
         """The kernel closes what a process had open."""
@@ -168,15 +170,30 @@ class World:
 
     def observed(self, version: str, state: State) -> Observed:
         births = {build: read_birth(self.store, build) for build in state.wanted_builds()}
-        return Observed(frozenset({"ships"}), {"ships": declared(version)}, state, births, log_facts(ids={"ships": "id-of-ships"}))
+        return Observed(
+            frozenset({"ships"}),
+            {"ships": declared(version)},
+            state,
+            births,
+            log_facts(ids={"ships": "id-of-ships"}),
+        )
 
     def plan_branch(self, version: str, *, back: int) -> Plan:
         """A branch of what serves, so many offsets before where that stands in each partition."""
         state = self.state()
         build = state.serving["ships"]
         shown = shown_of(self.store, build)
-        at = Offsets({topic: {partition: offset - back for partition, offset in parts.items()} for topic, parts in shown[-1].offsets.next.items()})
-        return make_plan(replace(self.observed(version, state), shown={build: shown}), only="ships", branching=Branching(at))
+        at = Offsets(
+            {
+                topic: {partition: offset - back for partition, offset in parts.items()}
+                for topic, parts in shown[-1].offsets.next.items()
+            }
+        )
+        return make_plan(
+            replace(self.observed(version, state), shown={build: shown}),
+            only="ships",
+            branching=Branching(at),
+        )
 
     def stage(self, version: str, *, auto_promote: bool = True) -> None:
         stage(self.store, self.plan(version, self.state()), auto_promote=auto_promote)
@@ -187,7 +204,10 @@ class World:
 
     def serves(self, version: str) -> bool:
         state = self.state()
-        return "ships" in state.serving and state.versions[state.serving["ships"]] == declared(version).version
+        return (
+            "ships" in state.serving
+            and state.versions[state.serving["ships"]] == declared(version).version
+        )
 
     def is_gone(self, rollout: Rollout) -> bool:
         return rollout.build in self.state().retired and not any(data_of(self.store, rollout.build))
@@ -211,8 +231,14 @@ class World:
                 generation, offsets = self.shown
                 assert snapshot.generation >= generation
                 assert frontier.offsets.covers(offsets), f"{frontier.offsets} after {offsets}"
-                paths = files(table_path(self.store, frontier.build, "ships"), frontier.versions["ships"])
-                rows = {row["id"]: row["name"] for path in paths for row in pq.ParquetFile(path).read().to_pylist()}
+                paths = files(
+                    table_path(self.store, frontier.build, "ships"), frontier.versions["ships"]
+                )
+                rows = {
+                    row["id"]: row["name"]
+                    for path in paths
+                    for row in pq.ParquetFile(path).read().to_pylist()
+                }
                 assert rows == self.log.expected(frontier.offsets), frontier
                 pinned.confirm()
             self.shown = snapshot.generation, frontier.offsets
@@ -226,7 +252,10 @@ class World:
         assert {path.name for path in self.store.path("builds").iterdir()} == set(state.versions)
         for build in state.versions:
             if build in state.retired:
-                assert {path.name for path in self.store.path(folder(build)).iterdir()} <= {"birth.json", "lock"}
+                assert {path.name for path in self.store.path(folder(build)).iterdir()} <= {
+                    "birth.json",
+                    "lock",
+                }
                 continue
             newest = Frontiers(self.store, build).newest()
             assert newest is not None
@@ -236,7 +265,11 @@ class World:
                 path = table_path(self.store, build, table.name)
                 last = newest_version(path)
                 assert last is not None
-                versions = {last, newest.versions[table.name], *(kept.frontier.versions[table.name] for kept in kept_of(self.store, build))}
+                versions = {
+                    last,
+                    newest.versions[table.name],
+                    *(kept.frontier.versions[table.name] for kept in kept_of(self.store, build)),
+                }
                 on_disk = {str(file) for file in Path(path).iterdir() if file.is_file()}
                 assert on_disk == {file for version in versions for file in files(path, version)}
 
@@ -244,14 +277,23 @@ class World:
         """What the story has come to, builds named by their versions."""
         state = self.state()
         return {
-            "rollouts": [(rollout.version, rollout.phase, rollout.switch) for rollout in state.rollouts],
+            "rollouts": [
+                (rollout.version, rollout.phase, rollout.switch) for rollout in state.rollouts
+            ],
             "generation": state.generation,
             "serving": {name: state.versions[build] for name, build in state.serving.items()},
             "idle": {name: state.versions[build] for name, build in state.idle.items()},
             "retired": sorted(state.versions[build] for build in state.retired),
             "shown": self.shown,
             # Whether a slice was split depends on who died in it.
-            "left": {state.versions[build]: sorted(path.name for path in self.store.path(folder(build)).iterdir() if path.name != "splits") for build in state.versions},
+            "left": {
+                state.versions[build]: sorted(
+                    path.name
+                    for path in self.store.path(folder(build)).iterdir()
+                    if path.name != "splits"
+                )
+                for build in state.versions
+            },
         }
 
 
@@ -290,4 +332,6 @@ def _reach(world: World, goal: Goal) -> None:
         world.look()
         if reached:
             return
-    raise AssertionError(f"{goal.__name__} was not reached: {world.controller.waits} {world.state().rollouts[-1:]}")
+    raise AssertionError(
+        f"{goal.__name__} was not reached: {world.controller.waits} {world.state().rollouts[-1:]}"
+    )

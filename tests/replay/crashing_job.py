@@ -57,18 +57,32 @@ class FakeLog:
     def ensure(self, count: int) -> None:
         """Sees that so many events are in it."""
         for number in range(self.count, count):
-            value = b"{" if number % 3 == 2 else json.dumps({"id": f"k{number % 4}", "name": f"ship {number}"}).encode()
+            value = (
+                b"{"
+                if number % 3 == 2
+                else json.dumps({"id": f"k{number % 4}", "name": f"ship {number}"}).encode()
+            )
             self.records[number % 2].append((f"k{number % 4}".encode(), value))
 
     def end(self, topics: Iterable[str]) -> Offsets:
-        return Offsets({topic: {partition: len(records) for partition, records in self.records.items()} for topic in topics})
+        return Offsets(
+            {
+                topic: {partition: len(records) for partition, records in self.records.items()}
+                for topic in topics
+            }
+        )
 
     def facts(self, name: str) -> SimpleNamespace:
         return SimpleNamespace(id=f"id-of-{name}", name=name)
 
     def expected(self, at: Offsets) -> dict[str, str]:
         """What the table holds when it has folded the log up to these offsets, by plain Python."""
-        valid = [json.loads(value) for partition, records in self.records.items() for _, value in records[: at.at("ships", partition)] if value != b"{"]
+        valid = [
+            json.loads(value)
+            for partition, records in self.records.items()
+            for _, value in records[: at.at("ships", partition)]
+            if value != b"{"
+        ]
         return {event["id"]: event["name"] for event in valid}
 
 
@@ -99,9 +113,20 @@ def declared(version: str) -> Declared:
     def nothing() -> dict[str, object]:
         return {}
 
-    made = pipeline(name="ships", reads={"ships": SHIPS}, writes=[Table("ships", latest=SHIPS, checks=["id is not null"])])(nothing)
+    made = pipeline(
+        name="ships",
+        reads={"ships": SHIPS},
+        writes=[Table("ships", latest=SHIPS, checks=["id is not null"])],
+    )(nothing)
     parts = {"function pipelines/ships.py:ships": version}
-    return Declared(made, "pipelines.ships", version_of(parts), parts, table_births(made, {}), {"pipelines/ships.py": version.encode(), "pipelines/more.py": b""})
+    return Declared(
+        made,
+        "pipelines.ships",
+        version_of(parts),
+        parts,
+        table_births(made, {}),
+        {"pipelines/ships.py": version.encode(), "pipelines/more.py": b""},
+    )
 
 
 class Job:
@@ -117,22 +142,46 @@ class Job:
             birth = read_birth(self._store, build)
             log = JobLog(world.log, cursed=birth.version in world.cursed)
             self._source = Source(Kafka("", {}), log)  # type: ignore[arg-type]
-            self._slices = SliceFolder(self._store, birth, declared("any").pipeline, log, driver_rows=1_000)  # type: ignore[arg-type]
+            self._slices = SliceFolder(
+                self._store, birth, declared("any").pipeline, log, driver_rows=1_000
+            )  # type: ignore[arg-type]
             undone.callback(self._slices.close)
             try:
                 self._slices.check_topics()
             except Broken as error:
                 put_stopped(self._store, build, error)
                 raise
-            self.publisher = Publisher(self._store, birth, hold_seconds=10, keep_every_seconds=world.keep_every_seconds, clock=lambda: world.steady)
+            self.publisher = Publisher(
+                self._store,
+                birth,
+                hold_seconds=10,
+                keep_every_seconds=world.keep_every_seconds,
+                clock=lambda: world.steady,
+            )
             self.publisher.take_over(self._slices.first_frontier())
             keep_base(self._store, birth, self.publisher.newest)
             self._birth = birth
-            self._maintenance = Maintenance(self._store, build, self._slices.writers, self.publisher, seconds=0, keep_seconds=world.keep_seconds, clock=world.clock)
+            self._maintenance = Maintenance(
+                self._store,
+                build,
+                self._slices.writers,
+                self.publisher,
+                seconds=0,
+                keep_seconds=world.keep_seconds,
+                clock=world.clock,
+            )
             self._legs = Legs(self._store, build)
             aligner = Aligner(self._store, birth, lease_seconds=60, clock=world.clock)
             self._bounded = CatchUp(
-                self._legs, self._slices, self.publisher, self._maintenance, aligner, log=log, source=self._source, topics=("ships",), ensure_within=lambda *_: None
+                self._legs,
+                self._slices,
+                self.publisher,
+                self._maintenance,
+                aligner,
+                log=log,
+                source=self._source,
+                topics=("ships",),
+                ensure_within=lambda *_: None,
             )  # type: ignore[arg-type]
             self._again = again
             self._tail: int | None = None
@@ -168,14 +217,33 @@ class Job:
 
     def _batch(self) -> None:
         top = f"{folder(self.build)}/checkpoint/{self._tail}"
-        planned, done = len(self._store.names(f"{top}/offsets")), len(self._store.names(f"{top}/commits"))
+        planned, done = (
+            len(self._store.names(f"{top}/offsets")),
+            len(self._store.names(f"{top}/commits")),
+        )
         if planned == done:
-            start = self._start if done == 0 else Offsets.parse(self._store.get_json(f"{top}/offsets/{done - 1}"))
+            start = (
+                self._start
+                if done == 0
+                else Offsets.parse(self._store.get_json(f"{top}/offsets/{done - 1}"))
+            )
             end = self._world.log.end(["ships"])
             if end.equals(start):
                 return
             assert self._store.put_new_json(f"{top}/offsets/{done}", end.plain())
-        ends = [self._start, *(Offsets.parse(self._store.get_json(f"{top}/offsets/{number}")) for number in range(done + 1))]
+        ends = [
+            self._start,
+            *(
+                Offsets.parse(self._store.get_json(f"{top}/offsets/{number}"))
+                for number in range(done + 1)
+            ),
+        ]
         assert self._tail is not None
-        self._slices.fold(Slice(self._tail, done, ends[-2], ends[-1]), None, self._source, self.publisher, Stopwatch())  # type: ignore[arg-type]
+        self._slices.fold(
+            Slice(self._tail, done, ends[-2], ends[-1]),
+            None,
+            self._source,
+            self.publisher,
+            Stopwatch(),
+        )  # type: ignore[arg-type]
         self._store.put_new_json(f"{top}/commits/{done}", {})

@@ -20,7 +20,13 @@ class Found:
     way: tuple[str, ...] = ()
 
 
-def explore(first: S, moves: Callable[[S], Iterable[tuple[str, S]]], is_end: Callable[[S], bool], *, wrong: tuple[type[Exception], ...]) -> Found:
+def explore(
+    first: S,
+    moves: Callable[[S], Iterable[tuple[str, S]]],
+    is_end: Callable[[S], bool],
+    *,
+    wrong: tuple[type[Exception], ...],
+) -> Found:
     """Looks at every state that can be come to from `first`. `moves` raises one of `wrong` where there is what must not be."""
     number_of, states = {first: 0}, [first]
     came_from, origins, targets = array("l", [-1]), array("l"), array("l")
@@ -40,7 +46,16 @@ def explore(first: S, moves: Callable[[S], Iterable[tuple[str, S]]], is_end: Cal
         except wrong as error:
             return Found(len(states), 0, str(error), _way(at, came_from, names))
         at += 1
-    return Found(len(states), len(states) - _reaching([number for number, state in enumerate(states) if is_end(state)], origins, targets, len(states)))
+    return Found(
+        len(states),
+        len(states)
+        - _reaching(
+            [number for number, state in enumerate(states) if is_end(state)],
+            origins,
+            targets,
+            len(states),
+        ),
+    )
 
 
 def _way(at: int, came_from: array[int], names: list[str]) -> tuple[str, ...]:

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from kappa.journal.journal import CaughtUp, Event, Held, Receipt, Record, Served, Staged, SwitchAsked, Switched, Verified
+from kappa.journal.journal import (
+    CaughtUp,
+    Event,
+    Held,
+    Receipt,
+    Record,
+    Served,
+    Staged,
+    SwitchAsked,
+    Switched,
+    Verified,
+)
 from kappa.state.frontier import Frontier
 from kappa.state.offsets import Offsets
 
@@ -10,7 +21,10 @@ NOWHERE = Offsets()
 
 
 def numbered(*events: Event, after: int = 0) -> list[Record]:
-    return [Record(number=number, event=event, at="then", by="ada@test", id=str(number)) for number, event in enumerate(events, start=after + 1)]
+    return [
+        Record(number=number, event=event, at="then", by="ada@test", id=str(number))
+        for number, event in enumerate(events, start=after + 1)
+    ]
 
 
 def staged(build: str, *, pipeline: str = "flights", auto_promote: bool = True) -> Staged:
@@ -22,35 +36,71 @@ def switch_asked(build: str, *, pipeline: str = "flights") -> SwitchAsked:
 
 
 def verified(rollout: int, *, verdict: str = "passed") -> Verified:
-    return Verified(rollout, verdict, NOWHERE, reason="" if verdict == "passed" else "2 of 3 rows fail")
+    return Verified(
+        rollout, verdict, NOWHERE, reason="" if verdict == "passed" else "2 of 3 rows fail"
+    )
 
 
 def held(rollout: int, live: str, *, attempt: int = 1, together: tuple[int, ...] = ()) -> Held:
     return Held(rollout, live, attempt, together)
 
 
-def served(rollout: int, generation: int, build: str, *, pipeline: str = "flights", live: str | None = None, others: dict[str, str] | None = None) -> Served:
-    receipt = Receipt(pipeline, build, f"version-of-{build}", NOWHERE, live, None if live is None else NOWHERE, first=live is None)
+def served(
+    rollout: int,
+    generation: int,
+    build: str,
+    *,
+    pipeline: str = "flights",
+    live: str | None = None,
+    others: dict[str, str] | None = None,
+) -> Served:
+    receipt = Receipt(
+        pipeline,
+        build,
+        f"version-of-{build}",
+        NOWHERE,
+        live,
+        None if live is None else NOWHERE,
+        first=live is None,
+    )
     return Served(rollout, generation, {**(others or {}), pipeline: build}, receipt)
 
 
 def together(*each: Served) -> Served:
     """One record that switches what each of these would switch by itself."""
     first, *others = each
-    serving = {name: build for served in each for name, build in served.serving.items()} | {served.receipt.pipeline: served.receipt.build for served in each}
-    return Served(first.rollout, first.generation, serving, first.receipt, tuple(Switched(served.rollout, served.receipt) for served in others))
+    serving = {name: build for served in each for name, build in served.serving.items()} | {
+        served.receipt.pipeline: served.receipt.build for served in each
+    }
+    return Served(
+        first.rollout,
+        first.generation,
+        serving,
+        first.receipt,
+        tuple(Switched(served.rollout, served.receipt) for served in others),
+    )
 
 
 def at(offset: int, *, topic: str = "flights") -> Offsets:
     return Offsets({topic: {0: offset}})
 
 
-def frontier(build: str, offset: int, *, number: int = 1, epoch: int = 1, hold: int | None = None) -> Frontier:
+def frontier(
+    build: str, offset: int, *, number: int = 1, epoch: int = 1, hold: int | None = None
+) -> Frontier:
     return Frontier(number, build, epoch, at(offset), {"delays": number}, "then", hold=hold)
 
 
 # Two pipelines, each with a build that serves and one that has passed and waits for a yes: rollouts 9 and 12.
-_LIVE = (staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"), staged("x", pipeline="trains"), CaughtUp(5, NOWHERE), verified(5))
+_LIVE = (
+    staged("a"),
+    CaughtUp(1, NOWHERE),
+    verified(1),
+    served(1, 1, "a"),
+    staged("x", pipeline="trains"),
+    CaughtUp(5, NOWHERE),
+    verified(5),
+)
 READY: tuple[Event, ...] = (
     *(*_LIVE, served(5, 2, "x", pipeline="trains", others={"flights": "a"})),
     *(staged("b", auto_promote=False), CaughtUp(9, NOWHERE), verified(9)),

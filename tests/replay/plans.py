@@ -19,7 +19,14 @@ from replay.rollout.rollout import fold
 ORDERS = Topic("orders", event="id string, n int", partitions=2, key="id")
 
 
-def declared(name: str = "flights", *, code: str = "1", topic: Topic = ORDERS, table: str = "delays", columns: tuple[tuple[str, str], ...] = (("n", "int"),)) -> Declared:
+def declared(
+    name: str = "flights",
+    *,
+    code: str = "1",
+    topic: Topic = ORDERS,
+    table: str = "delays",
+    columns: tuple[tuple[str, str], ...] = (("n", "int"),),
+) -> Declared:
     def function(orders: Any) -> dict[str, Any]:
         return {table: orders}
 
@@ -27,18 +34,53 @@ def declared(name: str = "flights", *, code: str = "1", topic: Topic = ORDERS, t
         return {}
 
     latest = topic.kind == "compacted"
-    made = pipeline(name=name, reads={"orders": topic}, writes=[Table(table, latest=topic) if latest else Table(table)])(nothing if latest else function)
+    made = pipeline(
+        name=name,
+        reads={"orders": topic},
+        writes=[Table(table, latest=topic) if latest else Table(table)],
+    )(nothing if latest else function)
     parts = {f"function pipelines/{name}.py:{name}": code, f"topic {topic.name}": "1"}
-    return Declared(made, f"pipelines.{name}", version_of(parts), parts, (TableBirth(table, columns), REJECTS_BIRTH), {f"pipelines/{name}.py": code.encode()})
+    return Declared(
+        made,
+        f"pipelines.{name}",
+        version_of(parts),
+        parts,
+        (TableBirth(table, columns), REJECTS_BIRTH),
+        {f"pipelines/{name}.py": code.encode()},
+    )
 
 
 def birth(build: str, of: Declared, *, topic_id: str = "id-of-orders") -> Birth:
-    topics = tuple(TopicBirth(topic.name, topic_id, topic.kind, topic.partitions) for topic in of.pipeline.topics)
-    return Birth(build, of.pipeline.name, of.version, of.parts, 1, {}, of.module, topics, of.tables, {}, {}, {}, "then", "ada@test")
+    topics = tuple(
+        TopicBirth(topic.name, topic_id, topic.kind, topic.partitions)
+        for topic in of.pipeline.topics
+    )
+    return Birth(
+        build,
+        of.pipeline.name,
+        of.version,
+        of.parts,
+        1,
+        {},
+        of.module,
+        topics,
+        of.tables,
+        {},
+        {},
+        {},
+        "then",
+        "ada@test",
+    )
 
 
 def log(
-    *, ids: Mapping[str, str] | None = None, partitions: int = 2, beginning: int = 0, end: int = 100, hour_ago: int | None = None, config: Mapping[str, str] | None = None
+    *,
+    ids: Mapping[str, str] | None = None,
+    partitions: int = 2,
+    beginning: int = 0,
+    end: int = 100,
+    hour_ago: int | None = None,
+    config: Mapping[str, str] | None = None,
 ) -> LogFacts:
     there = {"orders": "id-of-orders"} if ids is None else ids
 
@@ -55,6 +97,17 @@ def log(
     )
 
 
-def observed(*pipelines: Declared, journal: tuple[Event, ...] = (), births: tuple[Birth, ...] = (), facts: LogFacts | None = None) -> Observed:
+def observed(
+    *pipelines: Declared,
+    journal: tuple[Event, ...] = (),
+    births: tuple[Birth, ...] = (),
+    facts: LogFacts | None = None,
+) -> Observed:
     by_name = {each.pipeline.name: each for each in pipelines}
-    return Observed(frozenset(by_name), by_name, fold(numbered(*journal)), {each.build: each for each in births}, facts or log())
+    return Observed(
+        frozenset(by_name),
+        by_name,
+        fold(numbered(*journal)),
+        {each.build: each for each in births},
+        facts or log(),
+    )

@@ -22,7 +22,17 @@ from journals import at, frontier, numbered, served, staged, verified
 from kappa.base.errors import UsageError
 from kappa.base.settings import RolloutSettings
 from kappa.journal.hold import hold_after
-from kappa.journal.journal import Abandoned, CaughtUp, Event, Held, Record, Released, Retired, Served, SwitchAsked
+from kappa.journal.journal import (
+    Abandoned,
+    CaughtUp,
+    Event,
+    Held,
+    Record,
+    Released,
+    Retired,
+    Served,
+    SwitchAsked,
+)
 from replay.rollout.intents import undone
 from replay.rollout.promote import next_promote_step
 from replay.rollout.rollout import State, advance, check_may_follow
@@ -190,10 +200,18 @@ class Protocol:
     def first(self) -> World:
         """Of each pipeline one build serves, and another one has passed its verification."""
         last = self.bounds.offsets
-        starts = ((0, last, last, last) if self.bounds.caught_up else (0, 0, 0, 0))[: 2 * self.bounds.pipelines]
+        starts = ((0, last, last, last) if self.bounds.caught_up else (0, 0, 0, 0))[
+            : 2 * self.bounds.pipelines
+        ]
         builds = tuple(Build(Front(1, start, 0), Job(Front(1, start, 0), None)) for start in starts)
         page = self._journal.first
-        return World(page, builds, (Controller(),) * self.bounds.controllers, self._reader((0,) * (1 + self.bounds.pipelines)), shown=page)
+        return World(
+            page,
+            builds,
+            (Controller(),) * self.bounds.controllers,
+            self._reader((0,) * (1 + self.bounds.pipelines)),
+            shown=page,
+        )
 
     def ended(self, world: World) -> bool:
         """True where no rollout is on its way."""
@@ -219,15 +237,23 @@ class Protocol:
             if not self._free(build, late):
                 continue
             if build.job is not None and (build.job.doing is None or build.job.doing[0] != "begin"):
-                raise Violation(f"a late put of a dead job of {name} has landed after the next one had begun")
+                raise Violation(
+                    f"a late put of a dead job of {name} has landed after the next one had begun"
+                )
             rest = tuple(each for each in build.late if each != late)
-            yield f"a late put of {name} lands", _with(world, number, self._landed(build._replace(late=rest), late))
+            yield (
+                f"a late put of {name} lands",
+                _with(world, number, self._landed(build._replace(late=rest), late)),
+            )
 
     def _job(self, world: World, number: int) -> Moves:
         build, name = world.builds[number], BUILDS[number]
         if build.job is None:
             if not build.locked and name in self._journal.pages[world.journal].wanted:
-                yield f"the job of {name} begins", _with(world, number, build._replace(job=self._beginning(world, number)))
+                yield (
+                    f"the job of {name} begins",
+                    _with(world, number, build._replace(job=self._beginning(world, number))),
+                )
             return
         known, doing = build.job
         quiet = self.bounds.caught_up and number > 0
@@ -235,7 +261,12 @@ class Protocol:
             late = build.late
             if doing is not None and doing[0] in {"put", "begin"}:
                 late = tuple(sorted({*late, doing[1]}))
-            yield f"the job of {name} dies", _with(world, number, build._replace(job=None, late=late))._replace(deaths=world.deaths + 1)
+            yield (
+                f"the job of {name} dies",
+                _with(world, number, build._replace(job=None, late=late))._replace(
+                    deaths=world.deaths + 1
+                ),
+            )
         match doing:
             case None:
                 if name not in self._journal.pages[world.journal].wanted:
@@ -244,32 +275,71 @@ class Protocol:
                 yield from self._look(world, number, known)
                 if self.bounds.collects and not quiet:
                     if self.without is Without.FLOOR_FIRST:
-                        yield f"{name} lists the leases", self._doing(world, number, known, ("floor", self._pinned(world, number)))
+                        yield (
+                            f"{name} lists the leases",
+                            self._doing(
+                                world, number, known, ("floor", self._pinned(world, number))
+                            ),
+                        )
                     else:
-                        yield f"{name} puts its floor", _with(world, number, build._replace(floor=known.number, job=Job(known, ("list",))))
+                        yield (
+                            f"{name} puts its floor",
+                            _with(
+                                world,
+                                number,
+                                build._replace(floor=known.number, job=Job(known, ("list",))),
+                            ),
+                        )
             case ("begin", Front() as put):
                 if self._free(build, put):
-                    yield f"{name} repeats its frontier", _with(world, number, self._landed(build, put)._replace(job=Job(put, None)))
+                    yield (
+                        f"{name} repeats its frontier",
+                        _with(world, number, self._landed(build, put)._replace(job=Job(put, None))),
+                    )
                 else:
-                    yield f"{name} finds a late put", _with(world, number, build._replace(job=self._beginning(world, number)))
+                    yield (
+                        f"{name} finds a late put",
+                        _with(world, number, build._replace(job=self._beginning(world, number))),
+                    )
             case ("put", Front() as put):
                 if not self._free(build, put):
                     raise Violation(f"the job of {name} is refused its own next frontier")
                 landed = self._landed(build, put)
-                yield f"{name} publishes", _with(world, number, landed._replace(job=Job(landed.front, None)))
+                yield (
+                    f"{name} publishes",
+                    _with(world, number, landed._replace(job=Job(landed.front, None))),
+                )
             case ("release", int(looked), Released() as event):
                 page = self._put(world, looked, event)
-                yield f"{name} releases", self._doing(world if page is None else world._replace(journal=page), number, known, None)
+                yield (
+                    f"{name} releases",
+                    self._doing(
+                        world if page is None else world._replace(journal=page), number, known, None
+                    ),
+                )
             case ("list",):
-                yield f"{name} lists the leases", self._doing(world, number, known, ("delete", self._pinned(world, number)))
+                yield (
+                    f"{name} lists the leases",
+                    self._doing(world, number, known, ("delete", self._pinned(world, number))),
+                )
             case ("floor", frozenset() as pinned):
-                yield f"{name} puts its floor", _with(world, number, build._replace(floor=known.number, job=Job(known, ("delete", pinned))))
+                yield (
+                    f"{name} puts its floor",
+                    _with(
+                        world,
+                        number,
+                        build._replace(floor=known.number, job=Job(known, ("delete", pinned))),
+                    ),
+                )
             case ("delete", frozenset() as pinned):
                 gone = build.gone
                 for version in range(known.offset):
                     if version not in pinned:
                         gone |= 1 << version
-                yield f"{name} deletes", _with(world, number, build._replace(gone=gone, job=Job(known, None)))
+                yield (
+                    f"{name} deletes",
+                    _with(world, number, build._replace(gone=gone, job=Job(known, None))),
+                )
             case _:
                 raise AssertionError(doing)
 
@@ -278,14 +348,30 @@ class Protocol:
         hold = self._journal.pages[world.journal].holds[name]
         if hold is None:
             if known.offset < self.bounds.offsets:
-                yield f"{name} will publish", self._doing(world, number, known, ("put", Front(known.number + 1, known.offset + 1, 0)))
+                yield (
+                    f"{name} will publish",
+                    self._doing(
+                        world, number, known, ("put", Front(known.number + 1, known.offset + 1, 0))
+                    ),
+                )
             return
         if known.hold != hold.number:
-            yield f"{name} will acknowledge", self._doing(world, number, known, ("put", Front(known.number + 1, known.offset, hold.number)))
+            yield (
+                f"{name} will acknowledge",
+                self._doing(
+                    world,
+                    number,
+                    known,
+                    ("put", Front(known.number + 1, known.offset, hold.number)),
+                ),
+            )
         else:
             assert isinstance(hold.event, Held)
             released = Released(hold.event.rollout, name, hold.number, "too long")
-            yield f"{name} has waited too long", self._doing(world, number, known, ("release", world.journal, released))
+            yield (
+                f"{name} has waited too long",
+                self._doing(world, number, known, ("release", world.journal, released)),
+            )
 
     def _beginning(self, world: World, number: int) -> Job:
         found = world.builds[number].front
@@ -315,7 +401,9 @@ class Protocol:
         me, who = world.controllers[number], f"controller {number}"
 
         def now(changed: Controller, other: World = world) -> World:
-            return other._replace(controllers=(*other.controllers[:number], changed, *other.controllers[number + 1 :]))
+            return other._replace(
+                controllers=(*other.controllers[:number], changed, *other.controllers[number + 1 :])
+            )
 
         if me.looked < 0:
             for rollout in self._journal.pages[world.journal].active:
@@ -324,21 +412,37 @@ class Protocol:
         state = self._state(me.looked)
         rollout = state.rollout(me.rollout)
         if me.candidate is None:
-            yield f"{who} looks at the candidate", now(me._replace(candidate=world.builds[self._build_of[rollout.build]].front))
+            yield (
+                f"{who} looks at the candidate",
+                now(me._replace(candidate=world.builds[self._build_of[rollout.build]].front)),
+            )
             return
         live = self._build_of[state.serving[rollout.pipeline]]
         build = world.builds[live]
         match me.act:
             case None:
                 # A controller that acts for a dead job holds its lock, so the job counts as running for another one.
-                act = self._decided(me.looked, me.rollout, me.candidate, build.front, build.job is not None or build.locked)
+                act = self._decided(
+                    me.looked,
+                    me.rollout,
+                    me.candidate,
+                    build.front,
+                    build.job is not None or build.locked,
+                )
                 yield f"{who} decides", now(Controller() if act is None else me._replace(act=act))
             case ("append", str(key)):
                 event = self._events[key]
                 page = self._put(world, me.looked, event)
-                apart = self.without is Without.ONE_RECORD and isinstance(event, Served) and page is not None
+                apart = (
+                    self.without is Without.ONE_RECORD
+                    and isinstance(event, Served)
+                    and page is not None
+                )
                 after = world if page is None else world._replace(journal=page)
-                yield f"{who} appends {type(event).__name__}", now(me._replace(act=("show", page)) if apart else Controller(), after)
+                yield (
+                    f"{who} appends {type(event).__name__}",
+                    now(me._replace(act=("show", page)) if apart else Controller(), after),
+                )
             case ("show", int(page)):
                 yield f"{who} shows the map", now(Controller(), world._replace(shown=page))
             case ("acknowledge", int(hold)):
@@ -346,25 +450,51 @@ class Protocol:
                     yield f"{who} need not acknowledge", now(Controller())
                 else:
                     put = Front(build.front.number + 1, build.front.offset, hold)
-                    yield f"{who} takes the lock of {BUILDS[live]}", now(me._replace(act=("put", put)), _with(world, live, build._replace(locked=True)))
+                    yield (
+                        f"{who} takes the lock of {BUILDS[live]}",
+                        now(
+                            me._replace(act=("put", put)),
+                            _with(world, live, build._replace(locked=True)),
+                        ),
+                    )
             case ("put", Front() as put):
                 if self._free(build, put):
-                    yield f"{who} acknowledges for {BUILDS[live]}", now(Controller(), _with(world, live, self._landed(build, put)._replace(locked=False)))
+                    yield (
+                        f"{who} acknowledges for {BUILDS[live]}",
+                        now(
+                            Controller(),
+                            _with(world, live, self._landed(build, put)._replace(locked=False)),
+                        ),
+                    )
                 else:
                     again = Front(build.front.number + 1, build.front.offset, put.hold)
                     yield f"{who} finds a late put", now(me._replace(act=("put", again)))
                 if world.deaths < self.bounds.deaths:
-                    left = _with(world, live, build._replace(locked=False, late=tuple(sorted({*build.late, put}))))
+                    left = _with(
+                        world,
+                        live,
+                        build._replace(locked=False, late=tuple(sorted({*build.late, put}))),
+                    )
                     yield f"{who} dies", now(Controller(), left._replace(deaths=world.deaths + 1))
             case _:
                 raise AssertionError(me.act)
 
-    def _decide(self, looked: int, number: int, candidate: Front, live: Front, live_runs: bool) -> tuple[object, ...] | None:
+    def _decide(
+        self, looked: int, number: int, candidate: Front, live: Front, live_runs: bool
+    ) -> tuple[object, ...] | None:
         state = self._state(looked)
         rollout = state.rollout(number)
         if self.without is Without.ACKNOWLEDGEMENT and rollout.hold is not None:
             live = live._replace(hold=rollout.hold)
-        sight = Sight(state, rollout, _frontier(rollout.build, candidate), _frontier(state.serving[rollout.pipeline], live), TOPICS, target=at(0), live_runs=live_runs)
+        sight = Sight(
+            state,
+            rollout,
+            _frontier(rollout.build, candidate),
+            _frontier(state.serving[rollout.pipeline], live),
+            TOPICS,
+            target=at(0),
+            live_runs=live_runs,
+        )
         match next_promote_step(sight, self._rules):
             case Append(event):
                 check_may_follow(state, event)
@@ -396,19 +526,36 @@ class Protocol:
                 apart, serving = self.without is Without.ONE_RECORD, self._serving(world.journal)
                 yield (
                     "the reader reads the journal",
-                    now(at="map" if apart else "frontiers", generation=self._state(world.journal).generation, served=serving, builds=() if apart else serving),
+                    now(
+                        at="map" if apart else "frontiers",
+                        generation=self._state(world.journal).generation,
+                        served=serving,
+                        builds=() if apart else serving,
+                    ),
                 )
             case "map":
-                yield "the reader reads the map", now(at="frontiers", builds=self._serving(world.shown))
+                yield (
+                    "the reader reads the map",
+                    now(at="frontiers", builds=self._serving(world.shown)),
+                )
             case "frontiers":
                 fronts = (*me.fronts, world.builds[me.builds[len(me.fronts)]].front)
                 whole = len(fronts) == len(me.builds)
                 follows = ("lease" if lease_first else "floor") if self.bounds.collects else "again"
-                yield f"the reader reads the frontier of {BUILDS[me.builds[len(me.fronts)]]}", now(at=follows if whole else "frontiers", fronts=fronts)
+                yield (
+                    f"the reader reads the frontier of {BUILDS[me.builds[len(me.fronts)]]}",
+                    now(at=follows if whole else "frontiers", fronts=fronts),
+                )
             case "lease":
-                yield "the reader puts its lease", now(at="floor" if lease_first else "read", lease=1)
+                yield (
+                    "the reader puts its lease",
+                    now(at="floor" if lease_first else "read", lease=1),
+                )
             case "floor":
-                below = any(front.number < world.builds[build].floor for build, front in zip(me.builds, me.fronts, strict=True))
+                below = any(
+                    front.number < world.builds[build].floor
+                    for build, front in zip(me.builds, me.fronts, strict=True)
+                )
                 yield "the reader reads the floor", self._again(world) if below else now(at="again")
             case "again":
                 switched = self._state(world.journal).generation > me.generation
@@ -417,18 +564,30 @@ class Protocol:
                 elif self.bounds.collects:
                     yield "the reader has pinned", now(at="read" if lease_first else "lease")
                 else:
-                    yield "the reader answers", self._answered(world, tuple(front.offset for front in me.fronts))
+                    yield (
+                        "the reader answers",
+                        self._answered(world, tuple(front.offset for front in me.fronts)),
+                    )
             case "read":
-                front = world.builds[me.builds[0]].front if self.without is Without.PIN else me.fronts[0]
+                front = (
+                    world.builds[me.builds[0]].front
+                    if self.without is Without.PIN
+                    else me.fronts[0]
+                )
                 there = not world.builds[me.builds[0]].gone >> front.offset & 1
                 tables = (*me.tables, front.offset if there else -1)
-                yield "the reader reads a table", now(tables=tables, at="read" if len(tables) < 2 else "confirm")
+                yield (
+                    "the reader reads a table",
+                    now(tables=tables, at="read" if len(tables) < 2 else "confirm"),
+                )
             case "confirm":
                 if me.lease == 2 and self.without is not Without.CONFIRM:
                     yield "the reader's lease is over", self._again(world)
                     return
                 if -1 in me.tables:
-                    raise Violation("a reader has read a version that was deleted, and gives the answer out")
+                    raise Violation(
+                        "a reader has read a version that was deleted, and gives the answer out"
+                    )
                 if len(set(me.tables)) > 1:
                     raise Violation(f"an answer mixes frontiers: {me.tables}")
                 yield "the reader answers", self._answered(world, me.tables[:1])
@@ -464,11 +623,16 @@ class Protocol:
         for rollout in self._journal.pages[world.journal].active:
             if world.abandons < self.bounds.abandons:
                 page = self._journal.after(world.journal, Abandoned(rollout.number, "by hand"))
-                yield f"rollout {rollout.number} is abandoned", world._replace(journal=page, abandons=world.abandons + 1)
+                yield (
+                    f"rollout {rollout.number} is abandoned",
+                    world._replace(journal=page, abandons=world.abandons + 1),
+                )
         for pipeline in self._pipelines:
             if world.undos < self.bounds.undos and state.active(pipeline) is None:
                 try:
-                    page = self._journal.after(world.journal, SwitchAsked(*undone(state, pipeline), "undo"))
+                    page = self._journal.after(
+                        world.journal, SwitchAsked(*undone(state, pipeline), "undo")
+                    )
                 except UsageError:
                     continue
                 yield f"{pipeline} is undone", world._replace(journal=page, undos=world.undos + 1)
@@ -477,10 +641,16 @@ class Protocol:
         state = self._state(world.journal)
         if world.retiring >= 0:
             build = world.builds[world.retiring]
-            yield f"{BUILDS[world.retiring]} is deleted", _with(world, world.retiring, build._replace(gone=-1))._replace(retiring=-1)
+            yield (
+                f"{BUILDS[world.retiring]} is deleted",
+                _with(world, world.retiring, build._replace(gone=-1))._replace(retiring=-1),
+            )
             return
         for name in sorted(state.may_retire()):
-            yield f"{name} is retired", world._replace(journal=self._journal.after(world.journal, Retired(name)))
+            yield (
+                f"{name} is retired",
+                world._replace(journal=self._journal.after(world.journal, Retired(name))),
+            )
         for name in sorted(state.retired):
             number = self._build_of[name]
             build = world.builds[number]
@@ -490,7 +660,11 @@ class Protocol:
     def _pinned(self, world: World, number: int) -> frozenset[int]:
         """What leases pin of a build. One that has ended is swept: for no longer than that is it respected."""
         me = world.reader
-        return frozenset(front.offset for build, front in zip(me.builds, me.fronts, strict=False) if build == number and me.lease == 1)
+        return frozenset(
+            front.offset
+            for build, front in zip(me.builds, me.fronts, strict=False)
+            if build == number and me.lease == 1
+        )
 
     def _state(self, page: int) -> State:
         return self._journal.pages[page].state
@@ -514,5 +688,9 @@ def _ready(pipelines: tuple[str, ...]) -> Iterator[Event]:
         serving[pipeline] = build
         last += 4
     for pipeline in pipelines:
-        yield from (staged(PAIRS[pipeline][1], pipeline=pipeline), CaughtUp(last + 1, at(0)), verified(last + 1))
+        yield from (
+            staged(PAIRS[pipeline][1], pipeline=pipeline),
+            CaughtUp(last + 1, at(0)),
+            verified(last + 1),
+        )
         last += 3

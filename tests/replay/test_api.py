@@ -38,12 +38,16 @@ class Project:
     """A project whose journal is made by hand, the server of it, and its commands."""
 
     def __init__(self, folder: Path) -> None:
-        (folder / "kappa.toml").write_text('[kafka]\nbootstrap_servers = "127.0.0.1:1"\n', encoding="utf-8")
+        (folder / "kappa.toml").write_text(
+            '[kafka]\nbootstrap_servers = "127.0.0.1:1"\n', encoding="utf-8"
+        )
         self.folder = folder
         self.store = Store(folder / ".kappa")
         self.journal = Journal(self.store)
         self.here = Here(folder, None)
-        self.server = Server(self.store, Allowance(at_once=1), router=api.router, desk=Desk(self.here))
+        self.server = Server(
+            self.store, Allowance(at_once=1), router=api.router, desk=Desk(self.here)
+        )
 
     def append(self, *events: Event) -> None:
         for event in events:
@@ -54,10 +58,28 @@ class Project:
         """As if this process were the supervisor."""
         me = process_id(os.getpid())
         assert me is not None
-        self.store.put_json("run/supervisor.json", {"pid": me.pid, "born": me.born, "bootstrap_servers": "127.0.0.1:1", "started": "", "format": 1})
+        self.store.put_json(
+            "run/supervisor.json",
+            {
+                "pid": me.pid,
+                "born": me.born,
+                "bootstrap_servers": "127.0.0.1:1",
+                "started": "",
+                "format": 1,
+            },
+        )
 
-    def wants(self, document: dict[str, object], *, generation: int | str = 0, key: str = "k1", **headers: str) -> Answered:
-        return self.server.ask("POST", ROLLOUTS, document, If_Match=f'"{generation}"', Idempotency_Key=key, **headers)
+    def wants(
+        self,
+        document: dict[str, object],
+        *,
+        generation: int | str = 0,
+        key: str = "k1",
+        **headers: str,
+    ) -> Answered:
+        return self.server.ask(
+            "POST", ROLLOUTS, document, If_Match=f'"{generation}"', Idempotency_Key=key, **headers
+        )
 
 
 @pytest.fixture
@@ -104,13 +126,20 @@ def test_what_was_looked_at_has_to_be_what_is_there(project: Project) -> None:
 
     assert problem(project.wants({"intent": "abandon"}, generation=0))[0] == 412
     assert problem(project.server.ask("POST", ROLLOUTS, {"intent": "abandon"}))[0] == 428
-    assert problem(project.server.ask("POST", ROLLOUTS, {"intent": "abandon"}, If_Match='"1"'))[0] == 428
-    assert project.wants({"intent": "abandon"}, generation=1).document["event"]["kind"] == "abandoned"
+    assert (
+        problem(project.server.ask("POST", ROLLOUTS, {"intent": "abandon"}, If_Match='"1"'))[0]
+        == 428
+    )
+    assert (
+        project.wants({"intent": "abandon"}, generation=1).document["event"]["kind"] == "abandoned"
+    )
     assert problem(project.wants({"intent": "abandon"}, generation=1, key="k2"))[1] == "usage"
 
 
 @pytest.mark.parametrize("intent", ["promote", "abandon", "verify"])
-def test_a_yes_is_to_the_rollout_that_was_looked_at_and_not_to_the_one_in_its_place(project: Project, intent: str) -> None:
+def test_a_yes_is_to_the_rollout_that_was_looked_at_and_not_to_the_one_in_its_place(
+    project: Project, intent: str
+) -> None:
     project.append(*ready())
     project.be_up()
     wanted = {"intent": intent, "pipelines": ["flights"], "rollout": 1}
@@ -129,27 +158,52 @@ def test_a_yes_is_to_the_rollout_that_was_looked_at_and_not_to_the_one_in_its_pl
 
 @pytest.mark.parametrize(
     ("document", "status"),
-    [({"intent": "undo", "rollout": 1}, 400), ({"intent": "promote", "pipelines": ["a", "b"], "rollout": 1}, 400), ({"intent": "abandon", "rollout": 9}, 400)],
+    [
+        ({"intent": "undo", "rollout": 1}, 400),
+        ({"intent": "promote", "pipelines": ["a", "b"], "rollout": 1}, 400),
+        ({"intent": "abandon", "rollout": 9}, 400),
+    ],
 )
-def test_a_rollout_that_is_none_or_not_all_that_is_meant_is_refused(project: Project, document: dict[str, object], status: int) -> None:
+def test_a_rollout_that_is_none_or_not_all_that_is_meant_is_refused(
+    project: Project, document: dict[str, object], status: int
+) -> None:
     project.append(*ready())
     project.be_up()
     assert problem(project.wants(document))[0] == status
 
 
 def test_an_undo_tells_first_what_it_would_do(project: Project) -> None:
-    project.append(*went_live(), staged("b2"), CaughtUp(5, Offsets()), verified(5), held(5, "b1"), served(5, 2, "b2", live="b1"))
+    project.append(
+        *went_live(),
+        staged("b2"),
+        CaughtUp(5, Offsets()),
+        verified(5),
+        held(5, "b1"),
+        served(5, 2, "b2", live="b1"),
+    )
     project.be_up()
 
     told = project.wants({"intent": "undo", "dry_run": True}, generation=2)
-    assert told.document == {"would": "build b1 (version version-of-b1) of pipeline flights will serve instead of b2"}
+    assert told.document == {
+        "would": "build b1 (version version-of-b1) of pipeline flights will serve instead of b2"
+    }
     assert list(project.journal.after(9)) == []
 
     assert project.wants({"intent": "undo"}, generation=2).document["event"]["build"] == "b1"
     assert [type(record.event) for record in project.journal.after(9)] == [SwitchAsked]
 
 
-@pytest.mark.parametrize("document", [{"intent": "drop"}, {"intent": "undo", "to": 0}, {"intent": "undo", "pipelines": ["a", "b"]}, {"intent": "undo", "more": 1}, [], {}])
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"intent": "drop"},
+        {"intent": "undo", "to": 0},
+        {"intent": "undo", "pipelines": ["a", "b"]},
+        {"intent": "undo", "more": 1},
+        [],
+        {},
+    ],
+)
 def test_what_is_no_intent_is_refused(project: Project, document: dict[str, object]) -> None:
     project.be_up()
     assert problem(project.wants(document))[0] == 400
@@ -162,11 +216,15 @@ def test_where_nobody_would_do_it_nothing_is_appended(project: Project) -> None:
     assert list(project.journal.after(3)) == []
 
 
-def test_what_is_told_is_what_the_commands_tell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_told_is_what_the_commands_tell(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "kappa.toml").touch()
     platform = Platform(Store(tmp_path / ".kappa"))
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
-    with Server(platform.store, Allowance(at_once=1), router=api.router, desk=Desk(Here(tmp_path, None))) as server:
+    with Server(
+        platform.store, Allowance(at_once=1), router=api.router, desk=Desk(Here(tmp_path, None))
+    ) as server:
         for path, command in (("tables", ["tables"]), ("rejects", ["rejects"])):
             assert cli.run(["--project", str(tmp_path), *command, "-o", "json"]) == 0
             assert server.ask("GET", f"/api/v1/{path}").body.decode() == capsys.readouterr().out
@@ -174,7 +232,9 @@ def test_what_is_told_is_what_the_commands_tell(tmp_path: Path, capsys: pytest.C
         assert problem(server.ask("GET", "/api/v1/rejects?pipeline=nobody"))[1] == "usage"
 
 
-def test_history_and_builds_are_what_the_commands_tell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_history_and_builds_are_what_the_commands_tell(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     project = Project(tmp_path)
     (tmp_path / "kappa.toml").write_text("", encoding="utf-8")
     project.append(*went_live())
@@ -217,29 +277,66 @@ def test_what_was_refused_may_be_asked_again_with_the_same_key(tmp_path: Path) -
 def test_metrics_have_the_names_and_labels_that_boards_know() -> None:
     state = fold(numbered(*went_live(), *ready("b2", rollout=5)))
     offsets = Offsets({"flights": {0: 40, 1: 7}})
-    live = BuildStatus('fli"ghts\n', "live", "b1", "v1", offsets, 13, datetime(2026, 1, 1, 11, 59, 58, tzinfo=UTC), 47, 3, topics=frozenset({"flights"}), duplicate=2)
-    candidate = replace(live, role="candidate", build="b2", rollout=state.rollout(5), folded=30, lag=30, rate=12.5)
+    live = BuildStatus(
+        'fli"ghts\n',
+        "live",
+        "b1",
+        "v1",
+        offsets,
+        13,
+        datetime(2026, 1, 1, 11, 59, 58, tzinfo=UTC),
+        47,
+        3,
+        topics=frozenset({"flights"}),
+        duplicate=2,
+    )
+    candidate = replace(
+        live, role="candidate", build="b2", rollout=state.rollout(5), folded=30, lag=30, rate=12.5
+    )
     status = Status(1, (live, candidate), end=Offsets({"flights": {0: 50, 1: 10}, "other": {0: 9}}))
-    newest, before = (replace(frontier("b1", 1), published_at=at) for at in ("2026-01-01T11:59:58+00:00", "2026-01-01T11:59:57.250+00:00"))
+    newest, before = (
+        replace(frontier("b1", 1), published_at=at)
+        for at in ("2026-01-01T11:59:58+00:00", "2026-01-01T11:59:57.250+00:00")
+    )
 
-    told = metrics_text(Seen(state, status, {"b1": (newest, before), "b2": (newest, None)}, {("flights", "no_json"): 4}, supervised=True), NOW)
+    told = metrics_text(
+        Seen(
+            state,
+            status,
+            {"b1": (newest, before), "b2": (newest, None)},
+            {("flights", "no_json"): 4},
+            supervised=True,
+        ),
+        NOW,
+    )
 
     assert 'kafka_consumergroup_lag{consumergroup="b1",topic="flights",partition="0"} 10\n' in told
     assert 'kafka_consumergroup_lag{consumergroup="b1",topic="flights",partition="1"} 3\n' in told
     assert 'topic="other"' not in told
     assert 'kappa_replay_ratio{pipeline="fli\\"ghts\\n",build="b2",role="candidate"} 0.5\n' in told
-    assert 'kappa_slice_duration_seconds{pipeline="fli\\"ghts\\n",build="b1",role="live"} 0.75\n' in told
+    assert (
+        'kappa_slice_duration_seconds{pipeline="fli\\"ghts\\n",build="b1",role="live"} 0.75\n'
+        in told
+    )
     assert 'kappa_freshness_seconds{pipeline="fli\\"ghts\\n",build="b1",role="live"} 2\n' in told
     assert 'kappa_rejects{pipeline="flights",reason="no_json"} 4\n' in told
     assert "kappa_promotes_total 1\n" in told
     assert "kappa_generation 1\n" in told
-    assert all(re.fullmatch(r'# (HELP|TYPE) \w+ .+|\w+(\{(\w+="([^"\\\n]|\\.)*",?)+\})? -?[0-9.e+-]+', line) for line in told.splitlines())
+    assert all(
+        re.fullmatch(
+            r'# (HELP|TYPE) \w+ .+|\w+(\{(\w+="([^"\\\n]|\\.)*",?)+\})? -?[0-9.e+-]+', line
+        )
+        for line in told.splitlines()
+    )
 
 
 def test_metrics_are_there_before_anything_serves(project: Project) -> None:
     found = project.server.ask("GET", "/metrics")
 
-    assert (found.status, found.headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    assert (found.status, found.headers["content-type"]) == (
+        200,
+        "text/plain; version=0.0.4; charset=utf-8",
+    )
     assert b"kappa_generation 0\n" in found.body
 
 
@@ -265,5 +362,8 @@ def test_a_place_that_is_none_or_taken_is_said_so(tmp_path: Path) -> None:
     for listen in ("8717", "localhost:", ":1", "localhost:99999"):
         with pytest.raises(SettingsError, match="no place to listen at"):
             serve(Here(tmp_path, None), listen=listen, say=print)
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(Conflict, match="nothing can listen at"):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(Conflict, match="nothing can listen at"),
+    ):
         serve(Here(tmp_path, None), listen=f"127.0.0.1:{taken.getsockname()[1]}", say=print)

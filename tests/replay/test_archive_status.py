@@ -60,30 +60,53 @@ def store(settings: Settings) -> Store:
 
 def archive(store: Store, mark: ArchiveMark = MARK) -> None:
     """An archive that has come to 40 and 60, with three rejects."""
-    held = ensure_archive(str(store.path(folder(mark.topic, mark.fingerprint))), decoded_columns(VISITS), mark)
+    held = ensure_archive(
+        str(store.path(folder(mark.topic, mark.fingerprint))), decoded_columns(VISITS), mark
+    )
     for partition, end in ((0, 40), (1, 60)):
-        held.append(None, (), held.mark().then(partition, 0, end, Tally(decoded=30, rejected=partition * 3), 7), Guard(f"p{partition}", end))
+        held.append(
+            None,
+            (),
+            held.mark().then(partition, 0, end, Tally(decoded=30, rejected=partition * 3), 7),
+            Guard(f"p{partition}", end),
+        )
 
 
-def status(settings: Settings, store: Store, log: Log | None, topic: Topic = VISITS) -> ArchiveStatus:
+def status(
+    settings: Settings, store: Store, log: Log | None, topic: Topic = VISITS
+) -> ArchiveStatus:
     (found,) = archive_status(settings, store, {topic.name: topic}, log)  # type: ignore[arg-type]  # of a log it is asked no more
     return found
 
 
-def test_an_archive_tells_how_far_it_is_and_how_far_behind(settings: Settings, store: Store) -> None:
+def test_an_archive_tells_how_far_it_is_and_how_far_behind(
+    settings: Settings, store: Store
+) -> None:
     archive(store)
 
     waiting = status(settings, store, Log())
     with Lock(store.path(LOCK), what="the archive"):
         following = status(settings, store, Log())
 
-    assert (waiting.state, following.state, following.note) == (ArchiveState.WAITING, ArchiveState.FOLLOWING, "")
+    assert (waiting.state, following.state, following.note) == (
+        ArchiveState.WAITING,
+        ArchiveState.FOLLOWING,
+        "",
+    )
     assert following.behind == 10
     (row,) = archive_listing([following]).objects()
-    assert [row[name] for name in ("partitions", "records", "rejected", "from", "to")] == [2, 63, 3, {"0": 0, "1": 0}, {"0": 40, "1": 60}]
+    assert [row[name] for name in ("partitions", "records", "rejected", "from", "to")] == [
+        2,
+        63,
+        3,
+        {"0": 0, "1": 0},
+        {"0": 40, "1": 60},
+    ]
 
 
-def test_one_that_is_declared_and_not_there_yet_is_behind_by_all(settings: Settings, store: Store) -> None:
+def test_one_that_is_declared_and_not_there_yet_is_behind_by_all(
+    settings: Settings, store: Store
+) -> None:
     found = status(settings, store, Log(first={0: 5, 1: 0}))
 
     assert (found.mark, found.behind) == (None, 105)
@@ -94,10 +117,15 @@ def test_one_that_is_declared_and_not_there_yet_is_behind_by_all(settings: Setti
     ("log", "says"),
     [
         (Log(id="2"), "was made anew"),
-        (Log(first={0: 41, 1: 0}), "has lost records before they were archived: partition 0 lost offsets 40 to 40"),
+        (
+            Log(first={0: 41, 1: 0}),
+            "has lost records before they were archived: partition 0 lost offsets 40 to 40",
+        ),
     ],
 )
-def test_one_that_cannot_be_gone_on_with_says_why_and_what_to_do(settings: Settings, store: Store, log: Log, says: str) -> None:
+def test_one_that_cannot_be_gone_on_with_says_why_and_what_to_do(
+    settings: Settings, store: Store, log: Log, says: str
+) -> None:
     archive(store)
 
     found = status(settings, store, log)
@@ -107,7 +135,9 @@ def test_one_that_cannot_be_gone_on_with_says_why_and_what_to_do(settings: Setti
     assert "move its folder away" in found.note
 
 
-def test_what_is_not_declared_any_more_is_kept_and_told_without_a_broker_too(settings: Settings, store: Store) -> None:
+def test_what_is_not_declared_any_more_is_kept_and_told_without_a_broker_too(
+    settings: Settings, store: Store
+) -> None:
     archive(store)
     other = Topic("visits", event="id string, n bigint", partitions=2)
 
@@ -115,11 +145,15 @@ def test_what_is_not_declared_any_more_is_kept_and_told_without_a_broker_too(set
 
     assert (found.state, found.behind) == (ArchiveState.KEPT, None)
     assert found.mark is not None
-    assert found.mark == replace(MARK, start={0: 0, 1: 0}, end={0: 40, 1: 60}, log_time={0: 7, 1: 7}, tally=found.mark.tally)
+    assert found.mark == replace(
+        MARK, start={0: 0, 1: 0}, end={0: 40, 1: 60}, log_time={0: 7, 1: 7}, tally=found.mark.tally
+    )
 
 
 @pytest.mark.jvm
-def test_the_archiver_runs_where_a_topic_is_archived_and_looks_again_when_the_files_change(settings: Settings, store: Store) -> None:
+def test_the_archiver_runs_where_a_topic_is_archived_and_looks_again_when_the_files_change(
+    settings: Settings, store: Store
+) -> None:
     declares = 'from kappa import Table, Topic, pipeline\nT = Topic("t", event="id string"{})\np = pipeline(name="p", reads={{"t": T}}, writes=[Table("all_t")])(lambda t: {{"all_t": t}})\n'
     file = settings.project / "pipelines" / "p.py"
     clock = 0.0

@@ -16,7 +16,13 @@ class Desk:
     def __init__(self, folder: Path) -> None:
         self.now = 0.0
         self.said: list[str] = []
-        self.child = Beside("the child", folder / "child.log", say=self.said.append, clock=lambda: self.now, patience_seconds=10.0)
+        self.child = Beside(
+            "the child",
+            folder / "child.log",
+            say=self.said.append,
+            clock=lambda: self.now,
+            patience_seconds=10.0,
+        )
 
     def dies(self) -> None:
         """Starts it, and waits until it has died."""
@@ -41,7 +47,10 @@ def desk(tmp_path: Path) -> Desk:
 def test_one_that_dies_is_started_again_later_each_time(desk: Desk, tmp_path: Path) -> None:
     for seconds in (1, 2, 4):
         desk.dies()
-        assert desk.said[-1] == f"the child ended with 2, see {tmp_path / 'child.log'}; it is started again in {seconds} s"
+        assert (
+            desk.said[-1]
+            == f"the child ended with 2, see {tmp_path / 'child.log'}; it is started again in {seconds} s"
+        )
         desk.now += seconds - 0.1
         assert not desk.starts()
         desk.now += 0.2

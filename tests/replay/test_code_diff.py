@@ -44,7 +44,12 @@ def finding(tree: Mapping[str, str]) -> Find:
 
 
 def side(text: str = FLIGHTS, *, helpers: str = HELPERS, **declared: object) -> Side:
-    made = {"topic": Topic("hits", event="id string, n int"), "tables": [Table("delays", keys=("id",), fold={"n": count()}, checks=["n > 0"])], "views": [], **declared}
+    made = {
+        "topic": Topic("hits", event="id string, n int"),
+        "tables": [Table("delays", keys=("id",), fold={"n": count()}, checks=["n > 0"])],
+        "views": [],
+        **declared,
+    }
 
     @pipeline(reads={"hits": made["topic"]}, writes=[*made["tables"], *made["views"]])  # type: ignore[dict-item,misc]  # mixed on purpose
     def flights(hits: object) -> dict[str, object]:
@@ -72,14 +77,24 @@ def only(old: Side, new: Side) -> PartDiff:
 def test_a_changed_constant_is_one_line_of_each() -> None:
     diff = only(side(), edited("LIMIT = 15  # minutes", "LIMIT = 30"))
 
-    assert (diff.part, diff.what) == ("value pipelines/flights.py:LIMIT", "value LIMIT in pipelines/flights.py")
+    assert (diff.part, diff.what) == (
+        "value pipelines/flights.py:LIMIT",
+        "value LIMIT in pipelines/flights.py",
+    )
     assert changes(diff) == ["-LIMIT = 15", "+LIMIT = 30"]
 
 
 def test_prose_beside_a_real_change_is_not_shown() -> None:
-    text = FLIGHTS.replace("Late or not.", "Punctual.").replace("# Nulls are late.", "# Nulls\n\n    # are late!").replace("rows.delay < LIMIT", "rows . delay <= LIMIT")
+    text = (
+        FLIGHTS.replace("Late or not.", "Punctual.")
+        .replace("# Nulls are late.", "# Nulls\n\n    # are late!")
+        .replace("rows.delay < LIMIT", "rows . delay <= LIMIT")
+    )
 
-    assert changes(only(side(), side(text))) == ["-    return rows.where(rows.delay < LIMIT)", "+    return rows.where(rows.delay <= LIMIT)"]
+    assert changes(only(side(), side(text))) == [
+        "-    return rows.where(rows.delay < LIMIT)",
+        "+    return rows.where(rows.delay <= LIMIT)",
+    ]
 
 
 PROSE = ["# Nulls are late.", '"""Late or not."""', '"""Flights."""', "# minutes"]
@@ -90,20 +105,41 @@ def test_prose_alone_is_no_difference(taken: set[str], spread: bool) -> None:
     text = FLIGHTS
     for each in taken:
         text = text.replace(each, "")
-    text = text.replace("(", "(\n    ").replace("def on_time(\n    ", "def on_time(") if spread else text
+    text = (
+        text.replace("(", "(\n    ").replace("def on_time(\n    ", "def on_time(")
+        if spread
+        else text
+    )
 
     assert part_diffs(side(), side(text)) == ()
 
 
 def test_a_helper_that_is_new_is_shown_whole() -> None:
-    diffs = {diff.part: changes(diff) for diff in part_diffs(side(), side(helpers="def clean(rows):\n    return drop(rows)\ndef drop(rows):\n    return rows.where(True)\n"))}
+    diffs = {
+        diff.part: changes(diff)
+        for diff in part_diffs(
+            side(),
+            side(
+                helpers="def clean(rows):\n    return drop(rows)\ndef drop(rows):\n    return rows.where(True)\n"
+            ),
+        )
+    }
 
-    assert diffs["function pipelines/helpers.py:drop"] == ["+def drop(rows):", "+    return rows.where(True)"]
-    assert diffs["function pipelines/helpers.py:clean"] == ["-    return rows", "+    return drop(rows)"]
+    assert diffs["function pipelines/helpers.py:drop"] == [
+        "+def drop(rows):",
+        "+    return rows.where(True)",
+    ]
+    assert diffs["function pipelines/helpers.py:clean"] == [
+        "-    return rows",
+        "+    return drop(rows)",
+    ]
 
 
 def test_what_is_gone_is_shown_whole() -> None:
-    diffs = {diff.part: changes(diff) for diff in part_diffs(side(), edited("rows.delay < LIMIT", "rows.delay < 15"))}
+    diffs = {
+        diff.part: changes(diff)
+        for diff in part_diffs(side(), edited("rows.delay < LIMIT", "rows.delay < 15"))
+    }
 
     assert diffs["value pipelines/flights.py:LIMIT"] == ["-LIMIT = 15"]
 
@@ -115,7 +151,10 @@ def test_a_name_that_means_something_else_is_shown_though_the_code_is_the_same()
 
 
 def test_what_importing_does_is_shown() -> None:
-    diffs = {diff.part: changes(diff) for diff in part_diffs(side(), side(helpers="print('hello')\n" + HELPERS))}
+    diffs = {
+        diff.part: changes(diff)
+        for diff in part_diffs(side(), side(helpers="print('hello')\n" + HELPERS))
+    }
 
     assert diffs["statements pipelines/helpers.py"] == ["+print('hello')"]
 
@@ -123,24 +162,54 @@ def test_what_importing_does_is_shown() -> None:
 @pytest.mark.parametrize(
     ("changed", "part", "lines"),
     [
-        ({"topic": Topic("hits", event="id string, n bigint")}, "topic hits", ["-column n int", "+column n bigint"]),
-        ({"topic": Topic("hits", event="id string, n int", partitions=2, key="id")}, "topic hits", ["-partitions 1", "-key (none)", "+partitions 2", "+key id"]),
-        ({"tables": [Table("delays", keys=("id",), fold={"n": sum_("n")}, checks=["n > 0"])]}, "table delays", ["-n = count()", "+n = sum(n)"]),
-        ({"tables": [Table("delays", keys=("id",), fold={"n": count()})]}, "table delays", ["-check n > 0"]),
-        ({"tables": [Table("delays")]}, "table delays", ["-keys id", "-n = count()", "-check n > 0", "+rows are appended"]),
+        (
+            {"topic": Topic("hits", event="id string, n bigint")},
+            "topic hits",
+            ["-column n int", "+column n bigint"],
+        ),
+        (
+            {"topic": Topic("hits", event="id string, n int", partitions=2, key="id")},
+            "topic hits",
+            ["-partitions 1", "-key (none)", "+partitions 2", "+key id"],
+        ),
+        (
+            {"tables": [Table("delays", keys=("id",), fold={"n": sum_("n")}, checks=["n > 0"])]},
+            "table delays",
+            ["-n = count()", "+n = sum(n)"],
+        ),
+        (
+            {"tables": [Table("delays", keys=("id",), fold={"n": count()})]},
+            "table delays",
+            ["-check n > 0"],
+        ),
+        (
+            {"tables": [Table("delays")]},
+            "table delays",
+            ["-keys id", "-n = count()", "-check n > 0", "+rows are appended"],
+        ),
         ({"views": [View("v", "select 1\nfrom delays")]}, "view v", ["+select 1", "+from delays"]),
     ],
 )
-def test_declarations_are_compared_line_by_line(changed: dict[str, object], part: str, lines: list[str]) -> None:
+def test_declarations_are_compared_line_by_line(
+    changed: dict[str, object], part: str, lines: list[str]
+) -> None:
     diff = only(side(), side(**changed))
 
     assert (diff.part, changes(diff)) == (part, lines)
 
 
 def test_every_change_of_a_version_has_its_diff() -> None:
-    old, new = side(), side(FLIGHTS.replace("15", "16").replace("2.5", "3.5"), topic=Topic("hits", event="id string"))
+    old, new = (
+        side(),
+        side(
+            FLIGHTS.replace("15", "16").replace("2.5", "3.5"),
+            topic=Topic("hits", event="id string"),
+        ),
+    )
 
-    assert {diff.part for diff in part_diffs(old, new)} == {part for part in {*old.parts, *new.parts} if old.parts.get(part) != new.parts.get(part)}
+    assert {diff.part for diff in part_diffs(old, new)} == {
+        part for part in {*old.parts, *new.parts} if old.parts.get(part) != new.parts.get(part)
+    }
     assert all(changes(diff) for diff in part_diffs(old, new))
 
 

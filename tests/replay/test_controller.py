@@ -62,7 +62,9 @@ class Platform:
         self.controller = self.new_controller()
 
     def new_controller(self) -> Controller:
-        return Controller(self.store, log=self, processes=self, rules=self.rules, clock=lambda: self.now)
+        return Controller(
+            self.store, log=self, processes=self, rules=self.rules, clock=lambda: self.now
+        )
 
     def end(self, topics: Iterable[str]) -> Offsets:
         if self.broker_is_away:
@@ -87,7 +89,9 @@ class Platform:
         """As the job does it, where the candidate stands at the live build's frontier already."""
         self.aligned.append(build)
         candidate = Frontiers(self.store, build).newest()
-        aligner = Aligner(self.store, read_birth(self.store, build), lease_seconds=60, clock=lambda: self.now)
+        aligner = Aligner(
+            self.store, read_birth(self.store, build), lease_seconds=60, clock=lambda: self.now
+        )
         aim = aligner.take_aim()
         if aim is not None and candidate is not None and candidate.offsets.equals(aim.live.offsets):
             assert aligner.put(aim, candidate)
@@ -96,12 +100,39 @@ class Platform:
         ensure_verified(self.store, rollout, Means(lease_seconds=60))
         return None
 
-    def stage(self, build: str, *, checks: tuple[str, ...] = (), views: dict[str, str] | None = None, auto_promote: bool = True) -> None:
-        table = TableBirth("delays", (("carrier", "string"), ("flights", "bigint")), keys=("carrier",), checks=checks)
+    def stage(
+        self,
+        build: str,
+        *,
+        checks: tuple[str, ...] = (),
+        views: dict[str, str] | None = None,
+        auto_promote: bool = True,
+    ) -> None:
+        table = TableBirth(
+            "delays",
+            (("carrier", "string"), ("flights", "bigint")),
+            keys=("carrier",),
+            checks=checks,
+        )
         topics = (TopicBirth("flights", self.topic_id, self.kind, 1),)
         put_birth(
             self.store,
-            Birth(build, "flights", "v", {}, 1, {"pipelines/flights.py": build}, "flights", topics, (table, REJECTS_BIRTH), views or {}, {"flights": {"0": 0}}, {}, "then", "ada"),
+            Birth(
+                build,
+                "flights",
+                "v",
+                {},
+                1,
+                {"pipelines/flights.py": build},
+                "flights",
+                topics,
+                (table, REJECTS_BIRTH),
+                views or {},
+                {"flights": {"0": 0}},
+                {},
+                "then",
+                "ada",
+            ),
         )
         rows = pa.table({"carrier": ["UA", "AA", None], "flights": [3, 0, None]}, schema=SCHEMA)
         write_deltalake(table_path(self.store, build, "delays"), rows)
@@ -112,7 +143,9 @@ class Platform:
 
     def fold_to(self, build: str, offset: int, *, hold: int | None = None) -> None:
         frontiers = Frontiers(self.store, build)
-        last = frontiers.newest() or Frontier(0, build, 1, Offsets(), {"delays": 0, "rejects": 0}, "then")
+        last = frontiers.newest() or Frontier(
+            0, build, 1, Offsets(), {"delays": 0, "rejects": 0}, "then"
+        )
         frontiers.publish(replace(last, number=last.number + 1, offsets=at(offset), hold=hold))
 
     def begin_tail(self, build: str) -> None:
@@ -149,7 +182,9 @@ def platform(tmp_path: Path) -> Platform:
     return Platform(Store(tmp_path))
 
 
-def test_a_candidate_has_caught_up_when_its_tail_has_reached_the_end_that_the_log_had(platform: Platform) -> None:
+def test_a_candidate_has_caught_up_when_its_tail_has_reached_the_end_that_the_log_had(
+    platform: Platform,
+) -> None:
     platform.stage("a")
     platform.fold_to("a", 10)
     platform.tick(3)
@@ -182,13 +217,19 @@ def test_the_first_build_serves_with_its_checks_in_the_receipt(platform: Platfor
     ("check", "verdict", "reason"),
     [
         ("flights > 0", "failed", "2 of 3 rows of table delays do not satisfy: flights > 0"),
-        ("flights > 0 -- and why", "failed", "2 of 3 rows of table delays do not satisfy: flights > 0 -- and why"),
+        (
+            "flights > 0 -- and why",
+            "failed",
+            "2 of 3 rows of table delays do not satisfy: flights > 0 -- and why",
+        ),
         ("flihgts > 0", "inconclusive", "a check of table delays could not be run"),
         ("flights >= 0) and (flights > 0", "failed", "2 of 3 rows of table delays do not satisfy"),
         ("carrier = 'UA' or true", "passed", ""),
     ],
 )
-def test_a_check_is_true_of_every_row_or_nothing_is_swapped(platform: Platform, check: str, verdict: str, reason: str) -> None:
+def test_a_check_is_true_of_every_row_or_nothing_is_swapped(
+    platform: Platform, check: str, verdict: str, reason: str
+) -> None:
     platform.serve("a")
     platform.stage("b", checks=(check,))
     platform.fold_to("b", 10)
@@ -224,7 +265,10 @@ def test_a_second_build_takes_over_and_the_first_is_kept(platform: Platform) -> 
     # The record tells by itself what was there before, and which code was compared with which.
     event = state.served[-1].event
     assert isinstance(event, Served)
-    assert (event.previous_generation, event.receipt.code, event.receipt.live_code) == (1, *(read_birth(platform.store, build).code_sha256 for build in "ba"))
+    assert (event.previous_generation, event.receipt.code, event.receipt.live_code) == (
+        1,
+        *(read_birth(platform.store, build).code_sha256 for build in "ba"),
+    )
     assert platform.store.path("builds/a/tables").exists()
 
 
@@ -239,11 +283,17 @@ def test_a_candidate_is_verified_at_a_frontier_of_the_live_build(platform: Platf
 
     alignment = Alignments(platform.store, "b").last()
     assert alignment is not None
-    assert (alignment.live.build, alignment.live.offsets, alignment.candidate.offsets) == ("a", at(10), at(10))
+    assert (alignment.live.build, alignment.live.offsets, alignment.candidate.offsets) == (
+        "a",
+        at(10),
+        at(10),
+    )
     assert platform.controller.state.rollouts[-1].caught_up == at(10)
 
 
-def test_a_candidate_that_shares_no_topic_with_the_live_build_is_checked_and_serves(platform: Platform) -> None:
+def test_a_candidate_that_shares_no_topic_with_the_live_build_is_checked_and_serves(
+    platform: Platform,
+) -> None:
     platform.serve("a")
     platform.topic_id = "id-of-the-new-one"
     platform.serve("b")
@@ -251,10 +301,16 @@ def test_a_candidate_that_shares_no_topic_with_the_live_build_is_checked_and_ser
     assert platform.aligned == []
     verified = platform.controller.state.rollouts[-1].verified
     assert verified is not None
-    assert (verified.verdict, verified.live_build, verified.incomparable_topics) == ("passed", "a", ("flights",))
+    assert (verified.verdict, verified.live_build, verified.incomparable_topics) == (
+        "passed",
+        "a",
+        ("flights",),
+    )
 
 
-def test_an_alignment_that_was_lost_is_made_again_before_anything_is_verified(platform: Platform) -> None:
+def test_an_alignment_that_was_lost_is_made_again_before_anything_is_verified(
+    platform: Platform,
+) -> None:
     platform.serve("a")
     platform.stage("b")
     platform.fold_to("b", 10)
@@ -299,7 +355,10 @@ def test_without_a_yes_a_candidate_that_passed_waits(platform: Platform) -> None
     platform.fold_to("b", 10)
     platform.begin_tail("b")
     platform.tick(8)
-    assert (platform.last.phase, platform.controller.state.serving) == (Phase.READY, {"flights": "a"})
+    assert (platform.last.phase, platform.controller.state.serving) == (
+        Phase.READY,
+        {"flights": "a"},
+    )
 
     ask_promote(platform.store, "flights")
     platform.switch()
@@ -308,7 +367,9 @@ def test_without_a_yes_a_candidate_that_passed_waits(platform: Platform) -> None
 
 
 @pytest.mark.parametrize("kind", ["retained", "compacted"])
-def test_a_candidate_that_has_read_a_compacted_topic_serves_behind_all_that_may_have_hidden_a_key_from_it(platform: Platform, kind: str) -> None:
+def test_a_candidate_that_has_read_a_compacted_topic_serves_behind_all_that_may_have_hidden_a_key_from_it(
+    platform: Platform, kind: str
+) -> None:
     platform.kind = kind
     platform.serve("a")
     platform.stage("b", auto_promote=False)
@@ -327,7 +388,9 @@ def test_a_candidate_that_has_read_a_compacted_topic_serves_behind_all_that_may_
     assert platform.tick(2).rollouts[-1].phase is Phase.HOLDING
 
 
-def test_what_is_verified_once_more_is_aligned_once_more_and_waits_for_a_new_yes(platform: Platform) -> None:
+def test_what_is_verified_once_more_is_aligned_once_more_and_waits_for_a_new_yes(
+    platform: Platform,
+) -> None:
     platform.serve("a")
     platform.stage("b", auto_promote=False)
     platform.fold_to("b", 10)
@@ -347,7 +410,9 @@ def test_what_is_verified_once_more_is_aligned_once_more_and_waits_for_a_new_yes
 
 
 @pytest.mark.parametrize(("reached", "phase"), [(12, Phase.FAILED), (10, Phase.READY)])
-def test_an_alignment_with_a_build_that_has_stopped_behind_it_is_not_waited_for(platform: Platform, reached: int, phase: Phase) -> None:
+def test_an_alignment_with_a_build_that_has_stopped_behind_it_is_not_waited_for(
+    platform: Platform, reached: int, phase: Phase
+) -> None:
     """Law 13: it ends, and the way on is a build that is brought to exactly where the live one stopped."""
     platform.serve("a")
     platform.stage("b", auto_promote=False)
@@ -362,12 +427,18 @@ def test_an_alignment_with_a_build_that_has_stopped_behind_it_is_not_waited_for(
 
     assert platform.last.phase is phase
     if phase is Phase.FAILED:
-        assert platform.last.reason.endswith("it is past where that one stopped: the sum of n does not fit")
+        assert platform.last.reason.endswith(
+            "it is past where that one stopped: the sum of n does not fit"
+        )
         assert platform.last.hint.startswith("kappa retry flights")
 
 
-def test_a_verification_that_dies_again_and_again_has_concluded_nothing(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(platform, "ensure_verifying", lambda _rollout: "the verification died 3 times")
+def test_a_verification_that_dies_again_and_again_has_concluded_nothing(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        platform, "ensure_verifying", lambda _rollout: "the verification died 3 times"
+    )
     platform.stage("a")
     platform.fold_to("a", 10)
     platform.begin_tail("a")
@@ -376,7 +447,9 @@ def test_a_verification_that_dies_again_and_again_has_concluded_nothing(platform
 
     assert platform.last.verified is not None
     assert (platform.last.phase, platform.last.verified.verdict) == (Phase.FAILED, "inconclusive")
-    with pytest.raises(VerificationFailed, match="the verification died 3 times; see kappa logs verification") as told:
+    with pytest.raises(
+        VerificationFailed, match="the verification died 3 times; see kappa logs verification"
+    ) as told:
         ensure_served(platform.last)
     assert "kappa retry flights" in told.value.hint
 
@@ -403,7 +476,10 @@ def test_an_undo_and_a_redo_need_no_replay(platform: Platform) -> None:
     ask_undo(platform.store, "flights")
     platform.switch()
 
-    assert (platform.controller.state.serving, platform.controller.state.generation) == ({"flights": "b"}, 4)
+    assert (platform.controller.state.serving, platform.controller.state.generation) == (
+        {"flights": "b"},
+        4,
+    )
 
 
 def test_an_undo_goes_to_a_generation_whose_build_is_kept(platform: Platform) -> None:
@@ -412,7 +488,11 @@ def test_an_undo_goes_to_a_generation_whose_build_is_kept(platform: Platform) ->
     state = platform.controller.state
 
     assert undone(state, None, 2) == undone(state, "flights") == ("flights", "b")
-    for to, what in ((1, "build a, which served pipeline flights in generation 1, is retired"), (3, "what generation 3 served serves now"), (4, "there is no generation 4")):
+    for to, what in (
+        (1, "build a, which served pipeline flights in generation 1, is retired"),
+        (3, "what generation 3 served serves now"),
+        (4, "there is no generation 4"),
+    ):
         with pytest.raises(UsageError, match=what):
             undone(state, None, to)
     with pytest.raises(UsageError, match="nothing to undo"):
@@ -425,7 +505,9 @@ def test_of_two_who_ask_at_once_the_second_is_told_who_and_what_now(platform: Pl
     platform.serve("b")
     record = ask_undo(platform.store, None)
 
-    with pytest.raises(Conflict, match=f"rollout {record.number} of pipeline flights has not ended"):
+    with pytest.raises(
+        Conflict, match=f"rollout {record.number} of pipeline flights has not ended"
+    ):
         ask_undo(platform.store, None)
 
 
@@ -462,7 +544,10 @@ def test_a_candidate_whose_job_stopped_has_failed_with_its_words(platform: Platf
 
     platform.tick()
 
-    assert (platform.last.phase, platform.last.reason) == (Phase.FAILED, "the job of build a stopped: topic flights was created anew")
+    assert (platform.last.phase, platform.last.reason) == (
+        Phase.FAILED,
+        "the job of build a stopped: topic flights was created anew",
+    )
     assert platform.last.hint == "kappa deploy"
 
 
@@ -526,7 +611,9 @@ def test_a_topic_created_anew_fails_the_rollout(platform: Platform) -> None:
 
 
 @pytest.mark.parametrize("ticks", range(8))
-def test_a_controller_that_was_killed_is_gone_on_from_by_the_next(platform: Platform, ticks: int) -> None:
+def test_a_controller_that_was_killed_is_gone_on_from_by_the_next(
+    platform: Platform, ticks: int
+) -> None:
     platform.serve("a")
     platform.stage("b")
     platform.fold_to("b", 10)
@@ -539,7 +626,9 @@ def test_a_controller_that_was_killed_is_gone_on_from_by_the_next(platform: Plat
     assert platform.controller.state.serving == {"flights": "b"}
 
 
-def test_a_retired_build_is_deleted_when_its_job_is_gone_and_no_reader_is_on_it(platform: Platform) -> None:
+def test_a_retired_build_is_deleted_when_its_job_is_gone_and_no_reader_is_on_it(
+    platform: Platform,
+) -> None:
     platform.serve("a")
     platform.serve("b")
     lease = Lease(os.getpid(), "ada", platform.now + 60, {"a": Pin(1, {"delays": 0})})
@@ -599,7 +688,11 @@ def test_who_follows_sees_each_phase_and_the_end(platform: Platform) -> None:
             platform.begin_tail("a")
             platform.tick(6)
 
-    assert [(progress.rollout.phase, progress.done(at(10))) for progress in seen] == [(Phase.REPLAYING, (0, 10)), (Phase.REPLAYING, (4, 10)), (Phase.SERVED, (4, 10))]
+    assert [(progress.rollout.phase, progress.done(at(10))) for progress in seen] == [
+        (Phase.REPLAYING, (0, 10)),
+        (Phase.REPLAYING, (4, 10)),
+        (Phase.SERVED, (4, 10)),
+    ]
 
 
 def test_who_follows_is_told_when_time_is_over_and_the_rollout_goes_on(platform: Platform) -> None:
@@ -611,7 +704,9 @@ def test_who_follows_is_told_when_time_is_over_and_the_rollout_goes_on(platform:
     assert platform.last.active
 
 
-def test_who_follows_is_told_when_nobody_is_there(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_follows_is_told_when_nobody_is_there(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
     platform.stage("a")
     monkeypatch.setattr("replay.look.follow._PATIENCE_SECONDS", 0.0)
 
@@ -630,9 +725,14 @@ def test_after_the_soak_the_idle_build_is_retired_and_an_undo_says_so(platform: 
     platform.tick(2)
 
     assert (platform.controller.state.idle, platform.controller.state.retired) == ({}, {"a"})
-    assert sorted(path.name for path in platform.store.path("builds/a").iterdir()) == ["birth.json", "lock"]
+    assert sorted(path.name for path in platform.store.path("builds/a").iterdir()) == [
+        "birth.json",
+        "lock",
+    ]
     for name in (None, "flights"):
-        with pytest.raises(UsageError, match="build a, which served pipeline flights before, is retired"):
+        with pytest.raises(
+            UsageError, match="build a, which served pipeline flights before, is retired"
+        ):
             ask_undo(platform.store, name)
 
 
@@ -662,7 +762,9 @@ def test_a_soak_of_no_seconds_retires_at_once(platform: Platform) -> None:
 def test_a_deploy_of_the_kept_version_is_a_switch(platform: Platform) -> None:
     platform.serve("a")
     platform.serve("b")
-    assert platform.journal.append(platform.tick().last + 1, SwitchAsked("flights", "a", "its version was deployed"))
+    assert platform.journal.append(
+        platform.tick().last + 1, SwitchAsked("flights", "a", "its version was deployed")
+    )
 
     platform.switch()
 

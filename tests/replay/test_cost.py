@@ -14,9 +14,17 @@ from replay.preflight.cost import Cost, cost_of, duration, last_replays, size
 from replay.preflight.observed import DiskFacts, LogFacts, Replayed
 
 
-def cost(facts: LogFacts | None = None, *, serving: str | None = "a", disk: DiskFacts | None = None, replayed: Replayed | None = None) -> Cost:
+def cost(
+    facts: LogFacts | None = None,
+    *,
+    serving: str | None = "a",
+    disk: DiskFacts | None = None,
+    replayed: Replayed | None = None,
+) -> Cost:
     facts = facts or log()
-    return cost_of({"orders"}, facts.beginning, facts, serving=serving, disk=disk, replayed=replayed)
+    return cost_of(
+        {"orders"}, facts.beginning, facts, serving=serving, disk=disk, replayed=replayed
+    )
 
 
 def test_records_are_counted_per_partition_from_where_the_log_begins() -> None:
@@ -30,7 +38,10 @@ def test_the_first_time_only_what_the_log_says_is_known() -> None:
     found = cost(serving=None, disk=DiskFacts(free=5_000_000))
 
     assert (found.disk_needed, found.rate, found.seconds, found.bytes) == (None, None, None, None)
-    assert found.text == "200 records in 2 partitions, size unknown; disk unknown (5.0 MB free); time unknown"
+    assert (
+        found.text
+        == "200 records in 2 partitions, size unknown; disk unknown (5.0 MB free); time unknown"
+    )
 
 
 def test_bytes_are_known_only_where_they_are_of_every_partition() -> None:
@@ -52,18 +63,27 @@ def test_a_long_replay_tells_a_rate_and_a_time() -> None:
 
 
 def test_what_comes_in_meanwhile_takes_time_too() -> None:
-    found = cost(log(end=3_600_000, hour_ago=1_800_000), replayed=Replayed(records=400_000, seconds=100.0))
+    found = cost(
+        log(end=3_600_000, hour_ago=1_800_000), replayed=Replayed(records=400_000, seconds=100.0)
+    )
 
     assert (found.rate, found.ingest) == (4_000.0, 1_000.0)
     assert found.seconds == pytest.approx(7_200_000 / 3_000)
 
 
 def test_what_comes_in_faster_has_no_time() -> None:
-    assert cost(log(end=7_200_000, hour_ago=0), replayed=Replayed(records=400_000, seconds=100.0)).seconds is None
+    assert (
+        cost(
+            log(end=7_200_000, hour_ago=0), replayed=Replayed(records=400_000, seconds=100.0)
+        ).seconds
+        is None
+    )
 
 
 @pytest.mark.parametrize(("records", "took"), [(400_000, 59.0), (99_999, 3_600.0)])
-def test_a_short_replay_and_one_of_few_records_tell_nothing_of_a_larger_log(records: int, took: float) -> None:
+def test_a_short_replay_and_one_of_few_records_tell_nothing_of_a_larger_log(
+    records: int, took: float
+) -> None:
     alike = cost(log(end=records), replayed=Replayed(records=records, seconds=took))
     larger = cost(log(end=records + 1), replayed=Replayed(records=records, seconds=took))
 
@@ -76,7 +96,10 @@ def test_a_topic_that_began_within_the_hour_counts_from_its_beginning() -> None:
 
 
 def timed(*events: tuple[str, Event]) -> list[Record]:
-    return [Record(number, event, f"2024-01-01T{when}+00:00", "me") for number, (when, event) in enumerate(events, start=1)]
+    return [
+        Record(number, event, f"2024-01-01T{when}+00:00", "me")
+        for number, (when, event) in enumerate(events, start=1)
+    ]
 
 
 def test_the_last_replay_of_a_pipeline_is_measured_by_the_journal() -> None:
@@ -88,21 +111,31 @@ def test_the_last_replay_of_a_pipeline_is_measured_by_the_journal() -> None:
         ("11:00:50", CaughtUp(3, at(2_500))),
     )
 
-    assert last_replays(records, {"a": NOWHERE, "b": at(500)}.get) == {"flights": Replayed(2_000, 50.0)}
+    assert last_replays(records, {"a": NOWHERE, "b": at(500)}.get) == {
+        "flights": Replayed(2_000, 50.0)
+    }
 
 
 def test_a_replay_whose_birth_or_times_cannot_be_read_is_not_measured() -> None:
     records = timed(("10:00:00", staged("a")), ("10:01:40", CaughtUp(1, at(1_000))))
 
     assert last_replays(records, lambda _: None) == {}
-    assert last_replays([replace(record, at="then") for record in records], lambda _: Offsets()) == {}
+    assert (
+        last_replays([replace(record, at="then") for record in records], lambda _: Offsets()) == {}
+    )
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0.2, "1 s"), (99, "99 s"), (720, "12 min"), (12_000, "3 h 20 min"), (259_200, "3 days")])
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.2, "1 s"), (99, "99 s"), (720, "12 min"), (12_000, "3 h 20 min"), (259_200, "3 days")],
+)
 def test_times_are_told_for_people(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-@pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (999, "999 B"), (18_300_000, "18.3 MB"), (5_000_000_000_000, "5.0 TB")])
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (18_300_000, "18.3 MB"), (5_000_000_000_000, "5.0 TB")],
+)
 def test_sizes_are_told_for_people(count: int, text: str) -> None:
     assert size(count) == text

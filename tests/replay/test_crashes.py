@@ -28,24 +28,111 @@ from replay.rollout.rollout import Phase, State
 # The failpoints that a story has to die at; it may die at others too.
 FAILPOINTS = {
     "switched": [
-        *("journal.before_switch_asked", "journal.after_switch_asked", "journal.before_caught_up", "journal.after_caught_up", "journal.before_verified", "journal.after_verified"),
-        *("journal.before_verify_asked", "journal.after_verify_asked", "journal.before_promote_asked", "journal.after_promote_asked", "journal.before_held", "journal.after_held"),
-        *("journal.before_released", "journal.after_released", "journal.before_served", "journal.after_served", "promote.before_append"),
-        *("promote.before_acknowledge", "promote.after_acknowledge", "publisher.before_acknowledge", "publisher.after_acknowledge"),
-        *("alignment.before_put", "alignment.after_put", "lease.before_put", "lease.after_put", "lease.before_release", "lease.after_release"),
+        *(
+            "journal.before_switch_asked",
+            "journal.after_switch_asked",
+            "journal.before_caught_up",
+            "journal.after_caught_up",
+            "journal.before_verified",
+            "journal.after_verified",
+        ),
+        *(
+            "journal.before_verify_asked",
+            "journal.after_verify_asked",
+            "journal.before_promote_asked",
+            "journal.after_promote_asked",
+            "journal.before_held",
+            "journal.after_held",
+        ),
+        *(
+            "journal.before_released",
+            "journal.after_released",
+            "journal.before_served",
+            "journal.after_served",
+            "promote.before_append",
+        ),
+        *(
+            "promote.before_acknowledge",
+            "promote.after_acknowledge",
+            "publisher.before_acknowledge",
+            "publisher.after_acknowledge",
+        ),
+        *(
+            "alignment.before_put",
+            "alignment.after_put",
+            "lease.before_put",
+            "lease.after_put",
+            "lease.before_release",
+            "lease.after_release",
+        ),
         *("frontier.before_put", "frontier.after_put"),
     ],
     "ended without": [
-        *("snapshot.before_file", "snapshot.after_file", "birth.before_put", "birth.after_put", "stage.before_discard", "stage.after_discard"),
-        *("journal.before_staged", "journal.after_staged", "journal.before_abandoned", "journal.after_abandoned", "journal.before_failed", "journal.after_failed"),
-        *("journal.before_retired", "journal.after_retired", "retire.before_delete", "retire.after_delete", "table.before_create", "table.after_create"),
-        *("leg.before_put", "leg.after_put", "stopped.before_put", "stopped.after_put", "stopped.before_delete", "stopped.after_delete"),
+        *(
+            "snapshot.before_file",
+            "snapshot.after_file",
+            "birth.before_put",
+            "birth.after_put",
+            "stage.before_discard",
+            "stage.after_discard",
+        ),
+        *(
+            "journal.before_staged",
+            "journal.after_staged",
+            "journal.before_abandoned",
+            "journal.after_abandoned",
+            "journal.before_failed",
+            "journal.after_failed",
+        ),
+        *(
+            "journal.before_retired",
+            "journal.after_retired",
+            "retire.before_delete",
+            "retire.after_delete",
+            "table.before_create",
+            "table.after_create",
+        ),
+        *(
+            "leg.before_put",
+            "leg.after_put",
+            "stopped.before_put",
+            "stopped.after_put",
+            "stopped.before_delete",
+            "stopped.after_delete",
+        ),
     ],
     "kept in shape": [
-        *("job.before_first_commit", "table.before_commit", "table.after_commit", "job.between_tables", "job.before_frontier"),
-        *("table.before_compact", "table.after_compact", "table.before_checkpoint", "table.after_checkpoint", "table.before_kept_checkpoint", "table.after_kept_checkpoint"),
-        *("table.before_delete", "table.after_delete", "frontier.before_delete", "frontier.after_delete", "floor.before_put", "floor.after_put"),
-        *("floor.before_delete", "floor.after_delete", "kept.before_put", "kept.after_put", "kept.before_delete", "kept.after_delete"),
+        *(
+            "job.before_first_commit",
+            "table.before_commit",
+            "table.after_commit",
+            "job.between_tables",
+            "job.before_frontier",
+        ),
+        *(
+            "table.before_compact",
+            "table.after_compact",
+            "table.before_checkpoint",
+            "table.after_checkpoint",
+            "table.before_kept_checkpoint",
+            "table.after_kept_checkpoint",
+        ),
+        *(
+            "table.before_delete",
+            "table.after_delete",
+            "frontier.before_delete",
+            "frontier.after_delete",
+            "floor.before_put",
+            "floor.after_put",
+        ),
+        *(
+            "floor.before_delete",
+            "floor.after_delete",
+            "kept.before_put",
+            "kept.after_put",
+            "kept.before_delete",
+            "kept.after_delete",
+        ),
         *("gc.before_delete", "gc.after_delete", "gc.before_rmdir", "gc.after_rmdir"),
     ],
     "branched": ["table.before_adopt", "table.after_adopt"],
@@ -147,7 +234,11 @@ def clean_up(world: World) -> bool:
         world.begin()
         return False
     state = world.state()
-    if state.idle or any(not world.is_gone(rollout) for rollout in state.rollouts if rollout.build not in state.serving.values()):
+    if state.idle or any(
+        not world.is_gone(rollout)
+        for rollout in state.rollouts
+        if rollout.build not in state.serving.values()
+    ):
         return False
     world.end()
     for name in ("tables/ships/part-cut-short.parquet", "spark/blockmgr/x"):
@@ -159,9 +250,14 @@ def clean_up(world: World) -> bool:
 
 STORIES = {
     "switched": Story((serve_one, promote_two_by_hand, undo_while_the_live_job_is_dead, clean_up)),
-    "ended without": Story((serve_one, abandon_two, stage_three_with_a_plan_that_is_stale, let_four_fail, clean_up)),
+    "ended without": Story(
+        (serve_one, abandon_two, stage_three_with_a_plan_that_is_stale, let_four_fail, clean_up)
+    ),
     "branched": Story((serve_one, branch_two, clean_up)),
-    "kept in shape": Story((serve_one, fold_many_small_slices, clean_up), {"keep_every_seconds": 0.0, "keep_seconds": 0.0}),
+    "kept in shape": Story(
+        (serve_one, fold_many_small_slices, clean_up),
+        {"keep_every_seconds": 0.0, "keep_seconds": 0.0},
+    ),
 }
 
 
@@ -187,15 +283,23 @@ def killed_at(points: Mapping[str, int], story: str, root: Path) -> Doom:
 @pytest.mark.slow
 @pytest.mark.parametrize("side", ["before", "after"])
 @pytest.mark.parametrize("story", STORIES)
-def test_killed_once_at_every_failpoint_in_turn_it_comes_to_the_same_end(story: str, side: str, tmp_path: Path) -> None:
-    points = {point: 1 for point in without_a_death(story)[1] if (".after_" in point) == (side == "after") and not point.startswith("lock.")}
+def test_killed_once_at_every_failpoint_in_turn_it_comes_to_the_same_end(
+    story: str, side: str, tmp_path: Path
+) -> None:
+    points = {
+        point: 1
+        for point in without_a_death(story)[1]
+        if (".after_" in point) == (side == "after") and not point.startswith("lock.")
+    }
 
     doom = killed_at(points, story, tmp_path)
 
     assert {point for point in FAILPOINTS[story] if point in points} <= set(doom.fired)
 
 
-def test_a_branch_begins_where_it_was_planned_though_that_was_let_go_while_somebody_thought_about_it(tmp_path: Path) -> None:
+def test_a_branch_begins_where_it_was_planned_though_that_was_let_go_while_somebody_thought_about_it(
+    tmp_path: Path,
+) -> None:
     world = World(Store(tmp_path), Doom())
     while not serve_one(world):
         world.round()
@@ -226,12 +330,16 @@ def test_a_branch_begins_where_it_was_planned_though_that_was_let_go_while_someb
 
 
 def test_every_failpoint_of_a_story_is_passed_in_it() -> None:
-    assert all(set(points) <= without_a_death(story)[1].keys() for story, points in FAILPOINTS.items())
+    assert all(
+        set(points) <= without_a_death(story)[1].keys() for story, points in FAILPOINTS.items()
+    )
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize(("story", "point"), EVERY)
-def test_killed_once_at_one_failpoint_it_comes_to_the_same_end(story: str, point: str, tmp_path: Path) -> None:
+def test_killed_once_at_one_failpoint_it_comes_to_the_same_end(
+    story: str, point: str, tmp_path: Path
+) -> None:
     passings = without_a_death(story)[1][point]
     for passing in sorted({1, (passings + 1) // 2, passings}):
         doom = killed_at({point: passing}, story, tmp_path / str(passing))

@@ -21,14 +21,19 @@ def finding(tree: dict[str, str]) -> Find:
         stem = module.replace(".", "/")
         for path in (f"{stem}/__init__.py", f"{stem}.py"):
             if path in tree:
-                return SourceFile(module, path, tree[path].encode(), is_package=path.endswith("__init__.py"))
+                return SourceFile(
+                    module, path, tree[path].encode(), is_package=path.endswith("__init__.py")
+                )
         return None
 
     return find
 
 
 def lint(text: str, **others: str) -> tuple[Finding, ...]:
-    tree = {"pipelines/p.py": text, **{f"pipelines/{name}.py": other for name, other in others.items()}}
+    tree = {
+        "pipelines/p.py": text,
+        **{f"pipelines/{name}.py": other for name, other in others.items()},
+    }
     return doubtful("pipelines.p", "p", finding(tree))
 
 
@@ -43,7 +48,9 @@ def test_a_steps_code_is_looked_at_and_what_it_shares_with_the_function_is_found
         return {"a": t}
 
     step.__module__, step.__qualname__ = "pipelines.p", "step"
-    made = pipeline(reads={"t": TOPIC}, writes=[Table("a", keys=("k",), fold=ordered(step, state="n int"))])(function)
+    made = pipeline(
+        reads={"t": TOPIC}, writes=[Table("a", keys=("k",), fold=ordered(step, state="n int"))]
+    )(function)
 
     found = doubts(made, Place("pipelines.p", "p"), finding(tree))
 
@@ -51,7 +58,10 @@ def test_a_steps_code_is_looked_at_and_what_it_shares_with_the_function_is_found
 
 
 def places(text: str, **others: str) -> list[tuple[str, str]]:
-    return [(each.name, each.message.partition(" uses ")[2].partition(",")[0]) for each in lint(text, **others)]
+    return [
+        (each.name, each.message.partition(" uses ")[2].partition(",")[0])
+        for each in lint(text, **others)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -84,13 +94,41 @@ def places(text: str, **others: str) -> list[tuple[str, str]]:
         ("", "hash(x)", "hash"),
         ("import importlib", "importlib.import_module('random').random()", "random"),
         ("", "__import__('random').random()", "random"),
-        ("from pyspark.sql import functions as F", "x.withColumn('t', F.current_timestamp())", "pyspark.sql.functions.current_timestamp"),
-        ("from pyspark.sql.functions import rand", "x.where(rand() < 0.1)", "pyspark.sql.functions.rand"),
-        ("import pyspark.sql.functions as F", "x.withColumn('i', F.monotonically_increasing_id())", "pyspark.sql.functions.monotonically_increasing_id"),
-        ("from pyspark.sql import functions as F", "x.agg(F.collect_list('a'))", "pyspark.sql.functions.collect_list"),
-        ("from pyspark.sql import functions as F", "x.agg(F.first('a'))", "pyspark.sql.functions.first"),
-        ("from pyspark.sql import functions as F", "x.withColumn('t', F.unix_timestamp())", "pyspark.sql.functions.unix_timestamp"),
-        ("from pyspark.sql import functions as F", "x.withColumn('a', F.expr('uuid()'))", "uuid in SQL"),
+        (
+            "from pyspark.sql import functions as F",
+            "x.withColumn('t', F.current_timestamp())",
+            "pyspark.sql.functions.current_timestamp",
+        ),
+        (
+            "from pyspark.sql.functions import rand",
+            "x.where(rand() < 0.1)",
+            "pyspark.sql.functions.rand",
+        ),
+        (
+            "import pyspark.sql.functions as F",
+            "x.withColumn('i', F.monotonically_increasing_id())",
+            "pyspark.sql.functions.monotonically_increasing_id",
+        ),
+        (
+            "from pyspark.sql import functions as F",
+            "x.agg(F.collect_list('a'))",
+            "pyspark.sql.functions.collect_list",
+        ),
+        (
+            "from pyspark.sql import functions as F",
+            "x.agg(F.first('a'))",
+            "pyspark.sql.functions.first",
+        ),
+        (
+            "from pyspark.sql import functions as F",
+            "x.withColumn('t', F.unix_timestamp())",
+            "pyspark.sql.functions.unix_timestamp",
+        ),
+        (
+            "from pyspark.sql import functions as F",
+            "x.withColumn('a', F.expr('uuid()'))",
+            "uuid in SQL",
+        ),
         ("", "x.selectExpr('a', 'CURRENT_DATE as d')", "current_date in SQL"),
         ("", "x.where(f'a < {1} and rand () < 0.5')", "rand in SQL"),
         ("", 'x.selectExpr(\'reflect("java.lang.System", "nanoTime")\')', "reflect in SQL"),
@@ -129,11 +167,19 @@ def test_what_gives_the_same_again_is_not(head: str, use: str) -> None:
 @pytest.mark.parametrize(
     ("head", "use", "kind"),
     [
-        ("from pyspark.sql import functions as F", "x.withColumn('t', F.current_timestamp())", "CurrentTimestamp"),
+        (
+            "from pyspark.sql import functions as F",
+            "x.withColumn('t', F.current_timestamp())",
+            "CurrentTimestamp",
+        ),
         ("from pyspark.sql import functions as F", "x.withColumn('t', F.now())", "Now"),
         ("from pyspark.sql.functions import rand", "x.where(rand() < 0.1)", "Rand"),
         ("", "x.where('random() < 0.5')", "Rand"),
-        ("import pyspark.sql.functions as F", "x.withColumn('i', F.monotonically_increasing_id())", "MonotonicallyIncreasingID"),
+        (
+            "import pyspark.sql.functions as F",
+            "x.withColumn('i', F.monotonically_increasing_id())",
+            "MonotonicallyIncreasingID",
+        ),
         ("from pyspark.sql import functions as F", "x.withColumn('t', F.curdate())", "CurrentDate"),
         ("", "x.selectExpr('uuid()')", "Uuid"),
     ],
@@ -150,9 +196,20 @@ def test_what_spark_finds_is_told_once(head: str, use: str, kind: str) -> None:
 
 
 def test_what_only_sounds_like_a_function_of_sparks_is_none() -> None:
-    found = doubtful("pipelines.rand", "p", finding({"pipelines/rand.py": "import random, uuid\ndef p(x):\n    return random.random() + uuid.uuid4().int"}))
+    found = doubtful(
+        "pipelines.rand",
+        "p",
+        finding(
+            {
+                "pipelines/rand.py": "import random, uuid\ndef p(x):\n    return random.random() + uuid.uuid4().int"
+            }
+        ),
+    )
 
-    assert [each.message.partition(" uses ")[2].partition(",")[0] for each in found] == ["random.random", "uuid.uuid4"]
+    assert [each.message.partition(" uses ")[2].partition(",")[0] for each in found] == [
+        "random.random",
+        "uuid.uuid4",
+    ]
     assert len(list(overlooked(["Rand"], found, "pipelines/rand.py:2"))) == 1
 
 
@@ -164,24 +221,40 @@ def test_the_body_of_a_udf_and_helpers_of_other_files_are_looked_at() -> None:
     text = "from pyspark.sql.functions import udf\nfrom pipelines.h import stamp\n@udf('string')\ndef tag(v):\n    import secrets\n    return secrets.token_hex()\ndef p(x):\n    return stamp(x, tag)"
     helper = "import time\n\ndef stamp(x, f):\n    '''Time.'''\n    now = (\n        time.time()\n    )\n    return now\n"
 
-    assert places(text, h=helper) == [("pipelines/h.py:6", "time.time"), ("pipelines/p.py:6", "secrets.token_hex")]
+    assert places(text, h=helper) == [
+        ("pipelines/h.py:6", "time.time"),
+        ("pipelines/p.py:6", "secrets.token_hex"),
+    ]
 
 
 def test_what_a_function_imports_and_is_not_seen_to_use_is_named_where_it_is_imported() -> None:
-    assert places("def p(x):\n    import requests\n    return x") == [("pipelines/p.py:2", "requests")]
-    assert places("def p(x):\n    from random import choice\n    import random, json\n    return choice(x)") == [
+    assert places("def p(x):\n    import requests\n    return x") == [
+        ("pipelines/p.py:2", "requests")
+    ]
+    assert places(
+        "def p(x):\n    from random import choice\n    import random, json\n    return choice(x)"
+    ) == [
         ("pipelines/p.py:4", "random.choice"),
     ]
     assert places("def p(x):\n    import math, urllib.parse, time\n    return x") == []
 
 
 def test_what_a_module_computes_when_it_is_imported_is_looked_at() -> None:
-    assert places("import os\nLIMIT = int(os.environ.get('LIMIT', '1'))\ndef p(x):\n    return x.where(LIMIT)") == [("pipelines/p.py:2", "os.environ.get")]
-    assert places("import random\nR = []\nR.append(random.random())\ndef p(x):\n    return x") == [("pipelines/p.py:3", "random.random")]
+    assert places(
+        "import os\nLIMIT = int(os.environ.get('LIMIT', '1'))\ndef p(x):\n    return x.where(LIMIT)"
+    ) == [("pipelines/p.py:2", "os.environ.get")]
+    assert places("import random\nR = []\nR.append(random.random())\ndef p(x):\n    return x") == [
+        ("pipelines/p.py:3", "random.random")
+    ]
 
 
 def test_what_is_not_reached_may_do_anything() -> None:
-    assert lint("import random, time\nT = time.time()\ndef q(x): return random.random()\ndef p(x): return x") == ()
+    assert (
+        lint(
+            "import random, time\nT = time.time()\ndef q(x): return random.random()\ndef p(x): return x"
+        )
+        == ()
+    )
 
 
 def test_importing_is_no_use() -> None:
@@ -189,15 +262,22 @@ def test_importing_is_no_use() -> None:
 
 
 def test_sql_in_a_text_of_many_lines_is_named_with_its_line() -> None:
-    assert places('SQL = """\n  a,\n  current_timestamp() as t\n"""\ndef p(x):\n    return x.selectExpr(SQL)') == [("pipelines/p.py:3", "current_timestamp in SQL")]
+    assert places(
+        'SQL = """\n  a,\n  current_timestamp() as t\n"""\ndef p(x):\n    return x.selectExpr(SQL)'
+    ) == [("pipelines/p.py:3", "current_timestamp in SQL")]
 
 
 def test_a_line_of_the_text_is_never_behind_its_end() -> None:
-    assert places("SQL = 'a\\n\\n\\nnow()'\ndef p(x):\n    return x.selectExpr(SQL)") == [("pipelines/p.py:1", "now in SQL")]
+    assert places("SQL = 'a\\n\\n\\nnow()'\ndef p(x):\n    return x.selectExpr(SQL)") == [
+        ("pipelines/p.py:1", "now in SQL")
+    ]
 
 
 def test_a_module_of_the_project_that_is_named_like_a_library_is_the_projects() -> None:
-    tree = {"pipelines/p.py": "import redis\ndef p(x):\n    return redis.clean(x)", "redis.py": "def clean(x): return x"}
+    tree = {
+        "pipelines/p.py": "import redis\ndef p(x):\n    return redis.clean(x)",
+        "redis.py": "def clean(x): return x",
+    }
 
     assert doubtful("pipelines.p", "p", finding(tree)) == ()
 

@@ -45,7 +45,9 @@ def store(tmp_path: Path) -> Store:
 
 
 @pytest.fixture
-def kappa(store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Kappa:
+def kappa(
+    store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Kappa:
     monkeypatch.chdir(store.folder.parent)
 
     def type_in(*arguments: str) -> tuple[int, str, str]:
@@ -63,7 +65,9 @@ def append(store: Store, *events: Event) -> State:
     return fold(journal.after(0))
 
 
-def row(carrier: str | None, on_time: int, mean: float = 0.5, note: str | None = None) -> dict[str, Any]:
+def row(
+    carrier: str | None, on_time: int, mean: float = 0.5, note: str | None = None
+) -> dict[str, Any]:
     return {"carrier": carrier, "flights": 9, "on_time": on_time, "mean": mean, "note": note}
 
 
@@ -73,7 +77,12 @@ def two(store: Store) -> Store:
     table = folded(columns=COLUMNS)
     before = [row("UA", 3), row(None, 4), row("gone", 1), row("AA", 5, math.nan, "null")]
     after = [row("UA", 2), row(None, 0), row("new\x1b[31m", 1), row("AA", 5, math.nan, None)]
-    make_build(store, "a", {table: before, appended(): [{"carrier": "UA", "delay": 1}] * 3}, tally=Tally(duplicate=1))
+    make_build(
+        store,
+        "a",
+        {table: before, appended(): [{"carrier": "UA", "delay": 1}] * 3},
+        tally=Tally(duplicate=1),
+    )
     make_build(store, "b", {table: after, appended(): []}, tally=Tally(duplicate=1, rejected=2))
     append(store, staged("a"), CaughtUp(1, Offsets()), verified(1), served(1, 1, "a"), staged("b"))
     return store
@@ -116,20 +125,45 @@ def test_people_read_a_heading_and_samples_per_table(kappa: Kappa, two: Store) -
 def test_machines_get_all_of_it(kappa: Kappa, two: Store) -> None:
     document = json.loads(kappa("diff", "flights", "-o", "json")[1])
 
-    assert (document["before"], document["after"]) == ({"build": "a", "frontier": 1}, {"build": "b", "frontier": 1})
-    assert (document["offsets"]["flights"], document["aligned"], document["equal"]) == ({"0": 10}, False, False)
+    assert (document["before"], document["after"]) == (
+        {"build": "a", "frontier": 1},
+        {"build": "b", "frontier": 1},
+    )
+    assert (document["offsets"]["flights"], document["aligned"], document["equal"]) == (
+        {"0": 10},
+        False,
+        False,
+    )
     delays, departures = document["tables"]
-    assert (delays["table"], delays["changed"], delays["changed_share"], delays["changed_by_column"]) == ("delays", 3, 0.75, {"on_time": 2, "note": 1})
-    assert delays["samples"][0] == {"kind": "added", "before": None, "after": row("new\x1b[31m", 1), "times": 1}
-    assert [sample["before"]["carrier"] for sample in delays["samples"] if sample["kind"] == "changed"] == ["AA", "UA", None]
-    assert departures["samples"] == [{"kind": "removed", "before": {"carrier": "UA", "delay": 1}, "after": None, "times": 3}]
+    assert (
+        delays["table"],
+        delays["changed"],
+        delays["changed_share"],
+        delays["changed_by_column"],
+    ) == ("delays", 3, 0.75, {"on_time": 2, "note": 1})
+    assert delays["samples"][0] == {
+        "kind": "added",
+        "before": None,
+        "after": row("new\x1b[31m", 1),
+        "times": 1,
+    }
+    assert [
+        sample["before"]["carrier"] for sample in delays["samples"] if sample["kind"] == "changed"
+    ] == ["AA", "UA", None]
+    assert departures["samples"] == [
+        {"kind": "removed", "before": {"carrier": "UA", "delay": 1}, "after": None, "times": 3}
+    ]
     assert {"topic": "flights", "what": "rejected", "before": 0, "after": 2} in document["counts"]
 
 
 def test_csv_has_a_row_per_table(kappa: Kappa, two: Store) -> None:
-    rows = list(csv.DictReader(io.StringIO(kappa("diff", "flights", "--table", "delays", "-o", "csv")[1])))
+    rows = list(
+        csv.DictReader(io.StringIO(kappa("diff", "flights", "--table", "delays", "-o", "csv")[1]))
+    )
 
-    assert [(each["table"], each["changed"], each["changed_share"]) for each in rows] == [("delays", "3", "0.75")]
+    assert [(each["table"], each["changed"], each["changed_share"]) for each in rows] == [
+        ("delays", "3", "0.75")
+    ]
 
 
 def test_equal_builds_are_said_to_be(kappa: Kappa, store: Store) -> None:
@@ -145,14 +179,18 @@ def test_equal_builds_are_said_to_be(kappa: Kappa, store: Store) -> None:
     assert json.loads(kappa("diff", "flights", "-o", "json")[1])["equal"]
 
 
-def test_builds_that_are_apart_are_refused_and_their_alignment_is_not(kappa: Kappa, store: Store) -> None:
+def test_builds_that_are_apart_are_refused_and_their_alignment_is_not(
+    kappa: Kappa, store: Store
+) -> None:
     make_build(store, "a", {folded(): []}, at=10)
     make_build(store, "b", {folded(): []}, at=10)
     append(store, staged("a"), CaughtUp(1, Offsets()), verified(1), served(1, 1, "a"), staged("b"))
     align(store, "b", "a")
     newest = Frontiers(store, "a").newest()
     assert newest is not None
-    Frontiers(store, "a").publish(replace(newest, number=2, offsets=Offsets({"flights": {0: 17}, "planes": {0: 10}})))
+    Frontiers(store, "a").publish(
+        replace(newest, number=2, offsets=Offsets({"flights": {0: 17}, "planes": {0: 10}}))
+    )
     assert "both at flights:0=10" in kappa("diff", "flights")[1]
 
     store.delete("leases/of-the-alignment.json")
@@ -176,11 +214,24 @@ def test_keys_that_only_the_broker_can_settle_need_one(kappa: Kappa, store: Stor
 def test_a_slip_is_told(kappa: Kappa, two: Store) -> None:
     assert kappa("diff", "flights", "a")[0] == 2
     code, _, err = kappa("diff", "flights", "--table", "delay")
-    assert (code, "neither build has a table delay" in err, "delays, departures" in err) == (2, True, True)
+    assert (code, "neither build has a table delay" in err, "delays, departures" in err) == (
+        2,
+        True,
+        True,
+    )
 
 
 DIFFERENCES = (
-    Difference("delays", 7034, 7034, changed=412, changed_by_column={"on_time": 412}, unsettled=2, columns_new=("cancelled",), columns_retyped={"n": ("int", "bigint")}),
+    Difference(
+        "delays",
+        7034,
+        7034,
+        changed=412,
+        changed_by_column={"on_time": 412},
+        unsettled=2,
+        columns_new=("cancelled",),
+        columns_retyped={"n": ("int", "bigint")},
+    ),
     Difference("new", None, 3),
     Difference("gone", 4, None),
     Difference("other", 4, 5, incomparable="its keys are (a), and were (b)"),
@@ -198,14 +249,32 @@ def test_a_difference_is_told_in_a_line() -> None:
 
 def test_a_rollouts_progress_its_history_and_its_receipt_tell_the_differences(store: Store) -> None:
     counts = (Count("flights", "duplicate", 1, 1), Count("flights", "rejected", 0, 2))
-    told = Verified(5, "passed", Offsets(), live_build="a", differences=DIFFERENCES[:1], counts=counts, incomparable_topics=("planes",))
-    before = append(store, staged("a"), CaughtUp(1, Offsets()), verified(1), served(1, 1, "a"), staged("b"), CaughtUp(5, Offsets()))
+    told = Verified(
+        5,
+        "passed",
+        Offsets(),
+        live_build="a",
+        differences=DIFFERENCES[:1],
+        counts=counts,
+        incomparable_topics=("planes",),
+    )
+    before = append(
+        store,
+        staged("a"),
+        CaughtUp(1, Offsets()),
+        verified(1),
+        served(1, 1, "a"),
+        staged("b"),
+        CaughtUp(5, Offsets()),
+    )
     state = append(store, told)
 
     lines = news(before.rollout(5), state.rollout(5))
     holding = append(store, held(5, "a"))
     here, there = frontier("b", 10), frontier("a", 10, hold=holding.last)
-    step = next_promote_step(Sight(holding, holding.rollout(5), here, there, frozenset({"flights"})), RolloutSettings())
+    step = next_promote_step(
+        Sight(holding, holding.rollout(5), here, there, frozenset({"flights"})), RolloutSettings()
+    )
 
     assert [line.strip() for line in lines[1:]] == [
         difference_line(DIFFERENCES[0]),
@@ -218,19 +287,41 @@ def test_a_rollouts_progress_its_history_and_its_receipt_tell_the_differences(st
     assert isinstance(step, Append)
     assert isinstance(step.event, Served)
     receipt = step.event.receipt
-    assert (receipt.differences, receipt.counts, receipt.incomparable_topics) == (told.differences, told.counts, told.incomparable_topics)
+    assert (receipt.differences, receipt.counts, receipt.incomparable_topics) == (
+        told.differences,
+        told.counts,
+        told.incomparable_topics,
+    )
 
 
-@pytest.mark.parametrize(("rejected", "records", "told"), [(3, 1200, ["  rejects: 3 of 1,200 records"]), (0, 1200, []), (None, None, [])])
-def test_a_first_build_tells_what_it_has_rejected(store: Store, rejected: int | None, records: int | None, told: list[str]) -> None:
-    state = append(store, staged("a"), CaughtUp(1, Offsets()), Verified(1, "passed", Offsets(), rejected=rejected, records=records))
+@pytest.mark.parametrize(
+    ("rejected", "records", "told"),
+    [(3, 1200, ["  rejects: 3 of 1,200 records"]), (0, 1200, []), (None, None, [])],
+)
+def test_a_first_build_tells_what_it_has_rejected(
+    store: Store, rejected: int | None, records: int | None, told: list[str]
+) -> None:
+    state = append(
+        store,
+        staged("a"),
+        CaughtUp(1, Offsets()),
+        Verified(1, "passed", Offsets(), rejected=rejected, records=records),
+    )
 
     assert told_verification(state.rollout(1)).splitlines()[2:] == told
 
 
 @pytest.mark.parametrize(("limit", "loud"), [(0.01, True), (1, True), (2, False), (None, False)])
-def test_a_build_that_serves_and_has_rejected_too_much_goes_on_and_the_status_says_it_loudly(store: Store, limit: float | None, loud: bool) -> None:
-    make_build(store, "a", {folded(columns=COLUMNS): []}, tally=Tally(decoded=97, rejected=2), max_rejects=limit)
+def test_a_build_that_serves_and_has_rejected_too_much_goes_on_and_the_status_says_it_loudly(
+    store: Store, limit: float | None, loud: bool
+) -> None:
+    make_build(
+        store,
+        "a",
+        {folded(columns=COLUMNS): []},
+        tally=Tally(decoded=97, rejected=2),
+        max_rejects=limit,
+    )
     frontiers = Frontiers(store, "a")
     newest = frontiers.newest()
     assert newest is not None
@@ -240,6 +331,9 @@ def test_a_build_that_serves_and_has_rejected_too_much_goes_on_and_the_status_sa
     status = observe_status(store, None)
 
     (seen,) = status_listing(status, datetime.now(UTC)).objects()
-    assert ("WARNING: pipeline flights: build a (live) has rejected 2 of 99 records (2.02 %)" in status_heading(status, None, None)) is loud
+    assert (
+        "WARNING: pipeline flights: build a (live) has rejected 2 of 99 records (2.02 %)"
+        in status_heading(status, None, None)
+    ) is loud
     assert ("has rejected 2 of 99 records" in seen["note"]) is loud
     assert seen["state"] == "serving"

@@ -18,7 +18,10 @@ from replay.preflight.event_changes import event_changes
 
 def changes(old: str, new: str, was: Mapping[str, str | Sequence[str]] | None = None) -> list[str]:
     before = declarations(declared(topic=Topic("t", event=old)).pipeline)["topic t"]
-    return [each.replace(" of topic t", "") for each in event_changes(Topic("t", event=new, was=was), before)]
+    return [
+        each.replace(" of topic t", "")
+        for each in event_changes(Topic("t", event=new, was=was), before)
+    ]
 
 
 def test_the_same_declaration_changes_nothing() -> None:
@@ -49,23 +52,33 @@ def test_fields_that_are_renamed_widened_narrowed_new_and_gone_are_told() -> Non
 
 
 def test_a_field_that_must_be_there_now_is_told_and_so_is_what_stands_for_it() -> None:
-    assert changes("a int, b int, c int not null", "a int not null, b int not null default 7, c int") == [
+    assert changes(
+        "a int, b int, c int not null", "a int not null, b int not null default 7, c int"
+    ) == [
         "field a may not be null any more: events without it are rejected",
         "field b may not be null any more: events without it have 7",
     ]
 
 
 def test_a_renamed_field_may_be_widened_too() -> None:
-    assert changes("n int", "m bigint", {"m": "n"}) == ["field m is renamed: it reads n, too", "field m is widened: bigint, from int"]
+    assert changes("n int", "m bigint", {"m": "n"}) == [
+        "field m is renamed: it reads n, too",
+        "field m is widened: bigint, from int",
+    ]
 
 
 def test_a_plan_tells_it() -> None:
     journal = (staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
-    old, new = declared(), declared(topic=Topic("orders", event="id string, n bigint", partitions=2, key="id"))
+    old, new = (
+        declared(),
+        declared(topic=Topic("orders", event="id string, n bigint", partitions=2, key="id")),
+    )
     new = replace(new, parts={**new.parts, "topic orders": "2"}, version="2")
     born = replace(birth("a", old), declarations=declarations(old.pipeline))
 
     plan = make_plan(observed(new, journal=journal, births=(born,)))
 
     assert "  events: field n of topic orders is widened: bigint, from int\n" in plan_text(plan)
-    assert make_plan(observed(new, journal=journal, births=(birth("a", old),))).steps[0].events == ()
+    assert (
+        make_plan(observed(new, journal=journal, births=(birth("a", old),))).steps[0].events == ()
+    )

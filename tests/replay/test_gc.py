@@ -34,7 +34,9 @@ pytestmark = pytest.mark.slow
 
 NOW = 1_000_000.0
 KEEP = 600.0
-DELAYS = TableBirth("delays", (("k", "string"), ("n", "bigint")), keys=("k",), fold={"n": ("count", None)})
+DELAYS = TableBirth(
+    "delays", (("k", "string"), ("n", "bigint")), keys=("k",), fold={"n": ("count", None)}
+)
 ALL = TableBirth("all", (("k", "string"), ("n", "bigint")))
 
 
@@ -45,11 +47,42 @@ class House:
         self.store = store
         self.slices: dict[str, int] = {}
         for build in "abc":
-            put_birth(store, Birth(build, "flights", f"version-of-{build}", {}, 1, {}, "", (), (DELAYS, ALL, REJECTS_BIRTH), {}, {}, {}, "then", "ada"))
+            put_birth(
+                store,
+                Birth(
+                    build,
+                    "flights",
+                    f"version-of-{build}",
+                    {},
+                    1,
+                    {},
+                    "",
+                    (),
+                    (DELAYS, ALL, REJECTS_BIRTH),
+                    {},
+                    {},
+                    {},
+                    "then",
+                    "ada",
+                ),
+            )
             self.fold(build, 6)
         self.append(staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
-        self.append(staged("b"), CaughtUp(5, NOWHERE), verified(5), held(5, "a"), served(5, 2, "b", live="a"))
-        self.append(staged("c"), CaughtUp(10, NOWHERE), verified(10), held(10, "b"), served(10, 3, "c", live="b"), Retired("a"))
+        self.append(
+            staged("b"),
+            CaughtUp(5, NOWHERE),
+            verified(5),
+            held(5, "a"),
+            served(5, 2, "b", live="a"),
+        )
+        self.append(
+            staged("c"),
+            CaughtUp(10, NOWHERE),
+            verified(10),
+            held(10, "b"),
+            served(10, 3, "c", live="b"),
+            Retired("a"),
+        )
 
     def append(self, *events: Event) -> None:
         journal = Journal(self.store)
@@ -59,15 +92,28 @@ class House:
     def fold(self, build: str, count: int) -> Frontier:
         origin, kept = Mark(build, "", -1, -1, Offsets(), Offsets()), kept_of(self.store, build)
         births = (DELAYS, ALL, REJECTS_BIRTH)
-        writers = [TableWriter(self.store, build, table, origin=origin, driver_rows=100) for table in births]
-        publisher = Publisher(self.store, Birth(build, "flights", "", {}, 1, {}, "", (), births, {}, {}, {}, "", ""), hold_seconds=10)
-        publisher.take_over(Frontier(1, build, 1, Offsets(), dict.fromkeys((table.name for table in births), 0), ""))
+        writers = [
+            TableWriter(self.store, build, table, origin=origin, driver_rows=100)
+            for table in births
+        ]
+        publisher = Publisher(
+            self.store,
+            Birth(build, "flights", "", {}, 1, {}, "", (), births, {}, {}, {}, "", ""),
+            hold_seconds=10,
+        )
+        publisher.take_over(
+            Frontier(1, build, 1, Offsets(), dict.fromkeys((table.name for table in births), 0), "")
+        )
         for _ in range(count):
             number = self.slices.get(build, 0)
             self.slices[build] = number + 1
-            mark = Mark(build, "", 1, number, Offsets({"x": {0: number}}), Offsets({"x": {0: number + 1}}))
+            mark = Mark(
+                build, "", 1, number, Offsets({"x": {0: number}}), Offsets({"x": {0: number + 1}})
+            )
             for writer in writers:
-                rows = pa.table({"k": [f"k{number % 3}"], "n": [1]}, schema=arrow_schema(ALL.columns))
+                rows = pa.table(
+                    {"k": [f"k{number % 3}"], "n": [1]}, schema=arrow_schema(ALL.columns)
+                )
                 writer.commit(None if writer.birth.name == "rejects" else rows, mark)
             publisher.publish(mark, {writer.birth.name: writer.version for writer in writers})
         # What is kept here is for the tests to say.
@@ -83,20 +129,39 @@ class House:
         return found
 
     def keep(self, frontier: Frontier, seconds: float, *, stays: bool = False) -> None:
-        shown = replace(frontier, published_at=datetime.fromtimestamp(NOW - seconds, UTC).isoformat(timespec="milliseconds"))
+        shown = replace(
+            frontier,
+            published_at=datetime.fromtimestamp(NOW - seconds, UTC).isoformat(
+                timespec="milliseconds"
+            ),
+        )
         put_kept(self.store, Kept(shown, stays=stays))
 
     def lease(self, build: str, frontier: Frontier, *, ends_in: float) -> None:
-        ensure_lease(self.store, Lease(os.getpid(), "ada", NOW + ends_in, {build: Pin(frontier.number, frontier.versions)}))
+        ensure_lease(
+            self.store,
+            Lease(
+                os.getpid(), "ada", NOW + ends_in, {build: Pin(frontier.number, frontier.versions)}
+            ),
+        )
 
     def crumbs(self, build: str) -> None:
         """What a killed job leaves behind."""
-        for name in ("tables/delays/part-cut-short.parquet", "spark/blockmgr/x", "slice/flights.arrow"):
+        for name in (
+            "tables/delays/part-cut-short.parquet",
+            "spark/blockmgr/x",
+            "slice/flights.arrow",
+        ):
             self.store.put(f"builds/{build}/{name}", b"half a file")
         self.store.path(f"builds/{build}/checkpoint/1/offsets").mkdir(parents=True)
 
     def everything(self) -> dict[str, int]:
-        return {str(path.relative_to(self.store.folder)): path.lstat().st_mtime_ns if path.is_file() else 0 for path in sorted(self.store.folder.rglob("*"))}
+        return {
+            str(path.relative_to(self.store.folder)): path.lstat().st_mtime_ns
+            if path.is_file()
+            else 0
+            for path in sorted(self.store.folder.rglob("*"))
+        }
 
     def gc(self) -> tuple[Find, ...]:
         return gc(self.store, keep_seconds=KEEP, now=NOW)
@@ -105,11 +170,19 @@ class House:
         return look(self.store, keep_seconds=KEEP, now=NOW)
 
     def on_disk(self, build: str, table: str) -> set[str]:
-        return {str(file) for file in Path(table_path(self.store, build, table)).iterdir() if file.is_file()}
+        return {
+            str(file)
+            for file in Path(table_path(self.store, build, table)).iterdir()
+            if file.is_file()
+        }
 
     def referenced(self, build: str, table: str, *frontiers: Frontier) -> set[str]:
         path = table_path(self.store, build, table)
-        return {file for frontier in (self.newest(build), *frontiers) for file in files(path, frontier.versions[table])}
+        return {
+            file
+            for frontier in (self.newest(build), *frontiers)
+            for file in files(path, frontier.versions[table])
+        }
 
 
 @pytest.fixture
@@ -133,7 +206,10 @@ def lived_in(house: House) -> dict[str, list[Frontier]]:
     for build in "bc":
         house.crumbs(build)
     house.store.put("builds/never-staged/birth.json", b"{}")
-    for path in (house.store.path("builds/never-staged"), house.store.path("builds/never-staged/birth.json")):
+    for path in (
+        house.store.path("builds/never-staged"),
+        house.store.path("builds/never-staged/birth.json"),
+    ):
         os.utime(path, (NOW - 7200, NOW - 7200))
     for name, age in (("version-of-c", 7200), ("gone", 7200), ("new", 60)):
         house.store.put(f"cache/describe/{name}.json", b"{}")
@@ -151,11 +227,21 @@ def test_afterwards_files_on_disk_are_files_referenced(house: House) -> None:
         for table in ("delays", "all", "rejects"):
             assert house.on_disk(build, table) == house.referenced(build, table, *frontiers)
     assert sorted(path.name for path in house.store.path("builds").iterdir()) == ["a", "b", "c"]
-    assert sorted(path.name for path in house.store.path("builds/a").iterdir()) == ["birth.json", "lock"]
+    assert sorted(path.name for path in house.store.path("builds/a").iterdir()) == [
+        "birth.json",
+        "lock",
+    ]
     assert [len(house.store.names(f"builds/{build}/frontier")) for build in "bc"] == [1, 1]
     assert len(house.store.names("leases")) == 1
-    assert [name.rsplit("/", 1)[-1] for name in house.store.names("cache/describe")] == ["new.json", "version-of-c.json"]
-    assert not [path for path in house.store.path("builds").rglob("*") if path.is_dir() and not any(path.iterdir())]
+    assert [name.rsplit("/", 1)[-1] for name in house.store.names("cache/describe")] == [
+        "new.json",
+        "version-of-c.json",
+    ]
+    assert not [
+        path
+        for path in house.store.path("builds").rglob("*")
+        if path.is_dir() and not any(path.iterdir())
+    ]
 
 
 def test_of_each_build_it_says_what_and_how_much(house: House) -> None:
@@ -167,7 +253,11 @@ def test_of_each_build_it_says_what_and_how_much(house: House) -> None:
     assert set(found) == {
         ("never-staged", What.ORPHAN),
         ("a", What.RETIRED),
-        *((build, what) for build in "bc" for what in (What.FRONTIERS, What.FILES, What.SCRATCH, What.FOLDERS)),
+        *(
+            (build, what)
+            for build in "bc"
+            for what in (What.FRONTIERS, What.FILES, What.SCRATCH, What.FOLDERS)
+        ),
         (None, What.LEASES),
         (None, What.DESCRIBED),
     }
@@ -201,7 +291,9 @@ def test_what_is_kept_goes_when_its_time_is_over(house: House) -> None:
     assert [(each.build, each.count) for each in said if each.what is What.KEPT] == [("c", 1)]
     assert said == house.gc()
     assert [each.frontier.number for each in kept_of(house.store, "c")] != [shown.number]
-    assert house.on_disk("c", "delays") == house.referenced("c", "delays", kept_of(house.store, "c")[0].frontier)
+    assert house.on_disk("c", "delays") == house.referenced(
+        "c", "delays", kept_of(house.store, "c")[0].frontier
+    )
 
 
 def test_a_build_whose_job_runs_is_left_to_it(house: House) -> None:
@@ -212,7 +304,9 @@ def test_a_build_whose_job_runs_is_left_to_it(house: House) -> None:
         assert said == house.gc()
         assert house.on_disk("c", "delays") == before
 
-    assert [each.left for each in said if each.build == "c"] == ["its job runs, and keeps it in shape"]
+    assert [each.left for each in said if each.build == "c"] == [
+        "its job runs, and keeps it in shape"
+    ]
 
 
 class Listed(Store):
@@ -227,7 +321,9 @@ class Listed(Store):
         return found
 
 
-def test_a_reader_whose_lease_comes_too_late_to_be_listed_finds_the_floor_above_what_it_pinned(tmp_path: Path) -> None:
+def test_a_reader_whose_lease_comes_too_late_to_be_listed_finds_the_floor_above_what_it_pinned(
+    tmp_path: Path,
+) -> None:
     house = House(Listed(tmp_path))
     pinned = [house.newest(build) for build in "bc"]
     for build in "bc":
@@ -245,7 +341,9 @@ def test_a_reader_whose_lease_comes_too_late_to_be_listed_finds_the_floor_above_
 def test_a_retired_build_that_a_reader_has_pinned_is_left(house: House) -> None:
     house.lease("a", house.newest("a"), ends_in=60)
 
-    assert [each.left for each in house.look() if each.build == "a"] == ["it is retired, and a reader has it pinned"]
+    assert [each.left for each in house.look() if each.build == "a"] == [
+        "it is retired, and a reader has it pinned"
+    ]
     house.gc()
     assert house.on_disk("a", "delays") >= house.referenced("a", "delays")
 
@@ -253,14 +351,18 @@ def test_a_retired_build_that_a_reader_has_pinned_is_left(house: House) -> None:
 def test_a_table_that_is_ahead_of_its_frontier_keeps_both(house: House) -> None:
     """A job that died between a commit and the frontier goes on from the one, and readers read the other."""
     shown = house.newest("c")
-    writer = TableWriter(house.store, "c", ALL, origin=Mark("c", "", -1, -1, Offsets(), Offsets()), driver_rows=100)
+    writer = TableWriter(
+        house.store, "c", ALL, origin=Mark("c", "", -1, -1, Offsets(), Offsets()), driver_rows=100
+    )
     mark = Mark("c", "", 1, 6, Offsets({"x": {0: 6}}), Offsets({"x": {0: 7}}))
     writer.commit(pa.table({"k": ["x"], "n": [1]}, schema=arrow_schema(ALL.columns)), mark)
 
     house.gc()
 
     assert files(writer.path, shown.versions["all"])
-    assert house.on_disk("c", "all") == set(files(writer.path, writer.version)) | set(files(writer.path, shown.versions["all"]))
+    assert house.on_disk("c", "all") == set(files(writer.path, writer.version)) | set(
+        files(writer.path, shown.versions["all"])
+    )
     assert house.fold("c", 0).versions["all"] == shown.versions["all"]
     assert writer.version == shown.versions["all"] + 1
 

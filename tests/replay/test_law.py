@@ -39,15 +39,28 @@ def web(hits):
 """
 
 
-@given(st.dictionaries(st.integers(0, 5), st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=4), st.integers(1, 200))
-def test_a_sample_is_the_beginning_the_middle_and_the_end_of_each_partition(parts: dict[int, tuple[int, int]], at_most: int) -> None:
+@given(
+    st.dictionaries(
+        st.integers(0, 5), st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=4
+    ),
+    st.integers(1, 200),
+)
+def test_a_sample_is_the_beginning_the_middle_and_the_end_of_each_partition(
+    parts: dict[int, tuple[int, int]], at_most: int
+) -> None:
     begin = Offsets({"t": {partition: first for partition, (first, _) in parts.items()}})
-    end = Offsets({"t": {partition: first + length for partition, (first, length) in parts.items()}})
+    end = Offsets(
+        {"t": {partition: first + length for partition, (first, length) in parts.items()}}
+    )
 
     found = list(pieces(begin, end, at_most))
 
     for partition, (first, length) in parts.items():
-        taken = [offset for start, stop in found for offset in range(start.at("t", partition), stop.at("t", partition))]
+        taken = [
+            offset
+            for start, stop in found
+            for offset in range(start.at("t", partition), stop.at("t", partition))
+        ]
         assert taken == sorted(set(taken))
         assert set(taken) <= set(range(first, first + length))
         if length:
@@ -63,13 +76,23 @@ def test_a_pipeline_that_breaks_it_is_refused_with_table_key_and_column_and_one_
     settings = Settings(project=tmp_path)
     store = Store(settings.root_url)
     log.create(Topic(topic_name, partitions=2, event="page string not null, n int"))
-    log.produce((ProducedRecord(b'{"page": "home", "n": 1}', partition=number % 2) for number in range(60)), topic_name)
+    log.produce(
+        (ProducedRecord(b'{"page": "home", "n": 1}', partition=number % 2) for number in range(60)),
+        topic_name,
+    )
     for name, n in {"web": 'size("n")', "even": 'F.col("n") + 1'}.items():
-        text = SIZED.format(topic=topic_name, n=n).replace("def web", f"def {name}").replace('"pages"', f'"pages_of_{name}"')
+        text = (
+            SIZED.format(topic=topic_name, n=n)
+            .replace("def web", f"def {name}")
+            .replace('"pages"', f'"pages_of_{name}"')
+        )
         (tmp_path / "pipelines" / f"{name}.py").write_text(text, encoding="utf-8")
     plan = make_plan(observe(settings, store, log))
 
-    with pytest.raises(VerificationFailed, match=r"web\.py:12: pipeline web breaks the law of slices: .*table pages_of_web, key 'home', column most") as refused:
+    with pytest.raises(
+        VerificationFailed,
+        match=r"web\.py:12: pipeline web breaks the law of slices: .*table pages_of_web, key 'home', column most",
+    ) as refused:
         ensure_lawful(settings, store, log, plan)
     assert refused.value.exit_code == 4
 

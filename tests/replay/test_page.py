@@ -45,8 +45,27 @@ from serving.sandbox.sandbox import Allowance
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HTML = "text/html,application/xhtml+xml"
 PATHS = (
-    *("/", "/tables", "/tables/web/page_hits", "/tables/web/by_page", "/tables/web/rejects", "/topics", "/topics/visits", "/rejects", "/rejects?reason=no_json"),
-    *("/history", "/generations/1", "/generations/2", "/rollouts/{candidate}", "/rollouts/{candidate}/samples", "/rollouts/1", "/rollouts/10", "/rollouts/12"),
+    *(
+        "/",
+        "/tables",
+        "/tables/web/page_hits",
+        "/tables/web/by_page",
+        "/tables/web/rejects",
+        "/topics",
+        "/topics/visits",
+        "/rejects",
+        "/rejects?reason=no_json",
+    ),
+    *(
+        "/history",
+        "/generations/1",
+        "/generations/2",
+        "/rollouts/{candidate}",
+        "/rollouts/{candidate}/samples",
+        "/rollouts/1",
+        "/rollouts/10",
+        "/rollouts/12",
+    ),
 )
 
 
@@ -73,7 +92,14 @@ class Page(HTMLParser):
 
 
 def serving(world: World, token: str | None = None) -> Server:
-    return Server(world.store, Allowance(at_once=1), token=token, router=api.router, more=(events.router, *routes.ROUTERS), desk=world.desk)
+    return Server(
+        world.store,
+        Allowance(at_once=1),
+        token=token,
+        router=api.router,
+        more=(events.router, *routes.ROUTERS),
+        desk=world.desk,
+    )
 
 
 def got(server: Server, path: str, **headers: str) -> Page:
@@ -90,26 +116,37 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, in
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_what_a_stranger_has_written_is_text_on_every_page_and_runs_nowhere(lived: tuple[Server, int], path: str) -> None:
+def test_what_a_stranger_has_written_is_text_on_every_page_and_runs_nowhere(
+    lived: tuple[Server, int], path: str
+) -> None:
     server, candidate = lived
     page = got(server, path.format(candidate=candidate))
 
     assert page.status == 200
     # A script has a source, which is a file of ours; there is no other, no handler and no style in the page itself.
     assert all((each["src"] or "").startswith("/static/") for each in page.all("script"))
-    assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on") or name == "style"]
+    assert not [
+        name
+        for _, attributes in page.elements
+        for name in attributes
+        if name.startswith("on") or name == "style"
+    ]
     policy = page.headers["content-security-policy"]
     assert "script-src 'self'" in policy
     assert "unsafe" not in policy
     assert page.headers["x-content-type-options"] == "nosniff"
 
 
-@pytest.mark.parametrize("path", ["/tables/web/page_hits", "/topics/visits", "/rejects", "/history", "/rollouts/10"])
+@pytest.mark.parametrize(
+    "path", ["/tables/web/page_hits", "/topics/visits", "/rejects", "/history", "/rollouts/10"]
+)
 def test_and_it_is_told_as_it_was_written(lived: tuple[Server, int], path: str) -> None:
     assert EVIL in got(lived[0], path).text
 
 
-def test_the_overview_tells_what_serves_what_is_kept_and_what_is_on_its_way(lived: tuple[Server, int]) -> None:
+def test_the_overview_tells_what_serves_what_is_kept_and_what_is_on_its_way(
+    lived: tuple[Server, int],
+) -> None:
     server, candidate = lived
     page = got(server, "/")
 
@@ -117,16 +154,26 @@ def test_the_overview_tells_what_serves_what_is_kept_and_what_is_on_its_way(live
     assert {"live", "idle", "candidate"} == set(builds)
     assert all(f"{builds[role]['folded']:,}" in page.text for role in builds)
     assert f"{builds['live']['behind']:,}" in page.text
-    assert {"href": f"/rollouts/{candidate}", "class": "button main"}.items() <= next(each for each in page.all("a") if each.get("class") == "button main").items()
+    assert {"href": f"/rollouts/{candidate}", "class": "button main"}.items() <= next(
+        each for each in page.all("a") if each.get("class") == "button main"
+    ).items()
     assert any("data-chart" in each for each in page.all("div"))
 
 
-def test_a_candidate_that_waits_can_be_promoted_verified_again_and_given_up_and_shows_what_differs(lived: tuple[Server, int]) -> None:
+def test_a_candidate_that_waits_can_be_promoted_verified_again_and_given_up_and_shows_what_differs(
+    lived: tuple[Server, int],
+) -> None:
     server, candidate = lived
     page = got(server, f"/rollouts/{candidate}")
 
-    assert [each["data-intent"] for each in page.all("button") if "data-intent" in each] == ["promote", "verify", "abandon"]
-    assert {each["data-rollout"] for each in page.all("button") if "data-intent" in each} == {str(candidate)}
+    assert [each["data-intent"] for each in page.all("button") if "data-intent" in each] == [
+        "promote",
+        "verify",
+        "abandon",
+    ]
+    assert {each["data-rollout"] for each in page.all("button") if "data-intent" in each} == {
+        str(candidate)
+    }
     assert "kappa promote web" in page.text
     assert [each["data-generation"] for each in page.all("body")] == ["2"]
     samples = got(server, f"/rollouts/{candidate}/samples")
@@ -134,7 +181,9 @@ def test_a_candidate_that_waits_can_be_promoted_verified_again_and_given_up_and_
     assert "page_hits: changed" in samples.text
 
 
-def test_a_generation_of_the_past_shows_what_it_served_and_the_way_back_to_it(lived: tuple[Server, int]) -> None:
+def test_a_generation_of_the_past_shows_what_it_served_and_the_way_back_to_it(
+    lived: tuple[Server, int],
+) -> None:
     first, second = (got(lived[0], f"/generations/{number}") for number in (1, 2))
 
     assert "web-1" in first.text
@@ -150,7 +199,9 @@ def test_records_are_shown_of_topics_that_a_build_reads_alone(lived: tuple[Serve
     assert (found.status, EVIL in found.text) == (404, False)
     listed = got(server, "/topics")
     assert "salaries" in listed.text
-    assert [each["href"] for each in listed.all("a") if (each["href"] or "").startswith("/topics/")] == ["/topics/visits"]
+    assert [
+        each["href"] for each in listed.all("a") if (each["href"] or "").startswith("/topics/")
+    ] == ["/topics/visits"]
 
 
 def test_of_a_topic_of_many_partitions_the_first_are_read(tmp_path: Path) -> None:
@@ -164,11 +215,22 @@ def test_of_a_topic_of_many_partitions_the_first_are_read(tmp_path: Path) -> Non
     assert sum(1 for each in found.partitions if each.records) == found.shown == 16
     with serving(world) as server:
         page = got(server, "/topics/visits")
-    assert len([each for each in page.all("section") if (each.get("aria-labelledby") or "").startswith("part-")]) == 16
+    assert (
+        len(
+            [
+                each
+                for each in page.all("section")
+                if (each.get("aria-labelledby") or "").startswith("part-")
+            ]
+        )
+        == 16
+    )
     assert "the first 16 partitions" in page.text
 
 
-def test_samples_are_found_once_and_who_comes_meanwhile_waits_for_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_are_found_once_and_who_comes_meanwhile_waits_for_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = World(tmp_path)
     world.lives()
     compared._lock.acquire()
@@ -194,12 +256,18 @@ def test_samples_are_found_once_and_who_comes_meanwhile_waits_for_nobody(tmp_pat
     assert tried == [1]
 
 
-def test_a_comparison_that_takes_too_long_is_broken_off_and_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_comparison_that_takes_too_long_is_broken_off_and_said_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "kappa.toml").write_text("[serve]\ncompare_seconds = 0.3\n")
     world = World(tmp_path)
     world.lives()
     # As tables are that have billions of rows.
-    monkeypatch.setattr(diff, "_whole", lambda side, name: f"(select large.* from {side}.{name} as large, range(4000000000))")
+    monkeypatch.setattr(
+        diff,
+        "_whole",
+        lambda side, name: f"(select large.* from {side}.{name} as large, range(4000000000))",
+    )
     with serving(world) as server:
         begun = time.monotonic()
         page = got(server, "/rollouts/14/samples")
@@ -215,7 +283,11 @@ def test_what_was_kept_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     world = World(tmp_path)
     world.build("web-1")
     read: list[int] = []
-    monkeypatch.setattr(trail, "read_kept", lambda store, build, number: read.append(number) or read_kept(store, build, number))
+    monkeypatch.setattr(
+        trail,
+        "read_kept",
+        lambda store, build, number: read.append(number) or read_kept(store, build, number),
+    )
     trails = trail.Trails(world.store)
 
     assert [len(trails.of("web-1", world.now)) for _ in range(3)] == [40] * 3
@@ -232,8 +304,21 @@ def test_rows_in_the_sample_are_those_that_a_query_gives(lived: tuple[Server, in
     assert "one row for each page, minute" in page.text
 
 
-@pytest.mark.parametrize("path", ["/rollouts/999", "/rollouts/999/samples", "/generations/99", "/tables/web/nothing", "/topics/nothing", "/nowhere", "/rollouts/x"])
-def test_what_is_not_there_is_said_on_a_page_with_what_to_do(lived: tuple[Server, int], path: str) -> None:
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/rollouts/999",
+        "/rollouts/999/samples",
+        "/generations/99",
+        "/tables/web/nothing",
+        "/topics/nothing",
+        "/nowhere",
+        "/rollouts/x",
+    ],
+)
+def test_what_is_not_there_is_said_on_a_page_with_what_to_do(
+    lived: tuple[Server, int], path: str
+) -> None:
     page = got(lived[0], path)
 
     assert page.status in {400, 404}
@@ -244,13 +329,21 @@ def test_what_is_not_there_is_said_on_a_page_with_what_to_do(lived: tuple[Server
 
 def test_before_anything_serves_every_page_says_what_to_type(tmp_path: Path) -> None:
     with serving(World(tmp_path)) as server:
-        for path, typed in (("/", "kappa deploy"), ("/tables", "kappa deploy"), ("/history", "kappa deploy"), ("/topics", "kappa up -d"), ("/rejects", "Nothing is served yet")):
+        for path, typed in (
+            ("/", "kappa deploy"),
+            ("/tables", "kappa deploy"),
+            ("/history", "kappa deploy"),
+            ("/topics", "kappa up -d"),
+            ("/rejects", "Nothing is served yet"),
+        ):
             page = got(server, path)
             assert page.status == 200
             assert typed in page.text
 
 
-def test_who_has_no_token_is_asked_for_it_and_a_cookie_is_as_good_as_the_token_but_does_not_tell_it(tmp_path: Path) -> None:
+def test_who_has_no_token_is_asked_for_it_and_a_cookie_is_as_good_as_the_token_but_does_not_tell_it(
+    tmp_path: Path,
+) -> None:
     with serving(World(tmp_path), token="s3cret") as server:
         sent = server.ask("GET", "/history?x=1", Accept=HTML)
         assert (sent.status, sent.headers["location"]) == (303, "/login?next=%2Fhistory%3Fx%3D1")
@@ -258,9 +351,19 @@ def test_who_has_no_token_is_asked_for_it_and_a_cookie_is_as_good_as_the_token_b
         assert "Token" in got(server, sent.headers["location"]).text
         assert server.ask("GET", "/static/kappa.css").status == 200
 
-        wrong = server.ask("POST", "/login", b"token=wrong&next=%2Fhistory", Content_Type="application/x-www-form-urlencoded")
+        wrong = server.ask(
+            "POST",
+            "/login",
+            b"token=wrong&next=%2Fhistory",
+            Content_Type="application/x-www-form-urlencoded",
+        )
         assert (wrong.status, "set-cookie" in wrong.headers) == (401, False)
-        right = server.ask("POST", "/login", b"token=s3cret&next=%2Fhistory", Content_Type="application/x-www-form-urlencoded")
+        right = server.ask(
+            "POST",
+            "/login",
+            b"token=s3cret&next=%2Fhistory",
+            Content_Type="application/x-www-form-urlencoded",
+        )
         assert (right.status, right.headers["location"]) == (303, "/history")
         given = right.headers["set-cookie"]
         assert "HttpOnly" in given
@@ -273,11 +376,20 @@ def test_who_has_no_token_is_asked_for_it_and_a_cookie_is_as_good_as_the_token_b
         assert "Sign out" in got(server, "/history", Cookie=cookie).text
         assert server.ask("GET", "/history", Accept=HTML, Cookie=f"{COOKIE}=guessed").status == 303
         for known in (cookie, f"{COOKIE}={cookie_of('s3cret', 0)}"):
-            assert server.ask("POST", "/logout", b"", Cookie=known, Sec_Fetch_Site="same-origin").headers["set-cookie"].startswith(f'{COOKIE}=""')
-        assert "set-cookie" not in server.ask("POST", "/logout", b"", Origin="http://evil.example").headers
+            assert (
+                server.ask("POST", "/logout", b"", Cookie=known, Sec_Fetch_Site="same-origin")
+                .headers["set-cookie"]
+                .startswith(f'{COOKIE}=""')
+            )
+        assert (
+            "set-cookie"
+            not in server.ask("POST", "/logout", b"", Origin="http://evil.example").headers
+        )
 
 
-def test_who_guesses_at_once_guesses_no_faster_and_holds_up_nobody_who_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_guesses_at_once_guesses_no_faster_and_holds_up_nobody_who_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     form = {"Content_Type": "application/x-www-form-urlencoded"}
     known: Future[None] = Future()
     wait = gate.Line.wait
@@ -289,13 +401,30 @@ def test_who_guesses_at_once_guesses_no_faster_and_holds_up_nobody_who_knows(tmp
 
     monkeypatch.setattr(gate.Line, "wait", held)
     with (
-        Server(World(tmp_path).store, Allowance(at_once=1), token="s3cret", more=routes.ROUTERS, bounds=Bounds(wrong_seconds=0.2)) as server,
+        Server(
+            World(tmp_path).store,
+            Allowance(at_once=1),
+            token="s3cret",
+            more=routes.ROUTERS,
+            bounds=Bounds(wrong_seconds=0.2),
+        ) as server,
         ThreadPoolExecutor(12) as guessers,
     ):
         guessed = [
-            *(guessers.submit(server.ask, "POST", "/login", b"token=guess", **form) for _ in range(4)),
-            *(guessers.submit(server.query, "select 1", Authorization="Bearer guess") for _ in range(4)),
-            *(guessers.submit(server.query, "select 1", Cookie=f"{COOKIE}={cookie_of('guess', time.time())}") for _ in range(4)),
+            *(
+                guessers.submit(server.ask, "POST", "/login", b"token=guess", **form)
+                for _ in range(4)
+            ),
+            *(
+                guessers.submit(server.query, "select 1", Authorization="Bearer guess")
+                for _ in range(4)
+            ),
+            *(
+                guessers.submit(
+                    server.query, "select 1", Cookie=f"{COOKIE}={cookie_of('guess', time.time())}"
+                )
+                for _ in range(4)
+            ),
         ]
         try:
             assert server.ask("POST", "/login", b"token=s3cret", **form).status == 303
@@ -326,8 +455,13 @@ def test_the_line_of_those_who_guess_ends_somewhere(monkeypatch: pytest.MonkeyPa
     assert (third.status, third.headers["Retry-After"]) == (429, "60")
 
 
-@pytest.mark.parametrize("others", ['other={"a":1}; ', "bad[key]=1; ", "a b=1;", "=;;; ", 'kappa=stale; x="; ', "kappa2=1; "])
-def test_what_other_servers_of_the_same_host_have_put_beside_the_cookie_locks_nobody_out(tmp_path: Path, others: str) -> None:
+@pytest.mark.parametrize(
+    "others",
+    ['other={"a":1}; ', "bad[key]=1; ", "a b=1;", "=;;; ", 'kappa=stale; x="; ', "kappa2=1; "],
+)
+def test_what_other_servers_of_the_same_host_have_put_beside_the_cookie_locks_nobody_out(
+    tmp_path: Path, others: str
+) -> None:
     cookie = f"{COOKIE}={cookie_of('s3cret', time.time())}"
     with serving(World(tmp_path), token="s3cret") as server:
         assert server.ask("GET", "/history", Cookie=f"{others}{cookie}").status == 200
@@ -336,7 +470,9 @@ def test_what_other_servers_of_the_same_host_have_put_beside_the_cookie_locks_no
 
 
 @pytest.mark.parametrize("token", ["s3cret", None])
-def test_what_is_no_host_and_no_origin_is_the_askers_mistake(tmp_path: Path, token: str | None) -> None:
+def test_what_is_no_host_and_no_origin_is_the_askers_mistake(
+    tmp_path: Path, token: str | None
+) -> None:
     known = {"Authorization": f"Bearer {token}"} if token else {}
     with serving(World(tmp_path), token=token) as server:
         assert problem(server.ask("GET", "/history", Host="[", **known))[0] == 400
@@ -347,18 +483,52 @@ def test_what_is_no_host_and_no_origin_is_the_askers_mistake(tmp_path: Path, tok
 def test_with_a_cookie_only_a_page_of_this_server_may_ask_for_something(tmp_path: Path) -> None:
     with serving(World(tmp_path), token="s3cret") as server:
         cookie = f"{COOKIE}={cookie_of('s3cret', time.time())}"
-        for headers in ({}, {"Origin": "http://evil.example"}, {"Sec_Fetch_Site": "cross-site"}, {"Origin": "null"}):
-            assert server.ask("POST", "/api/v1/query", {"sql": "select 1 as n"}, Cookie=cookie, **headers).status == 403
-        for headers in ({"Origin": f"http://127.0.0.1:{server.port}"}, {"Sec_Fetch_Site": "same-origin"}):
-            assert server.ask("POST", "/api/v1/query", {"sql": "select 1 as n"}, Cookie=cookie, **headers).status == 200
-        assert server.ask("POST", "/api/v1/query", {"sql": "select 1 as n"}, Authorization="Bearer s3cret").status == 200
+        for headers in (
+            {},
+            {"Origin": "http://evil.example"},
+            {"Sec_Fetch_Site": "cross-site"},
+            {"Origin": "null"},
+        ):
+            assert (
+                server.ask(
+                    "POST", "/api/v1/query", {"sql": "select 1 as n"}, Cookie=cookie, **headers
+                ).status
+                == 403
+            )
+        for headers in (
+            {"Origin": f"http://127.0.0.1:{server.port}"},
+            {"Sec_Fetch_Site": "same-origin"},
+        ):
+            assert (
+                server.ask(
+                    "POST", "/api/v1/query", {"sql": "select 1 as n"}, Cookie=cookie, **headers
+                ).status
+                == 200
+            )
+        assert (
+            server.ask(
+                "POST", "/api/v1/query", {"sql": "select 1 as n"}, Authorization="Bearer s3cret"
+            ).status
+            == 200
+        )
 
 
-@pytest.mark.parametrize("meant", ["//evil.example", "/\\evil.example", "https://evil.example", "javascript:alert(1)", "/a\r\nSet-Cookie: x=y"])
+@pytest.mark.parametrize(
+    "meant",
+    [
+        "//evil.example",
+        "/\\evil.example",
+        "https://evil.example",
+        "javascript:alert(1)",
+        "/a\r\nSet-Cookie: x=y",
+    ],
+)
 def test_after_signing_in_nobody_is_sent_elsewhere(tmp_path: Path, meant: str) -> None:
     with serving(World(tmp_path), token="t") as server:
         body = f"token=t&next={meant}".encode()
-        answered = server.ask("POST", "/login", body, Content_Type="application/x-www-form-urlencoded")
+        answered = server.ask(
+            "POST", "/login", body, Content_Type="application/x-www-form-urlencoded"
+        )
         assert answered.headers["location"].startswith("/")
         assert not answered.headers["location"].startswith(("//", "/\\"))
         assert "x=y" not in answered.headers.get("set-cookie", "")
@@ -369,11 +539,19 @@ def test_files_are_those_of_a_short_list_and_are_sent_once(lived: tuple[Server, 
     found = server.ask("GET", "/static/live.js")
     assert (found.status, found.headers["content-type"]) == (200, "text/javascript; charset=utf-8")
     assert server.ask("GET", "/static/live.js", If_None_Match=found.headers["etag"]).status == 304
-    for path in ("/static/../render.py", "/static/%2e%2e/render.py", "/static/vendor/uPlot.LICENSE", "/static/", "/static//etc/passwd"):
+    for path in (
+        "/static/../render.py",
+        "/static/%2e%2e/render.py",
+        "/static/vendor/uPlot.LICENSE",
+        "/static/",
+        "/static//etc/passwd",
+    ):
         assert server.ask("GET", path).status == 404
 
 
-def test_who_asks_for_progress_is_told_that_a_build_has_moved_on_without_an_id_and_who_does_not_is_not(tmp_path: Path) -> None:
+def test_who_asks_for_progress_is_told_that_a_build_has_moved_on_without_an_id_and_who_does_not_is_not(
+    tmp_path: Path,
+) -> None:
     world = World(tmp_path)
     world.lives()
     with serving(world) as server:
@@ -382,16 +560,31 @@ def test_who_asks_for_progress_is_told_that_a_build_has_moved_on_without_an_id_a
             connection.request("GET", f"/api/v1/events{query}")
         streams = [connection.getresponse() for connection in told]
         for stream in streams:
-            assert [stream.readline()[:6], stream.readline()[:3], stream.readline()] == [b"retry:", b"id:", b"\n"]
+            assert [stream.readline()[:6], stream.readline()[:3], stream.readline()] == [
+                b"retry:",
+                b"id:",
+                b"\n",
+            ]
         frontiers = Frontiers(world.store, "web-2")
         newest = frontiers.newest()
         assert newest is not None
         # The first look is what is compared with: it is made at once, and again within a second or so.
         for number in range(41, 45):
-            frontiers.publish(replace(newest, number=number, offsets=Offsets({"visits": {0: number * 100, 1: 500}}), published_at=datetime.now(UTC).isoformat()))
+            frontiers.publish(
+                replace(
+                    newest,
+                    number=number,
+                    offsets=Offsets({"visits": {0: number * 100, 1: 500}}),
+                    published_at=datetime.now(UTC).isoformat(),
+                )
+            )
             time.sleep(0.6)
 
-        assert [streams[0].readline(), streams[0].readline(), streams[0].readline()] == [b"event: progress\n", b"data: {}\n", b"\n"]
+        assert [streams[0].readline(), streams[0].readline(), streams[0].readline()] == [
+            b"event: progress\n",
+            b"data: {}\n",
+            b"\n",
+        ]
         world.append(Abandoned(14, "enough"))
         assert [streams[1].readline()[:3], streams[1].readline()] == [b"id:", b"event: abandoned\n"]
         for connection in told:
@@ -414,11 +607,20 @@ def test_a_cookie_is_of_one_token_and_ends() -> None:
 
 
 def test_a_header_that_comes_in_several_lines_is_read_whole() -> None:
-    assert joined([(b"Cookie", b"a=1"), (b"COOKIE", b"kappa=2"), (b"accept", b"text/html"), (b"Accept", b"*/*")]) == {"cookie": "a=1; kappa=2", "accept": "text/html, */*"}
+    assert joined(
+        [
+            (b"Cookie", b"a=1"),
+            (b"COOKIE", b"kappa=2"),
+            (b"accept", b"text/html"),
+            (b"Accept", b"*/*"),
+        ]
+    ) == {"cookie": "a=1; kappa=2", "accept": "text/html, */*"}
 
 
 def build(**changes: Any) -> BuildStatus:
-    known = BuildStatus("web", "live", "b1", "v1", Offsets(), 0, NOW - timedelta(seconds=60), 100, 0)
+    known = BuildStatus(
+        "web", "live", "b1", "v1", Offsets(), 0, NOW - timedelta(seconds=60), 100, 0
+    )
     return replace(known, **changes)
 
 
@@ -462,16 +664,22 @@ def test_a_rollout_is_offered_what_it_can_be_asked_and_its_stages_say_where_it_s
     waiting = fold(numbered(*READY))
     rollout = waiting.rollout(9)
     assert [deed.intent for deed in deeds_of(waiting, rollout)] == ["promote", "verify", "abandon"]
-    assert [(stage.name, stage.standing) for stage in rollout_view(waiting, rollout, None, None).stages][2] == ("Your yes", "now")
+    assert [
+        (stage.name, stage.standing) for stage in rollout_view(waiting, rollout, None, None).stages
+    ][2] == ("Your yes", "now")
 
     asked = fold(numbered(*READY, PromoteAsked(9)))
     assert [deed.intent for deed in deeds_of(asked, asked.rollout(9))] == ["abandon"]
-    assert [stage.standing for stage in rollout_view(asked, asked.rollout(9), None, None).stages] == ["done", "done", "done", "now", "next"]
+    assert [
+        stage.standing for stage in rollout_view(asked, asked.rollout(9), None, None).stages
+    ] == ["done", "done", "done", "now", "next"]
 
     failing: tuple[Event, ...] = (staged("b1"), CaughtUp(1, Offsets()), Failed(1, "no"))
     failed = fold(numbered(*failing))
     assert list(deeds_of(failed, failed.rollout(1))) == []
-    assert [stage.standing for stage in rollout_view(failed, failed.rollout(1), None, None).stages] == ["done", "ended", "next", "next", "next"]
+    assert [
+        stage.standing for stage in rollout_view(failed, failed.rollout(1), None, None).stages
+    ] == ["done", "ended", "next", "next", "next"]
 
 
 def test_the_history_names_what_came_and_what_went_alike(lived: tuple[Server, int]) -> None:
@@ -497,15 +705,22 @@ def test_the_timeline_has_every_generation_and_every_rollout_that_made_none_newe
 def test_who_reads_a_table_is_who_holds_its_build_pinned() -> None:
     from replay.page.table import _readers
 
-    leases = [Lease(pid, by, 1.0, {"b1": Pin(1, {})}) for pid, by in ((7, "ada"), (7, "ada"), (8, "bob"))] + [Lease(9, "eve", 1.0, {"b2": Pin(1, {})})]
-    assert [(each.by, each.pid, each.leases) for each in _readers(leases, "b1")] == [("ada", 7, 2), ("bob", 8, 1)]
+    leases = [
+        Lease(pid, by, 1.0, {"b1": Pin(1, {})}) for pid, by in ((7, "ada"), (7, "ada"), (8, "bob"))
+    ] + [Lease(9, "eve", 1.0, {"b2": Pin(1, {})})]
+    assert [(each.by, each.pid, each.leases) for each in _readers(leases, "b1")] == [
+        ("ada", 7, 2),
+        ("bob", 8, 1),
+    ]
 
 
 def test_bytes_that_are_no_text_are_told_by_their_digits() -> None:
     assert (as_text(b"a"), as_text(b"\xff\x00"), as_text(None)) == ("a", "hex ff 00", None)
 
 
-def test_of_a_long_value_the_beginning_is_held_and_a_character_that_is_cut_makes_no_digits_of_it() -> None:
+def test_of_a_long_value_the_beginning_is_held_and_a_character_that_is_cut_makes_no_digits_of_it() -> (
+    None
+):
     assert as_text(b"x" * 500) == "x" * 500
     assert as_text(b"x" * (1 << 20)) == "x" * 500 + "…"
     assert as_text(("x" * 499 + "é" * 9).encode()) == "x" * 499 + "…"
@@ -524,7 +739,16 @@ def test_progress_is_of_what_its_job_has_to_read_and_unknown_where_the_log_is() 
     # A branch of a build that had come to 900 of a log that begins at 400; its job has 100 to read, and has read 50.
     state = fold(numbered(staged("b1")))
     at = lambda offset: Offsets({"t": {0: offset}})  # noqa: E731  # of one partition
-    candidate = build(role="candidate", rollout=state.rollout(1), offsets=at(950), lag=50, folded=550, begun_with=500, reads_from=at(900), topics=frozenset({"t"}))
+    candidate = build(
+        role="candidate",
+        rollout=state.rollout(1),
+        offsets=at(950),
+        lag=50,
+        folded=550,
+        begun_with=500,
+        reads_from=at(900),
+        topics=frozenset({"t"}),
+    )
     known = rollout_view(state, state.rollout(1), candidate, at(1000))
     unknown = rollout_view(state, state.rollout(1), replace(candidate, lag=None), None)
 
@@ -547,7 +771,18 @@ def test_how_long_is_left_is_what_is_missing_at_its_rate() -> None:
     assert replace(candidate, rate=None).eta_seconds is None
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(0.42, "0.4 s"), (42, "42 s"), (180, "3 min"), (7500, "2 h 5 min"), (90_000, "1 d 1 h"), (436_000_000, "13 y 301 d"), (None, "—")])
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (0.42, "0.4 s"),
+        (42, "42 s"),
+        (180, "3 min"),
+        (7500, "2 h 5 min"),
+        (90_000, "1 d 1 h"),
+        (436_000_000, "13 y 301 d"),
+        (None, "—"),
+    ],
+)
 def test_a_duration_is_told_in_two_units_at_most(seconds: float | None, told: str) -> None:
     assert marks.duration(seconds) == told
 
@@ -561,7 +796,16 @@ def test_times_are_told_relative_and_exact_and_what_is_no_time_as_it_is() -> Non
 
 
 @pytest.mark.parametrize(
-    ("found", "told"), [(None, "null"), ("null", "null"), (1234567, "1,234,567"), (2013, "2013"), (True, "true"), ({"a": [1]}, '{"a": [1]}'), ("x" * 900, "x" * 400 + "…")]
+    ("found", "told"),
+    [
+        (None, "null"),
+        ("null", "null"),
+        (1234567, "1,234,567"),
+        (2013, "2013"),
+        (True, "true"),
+        ({"a": [1]}, '{"a": [1]}'),
+        ("x" * 900, "x" * 400 + "…"),
+    ],
 )
 def test_a_value_is_told_in_one_way(found: object, told: str) -> None:
     assert marks.value(found) == told

@@ -30,7 +30,14 @@ from replay.preflight.observed import Declared, LogFacts, Observed
 V1 = declared()
 V2 = declared(code="2")
 A_SERVES = (staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
-B_SERVES = (*A_SERVES, staged("b"), CaughtUp(5, NOWHERE), verified(5), held(5, "a"), served(5, 2, "b", live="a"))
+B_SERVES = (
+    *A_SERVES,
+    staged("b"),
+    CaughtUp(5, NOWHERE),
+    verified(5),
+    held(5, "a"),
+    served(5, 2, "b", live="a"),
+)
 
 
 def only_step(seen: Observed) -> Step:
@@ -66,7 +73,10 @@ def test_a_changed_pipeline_says_why() -> None:
 
     assert (step.change, step.build) == (Change.CHANGED, "a")
     assert step.reasons == ("function flights in pipelines/flights.py changed",)
-    assert step.text == f"flights: changed to version {V2.version} (function flights in pipelines/flights.py changed), 200 records to replay"
+    assert (
+        step.text
+        == f"flights: changed to version {V2.version} (function flights in pipelines/flights.py changed), 200 records to replay"
+    )
 
 
 def test_a_version_whose_build_is_kept_serves_again_without_a_replay() -> None:
@@ -78,13 +88,21 @@ def test_a_version_whose_build_is_kept_serves_again_without_a_replay() -> None:
 
 
 def test_a_replay_that_is_asked_for_makes_a_new_build_of_the_same_version() -> None:
-    plan = make_plan(observed(V1, journal=A_SERVES, births=(birth("a", V1),)), only="flights", again=True)
+    plan = make_plan(
+        observed(V1, journal=A_SERVES, births=(birth("a", V1),)), only="flights", again=True
+    )
 
-    assert [(step.change, step.reasons, step.records) for step in plan.steps] == [(Change.AGAIN, ("a replay was asked for",), 200)]
+    assert [(step.change, step.reasons, step.records) for step in plan.steps] == [
+        (Change.AGAIN, ("a replay was asked for",), 200)
+    ]
 
 
 def test_a_replay_that_is_asked_for_replays_a_kept_version_too() -> None:
-    plan = make_plan(observed(V1, journal=B_SERVES, births=(birth("a", V1), birth("b", V2))), only="flights", again=True)
+    plan = make_plan(
+        observed(V1, journal=B_SERVES, births=(birth("a", V1), birth("b", V2))),
+        only="flights",
+        again=True,
+    )
 
     assert [step.change for step in plan.steps] == [Change.CHANGED]
 
@@ -92,7 +110,9 @@ def test_a_replay_that_is_asked_for_replays_a_kept_version_too() -> None:
 def test_a_pipeline_that_is_no_longer_declared_goes_on_serving() -> None:
     plan = make_plan(observed(journal=A_SERVES, births=(birth("a", V1),)))
 
-    assert [step.text for step in plan.steps] == ["flights: no longer declared; build a goes on serving"]
+    assert [step.text for step in plan.steps] == [
+        "flights: no longer declared; build a goes on serving"
+    ]
     assert not plan.has_changes
 
 
@@ -102,7 +122,9 @@ def test_readers_are_told_what_they_will_miss() -> None:
 
     step = only_step(observed(after, journal=A_SERVES, births=(birth("a", before),)))
 
-    assert [change.text for change in step.readers if change.breaking] == ["column m of table delays goes"]
+    assert [change.text for change in step.readers if change.breaking] == [
+        "column m of table delays goes"
+    ]
     assert {change.text for change in step.readers} == {
         "column m of table delays goes",
         "column n of table delays becomes bigint, from int",
@@ -111,9 +133,14 @@ def test_readers_are_told_what_they_will_miss() -> None:
 
 
 def test_a_table_that_goes_is_told() -> None:
-    readers = only_step(observed(declared(code="2", table="lateness"), journal=A_SERVES, births=(birth("a", V1),))).readers
+    readers = only_step(
+        observed(declared(code="2", table="lateness"), journal=A_SERVES, births=(birth("a", V1),))
+    ).readers
 
-    assert [(change.text, change.breaking) for change in readers] == [("table delays goes", True), ("table lateness is new", False)]
+    assert [(change.text, change.breaking) for change in readers] == [
+        ("table delays goes", True),
+        ("table lateness is new", False),
+    ]
 
 
 NARROWER = declared(code="2", columns=())
@@ -123,36 +150,53 @@ def test_what_breaks_readers_is_refused_with_what_to_type_until_it_is_let_throug
     seen = observed(NARROWER, journal=A_SERVES, births=(birth("a", V1),))
 
     plan = make_plan(seen)
-    assert refused(plan) == "what reads the tables of flights may break: column n of table delays goes"
+    assert (
+        refused(plan) == "what reads the tables of flights may break: column n of table delays goes"
+    )
     assert plan.refusals[0].hint == "let it through: kappa deploy flights --allow-breaking"
 
     allowed = make_plan(seen, accepting=Accepting(breaking=True))
     assert allowed.refusals == ()
-    assert allowed.steps[0].accepted == ("breaking: what reads the tables of flights may break: column n of table delays goes",)
+    assert allowed.steps[0].accepted == (
+        "breaking: what reads the tables of flights may break: column n of table delays goes",
+    )
 
 
 def test_a_kept_version_that_breaks_readers_is_refused_too() -> None:
     wide = declared(code="2", columns=(("n", "int"), ("m", "int")))
 
-    assert "column m of table delays goes" in refused(make_plan(observed(V1, journal=B_SERVES, births=(birth("a", V1), birth("b", wide)))))
+    assert "column m of table delays goes" in refused(
+        make_plan(observed(V1, journal=B_SERVES, births=(birth("a", V1), birth("b", wide))))
+    )
 
 
 def test_a_lost_beginning_can_be_accepted_and_is_written_down() -> None:
     plan = make_plan(observed(V1, facts=facts_of(beginning=41)), accepting=Accepting(gap=True))
 
     assert plan.refusals == ()
-    assert plan.steps[0].accepted == ("gap: orders partition 0 begins at offset 41, partition 1 begins at offset 41: a replay would miss what came before",)
+    assert plan.steps[0].accepted == (
+        "gap: orders partition 0 begins at offset 41, partition 1 begins at offset 41: a replay would miss what came before",
+    )
     assert plan.steps[0].origin.plain() == {"orders": {"0": 41, "1": 41}}
 
 
 def test_a_reason_may_be_given_for_what_has_a_flag() -> None:
-    plan = make_plan(observed(V1, facts=facts_of(beginning=41)), accepting=Accepting(allowed={"gap": "lost in the fire"}))
+    plan = make_plan(
+        observed(V1, facts=facts_of(beginning=41)),
+        accepting=Accepting(allowed={"gap": "lost in the fire"}),
+    )
 
     assert plan.refusals == ()
-    assert plan.steps[0].accepted[0].endswith("a replay would miss what came before: lost in the fire")
+    assert (
+        plan.steps[0].accepted[0].endswith("a replay would miss what came before: lost in the fire")
+    )
 
 
-DOUBT = Finding("pipelines/flights.py:7 uses time.time, which reads the clock", "take it from the record", "pipelines/flights.py:7")
+DOUBT = Finding(
+    "pipelines/flights.py:7 uses time.time, which reads the clock",
+    "take it from the record",
+    "pipelines/flights.py:7",
+)
 
 
 def test_what_is_not_deterministic_is_refused_until_a_reason_is_given() -> None:
@@ -160,7 +204,10 @@ def test_what_is_not_deterministic_is_refused_until_a_reason_is_given() -> None:
 
     plan = make_plan(seen)
     assert refused(plan) == DOUBT.message
-    assert plan.refusals[0].hint == "take it from the record; or let it through: kappa deploy flights --allow 'pipelines/flights.py:7=REASON'"
+    assert (
+        plan.refusals[0].hint
+        == "take it from the record; or let it through: kappa deploy flights --allow 'pipelines/flights.py:7=REASON'"
+    )
 
     allowed = make_plan(seen, accepting=Accepting(allowed={DOUBT.name: "only logged"}))
     assert allowed.refusals == ()
@@ -168,31 +215,59 @@ def test_what_is_not_deterministic_is_refused_until_a_reason_is_given() -> None:
 
 
 def test_what_serves_already_is_not_doubted_again() -> None:
-    assert make_plan(observed(replace(V1, doubtful=(DOUBT,)), journal=A_SERVES, births=(birth("a", V1),))).refusals == ()
+    assert (
+        make_plan(
+            observed(replace(V1, doubtful=(DOUBT,)), journal=A_SERVES, births=(birth("a", V1),))
+        ).refusals
+        == ()
+    )
 
 
 def test_allowing_what_nobody_refuses_is_told() -> None:
     plan = make_plan(observed(V1), accepting=Accepting(allowed={"pipelines/flights.py:8": "moved"}))
 
-    assert plan.notes == ("nothing named pipelines/flights.py:8 stands in the way: --allow lets nothing through",)
+    assert plan.notes == (
+        "nothing named pipelines/flights.py:8 stands in the way: --allow lets nothing through",
+    )
 
 
 def test_what_is_not_there_cannot_be_let_through() -> None:
-    assert refused(make_plan(observed(V1, facts=facts_of(ids={})), accepting=Accepting(gap=True, breaking=True, allowed={"": "x"}))).endswith("is not on the broker")
+    assert refused(
+        make_plan(
+            observed(V1, facts=facts_of(ids={})),
+            accepting=Accepting(gap=True, breaking=True, allowed={"": "x"}),
+        )
+    ).endswith("is not on the broker")
 
 
 def test_a_change_of_one_pipeline_leaves_the_others_alone() -> None:
     other = declared("other", table="others")
-    journal = (*A_SERVES, staged("o", pipeline="other"), CaughtUp(5, NOWHERE), verified(5), served(5, 2, "o", pipeline="other", others={"flights": "a"}))
+    journal = (
+        *A_SERVES,
+        staged("o", pipeline="other"),
+        CaughtUp(5, NOWHERE),
+        verified(5),
+        served(5, 2, "o", pipeline="other", others={"flights": "a"}),
+    )
 
-    plan = make_plan(observed(V2, other, journal=journal, births=(birth("a", V1), birth("o", other))))
+    plan = make_plan(
+        observed(V2, other, journal=journal, births=(birth("a", V1), birth("o", other)))
+    )
 
-    assert {step.pipeline: step.change for step in plan.steps} == {"flights": Change.CHANGED, "other": Change.SAME}
+    assert {step.pipeline: step.change for step in plan.steps} == {
+        "flights": Change.CHANGED,
+        "other": Change.SAME,
+    }
 
 
 def test_a_changed_library_is_told_and_changes_nothing() -> None:
     born = replace(birth("a", V1), libraries={"duckdb": "1.5.4", "gone": "1", "pyspark": "4.2.0"})
-    plan = make_plan(replace(observed(V1, journal=A_SERVES, births=(born,)), libraries={"duckdb": "1.5.5", "pyspark": "4.2.0", "new": "2"}))
+    plan = make_plan(
+        replace(
+            observed(V1, journal=A_SERVES, births=(born,)),
+            libraries={"duckdb": "1.5.5", "pyspark": "4.2.0", "new": "2"},
+        )
+    )
 
     assert not plan.has_changes
     assert plan.steps[0].notes == (
@@ -213,19 +288,37 @@ def test_another_meaning_of_folds_is_a_change_with_its_reason() -> None:
 
 def test_a_change_is_shown_as_a_diff_of_what_serves_and_the_tree() -> None:
     def coded(text: str, limit: str) -> Declared:
-        parts = {"function pipelines/flights.py:flights": text, "value pipelines/flights.py:LIMIT": limit, "topic orders": "1"}
+        parts = {
+            "function pipelines/flights.py:flights": text,
+            "value pipelines/flights.py:LIMIT": limit,
+            "topic orders": "1",
+        }
         code = f"# {text}\nLIMIT = {limit}\ndef flights(orders):\n    return orders.where({text} > LIMIT)\n"
-        return replace(declared(), parts=parts, version=version_of(parts), files={"pipelines/flights.py": code.encode()})
+        return replace(
+            declared(),
+            parts=parts,
+            version=version_of(parts),
+            files={"pipelines/flights.py": code.encode()},
+        )
 
     old, new = coded("a", "1"), coded("b", "1")
-    seen = replace(observed(new, journal=A_SERVES, births=(birth("a", old),)), snapshots={"a": old.files})
+    seen = replace(
+        observed(new, journal=A_SERVES, births=(birth("a", old),)), snapshots={"a": old.files}
+    )
 
     (diff,) = only_step(seen).diffs
 
     assert diff.what == "function flights in pipelines/flights.py"
-    assert diff.lines[1:] == (" def flights(orders):", "-    return orders.where(a > LIMIT)", "+    return orders.where(b > LIMIT)")
+    assert diff.lines[1:] == (
+        " def flights(orders):",
+        "-    return orders.where(a > LIMIT)",
+        "+    return orders.where(b > LIMIT)",
+    )
     text = plan_text(make_plan(seen))
-    assert "  function flights in pipelines/flights.py:\n     def flights(orders):\n    -    return orders.where(a > LIMIT)\n" in text
+    assert (
+        "  function flights in pipelines/flights.py:\n     def flights(orders):\n    -    return orders.where(a > LIMIT)\n"
+        in text
+    )
 
 
 def test_a_missing_topic_refuses_a_replay_and_says_what_to_type() -> None:
@@ -239,7 +332,9 @@ def test_a_missing_topic_refuses_a_replay_and_says_what_to_type() -> None:
 
 
 def test_another_number_of_partitions_refuses_a_replay() -> None:
-    assert "topic orders has 3 partitions, and" in refused(make_plan(observed(V1, facts=facts_of(partitions=3))))
+    assert "topic orders has 3 partitions, and" in refused(
+        make_plan(observed(V1, facts=facts_of(partitions=3)))
+    )
 
 
 def test_a_log_that_has_lost_its_beginning_refuses_a_replay() -> None:
@@ -259,33 +354,61 @@ def test_a_compacted_topic_may_begin_anywhere() -> None:
 
 
 def test_what_serves_needs_no_beginning_of_the_log() -> None:
-    assert make_plan(observed(V1, journal=A_SERVES, births=(birth("a", V1),), facts=facts_of(beginning=41))).refusals == ()
+    assert (
+        make_plan(
+            observed(V1, journal=A_SERVES, births=(birth("a", V1),), facts=facts_of(beginning=41))
+        ).refusals
+        == ()
+    )
 
 
 @pytest.mark.parametrize("code", ["1", "2"])
 def test_a_topic_made_anew_refuses_until_a_replay_is_asked_for(code: str) -> None:
-    seen = observed(declared(code=code), journal=A_SERVES, births=(birth("a", V1, topic_id="before"),))
+    seen = observed(
+        declared(code=code), journal=A_SERVES, births=(birth("a", V1, topic_id="before"),)
+    )
 
-    assert refused(make_plan(seen)) == "topic orders was deleted and made anew since build a was born: what it held then is in build a alone"
+    assert (
+        refused(make_plan(seen))
+        == "topic orders was deleted and made anew since build a was born: what it held then is in build a alone"
+    )
     assert make_plan(seen, only="flights", again=True).refusals == ()
 
 
 def test_a_kept_build_of_another_topic_does_not_serve_again() -> None:
-    assert "since build a was born" in refused(make_plan(observed(V1, journal=B_SERVES, births=(birth("a", V1, topic_id="before"), birth("b", V2)))))
+    assert "since build a was born" in refused(
+        make_plan(
+            observed(
+                V1, journal=B_SERVES, births=(birth("a", V1, topic_id="before"), birth("b", V2))
+            )
+        )
+    )
 
 
 def test_a_rollout_on_its_way_is_a_conflict() -> None:
-    plan = make_plan(observed(V2, journal=(*A_SERVES, staged("b")), births=(birth("a", V1), birth("b", V2))))
+    plan = make_plan(
+        observed(V2, journal=(*A_SERVES, staged("b")), births=(birth("a", V1), birth("b", V2)))
+    )
 
     assert plan.steps[0].text.endswith("; rollout 5 of build b is replaying")
-    with pytest.raises(Conflict, match="rollout 5 of pipeline flights is on its way: build b, begun by ada@test"):
+    with pytest.raises(
+        Conflict, match="rollout 5 of pipeline flights is on its way: build b, begun by ada@test"
+    ):
         plan.ensure_possible()
 
 
 def test_a_rollout_of_another_pipeline_is_in_nobodys_way() -> None:
     other = declared("orders_per_day", table="orders_per_day")
 
-    plan = make_plan(observed(V1, other, journal=(staged("o", pipeline="orders_per_day"),), births=(birth("o", other),)), only="flights")
+    plan = make_plan(
+        observed(
+            V1,
+            other,
+            journal=(staged("o", pipeline="orders_per_day"),),
+            births=(birth("o", other),),
+        ),
+        only="flights",
+    )
 
     assert plan.refusals == ()
 
@@ -299,10 +422,18 @@ def test_a_table_that_another_pipeline_serves_is_refused() -> None:
 
 
 def test_every_pipeline_has_a_table_of_rejects() -> None:
-    assert make_plan(observed(declared("other", table="others"), journal=A_SERVES, births=(birth("a", V1),)), only="other").refusals == ()
+    assert (
+        make_plan(
+            observed(declared("other", table="others"), journal=A_SERVES, births=(birth("a", V1),)),
+            only="other",
+        ).refusals
+        == ()
+    )
 
 
-@pytest.mark.parametrize(("name", "hint"), [("flight", "did you mean flights?"), ("zzz", "there are flights")])
+@pytest.mark.parametrize(
+    ("name", "hint"), [("flight", "did you mean flights?"), ("zzz", "there are flights")]
+)
 def test_an_unknown_pipeline_is_a_usage_error(name: str, hint: str) -> None:
     with pytest.raises(UsageError, match=f"no pipeline {name}") as error:
         make_plan(observed(V1), only=name)
@@ -343,7 +474,9 @@ def test_a_project_is_observed_with_a_real_log(tmp_path: Path, log: Log, topic_n
 
 
 @pytest.mark.jvm
-def test_what_gives_another_value_each_time_is_found_in_the_code_or_else_in_sparks_plan_of_it(tmp_path: Path, log: Log, topic_name: str) -> None:
+def test_what_gives_another_value_each_time_is_found_in_the_code_or_else_in_sparks_plan_of_it(
+    tmp_path: Path, log: Log, topic_name: str
+) -> None:
     (tmp_path / "pipelines").mkdir()
     text = f'from pyspark.sql import functions as F\nfrom kappa import Table, Topic, pipeline\n@pipeline(reads={{"o": Topic("{topic_name}", event="id string")}}, writes=[Table("t")])\ndef orders(o):\n    return {{"t": o.withColumn("at",\n        F.current_timestamp()).withColumn("x", getattr(F, "ra" + "nd")())}}\n'
     (tmp_path / "pipelines" / "orders.py").write_text(text, encoding="utf-8")
@@ -351,28 +484,50 @@ def test_what_gives_another_value_each_time_is_found_in_the_code_or_else_in_spar
 
     in_code, in_plan = observe(settings, Store(settings.root_url), log).declared["orders"].doubtful
 
-    assert in_code.message == "pipelines/orders.py:6 uses pyspark.sql.functions.current_timestamp, which reads the clock"
-    assert in_plan.message == "pipelines/orders.py:3 uses Spark's Rand, which gives another value each time"
-    assert [found.name for found in (in_code, in_plan)] == ["pipelines/orders.py:6", "pipelines/orders.py:3"]
+    assert (
+        in_code.message
+        == "pipelines/orders.py:6 uses pyspark.sql.functions.current_timestamp, which reads the clock"
+    )
+    assert (
+        in_plan.message
+        == "pipelines/orders.py:3 uses Spark's Rand, which gives another value each time"
+    )
+    assert [found.name for found in (in_code, in_plan)] == [
+        "pipelines/orders.py:6",
+        "pipelines/orders.py:3",
+    ]
 
 
 def test_what_the_build_that_serves_has_rejected_is_read_again_and_the_plan_says_so() -> None:
     before, after = declared(code="1"), declared(code="2")
-    seen = observed(after, journal=(staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a")), births=(birth("a", before),))
+    seen = observed(
+        after,
+        journal=(staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a")),
+        births=(birth("a", before),),
+    )
 
     (silent,) = make_plan(seen).steps
     (step,) = make_plan(replace(seen, rejected={"a": 1200})).steps
 
     assert silent.notes == ()
-    assert step.notes == ("build a has rejected 1,200 records: a replay reads them again, and takes in what can be read now",)
+    assert step.notes == (
+        "build a has rejected 1,200 records: a replay reads them again, and takes in what can be read now",
+    )
 
 
-def test_an_archive_and_its_topic_are_one_log_and_the_plan_says_which_offsets_come_from_where() -> None:
+def test_an_archive_and_its_topic_are_one_log_and_the_plan_says_which_offsets_come_from_where() -> (
+    None
+):
     gone = facts_of(beginning=40)
     mark = ArchiveMark("orders", "id-of-orders", "f", {0: 0, 1: 0}, {0: 90, 1: 40})
 
     def facts(mark: ArchiveMark) -> LogFacts:
-        return replace(gone, beginning=one_log(gone.beginning, [mark]), archived=(mark,), topics_beginning=gone.beginning)
+        return replace(
+            gone,
+            beginning=one_log(gone.beginning, [mark]),
+            archived=(mark,),
+            topics_beginning=gone.beginning,
+        )
 
     step = only_step(observed(V1, facts=facts(mark)))
 
@@ -381,4 +536,6 @@ def test_an_archive_and_its_topic_are_one_log_and_the_plan_says_which_offsets_co
         "topic orders: offsets 0 to 89 of partition 0, 0 to 39 of partition 1 come from its archive, all that follows from the topic; the topic itself begins at 40 in partition 0, 40 in partition 1",
     )
     # What lies between both is in neither.
-    assert "orders partition 1 begins at offset 40: a replay would miss" in refused(make_plan(observed(V1, facts=facts(replace(mark, end={0: 90, 1: 39})))))
+    assert "orders partition 1 begins at offset 40: a replay would miss" in refused(
+        make_plan(observed(V1, facts=facts(replace(mark, end={0: 90, 1: 39}))))
+    )

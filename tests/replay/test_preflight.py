@@ -22,7 +22,13 @@ COMPACT = {"cleanup.policy": "compact", "retention.ms": "-1", "delete.retention.
 LATEST = Topic("orders", event="id string, n int", partitions=2, kind="compacted", key="id")
 
 
-def found(facts: LogFacts | None = None, *, topic: Topic = ORDERS, serving: Birth | None = None, **cost: object) -> list[Finding]:
+def found(
+    facts: LogFacts | None = None,
+    *,
+    topic: Topic = ORDERS,
+    serving: Birth | None = None,
+    **cost: object,
+) -> list[Finding]:
     facts = facts or log()
     pipeline = declared(topic=topic).pipeline
     known = cost_of({topic.name}, facts.beginning, facts, serving=None, disk=None, replayed=None)
@@ -49,18 +55,26 @@ def test_a_lost_beginning_has_a_name_and_every_partition() -> None:
     finding = only(found(log(beginning=41)))
 
     assert (finding.name, finding.refuses) == ("gap", True)
-    assert finding.message.startswith("orders partition 0 begins at offset 41, partition 1 begins at offset 41:")
+    assert finding.message.startswith(
+        "orders partition 0 begins at offset 41, partition 1 begins at offset 41:"
+    )
 
 
 @pytest.mark.parametrize(
     ("retention_s", "seconds", "refuses"),
     [(3600, 3601.0, True), (3600, 1801.0, False), (3600, 10.0, False), (3600, None, False)],
 )
-def test_a_retention_shorter_than_the_replay_refuses_and_a_finite_one_is_told(retention_s: int, seconds: float | None, refuses: bool) -> None:
-    finding = only(found(log(config={**KEPT, "retention.ms": str(retention_s * 1000)}), seconds=seconds))
+def test_a_retention_shorter_than_the_replay_refuses_and_a_finite_one_is_told(
+    retention_s: int, seconds: float | None, refuses: bool
+) -> None:
+    finding = only(
+        found(log(config={**KEPT, "retention.ms": str(retention_s * 1000)}), seconds=seconds)
+    )
 
     assert finding.refuses is refuses
-    assert finding.message.startswith("topic orders keeps records for 60 min (retention.ms=3600000)")
+    assert finding.message.startswith(
+        "topic orders keeps records for 60 min (retention.ms=3600000)"
+    )
     assert finding.name == ("retention:orders" if refuses else "")
 
 
@@ -72,10 +86,18 @@ def test_a_retention_takes_nothing_away_that_is_archived() -> None:
     assert found(replace(short, archived=(mark,)), topic=archived, seconds=3_600.0) == []
     # One that is far behind may lose it.
     for ends in ({0: 1_000_000, 1: 400_000}, {0: 1_000_000}):
-        assert only(found(replace(short, archived=(replace(mark, end=ends),)), topic=archived, seconds=3_600.0)).refuses
+        assert only(
+            found(
+                replace(short, archived=(replace(mark, end=ends),)), topic=archived, seconds=3_600.0
+            )
+        ).refuses
     # Of a partition that is empty, or has few records yet, nothing is missing.
     for end in (0, 9_000):
-        young = replace(short, end=Offsets({"orders": {0: 1_000_000, 1: end}}), archived=(replace(mark, end={0: 1_000_000}),))
+        young = replace(
+            short,
+            end=Offsets({"orders": {0: 1_000_000, 1: end}}),
+            archived=(replace(mark, end={0: 1_000_000}),),
+        )
         assert found(young, topic=archived, seconds=3_600.0) == []
     # Nothing goes on with an archive that is not declared any more.
     assert only(found(replace(short, archived=(mark,)), seconds=3_600.0)).refuses
@@ -105,17 +127,47 @@ def test_tombstones_that_last_long_enough_are_not_talked_of(seconds: float | Non
 @pytest.mark.parametrize(
     ("topic", "config", "refuses", "says"),
     [
-        (ORDERS, {"cleanup.policy": "compact"}, True, "declared as retained and has cleanup.policy=compact"),
-        (ORDERS, {"cleanup.policy": "compact,delete"}, True, "declared as retained and has cleanup.policy=compact,delete"),
-        (LATEST, {"cleanup.policy": "delete", "retention.ms": str(DAY_MS)}, True, "keys older than 24 h 0 min are deleted"),
-        (LATEST, {"cleanup.policy": "compact,delete", "retention.ms": str(DAY_MS)}, False, "keys older than 24 h 0 min are deleted"),
-        (LATEST, {"cleanup.policy": "delete", "retention.ms": "-1"}, False, "it is never compacted"),
+        (
+            ORDERS,
+            {"cleanup.policy": "compact"},
+            True,
+            "declared as retained and has cleanup.policy=compact",
+        ),
+        (
+            ORDERS,
+            {"cleanup.policy": "compact,delete"},
+            True,
+            "declared as retained and has cleanup.policy=compact,delete",
+        ),
+        (
+            LATEST,
+            {"cleanup.policy": "delete", "retention.ms": str(DAY_MS)},
+            True,
+            "keys older than 24 h 0 min are deleted",
+        ),
+        (
+            LATEST,
+            {"cleanup.policy": "compact,delete", "retention.ms": str(DAY_MS)},
+            False,
+            "keys older than 24 h 0 min are deleted",
+        ),
+        (
+            LATEST,
+            {"cleanup.policy": "delete", "retention.ms": "-1"},
+            False,
+            "it is never compacted",
+        ),
     ],
 )
-def test_a_policy_that_contradicts_the_kind_is_said(topic: Topic, config: dict[str, str], refuses: bool, says: str) -> None:
+def test_a_policy_that_contradicts_the_kind_is_said(
+    topic: Topic, config: dict[str, str], refuses: bool, says: str
+) -> None:
     finding = only(found(log(config=config), topic=topic))
 
-    assert (finding.refuses, finding.name) == (refuses, "policy:orders" if refuses or "keys older" in says else "")
+    assert (finding.refuses, finding.name) == (
+        refuses,
+        "policy:orders" if refuses or "keys older" in says else "",
+    )
     assert says in finding.message
 
 
@@ -123,17 +175,27 @@ def test_a_policy_that_contradicts_the_kind_is_said(topic: Topic, config: dict[s
     ("declares", "found_type", "says"),
     [
         ({"identity": "id"}, "CreateTime", "declares identity for it"),
-        ({"event_time": "at", "lateness": "1 hour", "identity": "id"}, "CreateTime", "declares lateness and identity for it"),
+        (
+            {"event_time": "at", "lateness": "1 hour", "identity": "id"},
+            "CreateTime",
+            "declares lateness and identity for it",
+        ),
         ({"identity": "id"}, "LogAppendTime", ""),
         ({}, "CreateTime", ""),
     ],
 )
-def test_what_goes_by_the_brokers_time_needs_it_whatever_is_allowed(declares: dict[str, str], found_type: str, says: str) -> None:
+def test_what_goes_by_the_brokers_time_needs_it_whatever_is_allowed(
+    declares: dict[str, str], found_type: str, says: str
+) -> None:
     topic = Topic("orders", event="id string, n int, at timestamp", partitions=2, **declares)  # type: ignore[arg-type]  # as written above
     findings = found(log(config={**KEPT, "message.timestamp.type": found_type}), topic=topic)
 
     assert [(finding.refuses, finding.name) for finding in findings] == [(True, "")] * bool(says)
-    assert all(says in finding.message and "--add-config message.timestamp.type=LogAppendTime" in finding.hint for finding in findings)
+    assert all(
+        says in finding.message
+        and "--add-config message.timestamp.type=LogAppendTime" in finding.hint
+        for finding in findings
+    )
 
 
 def test_a_replay_that_is_slower_than_what_comes_in_never_catches_up() -> None:
@@ -147,17 +209,24 @@ def test_a_replay_that_is_slower_than_what_comes_in_never_catches_up() -> None:
 
 
 def test_a_disk_that_would_be_full_refuses() -> None:
-    assert only(found(disk_needed=2_000_000, disk_free=1_000_000)).message.startswith("the new build takes about 2.0 MB, and 1.0 MB are free")
+    assert only(found(disk_needed=2_000_000, disk_free=1_000_000)).message.startswith(
+        "the new build takes about 2.0 MB, and 1.0 MB are free"
+    )
     assert found(disk_needed=None, disk_free=0) == []
     assert found(disk_needed=1, disk_free=1) == []
 
 
 def test_another_number_of_partitions_than_at_birth_is_told() -> None:
-    before = birth("a", declared(topic=Topic("orders", event="id string, n int", partitions=1, key="id")))
+    before = birth(
+        "a", declared(topic=Topic("orders", event="id string, n int", partitions=1, key="id"))
+    )
 
     finding = only(found(serving=before))
 
-    assert finding.message == "topic orders has 2 partitions, and had 1 when build a was born: keys may lie elsewhere now"
+    assert (
+        finding.message
+        == "topic orders has 2 partitions, and had 1 when build a was born: keys may lie elsewhere now"
+    )
     assert not finding.refuses
 
 

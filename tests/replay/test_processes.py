@@ -30,7 +30,14 @@ from replay.rollout.rollout import fold
 from replay.rollout.underway import Deaths
 from replay.run.processes import Course, Processes, after_death, deaths_of, open_log
 
-FAILPOINTS = ["processes.before_start", "processes.after_start", "processes.before_end", "processes.after_end", "processes.before_reap", "processes.after_reap"]
+FAILPOINTS = [
+    "processes.before_start",
+    "processes.after_start",
+    "processes.before_end",
+    "processes.after_end",
+    "processes.before_reap",
+    "processes.after_reap",
+]
 
 # What a supervisor does with jobs, with one that ends by itself: no broker answers it, or its build is not there.
 _SUPERVISOR = """
@@ -51,7 +58,9 @@ while True:
 
 
 @given(st.lists(st.floats(0, 59), min_size=2, max_size=30))
-def test_a_job_that_dies_in_a_row_is_started_again_later_each_time_up_to_half_a_minute(runs: list[float]) -> None:
+def test_a_job_that_dies_in_a_row_is_started_again_later_each_time_up_to_half_a_minute(
+    runs: list[float],
+) -> None:
     course, pauses = Course(), []
     for ran in runs:
         course = after_death(course, ran_seconds=ran, now=100.0)
@@ -62,10 +71,16 @@ def test_a_job_that_dies_in_a_row_is_started_again_later_each_time_up_to_half_a_
     assert course.deaths == len(runs)
 
 
-def test_a_job_that_ran_well_for_a_minute_is_started_again_as_soon_as_after_its_first_death() -> None:
+def test_a_job_that_ran_well_for_a_minute_is_started_again_as_soon_as_after_its_first_death() -> (
+    None
+):
     worn = Course(deaths=9, not_before=7.0)
 
-    assert after_death(worn, ran_seconds=60.0, now=100.0) == after_death(Course(), ran_seconds=0.0, now=100.0) == Course(deaths=1, not_before=100.5)
+    assert (
+        after_death(worn, ran_seconds=60.0, now=100.0)
+        == after_death(Course(), ran_seconds=0.0, now=100.0)
+        == Course(deaths=1, not_before=100.5)
+    )
 
 
 def test_a_death_forgets_neither_the_leg_nor_why_it_stopped() -> None:
@@ -85,7 +100,17 @@ def verified_by_a_process(folder: Path, settings: str) -> tuple[list[str], Verif
         make_build(store, build, {folded(): [{"carrier": "UA", "on_time": count}]})
     align(store, "b", "a")
     journal = Journal(store)
-    for number, event in enumerate((staged("a"), CaughtUp(1, Offsets()), verified(1), served(1, 1, "a"), staged("b"), CaughtUp(5, Offsets())), start=1):
+    for number, event in enumerate(
+        (
+            staged("a"),
+            CaughtUp(1, Offsets()),
+            verified(1),
+            served(1, 1, "a"),
+            staged("b"),
+            CaughtUp(5, Offsets()),
+        ),
+        start=1,
+    ):
         assert journal.append(number, event)
     said: list[str] = []
     processes = Processes(store, loaded, say=said.append)
@@ -97,12 +122,17 @@ def verified_by_a_process(folder: Path, settings: str) -> tuple[list[str], Verif
 
 
 @pytest.mark.slow
-def test_a_verification_runs_in_a_process_of_its_own_with_the_projects_settings(tmp_path: Path) -> None:
+def test_a_verification_runs_in_a_process_of_its_own_with_the_projects_settings(
+    tmp_path: Path,
+) -> None:
     said, verdict = verified_by_a_process(tmp_path, '[verify]\nmemory = "200m"\ntemp = "spilled"\n')
 
     assert said[1].endswith("ended with exit code 0")
     assert verdict is not None
-    assert (verdict.verdict, [difference.changed for difference in verdict.differences]) == ("passed", [1])
+    assert (verdict.verdict, [difference.changed for difference in verdict.differences]) == (
+        "passed",
+        [1],
+    )
     assert (tmp_path / ".kappa" / "spilled").is_dir()
 
 
@@ -112,7 +142,10 @@ def test_a_verification_that_takes_too_long_concludes_nothing(tmp_path: Path) ->
 
     assert said[1].endswith("ended with exit code 0")
     assert verdict is not None
-    assert (verdict.verdict, verdict.reason) == ("inconclusive", "the verification did not end within 0.001 s (verify.timeout_seconds)")
+    assert (verdict.verdict, verdict.reason) == (
+        "inconclusive",
+        "the verification did not end within 0.001 s (verify.timeout_seconds)",
+    )
 
 
 BRANCH = replace(birth("b", declared()), base=Base("a", "v0", {"orders": {"0": 7}}))
@@ -163,7 +196,9 @@ def test_a_large_log_is_moved_aside_and_one_older_is_kept(tmp_path: Path) -> Non
 
 def test_what_a_session_has_left_behind_is_gone_whatever_groups_it_made() -> None:
     script = "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', 'import os, signal; os.setpgid(0, 0); signal.pause()']).pid, flush=True)"
-    leader = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    leader = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
     assert leader.stdout is not None
     left = process_id(int(leader.stdout.readline()))
     leader.stdout.close()
@@ -189,17 +224,33 @@ def test_a_nice_process_gives_way_to_other_sessions_too(tmp_path: Path) -> None:
 
 @pytest.mark.fault
 @pytest.mark.parametrize("point", FAILPOINTS)
-def test_a_supervisor_that_is_killed_at_any_step_with_a_job_leaves_none_and_the_next_begins_one(point: str, tmp_path: Path) -> None:
+def test_a_supervisor_that_is_killed_at_any_step_with_a_job_leaves_none_and_the_next_begins_one(
+    point: str, tmp_path: Path
+) -> None:
     (tmp_path / "kappa.toml").touch()
-    command = [sys.executable, "-c", _SUPERVISOR, str(tmp_path), "end" if point.endswith("_end") else "reap"]
+    command = [
+        sys.executable,
+        "-c",
+        _SUPERVISOR,
+        str(tmp_path),
+        "end" if point.endswith("_end") else "reap",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
 
-    killed = subprocess.run(command, env={**environment, "KAPPA_FAIL": f"{point}:kill"}, capture_output=True, text=True, check=False)
+    killed = subprocess.run(
+        command,
+        env={**environment, "KAPPA_FAIL": f"{point}:kill"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert f"failpoint {point}: killed" in killed.stderr
     _see_none_left(tmp_path)
-    again = subprocess.run([*command[:-1], "end"], env=environment, capture_output=True, text=True, check=False)
+    again = subprocess.run(
+        [*command[:-1], "end"], env=environment, capture_output=True, text=True, check=False
+    )
     assert again.returncode == 0, again.stderr
     assert "the job of build b (catch-up) begins" in again.stdout
     _see_none_left(tmp_path)
@@ -207,7 +258,11 @@ def test_a_supervisor_that_is_killed_at_any_step_with_a_job_leaves_none_and_the_
 
 def _see_none_left(folder: Path) -> None:
     deadline = time.monotonic() + 30
-    while found := [entry.name for entry in Path("/proc").iterdir() if entry.name.isdigit() and _is_job_of(entry, folder)]:
+    while found := [
+        entry.name
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and _is_job_of(entry, folder)
+    ]:
         assert time.monotonic() < deadline, f"processes {found} are left"
         time.sleep(0.02)
 

@@ -30,7 +30,9 @@ def rollout(*after: Event) -> Rollout:
     return fold(numbered(staged("b"), *after)).rollout(1)
 
 
-def replaying(folded: int, *, waits_for: str = "build b to catch up", rate: float | None = 50.0) -> Progress:
+def replaying(
+    folded: int, *, waits_for: str = "build b to catch up", rate: float | None = 50.0
+) -> Progress:
     return Progress(rollout(), at(0), at(folded), Waiting(waits_for, rate), live="a", shown=at(90))
 
 
@@ -50,8 +52,18 @@ def test_it_tells_phase_share_rate_time_left_reason_and_the_live_build() -> None
 
 
 def test_trouble_and_checks_are_told() -> None:
-    checked = replace(verified(1), checks=(Check("delays", "n > 0", 3, 0), Check("delays", "n < 9", 3, 0)))
-    progress = Progress(rollout(CaughtUp(1, NOWHERE), checked), at(0), at(10), Waiting("build a to acknowledge the hold"), trouble="its job died 3 times", live="a", shown=at(100))
+    checked = replace(
+        verified(1), checks=(Check("delays", "n > 0", 3, 0), Check("delays", "n < 9", 3, 0))
+    )
+    progress = Progress(
+        rollout(CaughtUp(1, NOWHERE), checked),
+        at(0),
+        at(10),
+        Waiting("build a to acknowledge the hold"),
+        trouble="its job died 3 times",
+        live="a",
+        shown=at(100),
+    )
 
     assert standing(progress, at(10), at(100)) == (
         "rollout 1 of pipeline flights: ready",
@@ -63,15 +75,21 @@ def test_trouble_and_checks_are_told() -> None:
 
 
 def test_a_branch_is_told_as_one_and_its_share_is_of_what_its_job_reads() -> None:
-    branch = fold(numbered(replace(staged("b"), base=Base("a", "v0", at(800).plain(), 3, at(600).plain())))).rollout(1)
+    branch = fold(
+        numbered(replace(staged("b"), base=Base("a", "v0", at(800).plain(), 3, at(600).plain())))
+    ).rollout(1)
 
-    assert news(None, branch) == ("rollout 1: build b of pipeline flights is a branch of build a (version v0) at flights:0=800",)
+    assert news(None, branch) == (
+        "rollout 1: build b of pipeline flights is a branch of build a (version v0) at flights:0=800",
+    )
     (line,) = standing(Progress(branch, at(600), at(700), Waiting("", 10.0)), at(1_000), None)
     assert line.endswith("replaying, 100 of 400 records (25 %), 10/s, 30 s left")
 
 
 def test_what_is_not_known_is_not_told() -> None:
-    assert standing(Progress(rollout(), at(0), None), at(0), None) == ("rollout 1 of pipeline flights: replaying, 0 of 0 records",)
+    assert standing(Progress(rollout(), at(0), None), at(0), None) == (
+        "rollout 1 of pipeline flights: replaying, 0 of 0 records",
+    )
 
 
 def test_topics_that_the_live_build_does_not_read_are_none_of_its_lag() -> None:

@@ -29,14 +29,31 @@ from replay.rollout.step import Acknowledge, Append, Sight, Wait
 from replay.run.controller import Controller, next_step
 
 RULES = RolloutSettings(hold_attempts=3)
-PAIR: tuple[Event, ...] = (staged("a"), CaughtUp(1, at(0)), verified(1), served(1, 1, "a"), staged("b"), CaughtUp(5, at(0)), verified(5))
+PAIR: tuple[Event, ...] = (
+    staged("a"),
+    CaughtUp(1, at(0)),
+    verified(1),
+    served(1, 1, "a"),
+    staged("b"),
+    CaughtUp(5, at(0)),
+    verified(5),
+)
 TOPICS = frozenset({"flights"})
 DELICATE = True
 
 
-def sight(*after: Event, live: Frontier | None = None, candidate: Frontier | None = None, **seen: object) -> Sight:
+def sight(
+    *after: Event, live: Frontier | None = None, candidate: Frontier | None = None, **seen: object
+) -> Sight:
     state = fold(numbered(*PAIR, *after))
-    return Sight(state, state.rollout(5), candidate or frontier("b", 10), live or frontier("a", 10), TOPICS, **{"target": at(5), **seen})  # type: ignore[arg-type]  # named fields
+    return Sight(
+        state,
+        state.rollout(5),
+        candidate or frontier("b", 10),
+        live or frontier("a", 10),
+        TOPICS,
+        **{"target": at(5), **seen},
+    )  # type: ignore[arg-type]  # named fields
 
 
 def test_a_candidate_that_has_a_way_to_go_is_not_held_for() -> None:
@@ -52,7 +69,12 @@ def test_nothing_is_compared_before_the_live_job_has_acknowledged() -> None:
 
 
 def test_an_acknowledgement_of_an_earlier_hold_is_none() -> None:
-    seen = sight(held(5, "a"), Released(5, "a", 8, "too long"), held(5, "a", attempt=2), live=frontier("a", 10, hold=8))
+    seen = sight(
+        held(5, "a"),
+        Released(5, "a", 8, "too long"),
+        held(5, "a", attempt=2),
+        live=frontier("a", 10, hold=8),
+    )
 
     assert next_promote_step(seen, RULES) == Wait("build a to acknowledge the hold")
 
@@ -62,7 +84,9 @@ def test_a_dead_live_job_is_acknowledged_for() -> None:
 
 
 def test_a_candidate_behind_the_acknowledged_frontier_is_waited_for() -> None:
-    assert next_promote_step(sight(held(5, "a"), live=frontier("a", 11, hold=8)), RULES) == Wait("build b to reach build a")
+    assert next_promote_step(sight(held(5, "a"), live=frontier("a", 11, hold=8)), RULES) == Wait(
+        "build b to reach build a"
+    )
 
 
 def test_a_candidate_that_has_reached_it_serves_with_its_receipt() -> None:
@@ -71,7 +95,11 @@ def test_a_candidate_that_has_reached_it_serves_with_its_receipt() -> None:
     assert isinstance(step, Append)
     assert isinstance(step.event, Served)
     assert (step.event.generation, step.event.serving) == (2, {"flights": "b"})
-    assert (step.event.receipt.live_offsets, step.event.receipt.candidate_offsets, step.event.receipt.first) == (at(10), at(10), False)
+    assert (
+        step.event.receipt.live_offsets,
+        step.event.receipt.candidate_offsets,
+        step.event.receipt.first,
+    ) == (at(10), at(10), False)
 
 
 def test_topics_that_only_one_side_reads_are_not_compared() -> None:
@@ -82,7 +110,13 @@ def test_topics_that_only_one_side_reads_are_not_compared() -> None:
 
 def test_a_topic_created_anew_is_not_comparable() -> None:
     assert comparable_topics(birth("a"), birth("b")) == TOPICS
-    assert comparable_topics(birth("a"), replace(birth("b"), topics=(TopicBirth("flights", "another id", "retained", 1),))) == frozenset()
+    assert (
+        comparable_topics(
+            birth("a"),
+            replace(birth("b"), topics=(TopicBirth("flights", "another id", "retained", 1),)),
+        )
+        == frozenset()
+    )
 
 
 def test_the_first_build_serves_at_once_and_its_receipt_says_so() -> None:
@@ -95,11 +129,17 @@ def test_the_first_build_serves_at_once_and_its_receipt_says_so() -> None:
 
 
 def test_after_the_last_attempt_the_rollout_fails_and_says_why() -> None:
-    attempts = [event for n in range(3) for event in (held(5, "a", attempt=n + 1), Released(5, "a", 8 + 2 * n, "too long"))]
+    attempts = [
+        event
+        for n in range(3)
+        for event in (held(5, "a", attempt=n + 1), Released(5, "a", 8 + 2 * n, "too long"))
+    ]
     step = next_promote_step(sight(*attempts), RULES)
 
     assert isinstance(step, Append)
-    assert step.event == Failed(5, "build b did not reach build a within 10 s, 3 times", step.event.hint)  # type: ignore[union-attr]  # it is a Failed
+    assert step.event == Failed(
+        5, "build b did not reach build a within 10 s, 3 times", step.event.hint
+    )  # type: ignore[union-attr]  # it is a Failed
 
 
 def test_a_topic_created_anew_fails_the_rollout_before_any_hold() -> None:
@@ -128,14 +168,35 @@ def test_acting_for_a_dead_job_moves_no_offset_and_fences_it(tmp_path: Path) -> 
 
     newest = Frontiers(store, "a").newest()
     assert newest is not None
-    assert (newest.number, newest.epoch, newest.hold, newest.offsets, newest.versions) == (2, 2, 8, at(10), {"delays": 1})
+    assert (newest.number, newest.epoch, newest.hold, newest.offsets, newest.versions) == (
+        2,
+        2,
+        8,
+        at(10),
+        {"delays": 1},
+    )
     with pytest.raises(Broken):
         Frontiers(store, "a").publish(frontier("a", 11, number=2))
 
 
 def birth(build: str) -> Birth:
     topics = (TopicBirth("flights", "id-of-flights", "retained", 1),)
-    return Birth(build, "flights", f"version-of-{build}", {}, 1, {}, "flights", topics, (), {}, {"flights": {"0": 0}}, {}, "then", "ada")
+    return Birth(
+        build,
+        "flights",
+        f"version-of-{build}",
+        {},
+        1,
+        {},
+        "flights",
+        topics,
+        (),
+        {},
+        {"flights": {"0": 0}},
+        {},
+        "then",
+        "ada",
+    )
 
 
 class World:
@@ -216,16 +277,23 @@ class World:
             hold = open_hold(records, build)
             if hold is None:
                 self.end_of_log += 1
-                committed = self.chance.choice([committed, self.end_of_log, self.chance.randint(committed, self.end_of_log)])
+                committed = self.chance.choice(
+                    [committed, self.end_of_log, self.chance.randint(committed, self.end_of_log)]
+                )
                 yield
                 records += journal.after(len(records))
                 if open_hold(records, build) is not None:
                     continue
                 yield DELICATE
-                newest = self.published(frontiers, replace(newest, number=newest.number + 1, offsets=at(committed), hold=None))
+                newest = self.published(
+                    frontiers,
+                    replace(newest, number=newest.number + 1, offsets=at(committed), hold=None),
+                )
             elif newest.hold != hold.number:
                 yield DELICATE
-                newest = self.published(frontiers, replace(newest, number=newest.number + 1, hold=hold.number))
+                newest = self.published(
+                    frontiers, replace(newest, number=newest.number + 1, hold=hold.number)
+                )
             elif self.patience <= 0:
                 # The candidate comes in time for some holds, and not for others.
                 self.patience = self.chance.choice([3, 20])
@@ -318,7 +386,9 @@ def run(world: World, chance: random.Random) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
-def test_no_reader_goes_back_whatever_happens_between_any_two_steps(seed: int, tmp_path: Path) -> None:
+def test_no_reader_goes_back_whatever_happens_between_any_two_steps(
+    seed: int, tmp_path: Path
+) -> None:
     chance = random.Random(seed)
     world = World(tmp_path, chance)
     run(world, chance)

@@ -25,18 +25,28 @@ WORLDS = {
     "a promote and an undo": Bounds(offsets=2, undos=1),
     "a promote that is released, tried again, abandoned": Bounds(offsets=1, attempts=2, abandons=1),
     "a job that dies with a put under way": Bounds(offsets=1, deaths=1),
-    "two jobs that die, or a controller that acts for one": Bounds(offsets=2, deaths=2, caught_up=True),
+    "two jobs that die, or a controller that acts for one": Bounds(
+        offsets=2, deaths=2, caught_up=True
+    ),
     "two controllers": Bounds(offsets=1, controllers=2),
     "two pipelines": Bounds(offsets=1, pipelines=2, caught_up=True),
-    "a lease that may end, collection and a build that is retired": Bounds(offsets=1, collects=True, expiries=1, caught_up=True),
+    "a lease that may end, collection and a build that is retired": Bounds(
+        offsets=1, collects=True, expiries=1, caught_up=True
+    ),
 }
 
 WIDE = {
     "holds that are tried again, and an undo": Bounds(offsets=1, attempts=2, undos=1),
     "a death around an undo": Bounds(offsets=1, deaths=1, undos=1),
-    "two controllers and a death": Bounds(offsets=1, controllers=2, deaths=1, undos=1, caught_up=True),
-    "two pipelines and two controllers": Bounds(offsets=1, pipelines=2, controllers=2, caught_up=True),
-    "collection, a death and an undo": Bounds(offsets=1, collects=True, expiries=1, deaths=1, undos=1, caught_up=True),
+    "two controllers and a death": Bounds(
+        offsets=1, controllers=2, deaths=1, undos=1, caught_up=True
+    ),
+    "two pipelines and two controllers": Bounds(
+        offsets=1, pipelines=2, controllers=2, caught_up=True
+    ),
+    "collection, a death and an undo": Bounds(
+        offsets=1, collects=True, expiries=1, deaths=1, undos=1, caught_up=True
+    ),
 }
 
 TEETH = {
@@ -45,7 +55,10 @@ TEETH = {
     Without.EXACT_NUMBER: (Bounds(offsets=1), "(served) cannot follow: build a was not held"),
     Without.EPOCH: (Bounds(offsets=1, deaths=1), "a late put of a dead job"),
     Without.FRONTIER_NUMBER: (Bounds(offsets=2, deaths=1), "a late put of a dead job"),
-    Without.ONE_RECORD: (Bounds(offsets=1), "of one generation and read from the builds of another"),
+    Without.ONE_RECORD: (
+        Bounds(offsets=1),
+        "of one generation and read from the builds of another",
+    ),
     Without.PIN: (Bounds(offsets=1, collects=True), "an answer mixes frontiers"),
     Without.LEASE_FIRST: (Bounds(offsets=1, collects=True), "a version that was deleted"),
     Without.FLOOR_FIRST: (Bounds(offsets=1, collects=True), "a version that was deleted"),
@@ -55,7 +68,9 @@ TEETH = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bounds", WORLDS.values(), ids=WORLDS)
-def test_in_any_order_of_steps_no_reader_goes_back_and_an_end_can_be_reached(bounds: Bounds) -> None:
+def test_in_any_order_of_steps_no_reader_goes_back_and_an_end_can_be_reached(
+    bounds: Bounds,
+) -> None:
     found = looked_at(bounds)
 
     assert (found.violation, found.way) == ("", ())
@@ -73,7 +88,11 @@ def test_in_a_larger_world_too(bounds: Bounds) -> None:
     assert found.stuck == 0
 
 
-@pytest.mark.parametrize("without", [each for each in Without if each is not Without.NOTHING], ids=lambda each: each.name.lower())
+@pytest.mark.parametrize(
+    "without",
+    [each for each in Without if each is not Without.NOTHING],
+    ids=lambda each: each.name.lower(),
+)
 def test_without_any_one_ingredient_a_way_to_break_it_is_found(without: Without) -> None:
     bounds, violation = TEETH[without]
     found = looked_at(bounds, without)

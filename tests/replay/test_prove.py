@@ -33,7 +33,16 @@ from kappa.state.store import Store
 from replay.look.listings import history_listing
 from replay.prove.equality import Compared, compare_tables
 from replay.prove.proof_text import proof_line
-from replay.prove.prove import Cutting, cut_as, cutting, doubts_of, keep_proof, likely_causes, prove, why_not_provable
+from replay.prove.prove import (
+    Cutting,
+    cut_as,
+    cutting,
+    doubts_of,
+    keep_proof,
+    likely_causes,
+    prove,
+    why_not_provable,
+)
 from replay.prove.row_hash import hash_of_all, hash_sql, table_hash
 from replay.rollout.history import chapters, proof_records
 from replay.rollout.rollout import State, fold
@@ -43,9 +52,12 @@ from serving.query.query import open_reader
 FAILPOINTS = ["journal.before_proved", "journal.after_proved"]
 
 Rows = Iterable[Mapping[str, Any]]
-vectors = st.dictionaries(st.sampled_from(["flights", "planes"]), st.dictionaries(st.integers(0, 3), st.integers(0, 5_000), min_size=1, max_size=4), min_size=1, max_size=2).map(
-    Offsets
-)
+vectors = st.dictionaries(
+    st.sampled_from(["flights", "planes"]),
+    st.dictionaries(st.integers(0, 3), st.integers(0, 5_000), min_size=1, max_size=4),
+    min_size=1,
+    max_size=2,
+).map(Offsets)
 
 
 @pytest.fixture
@@ -53,13 +65,34 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path / ".kappa")
 
 
-def compared(store: Store, tables: Mapping[TableBirth, tuple[Rows, Rows]], *, unsettled: Iterable[str] | None = None, rejects: tuple[Rows, Rows] = ((), ())) -> dict[str, Compared]:
+def compared(
+    store: Store,
+    tables: Mapping[TableBirth, tuple[Rows, Rows]],
+    *,
+    unsettled: Iterable[str] | None = None,
+    rejects: tuple[Rows, Rows] = ((), ()),
+) -> dict[str, Compared]:
     """What a proof finds of tables that hold these rows, those that serve and those that the log gives again, which lie in a place of their own."""
     again = Store(store.folder / "tmp" / "prove-1")
-    one = make_build(store, "b", {table: rows for table, (rows, _) in tables.items()}, rejects=rejects[0])
-    other = make_build(again, "b", {table: rows for table, (_, rows) in tables.items()}, rejects=rejects[1])
-    with connect_pair(store, (one.birth, one.frontier), (other.birth, other.frontier), limits=None, after_store=again) as reader:
-        found = compare_tables(reader, one.birth, unsettled=lambda table: unsettled if table.latest else None, samples=5)
+    one = make_build(
+        store, "b", {table: rows for table, (rows, _) in tables.items()}, rejects=rejects[0]
+    )
+    other = make_build(
+        again, "b", {table: rows for table, (_, rows) in tables.items()}, rejects=rejects[1]
+    )
+    with connect_pair(
+        store,
+        (one.birth, one.frontier),
+        (other.birth, other.frontier),
+        limits=None,
+        after_store=again,
+    ) as reader:
+        found = compare_tables(
+            reader,
+            one.birth,
+            unsettled=lambda table: unsettled if table.latest else None,
+            samples=5,
+        )
     return {each.difference.table: each for each in found}
 
 
@@ -70,8 +103,17 @@ def difference(table: Compared) -> tuple[int, int, int]:
 # How the log is cut.
 
 
-@given(vectors, vectors, st.sampled_from([Cutting("one"), Cutting("even", 7), Cutting("random", seed=3), Cutting("random", seed=8)]), st.integers(50, 2_000))
-def test_slices_follow_one_another_from_the_origin_to_the_frontier_whatever_the_cut(one: Offsets, other: Offsets, how: Cutting, slice_records: int) -> None:
+@given(
+    vectors,
+    vectors,
+    st.sampled_from(
+        [Cutting("one"), Cutting("even", 7), Cutting("random", seed=3), Cutting("random", seed=8)]
+    ),
+    st.integers(50, 2_000),
+)
+def test_slices_follow_one_another_from_the_origin_to_the_frontier_whatever_the_cut(
+    one: Offsets, other: Offsets, how: Cutting, slice_records: int
+) -> None:
     start, end = one.lowest(other), one.highest(other)
 
     cuts = cut_as(how, start, end, slice_records=slice_records, driver_rows=1_000)
@@ -88,7 +130,9 @@ def test_slices_follow_one_another_from_the_origin_to_the_frontier_whatever_the_
 def test_random_slices_are_computed_in_both_ways_and_one_slice_by_spark_alone() -> None:
     end = Offsets({"flights": {0: 30_000_000, 1: 30_000_000}})
     for seed in range(20):
-        cuts = cut_as(Cutting("random", seed=seed), Offsets(), end, slice_records=500_000, driver_rows=50_000)
+        cuts = cut_as(
+            Cutting("random", seed=seed), Offsets(), end, slice_records=500_000, driver_rows=50_000
+        )
         sizes = [after.distance(before) for before, after in pairwise([Offsets(), *cuts.ends])]
         assert {size > cuts.driver_rows for size in sizes if size} == {True, False}
 
@@ -146,8 +190,16 @@ def hash_by_hand(rows: Iterable[Mapping[str, str | None]]) -> str:
     """The definition in plain Python, of rows whose values are texts already."""
     sums = [0, 0, 0, 0]
     for row in rows:
-        text = b"".join(b"~" if value is None else f"{len(value.encode())}:{value}".encode() for _, value in sorted(row.items()))
-        sums = [(one + more) % 2**64 for one, more in zip(sums, struct.unpack(">4Q", hashlib.sha256(text).digest()), strict=True)]
+        text = b"".join(
+            b"~" if value is None else f"{len(value.encode())}:{value}".encode()
+            for _, value in sorted(row.items())
+        )
+        sums = [
+            (one + more) % 2**64
+            for one, more in zip(
+                sums, struct.unpack(">4Q", hashlib.sha256(text).digest()), strict=True
+            )
+        ]
     return "".join(f"{each:016x}" for each in sums)
 
 
@@ -160,7 +212,10 @@ def test_anybody_can_compute_the_hash(store: Store) -> None:
     nulls = dict.fromkeys(ROW)
 
     assert hash_of(store, ROW, nulls, nulls) == hash_by_hand([TEXTS, nulls, nulls])
-    assert hash_of_all([("b", 2, "22"), ("a", 1, "11")]) == hashlib.sha256(b"a 1 11\nb 2 22\n").hexdigest()
+    assert (
+        hash_of_all([("b", 2, "22"), ("a", 1, "11")])
+        == hashlib.sha256(b"a 1 11\nb 2 22\n").hexdigest()
+    )
 
 
 def test_the_query_that_the_guarantees_tell_computes_it(store: Store) -> None:
@@ -172,7 +227,9 @@ def test_the_query_that_the_guarantees_tell_computes_it(store: Store) -> None:
     found = compared(store, {table: (rows, ())})["by_item"]
 
     with open_reader(None, served=True) as reader:
-        reader.command("create view by_item as select * from (values ('é', 3::bigint), (null, null)) t(item, orders)")
+        reader.command(
+            "create view by_item as select * from (values ('é', 3::bigint), (null, null)) t(item, orders)"
+        )
         assert reader.rows(query).rows == ((found.hashes[0],),)
 
 
@@ -180,8 +237,22 @@ def test_the_order_of_rows_changes_no_hash_and_each_value_and_each_row_does(tmp_
     other = {**ROW, "s": "b"}
     changes: list[dict[str, Any]] = [
         *({"s": text} for text in ("", "ünï:code", None)),
-        *({"n": 0}, {"i": 0}, {"d": math.nan}, {"d": 0.2}, {"f": None}, {"m": Decimal("-12.31")}, {"b": False}),
-        *({"at": datetime(1970, 1, 1, tzinfo=UTC)}, {"day": None}, {"l": []}, {"l": None}, {"o": {"x": 1, "y": None}}),
+        *(
+            {"n": 0},
+            {"i": 0},
+            {"d": math.nan},
+            {"d": 0.2},
+            {"f": None},
+            {"m": Decimal("-12.31")},
+            {"b": False},
+        ),
+        *(
+            {"at": datetime(1970, 1, 1, tzinfo=UTC)},
+            {"day": None},
+            {"l": []},
+            {"l": None},
+            {"o": {"x": 1, "y": None}},
+        ),
     ]
     places = (Store(tmp_path / str(number)) for number in range(100))
 
@@ -195,8 +266,17 @@ def test_the_order_of_rows_changes_no_hash_and_each_value_and_each_row_does(tmp_
 def test_a_value_cannot_pass_for_two() -> None:
     columns = (("a", "string"), ("b", "string"))
     with open_reader(None, served=True) as reader:
-        reader.command("create view v as select * from (values ('a', 'bc'), ('ab', 'c'), ('1:a', 'b'), ('~', null), (null, '~'), ('', 'abc')) t(a, b)")
-        hashes = [table_hash(reader.rows(hash_sql(columns, f"(select * from v limit 1 offset {number})")).rows[0][1:]) for number in range(6)]
+        reader.command(
+            "create view v as select * from (values ('a', 'bc'), ('ab', 'c'), ('1:a', 'b'), ('~', null), (null, '~'), ('', 'abc')) t(a, b)"
+        )
+        hashes = [
+            table_hash(
+                reader.rows(hash_sql(columns, f"(select * from v limit 1 offset {number})")).rows[
+                    0
+                ][1:]
+            )
+            for number in range(6)
+        ]
 
     assert len(set(hashes)) == len(hashes)
 
@@ -204,9 +284,15 @@ def test_a_value_cannot_pass_for_two() -> None:
 # What is compared.
 
 
-def test_equal_rows_are_equal_with_one_hash_and_any_other_row_is_found(store: Store, tmp_path: Path) -> None:
+def test_equal_rows_are_equal_with_one_hash_and_any_other_row_is_found(
+    store: Store, tmp_path: Path
+) -> None:
     log = appended(columns="carrier string, delay int")
-    rows = [{"carrier": "UA", "delay": 1}, {"carrier": "UA", "delay": 1}, {"carrier": None, "delay": None}]
+    rows = [
+        {"carrier": "UA", "delay": 1},
+        {"carrier": "UA", "delay": 1},
+        {"carrier": None, "delay": None},
+    ]
     same = compared(store, {log: (rows, rows[::-1])})["departures"]
     more = compared(Store(tmp_path / "more"), {log: (rows, rows[1:])})["departures"]
 
@@ -214,45 +300,82 @@ def test_equal_rows_are_equal_with_one_hash_and_any_other_row_is_found(store: St
     assert same.hashes[0] == same.hashes[1]
     assert not more.equal
     assert difference(more) == (0, 1, 0)
-    assert [(sample.kind, sample.before, sample.times) for sample in more.samples] == [("removed", rows[0], 1)]
+    assert [(sample.kind, sample.before, sample.times) for sample in more.samples] == [
+        ("removed", rows[0], 1)
+    ]
 
 
-def test_sums_of_doubles_are_equal_within_their_last_digits_named_and_not_in_the_hash(store: Store) -> None:
-    table = replace(folded(columns="carrier string, mean double, n bigint"), fold={"mean": ("sum", "delay"), "n": ("sum", "n")})
-    big, small = {"carrier": "AA", "mean": 1e300, "n": 1}, {"carrier": "UA", "mean": 0.1 + 0.2, "n": 1}
+def test_sums_of_doubles_are_equal_within_their_last_digits_named_and_not_in_the_hash(
+    store: Store,
+) -> None:
+    table = replace(
+        folded(columns="carrier string, mean double, n bigint"),
+        fold={"mean": ("sum", "delay"), "n": ("sum", "n")},
+    )
+    big, small = (
+        {"carrier": "AA", "mean": 1e300, "n": 1},
+        {"carrier": "UA", "mean": 0.1 + 0.2, "n": 1},
+    )
 
-    found = compared(store, {table: ([big, small], [{**big, "mean": 1e300 * (1 + 1e-12)}, {**small, "mean": 0.3}])})["delays"]
+    found = compared(
+        store,
+        {table: ([big, small], [{**big, "mean": 1e300 * (1 + 1e-12)}, {**small, "mean": 0.3}])},
+    )["delays"]
 
     assert found.equal
     assert found.left_out == {"mean": "a sum of doubles"}
 
 
-@pytest.mark.parametrize(("one", "other"), [(0.3, 0.3001), (math.nan, 5.0), (math.inf, 5.0), (None, 0.0), (math.inf, -math.inf)])
-def test_sums_of_doubles_that_are_others_differ(store: Store, one: float | None, other: float | None) -> None:
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(0.3, 0.3001), (math.nan, 5.0), (math.inf, 5.0), (None, 0.0), (math.inf, -math.inf)],
+)
+def test_sums_of_doubles_that_are_others_differ(
+    store: Store, one: float | None, other: float | None
+) -> None:
     table = replace(folded(columns="carrier string, mean double"), fold={"mean": ("sum", "delay")})
 
-    found = compared(store, {table: ([{"carrier": "UA", "mean": one}], [{"carrier": "UA", "mean": other}])})["delays"]
+    found = compared(
+        store, {table: ([{"carrier": "UA", "mean": one}], [{"carrier": "UA", "mean": other}])}
+    )["delays"]
 
     assert difference(found) == (0, 0, 1)
 
 
-def test_approximate_quantiles_are_equal_within_the_error_of_their_sketch_named_and_not_in_the_hash(store: Store) -> None:
-    columns = (("k", "string"), ("p", "bigint"), ("_p_sketch", "binary"), ("_p_low", "bigint"), ("_p_high", "bigint"))
-    table = TableBirth("t", columns, keys=("k",), fold={"p": ("kll", "n")}, options={"p": {"rank": 0.5, "k": 200}})
-    one, near, apart = ({"k": "a", "p": p, "_p_low": low, "_p_high": high} for p, low, high in ((5, 1, 9), (7, 2, 11), (15, 10, 19)))
+def test_approximate_quantiles_are_equal_within_the_error_of_their_sketch_named_and_not_in_the_hash(
+    store: Store,
+) -> None:
+    columns = (
+        ("k", "string"),
+        ("p", "bigint"),
+        ("_p_sketch", "binary"),
+        ("_p_low", "bigint"),
+        ("_p_high", "bigint"),
+    )
+    table = TableBirth(
+        "t", columns, keys=("k",), fold={"p": ("kll", "n")}, options={"p": {"rank": 0.5, "k": 200}}
+    )
+    one, near, apart = (
+        {"k": "a", "p": p, "_p_low": low, "_p_high": high}
+        for p, low, high in ((5, 1, 9), (7, 2, 11), (15, 10, 19))
+    )
 
     found = compared(store, {table: ([one], [near]), replace(table, name="u"): ([one], [apart])})
 
     assert found["t"].equal
     assert found["t"].left_out == {"p": "an approximate quantile"}
     assert difference(found["u"]) == (0, 0, 1)
-    assert list(likely_causes([], (), [found["u"]])) == ["u.p is an approximate quantile, and differs by more than the error of its sketch"]
+    assert list(likely_causes([], (), [found["u"]])) == [
+        "u.p is an approximate quantile, and differs by more than the error of its sketch"
+    ]
 
 
 def test_doubles_that_no_sum_has_made_are_compared_to_the_last_digit(store: Store) -> None:
     table = replace(folded(columns="carrier string, most double"), fold={"most": ("max", "delay")})
 
-    found = compared(store, {table: ([{"carrier": "UA", "most": 0.1 + 0.2}], [{"carrier": "UA", "most": 0.3}])})["delays"]
+    found = compared(
+        store, {table: ([{"carrier": "UA", "most": 0.1 + 0.2}], [{"carrier": "UA", "most": 0.3}])}
+    )["delays"]
 
     assert difference(found) == (0, 0, 1)
     assert not found.left_out
@@ -276,7 +399,11 @@ def test_rejects_are_compared_row_by_row_but_for_those_of_compacted_topics(store
     kept, compacted = reject("flights", 1), reject("planes", 1)
 
     found = compared(store, {}, rejects=([kept, compacted], [kept]))["rejects"]
-    other = compared(Store(store.folder / "other"), {}, rejects=([kept], [{**kept, "headers": [{"key": "h", "value": b"\xff\x01"}]}]))["rejects"]
+    other = compared(
+        Store(store.folder / "other"),
+        {},
+        rejects=([kept], [{**kept, "headers": [{"key": "h", "value": b"\xff\x01"}]}]),
+    )["rejects"]
 
     assert found.equal
     assert found.difference.unsettled == 1
@@ -286,9 +413,25 @@ def test_rejects_are_compared_row_by_row_but_for_those_of_compacted_topics(store
 
 def test_keys_that_compaction_decides_are_set_aside_and_counted(store: Store) -> None:
     planes = latest()
-    row = {"tailnum": "N1", "seats": 3, "_log_time": 1, "_partition": 0, "_offset": 1, "_deleted": None}
+    row = {
+        "tailnum": "N1",
+        "seats": 3,
+        "_log_time": 1,
+        "_partition": 0,
+        "_offset": 1,
+        "_deleted": None,
+    }
 
-    found = compared(store, {planes: ([row, {**row, "tailnum": "N2"}], [{**row, "seats": 4}, {**row, "tailnum": "N2"}])}, unsettled=["N1"])["planes"]
+    found = compared(
+        store,
+        {
+            planes: (
+                [row, {**row, "tailnum": "N2"}],
+                [{**row, "seats": 4}, {**row, "tailnum": "N2"}],
+            )
+        },
+        unsettled=["N1"],
+    )["planes"]
 
     assert found.equal
     assert (found.difference.unsettled, found.difference.rows_before) == (1, 1)
@@ -298,7 +441,25 @@ def test_keys_that_compaction_decides_are_set_aside_and_counted(store: Store) ->
 
 
 def birth(**other: Any) -> Birth:
-    return replace(Birth("b", "web", "v", {}, SEMANTICS, {}, "pipelines.p", (FLIGHTS, PLANES), (), {}, {"flights": {"0": 5}}, {}, "then", "ada"), **other)
+    return replace(
+        Birth(
+            "b",
+            "web",
+            "v",
+            {},
+            SEMANTICS,
+            {},
+            "pipelines.p",
+            (FLIGHTS, PLANES),
+            (),
+            {},
+            {"flights": {"0": 5}},
+            {},
+            "then",
+            "ada",
+        ),
+        **other,
+    )
 
 
 def facts(*topics: TopicBirth) -> dict[str, TopicFacts]:
@@ -311,7 +472,12 @@ def facts(*topics: TopicBirth) -> dict[str, TopicFacts]:
         (birth(), facts(FLIGHTS, PLANES), Offsets({"flights": {0: 5}}), None),
         # Nothing was folded of what is gone.
         (birth(), facts(FLIGHTS, PLANES), Offsets({"planes": {0: 3}}), None),
-        (birth(), facts(FLIGHTS, PLANES), Offsets({"flights": {0: 6}}), "flights partition 0 begins at offset 6 now, and the build has folded it from offset 5 on"),
+        (
+            birth(),
+            facts(FLIGHTS, PLANES),
+            Offsets({"flights": {0: 6}}),
+            "flights partition 0 begins at offset 6 now, and the build has folded it from offset 5 on",
+        ),
         (birth(), facts(PLANES), Offsets(), "topic flights is gone"),
         (
             birth(),
@@ -319,11 +485,20 @@ def facts(*topics: TopicBirth) -> dict[str, TopicFacts]:
             Offsets(),
             "topic flights was re-created: its id is another, and the build has folded the one with id id-of-flights",
         ),
-        (birth(semantics=SEMANTICS - 1), facts(FLIGHTS, PLANES), Offsets(), f"it was folded by Kappa's rules number {SEMANTICS - 1}, and they are number {SEMANTICS} now"),
+        (
+            birth(semantics=SEMANTICS - 1),
+            facts(FLIGHTS, PLANES),
+            Offsets(),
+            f"it was folded by Kappa's rules number {SEMANTICS - 1}, and they are number {SEMANTICS} now",
+        ),
     ],
 )
-def test_what_is_gone_of_the_log_or_was_folded_otherwise_cannot_be_proved(of: Birth, there: Mapping[str, TopicFacts], begins: Offsets, why: str | None) -> None:
-    assert why_not_provable(of, Offsets({"flights": {0: 9}, "planes": {0: 0}}), there, begins) == why
+def test_what_is_gone_of_the_log_or_was_folded_otherwise_cannot_be_proved(
+    of: Birth, there: Mapping[str, TopicFacts], begins: Offsets, why: str | None
+) -> None:
+    assert (
+        why_not_provable(of, Offsets({"flights": {0: 9}, "planes": {0: 0}}), there, begins) == why
+    )
 
 
 class NoLog:
@@ -338,12 +513,16 @@ class NoLog:
         return Offsets()
 
 
-def test_what_cannot_be_proved_is_said_and_neither_kept_nor_begun(store: Store, tmp_path: Path) -> None:
+def test_what_cannot_be_proved_is_said_and_neither_kept_nor_begun(
+    store: Store, tmp_path: Path
+) -> None:
     make_build(store, "a", {appended(): []})
     append(store, *SERVED)
 
     with pytest.raises(NotProvable, match="pipeline flights is not provable: "):
-        prove(Settings(project=tmp_path), store, NoLog(), "flights", Cutting("one"), on_progress=print)  # type: ignore[arg-type]  # it is asked for no keys
+        prove(
+            Settings(project=tmp_path), store, NoLog(), "flights", Cutting("one"), on_progress=print
+        )  # type: ignore[arg-type]  # it is asked for no keys
 
     assert fold(Journal(store).after(0)).proofs == ()
     assert store.names("leases") == store.names("tmp") == ()
@@ -371,7 +550,13 @@ def web(hits):
 def test_a_clock_that_was_let_through_is_the_likely_cause(store: Store) -> None:
     files = {"pipelines/p.py": CLOCKED.encode()}
     ensure_snapshot(store, "b", files)
-    of = birth(sources=digests(files), accepted=("pipelines/p.py:7 uses Spark's Rand, which gives another value each time: why not", "hits partition 0 begins at 3"))
+    of = birth(
+        sources=digests(files),
+        accepted=(
+            "pipelines/p.py:7 uses Spark's Rand, which gives another value each time: why not",
+            "hits partition 0 begins at 3",
+        ),
+    )
 
     found = list(doubts_of(store, of))
 
@@ -383,7 +568,12 @@ def test_a_clock_that_was_let_through_is_the_likely_cause(store: Store) -> None:
 
 
 def test_libraries_and_sums_of_doubles_are_named_and_where_nothing_is_found_so_is_that() -> None:
-    summed = Compared(Difference("delays", 2, 2, changed=1, changed_by_column={"mean": 1}), (), ("1", "1"), {"mean": "a sum of doubles", "other": "a sum of doubles"})
+    summed = Compared(
+        Difference("delays", 2, 2, changed=1, changed_by_column={"mean": 1}),
+        (),
+        ("1", "1"),
+        {"mean": "a sum of doubles", "other": "a sum of doubles"},
+    )
 
     assert list(likely_causes([], ("a 1 to 2", "b 1 to 2", "c 1 to 2", "d 1 to 2"), [summed])) == [
         "libraries are others than at the build's birth: a 1 to 2, b 1 to 2, c 1 to 2 and 1 more",
@@ -396,7 +586,18 @@ def test_libraries_and_sums_of_doubles_are_named_and_where_nothing_is_found_so_i
 # The journal.
 
 SERVED: tuple[Event, ...] = (staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
-FOUND = Proved("flights", "a", Offsets({"flights": {0: 9}}), "random", 4, 7, equal=True, rows=4, hash="ab", differences=(Difference("delays", 3, 3), Difference("rejects", 1, 1)))
+FOUND = Proved(
+    "flights",
+    "a",
+    Offsets({"flights": {0: 9}}),
+    "random",
+    4,
+    7,
+    equal=True,
+    rows=4,
+    hash="ab",
+    differences=(Difference("delays", 3, 3), Difference("rejects", 1, 1)),
+)
 
 
 def append(store: Store, *events: Event) -> State:
@@ -411,7 +612,9 @@ class Died(BaseException):
 
 
 @pytest.mark.parametrize("point", FAILPOINTS)
-def test_a_proof_that_dies_around_its_record_changes_nothing_that_serves_and_the_next_is_kept(store: Store, point: str) -> None:
+def test_a_proof_that_dies_around_its_record_changes_nothing_that_serves_and_the_next_is_kept(
+    store: Store, point: str
+) -> None:
     before = append(store, *SERVED)
 
     def die(name: str) -> None:
@@ -449,14 +652,27 @@ def test_the_history_tells_proofs_among_the_rollouts(store: Store) -> None:
     rows = history_listing(chapters(state), proof_records(state)).objects()
 
     assert [(row["what"], row["state"], row["version"]) for row in rows] == [
-        *(("replay", "served", "version-of-a"), ("proof", "proved", "version-of-a"), ("proof", "not equal", "version-of-a")),
+        *(
+            ("replay", "served", "version-of-a"),
+            ("proof", "proved", "version-of-a"),
+            ("proof", "not equal", "version-of-a"),
+        ),
         ("replay", "replaying", "version-of-b"),
     ]
-    assert rows[1]["why"] == "proved: 1 table, 3 rows and 1 reject, equal at offsets flights:0=9, in 4 random slices (--seed 7), hash ab"
+    assert (
+        rows[1]["why"]
+        == "proved: 1 table, 3 rows and 1 reject, equal at offsets flights:0=9, in 4 random slices (--seed 7), hash ab"
+    )
     assert rows[2]["why"].endswith("; a clock")
-    assert (rows[1]["proof"]["offsets"], rows[1]["proof"]["seed"], rows[0]["proof"]) == ({"flights": {"0": 9}}, 7, None)
+    assert (rows[1]["proof"]["offsets"], rows[1]["proof"]["seed"], rows[0]["proof"]) == (
+        {"flights": {"0": 9}},
+        7,
+        None,
+    )
     assert proof_line(replace(FOUND, equal=False)).startswith("not equal: 1 table, 3 rows")
 
 
 def test_a_proof_of_a_branch_says_that_what_its_base_held_is_among_the_rows() -> None:
-    assert proof_line(replace(FOUND, base=Base("z", "v0", {"flights": {"0": 5}}, 3))).startswith("proved: 1 table, 3 rows and 1 reject, what its base held among them, equal at")
+    assert proof_line(replace(FOUND, base=Base("z", "v0", {"flights": {"0": 5}}, 3))).startswith(
+        "proved: 1 table, 3 rows and 1 reject, what its base held among them, equal at"
+    )

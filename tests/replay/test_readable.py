@@ -30,16 +30,34 @@ OLD, NEW, BAD = b'{"id": "a", "n": 1}', b'{"id": "a", "n": 2147483648}', b"{"
 class Records:
     """A broker's client with these records: offset -> value, by partition of one topic."""
 
-    def __init__(self, partitions: Mapping[int, Mapping[int, bytes | None]], *, away_after: int | None = None) -> None:
+    def __init__(
+        self, partitions: Mapping[int, Mapping[int, bytes | None]], *, away_after: int | None = None
+    ) -> None:
         self.partitions = partitions
         self.given: list[tuple[int, int]] = []
         self._left = away_after
 
     def beginning(self, topics: Iterable[str]) -> Offsets:
-        return Offsets({topic: {partition: min(records, default=0) for partition, records in self.partitions.items()} for topic in topics})
+        return Offsets(
+            {
+                topic: {
+                    partition: min(records, default=0)
+                    for partition, records in self.partitions.items()
+                }
+                for topic in topics
+            }
+        )
 
     def end(self, topics: Iterable[str]) -> Offsets:
-        return Offsets({topic: {partition: max(records, default=-1) + 1 for partition, records in self.partitions.items()} for topic in topics})
+        return Offsets(
+            {
+                topic: {
+                    partition: max(records, default=-1) + 1
+                    for partition, records in self.partitions.items()
+                }
+                for topic in topics
+            }
+        )
 
     def records(self, topics: Iterable[str], start: Offsets, end: Offsets) -> Iterator[Record]:
         (topic,) = topics
@@ -54,16 +72,24 @@ class Records:
 
 def sampled(client: Records, *, topic: Topic = ORDERS, at_each_place: int = 20) -> Sample | None:
     names = [topic.name]
-    return read_samples(client, [topic], client.beginning(names), client.end(names), at_each_place=at_each_place).get(topic.name)
+    return read_samples(
+        client, [topic], client.beginning(names), client.end(names), at_each_place=at_each_place
+    ).get(topic.name)
 
 
 def many(count: int, value: bytes = OLD, start: int = 0) -> dict[int, bytes | None]:
     return dict.fromkeys(range(start, start + count), value)
 
 
-def planned(client: Records, *, most: float = 0.5, accepting: Accepting | None = None, topic: Topic = ORDERS) -> Plan:
+def planned(
+    client: Records, *, most: float = 0.5, accepting: Accepting | None = None, topic: Topic = ORDERS
+) -> Plan:
     found = sampled(client, topic=topic)
-    seen = replace(observed(declared(topic=topic), facts=log()), samples={} if found is None else {topic.name: found}, max_unreadable=most)
+    seen = replace(
+        observed(declared(topic=topic), facts=log()),
+        samples={} if found is None else {topic.name: found},
+        max_unreadable=most,
+    )
     return make_plan(seen, accepting=accepting)
 
 
@@ -72,8 +98,15 @@ def test_a_plan_says_what_it_looked_at() -> None:
 
     assert plan.refusals == ()
     assert plan.steps[0].warnings == ()
-    assert "  sampled: 90 records of topic orders, at the beginning, in the middle and at the end of 2 partitions: all can be read\n" in plan_text(plan)
-    assert json.loads(json.dumps(plan_document(plan)))["steps"][0]["samples"][0]["read"] == {"beginning": 40, "middle": 30, "end": 20}
+    assert (
+        "  sampled: 90 records of topic orders, at the beginning, in the middle and at the end of 2 partitions: all can be read\n"
+        in plan_text(plan)
+    )
+    assert json.loads(json.dumps(plan_document(plan)))["steps"][0]["samples"][0]["read"] == {
+        "beginning": 40,
+        "middle": 30,
+        "end": 20,
+    }
 
 
 def test_what_would_be_rejected_is_told_with_its_reason_and_an_example() -> None:
@@ -89,19 +122,34 @@ def test_what_would_be_rejected_is_told_with_its_reason_and_an_example() -> None
 
 
 @pytest.mark.parametrize(
-    ("bad", "where"), [(many(400, NEW), "at the beginning"), (many(300, NEW, 450), "in the middle"), (many(100, NEW, 950), "at the end"), (many(1000, NEW), "at the beginning")]
+    ("bad", "where"),
+    [
+        (many(400, NEW), "at the beginning"),
+        (many(300, NEW, 450), "in the middle"),
+        (many(100, NEW, 950), "at the end"),
+        (many(1000, NEW), "at the beginning"),
+    ],
 )
-def test_old_events_that_cannot_be_read_refuse_a_plan_wherever_they_lie_and_are_let_through_by_name(bad: dict[int, bytes | None], where: str) -> None:
+def test_old_events_that_cannot_be_read_refuse_a_plan_wherever_they_lie_and_are_let_through_by_name(
+    bad: dict[int, bytes | None], where: str
+) -> None:
     client = Records({0: many(1000) | bad})
 
     (refusal,) = planned(client).refusals
-    let_through = planned(client, accepting=Accepting(allowed={"unreadable:orders": "they were a mistake"}))
+    let_through = planned(
+        client, accepting=Accepting(allowed={"unreadable:orders": "they were a mistake"})
+    )
 
-    assert refusal.message == f"topic orders: more than 50% of the records that were sampled {where} would be rejected"
+    assert (
+        refusal.message
+        == f"topic orders: more than 50% of the records that were sampled {where} would be rejected"
+    )
     assert "out_of_range" in refusal.hint
     assert "--allow 'unreadable:orders=REASON'" in refusal.hint
     assert let_through.refusals == ()
-    assert let_through.steps[0].accepted == (f"unreadable:orders: {refusal.message}: they were a mistake",)
+    assert let_through.steps[0].accepted == (
+        f"unreadable:orders: {refusal.message}: they were a mistake",
+    )
 
 
 def test_of_many_reasons_the_most_frequent_are_shown() -> None:
@@ -128,7 +176,13 @@ def test_what_the_serving_build_rejects_too_refuses_nothing() -> None:
     other = replace(other, parts={**other.parts, "topic orders": "2"})
 
     def plan(now: Declared) -> Plan:
-        return make_plan(replace(observed(now, journal=journal, births=(birth("a", declared()),)), samples={"orders": found}, max_unreadable=0.5))
+        return make_plan(
+            replace(
+                observed(now, journal=journal, births=(birth("a", declared()),)),
+                samples={"orders": found},
+                max_unreadable=0.5,
+            )
+        )
 
     assert plan(same).refusals == ()
     assert len(plan(same).steps[0].warnings) == 1
@@ -142,7 +196,10 @@ def test_a_few_records_at_one_place_are_no_share_of_it() -> None:
 
 def test_a_finding_that_was_let_through_is_the_same_when_the_log_has_grown() -> None:
     accepting = Accepting(allowed={"unreadable:orders": "known"})
-    then, now = (planned(Records({0: many(600, NEW) | many(more, OLD, 600)}), accepting=accepting) for more in (400, 1000))
+    then, now = (
+        planned(Records({0: many(600, NEW) | many(more, OLD, 600)}), accepting=accepting)
+        for more in (400, 1000)
+    )
 
     assert then.steps[0].samples != now.steps[0].samples
     assert then.steps[0].accepted == now.steps[0].accepted
@@ -153,7 +210,18 @@ def test_a_new_declaration_that_reads_old_events_lets_the_plan_go_on() -> None:
     strict = Topic("orders", event="page string not null, n int not null", partitions=2)
 
     assert len(planned(client, topic=strict).refusals) == 1
-    assert planned(client, topic=Topic("orders", event="page string not null, n int not null default 0", partitions=2, was={"page": "url"})).refusals == ()
+    assert (
+        planned(
+            client,
+            topic=Topic(
+                "orders",
+                event="page string not null, n int not null default 0",
+                partitions=2,
+                was={"page": "url"},
+            ),
+        ).refusals
+        == ()
+    )
 
 
 def test_behind_a_hole_the_next_records_are_taken() -> None:
@@ -204,9 +272,16 @@ def test_large_records_end_the_sample() -> None:
     assert "the records are large" in found.text
 
 
-@given(st.dictionaries(st.integers(0, 3), st.sets(st.integers(0, 300), max_size=60), max_size=4), st.integers(1, 25))
-def test_a_sample_takes_each_record_once_in_order_and_never_more_than_was_meant(partitions: dict[int, set[int]], at_each_place: int) -> None:
-    client = Records({partition: dict.fromkeys(offsets, OLD) for partition, offsets in partitions.items()})
+@given(
+    st.dictionaries(st.integers(0, 3), st.sets(st.integers(0, 300), max_size=60), max_size=4),
+    st.integers(1, 25),
+)
+def test_a_sample_takes_each_record_once_in_order_and_never_more_than_was_meant(
+    partitions: dict[int, set[int]], at_each_place: int
+) -> None:
+    client = Records(
+        {partition: dict.fromkeys(offsets, OLD) for partition, offsets in partitions.items()}
+    )
 
     found = sampled(client, at_each_place=at_each_place)
 

@@ -14,14 +14,25 @@ from replay.plan.plan import Change
 from replay.plan.retry import plan_again
 
 V1, V2 = declared(code="1"), declared(code="2")
-SERVES: tuple[Event, ...] = (replace(staged("a"), version=V1.version), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
-FAILED = (*SERVES, Staged("flights", "b", V2.version, ("function flights changed",)), Failed(5, "its job stopped"))
+SERVES: tuple[Event, ...] = (
+    replace(staged("a"), version=V1.version),
+    CaughtUp(1, NOWHERE),
+    verified(1),
+    served(1, 1, "a"),
+)
+FAILED = (
+    *SERVES,
+    Staged("flights", "b", V2.version, ("function flights changed",)),
+    Failed(5, "its job stopped"),
+)
 GAP = "gap: orders partition 0 begins at offset 41, partition 1 begins at offset 41: a replay would miss what came before"
 
 
 @pytest.mark.parametrize("end", [Failed(5, "no"), Abandoned(5, "no")])
 def test_the_same_code_is_built_again_for_the_same_reasons(end: Event) -> None:
-    plan = plan_again(observed(V2, journal=(*FAILED[:-1], end), births=(birth("a", V1),)), "flights")
+    plan = plan_again(
+        observed(V2, journal=(*FAILED[:-1], end), births=(birth("a", V1),)), "flights"
+    )
 
     (step,) = plan.steps
     plan.ensure_possible()
@@ -30,7 +41,11 @@ def test_the_same_code_is_built_again_for_the_same_reasons(end: Event) -> None:
 
 
 def test_a_replay_that_failed_is_a_replay_again() -> None:
-    journal = (*SERVES, Staged("flights", "b", V1.version, ("a replay was asked for",)), Failed(5, "no"))
+    journal = (
+        *SERVES,
+        Staged("flights", "b", V1.version, ("a replay was asked for",)),
+        Failed(5, "no"),
+    )
 
     (step,) = plan_again(observed(V1, journal=journal, births=(birth("a", V1),)), "flights").steps
 
@@ -46,7 +61,9 @@ def test_what_was_let_through_is_let_through_where_exactly_that_is_found(accepte
     assert plan.steps[0].accepted == (accepted,)
 
     with pytest.raises(KappaError, match="begins at offset 42"):
-        plan_again(observed(V1, journal=journal, facts=log(beginning=42)), "flights").ensure_possible()
+        plan_again(
+            observed(V1, journal=journal, facts=log(beginning=42)), "flights"
+        ).ensure_possible()
 
 
 def test_other_code_is_no_retry() -> None:
@@ -63,12 +80,23 @@ def test_other_code_is_no_retry() -> None:
         (SERVES, UsageError, "has served"),
         (FAILED[:-1], Conflict, "has not ended"),
         (
-            (*SERVES, staged("b"), CaughtUp(5, NOWHERE), verified(5), Held(5, "a", 1), served(5, 2, "b", live="a"), switch_asked("a"), Abandoned(10, "no")),
+            (
+                *SERVES,
+                staged("b"),
+                CaughtUp(5, NOWHERE),
+                verified(5),
+                Held(5, "a", 1),
+                served(5, 2, "b", live="a"),
+                switch_asked("a"),
+                Abandoned(10, "no"),
+            ),
             UsageError,
             "was to a build that was kept",
         ),
     ],
 )
-def test_what_did_not_end_so_is_not_begun_again(journal: tuple[Event, ...], kind: type[KappaError], says: str) -> None:
+def test_what_did_not_end_so_is_not_begun_again(
+    journal: tuple[Event, ...], kind: type[KappaError], says: str
+) -> None:
     with pytest.raises(kind, match=says):
         plan_again(observed(V1, journal=journal), "flights")

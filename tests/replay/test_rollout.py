@@ -11,17 +11,63 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from journals import NOWHERE, READY, held, numbered, served, staged, switch_asked, together, verified
+from journals import (
+    NOWHERE,
+    READY,
+    held,
+    numbered,
+    served,
+    staged,
+    switch_asked,
+    together,
+    verified,
+)
 
 from kappa.journal.hold import open_hold
-from kappa.journal.journal import Abandoned, CaughtUp, Event, Failed, PromoteAsked, Released, Retired, Served, VerifyAsked
-from replay.rollout.rollout import BEGINNINGS, TRANSITIONS, IllegalTransition, Move, Phase, State, advance, check_may_follow, fold, soak_end, soaked
+from kappa.journal.journal import (
+    Abandoned,
+    CaughtUp,
+    Event,
+    Failed,
+    PromoteAsked,
+    Released,
+    Retired,
+    Served,
+    VerifyAsked,
+)
+from replay.rollout.rollout import (
+    BEGINNINGS,
+    TRANSITIONS,
+    IllegalTransition,
+    Move,
+    Phase,
+    State,
+    advance,
+    check_may_follow,
+    fold,
+    soak_end,
+    soaked,
+)
 
 FIRST = (staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
-SECOND = (*FIRST, staged("b"), CaughtUp(5, NOWHERE), verified(5), held(5, "a"), served(5, 2, "b", live="a"))
+SECOND = (
+    *FIRST,
+    staged("b"),
+    CaughtUp(5, NOWHERE),
+    verified(5),
+    held(5, "a"),
+    served(5, 2, "b", live="a"),
+)
 UNASKED = (*FIRST, staged("b", auto_promote=False), CaughtUp(5, NOWHERE), verified(5))
 UNDONE = (*SECOND, switch_asked("a"), held(10, "b"), served(10, 3, "a", live="b"))
-THIRD = (*SECOND, staged("c"), CaughtUp(10, NOWHERE), verified(10), held(10, "b"), served(10, 3, "c", live="b"))
+THIRD = (
+    *SECOND,
+    staged("c"),
+    CaughtUp(10, NOWHERE),
+    verified(10),
+    held(10, "b"),
+    served(10, 3, "c", live="b"),
+)
 GROUP = (*READY, PromoteAsked(9, (12,)))
 BOTH_HELD = (*GROUP, held(9, "a", together=(12,)), held(12, "x", together=(9,)))
 BOTH_SERVED = together(served(9, 3, "b", live="a"), served(12, 3, "y", pipeline="trains", live="x"))
@@ -81,15 +127,24 @@ def timed(*events: Event) -> State:
     """Served records at noon of the first, second, third... of January."""
     records = numbered(*events)
     days = iter(range(1, 32))
-    return fold(replace(each, at=f"2026-01-{next(days):02}T12:00:00.000+00:00") if isinstance(each.event, Served) else each for each in records)
+    return fold(
+        replace(each, at=f"2026-01-{next(days):02}T12:00:00.000+00:00")
+        if isinstance(each.event, Served)
+        else each
+        for each in records
+    )
 
 
 @pytest.mark.parametrize(("hours", "over"), [(0, False), (0.99, False), (1, True), (30, True)])
-def test_a_build_is_kept_through_its_soak_from_when_it_served_last(hours: float, over: bool) -> None:
+def test_a_build_is_kept_through_its_soak_from_when_it_served_last(
+    hours: float, over: bool
+) -> None:
     state = timed(*SECOND)
 
     assert soak_end(state, "flights", 3600) == datetime(2026, 1, 2, 13, tzinfo=UTC)
-    assert soaked(state, datetime(2026, 1, 2, 12, tzinfo=UTC) + timedelta(hours=hours), 3600) == ({"a"} if over else set())
+    assert soaked(state, datetime(2026, 1, 2, 12, tzinfo=UTC) + timedelta(hours=hours), 3600) == (
+        {"a"} if over else set()
+    )
 
 
 def test_an_undo_begins_the_soak_of_the_other_one() -> None:
@@ -98,9 +153,16 @@ def test_an_undo_begins_the_soak_of_the_other_one() -> None:
 
 
 def test_a_switch_of_another_pipeline_begins_no_soak() -> None:
-    others = (staged("x", pipeline="trains"), CaughtUp(10, NOWHERE), verified(10), served(10, 3, "x", pipeline="trains", others={"flights": "b"}))
+    others = (
+        staged("x", pipeline="trains"),
+        CaughtUp(10, NOWHERE),
+        verified(10),
+        served(10, 3, "x", pipeline="trains", others={"flights": "b"}),
+    )
 
-    assert soak_end(timed(*SECOND, *others), "flights", 3600) == datetime(2026, 1, 2, 13, tzinfo=UTC)
+    assert soak_end(timed(*SECOND, *others), "flights", 3600) == datetime(
+        2026, 1, 2, 13, tzinfo=UTC
+    )
     assert soak_end(timed(*SECOND, *others), "trains", 3600) is None
 
 
@@ -118,7 +180,9 @@ def test_while_a_new_build_is_on_its_way_the_idle_one_is_kept() -> None:
 
 @pytest.mark.parametrize("end", [Abandoned(5, "no"), Failed(5, "no")])
 @pytest.mark.parametrize("length", [5, 6, 7, 8])
-def test_a_candidate_that_does_not_serve_is_to_retire_whenever_it_ends(length: int, end: Event) -> None:
+def test_a_candidate_that_does_not_serve_is_to_retire_whenever_it_ends(
+    length: int, end: Event
+) -> None:
     state = state_of(*SECOND[:length], end)
 
     assert state.to_retire() == {"b"}
@@ -158,12 +222,23 @@ def test_a_yes_does_not_outlive_the_verification_that_it_was_given_to() -> None:
 def test_a_release_makes_room_for_the_next_attempt() -> None:
     state = state_of(*SECOND[:8], Released(5, "a", 8, "too long"))
 
-    assert (state.rollout(5).phase, state.rollout(5).attempts, state.rollout(5).hold) == (Phase.READY, 1, None)
+    assert (state.rollout(5).phase, state.rollout(5).attempts, state.rollout(5).hold) == (
+        Phase.READY,
+        1,
+        None,
+    )
     check_may_follow(state, held(5, "a", attempt=2))
 
 
 def test_pipelines_roll_out_side_by_side_in_one_serving_map() -> None:
-    both = (*FIRST, staged("x", pipeline="trains"), staged("b"), CaughtUp(5, NOWHERE), verified(5), served(5, 2, "x", pipeline="trains", others={"flights": "a"}))
+    both = (
+        *FIRST,
+        staged("x", pipeline="trains"),
+        staged("b"),
+        CaughtUp(5, NOWHERE),
+        verified(5),
+        served(5, 2, "x", pipeline="trains", others={"flights": "a"}),
+    )
     state = state_of(*both)
 
     assert state.serving == {"flights": "a", "trains": "x"}
@@ -228,7 +303,9 @@ def test_pipelines_roll_out_side_by_side_in_one_serving_map() -> None:
         (READY, Failed(9, "no", together=(12,))),
     ],
 )
-def test_illegal_transitions_raise_an_error_and_nothing_happens(before: tuple[Event, ...], illegal: Event) -> None:
+def test_illegal_transitions_raise_an_error_and_nothing_happens(
+    before: tuple[Event, ...], illegal: Event
+) -> None:
     state = state_of(*before)
 
     with pytest.raises(IllegalTransition):
@@ -242,17 +319,31 @@ def holds(*events: Event) -> dict[str, int | None]:
     return {build: None if hold is None else hold.number for build, hold in found.items()}
 
 
-def test_what_was_approved_together_serves_in_one_generation_and_that_record_ends_every_hold() -> None:
+def test_what_was_approved_together_serves_in_one_generation_and_that_record_ends_every_hold() -> (
+    None
+):
     state = state_of(*BOTH_HELD, BOTH_SERVED)
 
-    assert (state.generation, state.serving, state.idle) == (3, {"flights": "b", "trains": "y"}, {"flights": "a", "trains": "x"})
+    assert (state.generation, state.serving, state.idle) == (
+        3,
+        {"flights": "b", "trains": "y"},
+        {"flights": "a", "trains": "x"},
+    )
     assert {rollout.phase for rollout in state.rollouts} == {Phase.SERVED}
     assert holds(*BOTH_HELD) == {"a": 16, "x": 17}
     assert holds(*BOTH_HELD, BOTH_SERVED) == {"a": None, "x": None}
 
 
 def test_a_group_may_hold_a_first_build_that_nothing_was_held_for() -> None:
-    first = (*FIRST, staged("b", auto_promote=False), CaughtUp(5, NOWHERE), verified(5), staged("x", pipeline="trains", auto_promote=False), CaughtUp(8, NOWHERE), verified(8))
+    first = (
+        *FIRST,
+        staged("b", auto_promote=False),
+        CaughtUp(5, NOWHERE),
+        verified(5),
+        staged("x", pipeline="trains", auto_promote=False),
+        CaughtUp(8, NOWHERE),
+        verified(8),
+    )
     asked = (*first, PromoteAsked(8, (5,)))
     both = together(served(8, 2, "x", pipeline="trains"), served(5, 2, "b", live="a"))
 
@@ -265,8 +356,14 @@ def test_a_group_may_hold_a_first_build_that_nothing_was_held_for() -> None:
 @pytest.mark.parametrize("before", [GROUP, BOTH_HELD[:-1], BOTH_HELD])
 @pytest.mark.parametrize(("leaves", "other"), [(9, 12), (12, 9)])
 @pytest.mark.parametrize("leaving", ["failed", "was abandoned", "is verified once more"])
-def test_who_leaves_a_group_takes_the_yes_and_the_hold_of_the_others_along(before: tuple[Event, ...], leaves: int, other: int, leaving: str) -> None:
-    event: Event = {"failed": Failed(leaves, "no"), "was abandoned": Abandoned(leaves, "no"), "is verified once more": VerifyAsked(leaves, 1)}[leaving]
+def test_who_leaves_a_group_takes_the_yes_and_the_hold_of_the_others_along(
+    before: tuple[Event, ...], leaves: int, other: int, leaving: str
+) -> None:
+    event: Event = {
+        "failed": Failed(leaves, "no"),
+        "was abandoned": Abandoned(leaves, "no"),
+        "is verified once more": VerifyAsked(leaves, 1),
+    }[leaving]
     if isinstance(event, VerifyAsked) and state_of(*before).rollout(leaves).phase is Phase.HOLDING:
         with pytest.raises(IllegalTransition):
             state_of(*before, event)
@@ -281,11 +378,16 @@ def test_who_leaves_a_group_takes_the_yes_and_the_hold_of_the_others_along(befor
     assert (again.approved, again.reason, again.attempts, again.group) == (True, "", 0, ())
 
 
-@pytest.mark.parametrize("released", [Released(9, "a", 16, "too long"), Released(12, "x", 17, "too long")])
+@pytest.mark.parametrize(
+    "released", [Released(9, "a", 16, "too long"), Released(12, "x", 17, "too long")]
+)
 def test_a_release_of_one_releases_all_and_the_group_stays_together(released: Released) -> None:
     state = state_of(*BOTH_HELD, released)
 
-    assert [(rollout.phase, rollout.hold, rollout.attempts, rollout.approved) for rollout in state.active_rollouts] == [(Phase.READY, None, 1, True)] * 2
+    assert [
+        (rollout.phase, rollout.hold, rollout.attempts, rollout.approved)
+        for rollout in state.active_rollouts
+    ] == [(Phase.READY, None, 1, True)] * 2
     assert {rollout.group for rollout in state.active_rollouts} == {(9, 12)}
     assert holds(*BOTH_HELD, released) == {"a": None, "x": None}
 
@@ -299,16 +401,30 @@ def test_a_group_of_which_one_was_held_when_it_was_released_has_been_tried_as_of
 def test_a_switch_that_never_came_ends_the_whole_group_in_one_record() -> None:
     state = state_of(*GROUP, Failed(12, "they never came near", "look", (9,)))
 
-    assert [(rollout.phase, rollout.reason) for rollout in state.rollouts[-2:]] == [(Phase.FAILED, "they never came near")] * 2
+    assert [(rollout.phase, rollout.reason) for rollout in state.rollouts[-2:]] == [
+        (Phase.FAILED, "they never came near")
+    ] * 2
     assert state.serving == {"flights": "a", "trains": "x"}
 
 
 def test_one_pipeline_of_a_generation_of_several_is_undone_by_itself() -> None:
     served_both = (*BOTH_HELD, BOTH_SERVED)
-    state = state_of(*served_both, switch_asked("x", pipeline="trains"), held(19, "y"), served(19, 4, "x", pipeline="trains", live="y", others={"flights": "b"}))
+    state = state_of(
+        *served_both,
+        switch_asked("x", pipeline="trains"),
+        held(19, "y"),
+        served(19, 4, "x", pipeline="trains", live="y", others={"flights": "b"}),
+    )
 
-    assert (state.serving, state.idle) == ({"flights": "b", "trains": "x"}, {"flights": "a", "trains": "y"})
-    assert soak_end(timed(*served_both), "flights", 3600) == soak_end(timed(*served_both), "trains", 3600) == datetime(2026, 1, 3, 13, tzinfo=UTC)
+    assert (state.serving, state.idle) == (
+        {"flights": "b", "trains": "x"},
+        {"flights": "a", "trains": "y"},
+    )
+    assert (
+        soak_end(timed(*served_both), "flights", 3600)
+        == soak_end(timed(*served_both), "trains", 3600)
+        == datetime(2026, 1, 3, 13, tzinfo=UTC)
+    )
 
 
 def test_a_record_out_of_its_turn_is_refused() -> None:
@@ -317,7 +433,11 @@ def test_a_record_out_of_its_turn_is_refused() -> None:
 
 
 def test_phases_without_a_way_out_are_the_three_ends() -> None:
-    assert {phase for phase, moves in TRANSITIONS.items() if not moves} == {Phase.SERVED, Phase.FAILED, Phase.ABANDONED}
+    assert {phase for phase, moves in TRANSITIONS.items() if not moves} == {
+        Phase.SERVED,
+        Phase.FAILED,
+        Phase.ABANDONED,
+    }
     assert set(TRANSITIONS) == set(Phase)
     assert {move for moves in TRANSITIONS.values() for move in moves} | set(BEGINNINGS) == set(Move)
 
@@ -329,10 +449,14 @@ def test_every_phase_can_be_abandoned_before_it_serves() -> None:
 PIPELINES = {**dict.fromkeys("abcd", "flights"), **dict.fromkeys("xyz", "trains"), "s": "ships"}
 
 
-def any_events(state: State, draw: st.DrawFn, pipelines: Mapping[str, str] = PIPELINES) -> tuple[list[Event], list[Event]]:
+def any_events(
+    state: State, draw: st.DrawFn, pipelines: Mapping[str, str] = PIPELINES
+) -> tuple[list[Event], list[Event]]:
     """One of each kind over few names, whether or not it may follow: what brings a rollout on, and what does not."""
     active = [rollout.number for rollout in state.active_rollouts]
-    number = draw(st.sampled_from(active * 3 + [rollout.number for rollout in state.rollouts] or [1]))
+    number = draw(
+        st.sampled_from(active * 3 + [rollout.number for rollout in state.rollouts] or [1])
+    )
     build = draw(st.sampled_from(sorted(pipelines)))
     rollout = next((each for each in state.rollouts if each.number == number), None)
     pipeline = rollout.pipeline if rollout else "flights"
@@ -348,9 +472,26 @@ def any_events(state: State, draw: st.DrawFn, pipelines: Mapping[str, str] = PIP
         held(number, live or build, together=group),
     ]
     if rollout is not None:
-        members = [state.rollout(other) for other in draw(st.sampled_from([rollout.group, rollout.group, ()])) or (number,)]
-        each = [served(one.number, state.generation + 1, one.build, pipeline=one.pipeline, live=state.serving.get(one.pipeline)) for one in members]
-        on.append(replace(together(*each), serving={**state.serving, **{one.pipeline: one.build for one in members}}))
+        members = [
+            state.rollout(other)
+            for other in draw(st.sampled_from([rollout.group, rollout.group, ()])) or (number,)
+        ]
+        each = [
+            served(
+                one.number,
+                state.generation + 1,
+                one.build,
+                pipeline=one.pipeline,
+                live=state.serving.get(one.pipeline),
+            )
+            for one in members
+        ]
+        on.append(
+            replace(
+                together(*each),
+                serving={**state.serving, **{one.pipeline: one.build for one in members}},
+            )
+        )
     off = [
         switch_asked(state.idle.get(pipelines[build], build), pipeline=pipelines[build]),
         verified(number, verdict="failed"),
@@ -366,7 +507,9 @@ def any_events(state: State, draw: st.DrawFn, pipelines: Mapping[str, str] = PIP
 def next_events(state: State, draw: st.DrawFn) -> list[Event]:
     """What may follow, of any kind; what brings a rollout on is there more often than what ends it."""
     on, off = any_events(state, draw)
-    return [event for event in on if follows(state, event)] * 4 + [event for event in off if follows(state, event)]
+    return [event for event in on if follows(state, event)] * 4 + [
+        event for event in off if follows(state, event)
+    ]
 
 
 def follows(state: State, event: Event) -> bool:
@@ -398,21 +541,43 @@ def test_in_every_legal_history_the_laws_of_state_hold(events: list[Event]) -> N
         record = records[before.last]
         # Generations rise by one, and only by Served; what serves changes for one pipeline, or for a whole group, at a time.
         assert after.generation - before.generation == isinstance(record.event, Served)
-        changed = {name for name in after.serving if after.serving[name] != before.serving.get(name)}
+        changed = {
+            name for name in after.serving if after.serving[name] != before.serving.get(name)
+        }
         switched = record.event.switched if isinstance(record.event, Served) else ()
         assert changed == {each.receipt.pipeline for each in switched}
-        assert not switched or {each.rollout for each in switched} == set(before.rollout(switched[0].rollout).group or (switched[0].rollout,))
+        assert not switched or {each.rollout for each in switched} == set(
+            before.rollout(switched[0].rollout).group or (switched[0].rollout,)
+        )
         # A group is of one mind: all of it is on its way with a yes, or all of it has ended in one record.
         for rollout in after.active_rollouts:
-            assert all(other in {each.number for each in after.active_rollouts if each.group == rollout.group and each.approved} for other in rollout.group)
+            assert all(
+                other
+                in {
+                    each.number
+                    for each in after.active_rollouts
+                    if each.group == rollout.group and each.approved
+                }
+                for other in rollout.group
+            )
         # At most one active rollout of a pipeline, and what readers or a rollout need is never retired.
-        assert len({rollout.pipeline for rollout in after.active_rollouts}) == len(after.active_rollouts)
+        assert len({rollout.pipeline for rollout in after.active_rollouts}) == len(
+            after.active_rollouts
+        )
         assert not after.wanted_builds() & (after.retired | after.to_retire())
         assert not set(after.serving.values()) & set(after.idle.values())
         assert after.to_retire() | after.retired | after.wanted_builds() == set(after.versions)
         # Nothing serves that nobody said yes to, and a yes is to what was verified.
-        assert all(rollout.approved for rollout in after.rollouts if rollout.phase in {Phase.HOLDING, Phase.SERVED})
-        assert all(rollout.verified for rollout in after.rollouts if rollout.phase in {Phase.READY, Phase.HOLDING, Phase.SERVED} and not rollout.switch)
+        assert all(
+            rollout.approved
+            for rollout in after.rollouts
+            if rollout.phase in {Phase.HOLDING, Phase.SERVED}
+        )
+        assert all(
+            rollout.verified
+            for rollout in after.rollouts
+            if rollout.phase in {Phase.READY, Phase.HOLDING, Phase.SERVED} and not rollout.switch
+        )
         # The hold that the job sees is the one that its rollout has.
         for name, build in after.serving.items():
             active = after.active(name)
@@ -430,13 +595,25 @@ def test_folding_in_two_parts_is_folding_at_once(events: list[Event], cut: int) 
 @st.composite
 def attempts(draw: st.DrawFn) -> tuple[list[Event], State]:
     """Events that were tried one after the other on one or two pipelines, those that may not follow too, and the state after the last."""
-    pipelines, begun = draw(st.sampled_from([("abcd", ()), ("abcd", SECOND), ("abcdxyz", ()), ("abcdxyz", READY), ("abcdxyz", BOTH_HELD)]))
+    pipelines, begun = draw(
+        st.sampled_from(
+            [
+                ("abcd", ()),
+                ("abcd", SECOND),
+                ("abcdxyz", ()),
+                ("abcdxyz", READY),
+                ("abcdxyz", BOTH_HELD),
+            ]
+        )
+    )
     known = {build: PIPELINES[build] for build in pipelines}
     tried = list(begun)
     state = state_of(*begun)
     for _ in range(draw(st.integers(0, 30))):
         on, off = any_events(state, draw, known)
-        event = draw(st.sampled_from([*[each for each in on if follows(state, each)] * 4, *on, *off]))
+        event = draw(
+            st.sampled_from([*[each for each in on if follows(state, each)] * 4, *on, *off])
+        )
         tried.append(event)
         with suppress(IllegalTransition):
             state = advance(state, numbered(event, after=state.last)[0])
@@ -473,12 +650,25 @@ def next_to_serve(state: State) -> Event:
                 return held(rollout.number, live, together=rollout.together)
     first = state.active_rollouts[0]
     group = [state.rollout(number) for number in first.group or (first.number,)]
-    each = [served(one.number, state.generation + 1, one.build, pipeline=one.pipeline, live=state.serving.get(one.pipeline)) for one in group]
-    return replace(together(*each), serving={**state.serving, **{one.pipeline: one.build for one in group}})
+    each = [
+        served(
+            one.number,
+            state.generation + 1,
+            one.build,
+            pipeline=one.pipeline,
+            live=state.serving.get(one.pipeline),
+        )
+        for one in group
+    ]
+    return replace(
+        together(*each), serving={**state.serving, **{one.pipeline: one.build for one in group}}
+    )
 
 
 @given(attempts())
-def test_from_wherever_rollouts_stand_all_of_them_can_serve(attempted: tuple[list[Event], State]) -> None:
+def test_from_wherever_rollouts_stand_all_of_them_can_serve(
+    attempted: tuple[list[Event], State],
+) -> None:
     _, state = attempted
     under_way = [rollout.number for rollout in state.active_rollouts]
     # The longest way: caught up, verified, a yes, a hold, served.
@@ -490,11 +680,20 @@ def test_from_wherever_rollouts_stand_all_of_them_can_serve(attempted: tuple[lis
 
 
 @given(attempts())
-def test_from_wherever_rollouts_stand_each_can_be_given_up_and_what_serves_goes_on(attempted: tuple[list[Event], State]) -> None:
+def test_from_wherever_rollouts_stand_each_can_be_given_up_and_what_serves_goes_on(
+    attempted: tuple[list[Event], State],
+) -> None:
     _, before = attempted
     state = before
     for rollout in before.active_rollouts:
         state = advance(state, numbered(Abandoned(rollout.number, "no"), after=state.last)[0])
 
-    assert {state.rollout(rollout.number).phase for rollout in before.active_rollouts} <= {Phase.ABANDONED}
-    assert (state.active_rollouts, state.serving, state.idle, state.generation) == ((), before.serving, before.idle, before.generation)
+    assert {state.rollout(rollout.number).phase for rollout in before.active_rollouts} <= {
+        Phase.ABANDONED
+    }
+    assert (state.active_rollouts, state.serving, state.idle, state.generation) == (
+        (),
+        before.serving,
+        before.idle,
+        before.generation,
+    )

@@ -20,8 +20,22 @@ from replay.preflight.observed import Observed
 V1 = declared()
 V2 = declared(code="2")
 A_SERVES = (staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
-B_SERVES = (*A_SERVES, staged("b"), CaughtUp(5, NOWHERE), verified(5), held(5, "a"), served(5, 2, "b", live="a"))
-C_SERVES = (*B_SERVES, staged("c"), CaughtUp(10, NOWHERE), verified(10), held(10, "b"), served(10, 3, "c", live="b"))
+B_SERVES = (
+    *A_SERVES,
+    staged("b"),
+    CaughtUp(5, NOWHERE),
+    verified(5),
+    held(5, "a"),
+    served(5, 2, "b", live="a"),
+)
+C_SERVES = (
+    *B_SERVES,
+    staged("c"),
+    CaughtUp(10, NOWHERE),
+    verified(10),
+    held(10, "b"),
+    served(10, 3, "c", live="b"),
+)
 BIRTHS = (birth("a", V1), birth("b", declared(code="b")), birth("c", declared(code="c")))
 THEN = observed(V2, journal=A_SERVES, births=BIRTHS)
 
@@ -31,9 +45,17 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "plan.json"
 
 
-def saved(file: Path, seen: Observed = THEN, *, only: str | None = None, accepting: Accepting | None = None) -> SavedPlan:
+def saved(
+    file: Path,
+    seen: Observed = THEN,
+    *,
+    only: str | None = None,
+    accepting: Accepting | None = None,
+) -> SavedPlan:
     accepting = accepting or Accepting()
-    save_plan(file, make_plan(seen, only=only, accepting=accepting), seen, only=only, accepting=accepting)
+    save_plan(
+        file, make_plan(seen, only=only, accepting=accepting), seen, only=only, accepting=accepting
+    )
     return SavedPlan.read(file)
 
 
@@ -95,42 +117,72 @@ def test_changed_code_is_named(file: Path) -> None:
 
     said = stale(file, observed(third, journal=A_SERVES, births=BIRTHS))
 
-    assert said == f"code: pipeline flights is version {third.version} now, and was {V2.version} (function flights in pipelines/flights.py changed)"
+    assert (
+        said
+        == f"code: pipeline flights is version {third.version} now, and was {V2.version} (function flights in pipelines/flights.py changed)"
+    )
 
 
 def test_prose_moves_nothing(file: Path) -> None:
     commented = replace(V2, files={"pipelines/flights.py": b"2 # a comment"})
 
-    assert saved(file).plan_again(file, replace(THEN, declared={"flights": commented})).steps[0].declared == commented
+    assert (
+        saved(file)
+        .plan_again(file, replace(THEN, declared={"flights": commented}))
+        .steps[0]
+        .declared
+        == commented
+    )
 
 
 def test_a_pipeline_that_is_gone_or_new_is_named(file: Path) -> None:
     other = declared("other", table="others")
 
-    assert stale(file, observed(V2, other, journal=A_SERVES, births=BIRTHS)) == "code: pipeline other was declared since"
-    assert stale(file, observed(V2), observed(V2, other)) == "code: pipeline other was taken away since"
+    assert (
+        stale(file, observed(V2, other, journal=A_SERVES, births=BIRTHS))
+        == "code: pipeline other was declared since"
+    )
+    assert (
+        stale(file, observed(V2), observed(V2, other))
+        == "code: pipeline other was taken away since"
+    )
     assert stale(file, observed(), only="flights") == "code: pipeline flights was taken away since"
 
 
 def test_another_build_that_serves_is_named(file: Path) -> None:
-    assert stale(file, observed(V2, journal=B_SERVES, births=BIRTHS)) == "journal: pipeline flights is served by build b now, and was by build a (record 4 then, 9 now)"
+    assert (
+        stale(file, observed(V2, journal=B_SERVES, births=BIRTHS))
+        == "journal: pipeline flights is served by build b now, and was by build a (record 4 then, 9 now)"
+    )
 
 
 def test_a_first_build_that_serves_since_is_named(file: Path) -> None:
-    assert "is served by build a now, and was by no build (record 0 then, 4 now)" in stale(file, THEN, observed(V2))
+    assert "is served by build a now, and was by no build (record 0 then, 4 now)" in stale(
+        file, THEN, observed(V2)
+    )
 
 
 def test_another_build_that_is_kept_is_named(file: Path) -> None:
     # Undone and deployed anew in between: the same build serves, another one is kept.
     undone = (*C_SERVES, switch_asked("b"), held(15, "c"), served(15, 4, "b", live="c"))
 
-    said = stale(file, observed(V2, journal=undone, births=BIRTHS), observed(V2, journal=B_SERVES, births=BIRTHS))
+    said = stale(
+        file,
+        observed(V2, journal=undone, births=BIRTHS),
+        observed(V2, journal=B_SERVES, births=BIRTHS),
+    )
 
-    assert said == "journal: build c is kept for pipeline flights now, and was build a (record 9 then, 17 now)"
+    assert (
+        said
+        == "journal: build c is kept for pipeline flights now, and was build a (record 9 then, 17 now)"
+    )
 
 
 def test_a_rollout_on_its_way_is_named(file: Path) -> None:
-    assert stale(file, observed(V2, journal=(*A_SERVES, staged("b")), births=BIRTHS)) == "journal: rollout 5 of pipeline flights is on its way (record 4 then, 5 now)"
+    assert (
+        stale(file, observed(V2, journal=(*A_SERVES, staged("b")), births=BIRTHS))
+        == "journal: rollout 5 of pipeline flights is on its way (record 4 then, 5 now)"
+    )
 
 
 def test_records_of_other_pipelines_move_nothing(file: Path) -> None:
@@ -146,8 +198,14 @@ def test_records_of_other_pipelines_move_nothing(file: Path) -> None:
         (log(ids={"orders": "another"}), "topics: orders was deleted and made anew"),
         (log(ids={}), "topics: orders was deleted since"),
         (log(partitions=3), "topics: orders has 3 partitions, and had 2"),
-        (log(beginning=7), "topics: orders partition 0 begins at offset 7 now, and began at 0; topics: orders partition 1 begins at offset 7 now, and began at 0"),
-        (log(end=90), "topics: orders partition 0 ends at offset 90 now, and ended at 100; topics: orders partition 1 ends at offset 90 now, and ended at 100"),
+        (
+            log(beginning=7),
+            "topics: orders partition 0 begins at offset 7 now, and began at 0; topics: orders partition 1 begins at offset 7 now, and began at 0",
+        ),
+        (
+            log(end=90),
+            "topics: orders partition 0 ends at offset 90 now, and ended at 100; topics: orders partition 1 ends at offset 90 now, and ended at 100",
+        ),
     ],
 )
 def test_topics_that_moved_are_named(file: Path, facts: object, says: str) -> None:
@@ -163,16 +221,29 @@ def test_a_topic_that_was_made_since_is_named(file: Path) -> None:
 def test_another_thing_to_let_through_is_named(file: Path) -> None:
     ground = ground_of(make_plan(THEN), THEN)
     (flights,) = ground.pipelines.values()
-    other = replace(ground, pipelines={"flights": replace(flights, accepted=("rate: it is night",))})
+    other = replace(
+        ground, pipelines={"flights": replace(flights, accepted=("rate: it is night",))}
+    )
 
-    assert list(moved(ground, other)) == ["what is let through for pipeline flights: now rate: it is night"]
-    assert list(moved(other, ground)) == ["what is let through for pipeline flights: no longer rate: it is night"]
+    assert list(moved(ground, other)) == [
+        "what is let through for pipeline flights: now rate: it is night"
+    ]
+    assert list(moved(other, ground)) == [
+        "what is let through for pipeline flights: no longer rate: it is night"
+    ]
 
 
 def test_all_that_moved_is_named_at_once(file: Path) -> None:
-    said = stale(file, observed(declared(code="3"), journal=B_SERVES, births=BIRTHS, facts=log(beginning=7)))
+    said = stale(
+        file, observed(declared(code="3"), journal=B_SERVES, births=BIRTHS, facts=log(beginning=7))
+    )
 
-    assert [each.partition(":")[0] for each in said.split("; ")] == ["code", "journal", "topics", "topics"]
+    assert [each.partition(":")[0] for each in said.split("; ")] == [
+        "code",
+        "journal",
+        "topics",
+        "topics",
+    ]
 
 
 def test_a_file_that_was_changed_by_hand_is_refused(file: Path) -> None:

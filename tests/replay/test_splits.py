@@ -18,7 +18,15 @@ from kappa.state.store import Store
 
 # Where a job is killed among the sub-slices, on top of what the machine kills.
 FAILPOINTS = ["slice.before_begin", "slice.after_begin", "slice.before_split", "slice.after_split"]
-SEAMS = ["job.before_first_commit", "table.before_commit", "table.after_commit", "job.between_tables", "job.before_frontier", "frontier.before_put", "frontier.after_put"]
+SEAMS = [
+    "job.before_first_commit",
+    "table.before_commit",
+    "table.after_commit",
+    "job.between_tables",
+    "job.before_frontier",
+    "frontier.before_put",
+    "frontier.after_put",
+]
 LATE = {**dict.fromkeys([*FAILPOINTS, *SEAMS], 2), "job.before_frontier": 1}
 EVENTS = 40
 
@@ -33,7 +41,11 @@ class SmallMachine(Doom):
 
     def __call__(self, name: str) -> None:
         if name == "job.before_first_commit" and not self.dead and not self.spares:
-            (begun,) = [self._store.get_json(each) for each in self._store.names("builds") if each.endswith("/begun.json")]
+            (begun,) = [
+                self._store.get_json(each)
+                for each in self._store.names("builds")
+                if each.endswith("/begun.json")
+            ]
             distance = Offsets.parse(begun["end"]).distance(Offsets.parse(begun["start"]))
             if distance > self._most:
                 self.killed.append(distance)
@@ -67,8 +79,13 @@ def tally_of(world: World) -> object:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("most", "deaths"), [(EVENTS, []), (EVENTS // 2, [40, 40]), (5, [40, 40]), (3, [40, 40, *[5] * 16]), (0, None)])
-def test_a_slice_that_kills_is_folded_in_pieces_that_do_not(most: int, deaths: list[int] | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("most", "deaths"),
+    [(EVENTS, []), (EVENTS // 2, [40, 40]), (5, [40, 40]), (3, [40, 40, *[5] * 16]), (0, None)],
+)
+def test_a_slice_that_kills_is_folded_in_pieces_that_do_not(
+    most: int, deaths: list[int] | None, tmp_path: Path
+) -> None:
     doom = SmallMachine(Store(tmp_path), most)
     if deaths is None:
         with pytest.raises(AssertionError, match="was not reached"):
@@ -107,7 +124,9 @@ def test_killed_at_any_passing_it_comes_to_the_same_end(point: str, tmp_path: Pa
         assert killed_at({point: passing}, tmp_path / str(passing)).fired == [point]
 
 
-def test_a_slice_is_split_once_two_have_begun_it_and_its_pieces_are_all_of_it(tmp_path: Path) -> None:
+def test_a_slice_is_split_once_two_have_begun_it_and_its_pieces_are_all_of_it(
+    tmp_path: Path,
+) -> None:
     store = Store(tmp_path)
     piece = Slice(3, 7, Offsets({"t": {0: 10, 1: 0}}), Offsets({"t": {0: 13, 1: 20, 2: 1}}))
     for _ in range(2):

@@ -29,7 +29,14 @@ V1 = declared()
 V2 = declared(code="2")
 OTHER = declared("other", table="others")
 A_SERVES = (staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
-B_SERVES = (*A_SERVES, staged("b"), CaughtUp(5, NOWHERE), verified(5), held(5, "a"), served(5, 2, "b", live="a"))
+B_SERVES = (
+    *A_SERVES,
+    staged("b"),
+    CaughtUp(5, NOWHERE),
+    verified(5),
+    held(5, "a"),
+    served(5, 2, "b", live="a"),
+)
 
 
 @pytest.fixture
@@ -49,7 +56,11 @@ def state(store: Store) -> State:
 
 def planned(store: Store, *pipelines: Declared, births: tuple[Birth, ...] = ()) -> Plan:
     by_name = {each.pipeline.name: each for each in pipelines}
-    return make_plan(Observed(frozenset(by_name), by_name, state(store), {each.build: each for each in births}, log()))
+    return make_plan(
+        Observed(
+            frozenset(by_name), by_name, state(store), {each.build: each for each in births}, log()
+        )
+    )
 
 
 def builds(store: Store) -> set[str]:
@@ -61,7 +72,11 @@ def test_a_staged_build_has_its_code_and_its_birth_certificate(store: Store) -> 
 
     rollout = state(store).rollout(number)
     born = read_birth(store, rollout.build)
-    assert (rollout.phase, rollout.version, rollout.pipeline) == (Phase.REPLAYING, V1.version, "flights")
+    assert (rollout.phase, rollout.version, rollout.pipeline) == (
+        Phase.REPLAYING,
+        V1.version,
+        "flights",
+    )
     assert (born.version, born.parts, born.tables) == (V1.version, V1.parts, V1.tables)
     assert born.origin_offsets.plain() == {"orders": {"0": 0, "1": 0}}
     assert born.topic_ids == {"orders": "id-of-orders"}
@@ -72,9 +87,13 @@ def test_a_staged_build_has_its_code_and_its_birth_certificate(store: Store) -> 
 
 def test_the_snapshot_that_was_staged_is_the_one_that_loads(store: Store) -> None:
     code = 'from kappa import Table, Topic, pipeline\n@pipeline(reads={"o": Topic("orders", event="id string")}, writes=[Table("delays")])\ndef flights(o): return {"delays": 41}'
-    (number,) = stage(store, planned(store, replace(V1, files={"pipelines/flights.py": code.encode()})))
+    (number,) = stage(
+        store, planned(store, replace(V1, files={"pipelines/flights.py": code.encode()}))
+    )
 
-    assert load_snapshot(store, read_birth(store, state(store).rollout(number).build)).function(None) == {"delays": 41}
+    assert load_snapshot(store, read_birth(store, state(store).rollout(number).build)).function(
+        None
+    ) == {"delays": 41}
 
 
 def test_the_reasons_of_the_plan_are_kept(store: Store) -> None:
@@ -82,14 +101,19 @@ def test_the_reasons_of_the_plan_are_kept(store: Store) -> None:
 
     (number,) = stage(store, planned(store, V2, births=(birth("a", V1),)))
 
-    assert state(store).rollout(number).reasons == ("function flights in pipelines/flights.py changed",)
+    assert state(store).rollout(number).reasons == (
+        "function flights in pipelines/flights.py changed",
+    )
 
 
 GAP = "gap: orders partition 0 begins at offset 41, partition 1 begins at offset 41: a replay would miss what came before"
 
 
 def test_what_was_let_through_stands_in_the_build_and_in_the_journal(store: Store) -> None:
-    plan = make_plan(Observed(frozenset({"flights"}), {"flights": V1}, state(store), {}, log(beginning=41)), accepting=Accepting(gap=True))
+    plan = make_plan(
+        Observed(frozenset({"flights"}), {"flights": V1}, state(store), {}, log(beginning=41)),
+        accepting=Accepting(gap=True),
+    )
 
     (number,) = stage(store, plan)
 
@@ -101,26 +125,46 @@ def test_what_was_let_through_stands_in_the_build_and_in_the_journal(store: Stor
 
 def test_what_was_let_through_for_a_kept_build_stands_in_the_journal(store: Store) -> None:
     append(store, *B_SERVES)
-    wide = replace(birth("b", V2), tables=(TableBirth("delays", (("n", "int"), ("m", "int"))), *V2.tables[1:]))
-    seen = Observed(frozenset({"flights"}), {"flights": V1}, state(store), {"a": birth("a", V1), "b": wide}, log())
+    wide = replace(
+        birth("b", V2), tables=(TableBirth("delays", (("n", "int"), ("m", "int"))), *V2.tables[1:])
+    )
+    seen = Observed(
+        frozenset({"flights"}),
+        {"flights": V1},
+        state(store),
+        {"a": birth("a", V1), "b": wide},
+        log(),
+    )
 
     (number,) = stage(store, make_plan(seen, accepting=Accepting(breaking=True)))
 
-    assert state(store).rollout(number).accepted == ("breaking: what reads the tables of flights may break: column m of table delays goes",)
+    assert state(store).rollout(number).accepted == (
+        "breaking: what reads the tables of flights may break: column m of table delays goes",
+    )
 
 
 def test_a_build_keeps_what_its_topics_and_tables_were(store: Store) -> None:
     (number,) = stage(store, planned(store, V1))
 
     kept = read_birth(store, state(store).rollout(number).build).declarations
-    assert kept == {"topic orders": "kind retained\npartitions 2\nkey id\ncolumn id string\ncolumn n int\ngiven to the function as orders", "table delays": "rows are appended"}
+    assert kept == {
+        "topic orders": "kind retained\npartitions 2\nkey id\ncolumn id string\ncolumn n int\ngiven to the function as orders",
+        "table delays": "rows are appended",
+    }
 
 
 def test_a_build_of_before_these_were_kept_reads_back(store: Store) -> None:
     (number,) = stage(store, planned(store, V1))
     build = state(store).rollout(number).build
     document = store.get_json(f"builds/{build}/birth.json")
-    store.put_json(f"builds/{build}/birth.json", {name: value for name, value in document.items() if name not in {"accepted", "declarations"}})
+    store.put_json(
+        f"builds/{build}/birth.json",
+        {
+            name: value
+            for name, value in document.items()
+            if name not in {"accepted", "declarations"}
+        },
+    )
 
     assert (read_birth(store, build).accepted, read_birth(store, build).declarations) == ((), {})
 
@@ -163,7 +207,9 @@ def test_a_second_deploy_is_told_who_was_first_and_leaves_nothing(store: Store) 
     plan = planned(store, V1)
     append(store, staged("x"))
 
-    with pytest.raises(Conflict, match=r"was first: rollout 1 of pipeline flights is on its way, with build x") as error:
+    with pytest.raises(
+        Conflict, match=r"was first: rollout 1 of pipeline flights is on its way, with build x"
+    ) as error:
         stage(store, plan)
 
     assert error.value.exit_code == 6
@@ -185,7 +231,14 @@ def test_a_plan_made_on_what_serves_no_more_is_refused(store: Store) -> None:
 def test_a_kept_build_that_is_kept_no_more_is_not_asked_for(store: Store) -> None:
     append(store, *B_SERVES)
     plan = planned(store, V1, births=(birth("a", V1), birth("b", V2)))
-    append(store, staged("c"), CaughtUp(10, NOWHERE), verified(10), held(10, "b"), served(10, 3, "c", live="b"))
+    append(
+        store,
+        staged("c"),
+        CaughtUp(10, NOWHERE),
+        verified(10),
+        held(10, "b"),
+        served(10, 3, "c", live="b"),
+    )
 
     with pytest.raises(Conflict, match="is served by build c now"):
         stage(store, plan)
@@ -196,7 +249,9 @@ def test_an_undo_in_between_is_a_conflict(store: Store) -> None:
     plan = planned(store, declared(code="3"), births=(birth("a", V1), birth("b", V2)))
     append(store, switch_asked("a"))
 
-    with pytest.raises(Conflict, match="rollout 10 of pipeline flights is on its way, with build a"):
+    with pytest.raises(
+        Conflict, match="rollout 10 of pipeline flights is on its way, with build a"
+    ):
         stage(store, plan)
 
 

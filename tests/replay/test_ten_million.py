@@ -21,7 +21,11 @@ from kappa.state.store import Store
 pytestmark = pytest.mark.sweep
 
 ROWS = 10_000_000
-KEYED = folded("keyed", "carrier string, day date, flights bigint, mean double, money decimal(20,2), note string", keys=("carrier", "day"))
+KEYED = folded(
+    "keyed",
+    "carrier string, day date, flights bigint, mean double, money decimal(20,2), note string",
+    keys=("carrier", "day"),
+)
 APPENDED = appended("appended", "carrier string, at timestamp, delay int, note string")
 # Of the new side one row in a hundred is gone, as many are new, one in twenty has another number; and all lie in another order.
 COLUMNS = {
@@ -54,13 +58,17 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
         frontier = make_build(store, build, {KEYED: [], APPENDED: []}).frontier
         for name, columns in COLUMNS.items():
             write(table_path(store, build, name), columns, new=build == "b")
-        Frontiers(store, build).publish(replace(frontier, number=2, versions={**frontier.versions, "keyed": 1, "appended": 1}))
+        Frontiers(store, build).publish(
+            replace(frontier, number=2, versions={**frontier.versions, "keyed": 1, "appended": 1})
+        )
     return store
 
 
 def write(path: str, columns: str, *, new: bool) -> None:
     connection = duckdb.connect()
-    connection.execute("set TimeZone = 'UTC'; set memory_limit = '2GB'; set preserve_insertion_order = true")
+    connection.execute(
+        "set TimeZone = 'UTC'; set memory_limit = '2GB'; set preserve_insertion_order = true"
+    )
     # 7,654,321 has no factor in common with ten million, so each number comes once.
     which = f"(range * 7654321) % {ROWS} + {ROWS // 100}" if new else "range"
     rows = f"select {columns.format(other='(i % 20 = 0)::int' if new else 0)} from (select {which} as i from range({ROWS}))"
@@ -69,10 +77,18 @@ def write(path: str, columns: str, *, new: bool) -> None:
 
 
 def diff_in_a_process(store: Store, table: str) -> Any:
-    done = subprocess.run([sys.executable, "-c", CHILD, str(store.folder), table], capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, str(store.folder), table],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    print(f"\n{table}: {ROWS:,} rows on each side: {found['seconds']} s, peak {found['peak_mb']} MB")
+    print(
+        f"\n{table}: {ROWS:,} rows on each side: {found['seconds']} s, peak {found['peak_mb']} MB"
+    )
     return found
 
 
@@ -97,6 +113,10 @@ def test_ten_million_appended_rows(store: Store) -> None:
     found = diff_in_a_process(store, "appended")
 
     differing = ROWS // 100 + (ROWS - ROWS // 100) // 20
-    assert (found["counts"]["added"], found["counts"]["removed"], found["counts"]["changed"]) == (differing, differing, 0)
+    assert (found["counts"]["added"], found["counts"]["removed"], found["counts"]["changed"]) == (
+        differing,
+        differing,
+        0,
+    )
     assert found["shown"] == 6
     assert found["peak_mb"] < 1536

@@ -20,7 +20,16 @@ from kappa.base.errors import Conflict, KappaError, UsageError
 from kappa.base.settings import RolloutSettings
 from kappa.engine.write.publisher import Publisher
 from kappa.journal.hold import open_hold
-from kappa.journal.journal import Event, Failed, Held, Journal, PromoteAsked, Released, Served, Verified
+from kappa.journal.journal import (
+    Event,
+    Failed,
+    Held,
+    Journal,
+    PromoteAsked,
+    Released,
+    Served,
+    Verified,
+)
 from kappa.state.build import Birth, TopicBirth, put_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.mark import Mark
@@ -50,7 +59,9 @@ class World:
         self.seen: dict[str, tuple[int, int]] = {}
         for build, pipeline in PIPELINES.items():
             put_birth(self.store, self.birth(build))
-            Frontiers(self.store, build).publish(Frontier(1, build, 1, at(10, topic=pipeline), {"t": 1}, "2026-01-01T00:00:00+00:00"))
+            Frontiers(self.store, build).publish(
+                Frontier(1, build, 1, at(10, topic=pipeline), {"t": 1}, "2026-01-01T00:00:00+00:00")
+            )
         for number, event in enumerate(READY, start=1):
             assert self.journal.append(number, event)
         for build in PIPELINES:
@@ -60,7 +71,22 @@ class World:
     def birth(build: str) -> Birth:
         pipeline = PIPELINES[build]
         topics = (TopicBirth(pipeline, f"id-of-{pipeline}", "retained", 1),)
-        return Birth(build, pipeline, f"version-of-{build}", {}, 1, {}, pipeline, topics, (), {}, {pipeline: {"0": 0}}, {}, "then", "ada")
+        return Birth(
+            build,
+            pipeline,
+            f"version-of-{build}",
+            {},
+            1,
+            {},
+            pipeline,
+            topics,
+            (),
+            {},
+            {pipeline: {"0": 0}},
+            {},
+            "then",
+            "ada",
+        )
 
     # What controllers ask of Kafka and of the supervisor.
     def end(self, topics: Iterable[str]) -> Offsets:
@@ -100,7 +126,9 @@ class World:
         return [record.event for record in self.journal.after(len(READY))]
 
     def begin(self, build: str) -> None:
-        self.jobs[build] = Publisher(self.store, self.birth(build), hold_seconds=RULES.hold_seconds, clock=lambda: self.now)
+        self.jobs[build] = Publisher(
+            self.store, self.birth(build), hold_seconds=RULES.hold_seconds, clock=lambda: self.now
+        )
         self.jobs[build].take_over(frontier(build, 0))
 
     def kill(self, build: str) -> None:
@@ -116,7 +144,17 @@ class World:
             job.look()
             if not job.is_held():
                 pipeline, end = PIPELINES[build], self.ends[build]
-                job.publish(Mark(build, "t", 1, job.newest.number, job.newest.offsets, at(end, topic=pipeline)), {"t": 1})
+                job.publish(
+                    Mark(
+                        build,
+                        "t",
+                        1,
+                        job.newest.number,
+                        job.newest.offsets,
+                        at(end, topic=pipeline),
+                    ),
+                    {"t": 1},
+                )
         except KappaError:
             # Somebody has acted for it, and thought it dead: it begins again.
             self.kill(build)
@@ -131,8 +169,12 @@ class World:
             assert newest is not None
             answer = record.event.generation, newest.offsets.at(pipeline, 0)
             before = self.seen.setdefault(pipeline, answer)
-            assert answer[0] >= before[0], f"pipeline {pipeline} went back from {before} to {answer}"
-            assert answer[1] >= before[1], f"pipeline {pipeline} went back from {before} to {answer}"
+            assert answer[0] >= before[0], (
+                f"pipeline {pipeline} went back from {before} to {answer}"
+            )
+            assert answer[1] >= before[1], (
+                f"pipeline {pipeline} went back from {before} to {answer}"
+            )
             self.seen[pipeline] = answer
 
     def go_on(self, controller: Controller, rounds: int = 12) -> State:
@@ -156,12 +198,27 @@ def test_both_switch_in_one_generation_with_a_receipt_each(world: World) -> None
     ask_promote(world.store, "flights", "trains")
     state = world.go_on(world.controller())
 
-    assert (state.generation, state.serving, state.idle) == (3, {"flights": "b", "trains": "y"}, {"flights": "a", "trains": "x"})
-    assert [type(event).__name__ for event in world.events] == ["PromoteAsked", "Held", "Held", "Served"]
+    assert (state.generation, state.serving, state.idle) == (
+        3,
+        {"flights": "b", "trains": "y"},
+        {"flights": "a", "trains": "x"},
+    )
+    assert [type(event).__name__ for event in world.events] == [
+        "PromoteAsked",
+        "Held",
+        "Held",
+        "Served",
+    ]
     served = world.events[-1]
     assert isinstance(served, Served)
-    assert [(each.rollout, each.receipt.build, each.receipt.live_build, each.receipt.first) for each in served.switched] == [(9, "b", "a", False), (12, "y", "x", False)]
-    assert [each.receipt.candidate_offsets for each in served.switched] == [at(10), at(10, topic="trains")]
+    assert [
+        (each.rollout, each.receipt.build, each.receipt.live_build, each.receipt.first)
+        for each in served.switched
+    ] == [(9, "b", "a", False), (12, "y", "x", False)]
+    assert [each.receipt.candidate_offsets for each in served.switched] == [
+        at(10),
+        at(10, topic="trains"),
+    ]
     assert world.hold("a") is world.hold("x") is None
 
 
@@ -169,22 +226,43 @@ def test_history_and_show_tell_each_ones_receipt(world: World) -> None:
     ask_promote(world.store, "flights", "trains")
     state = world.go_on(world.controller())
 
-    told = {chapter.rollout.number: (chapter.generation, None if chapter.receipt is None else chapter.receipt.build) for chapter in chapters(state)}
+    told = {
+        chapter.rollout.number: (
+            chapter.generation,
+            None if chapter.receipt is None else chapter.receipt.build,
+        )
+        for chapter in chapters(state)
+    }
     assert told == {1: (1, "a"), 5: (2, "x"), 9: (3, "b"), 12: (3, "y")}
-    found = shown(state, 3, {build: world.birth(build) for build in ("b", "y")}, dict.fromkeys(("b", "y"), Code("there", "0" * 64, there=True)))
-    assert [(each["rollout"], each["pipeline"], each["build"]) for each in show_document(found)["switched"]] == [(9, "flights", "b"), (12, "trains", "y")]
+    found = shown(
+        state,
+        3,
+        {build: world.birth(build) for build in ("b", "y")},
+        dict.fromkeys(("b", "y"), Code("there", "0" * 64, there=True)),
+    )
+    assert [
+        (each["rollout"], each["pipeline"], each["build"])
+        for each in show_document(found)["switched"]
+    ] == [(9, "flights", "b"), (12, "trains", "y")]
     assert show_document(found)["builds"]["trains"]["previous_build"] == "x"
-    assert [row[:3] for row in show_listing(found).rows] == [("flights", "flights", 0), ("trains", "trains", 0)]
+    assert [row[:3] for row in show_listing(found).rows] == [
+        ("flights", "flights", 0),
+        ("trains", "trains", 0),
+    ]
     assert "flights: build b (version version-of-b) instead of a" in show_text(found)
     assert "trains: build y (version version-of-y) instead of x" in show_text(found)
 
 
 @pytest.mark.parametrize("rollout", [9, 12])
-def test_who_says_yes_to_one_that_has_served_with_others_learns_in_which_generation(world: World, rollout: int) -> None:
+def test_who_says_yes_to_one_that_has_served_with_others_learns_in_which_generation(
+    world: World, rollout: int
+) -> None:
     ask_promote(world.store, "flights", "trains")
     world.go_on(world.controller())
 
-    with pytest.raises(Conflict, match=f"was first: rollout {rollout} of pipeline .* has served, as generation 3"):
+    with pytest.raises(
+        Conflict, match=f"was first: rollout {rollout} of pipeline .* has served, as generation 3"
+    ):
         ask_promote(world.store, seen=[rollout])
 
 
@@ -210,7 +288,10 @@ def test_nothing_is_held_before_each_of_them_is_near(world: World) -> None:
     for _ in range(10):
         controller.tick()
     assert not [event for event in world.events if isinstance(event, Held)]
-    assert controller.waits == {9: "build y to come near build x", 12: "build y to come near build x"}
+    assert controller.waits == {
+        9: "build y to come near build x",
+        12: "build y to come near build x",
+    }
 
     world.ends["y"] = 50
     assert world.go_on(controller).serving == {"flights": "b", "trains": "y"}
@@ -218,7 +299,9 @@ def test_nothing_is_held_before_each_of_them_is_near(world: World) -> None:
 
 def test_one_that_is_not_ready_stops_all_and_nothing_is_appended(world: World) -> None:
     ask_verify(world.store, "trains")
-    with pytest.raises(Conflict, match="of pipeline trains, begun by ada@test, is verifying|of pipeline trains"):
+    with pytest.raises(
+        Conflict, match="of pipeline trains, begun by ada@test, is verifying|of pipeline trains"
+    ):
         ask_promote(world.store, "flights", "trains")
     with pytest.raises(UsageError, match="pipeline boats has no active rollout"):
         ask_promote(world.store, "flights", "boats")
@@ -236,7 +319,9 @@ def test_without_a_name_several_are_named_and_how_they_go_together_is_said(world
 
 @pytest.mark.parametrize("leave", ["abandon", "stop"])
 @pytest.mark.parametrize("ticks", [1, 2])
-def test_when_one_ends_the_other_is_let_go_and_waits_for_a_new_yes(world: World, leave: str, ticks: int) -> None:
+def test_when_one_ends_the_other_is_let_go_and_waits_for_a_new_yes(
+    world: World, leave: str, ticks: int
+) -> None:
     ask_promote(world.store, "flights", "trains")
     controller = world.controller()
     for _ in range(ticks):
@@ -258,7 +343,9 @@ def test_when_one_ends_the_other_is_let_go_and_waits_for_a_new_yes(world: World,
     assert world.go_on(controller).serving == {"flights": "a", "trains": "y"}
 
 
-def test_a_candidate_that_never_reaches_the_live_build_fails_the_group_after_as_many_attempts_as_one_alone(world: World) -> None:
+def test_a_candidate_that_never_reaches_the_live_build_fails_the_group_after_as_many_attempts_as_one_alone(
+    world: World,
+) -> None:
     ask_promote(world.store, "flights", "trains")
     controller = world.controller()
     for _ in range(RULES.hold_attempts):
@@ -284,8 +371,12 @@ def test_a_candidate_that_never_reaches_the_live_build_fails_the_group_after_as_
 
     state = controller.state
     assert {state.rollout(number).phase for number in (9, 12)} == {Phase.FAILED}
-    assert [(event.rollout, event.together) for event in world.events if isinstance(event, Failed)] == [(9, (12,))]
-    assert len([event for event in world.events if isinstance(event, Released)]) == RULES.hold_attempts
+    assert [
+        (event.rollout, event.together) for event in world.events if isinstance(event, Failed)
+    ] == [(9, (12,))]
+    assert (
+        len([event for event in world.events if isinstance(event, Released)]) == RULES.hold_attempts
+    )
     assert state.serving == {"flights": "a", "trains": "x"}
 
 
@@ -307,7 +398,10 @@ def test_one_whose_facts_are_damaged_fails_and_the_other_only_loses_its_yes(worl
     for _ in range(6):
         controller.tick()
 
-    assert (controller.state.rollout(9).phase, controller.state.rollout(12).waits) == (Phase.FAILED, True)
+    assert (controller.state.rollout(9).phase, controller.state.rollout(12).waits) == (
+        Phase.FAILED,
+        True,
+    )
 
 
 @pytest.mark.parametrize("ticks", range(5))
@@ -326,7 +420,14 @@ ACTIONS = (
     *("look a", "look b", "look x", "look y") * 2,
     *("go on a", "go on x", "wait", "kill a", "kill x", "crash 0"),
     *("promote flights trains", "promote trains flights", "promote flights", "promote trains"),
-    *("abandon flights", "abandon trains", "verify flights", "verify trains", "undo flights", "undo trains"),
+    *(
+        "abandon flights",
+        "abandon trains",
+        "verify flights",
+        "verify trains",
+        "undo flights",
+        "undo trains",
+    ),
 )
 
 
@@ -353,7 +454,9 @@ def asked(what: Callable[[], object]) -> None:
 @pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from(ACTIONS), max_size=40), st.booleans(), st.integers())
-def test_any_interleaving_of_two_controllers_gives_one_journal_and_no_half_promoted_group(actions: list[str], together: bool, seed: int) -> None:
+def test_any_interleaving_of_two_controllers_gives_one_journal_and_no_half_promoted_group(
+    actions: list[str], together: bool, seed: int
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         world = World(Path(folder))
         if together:

@@ -20,7 +20,16 @@ from test_controller import Platform
 
 from kappa.base.errors import Conflict, ExitCode, KappaError
 from kappa.base.settings import RolloutSettings
-from kappa.journal.journal import Abandoned, CaughtUp, Event, Failed, Journal, PromoteAsked, Released, VerifyAsked
+from kappa.journal.journal import (
+    Abandoned,
+    CaughtUp,
+    Event,
+    Failed,
+    Journal,
+    PromoteAsked,
+    Released,
+    VerifyAsked,
+)
 from kappa.state.alignment import Alignments
 from kappa.state.build import put_birth, read_birth
 from kappa.state.frontier import Frontiers
@@ -36,8 +45,24 @@ from replay.rollout.rollout import Phase, State, fold, soaked
 
 V1, V2, V3 = declared(), declared(code="2"), declared(code="3")
 # Build b serves and a is kept; rollout 10 is on its way with build c.
-SERVING = (staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"), staged("b"), CaughtUp(5, NOWHERE), verified(5), held(5, "a"), served(5, 2, "b", live="a"))
-ON_ITS_WAY = (staged("c", auto_promote=False), CaughtUp(10, NOWHERE), verified(10), PromoteAsked(10), held(10, "b"))
+SERVING = (
+    staged("a"),
+    CaughtUp(1, NOWHERE),
+    verified(1),
+    served(1, 1, "a"),
+    staged("b"),
+    CaughtUp(5, NOWHERE),
+    verified(5),
+    held(5, "a"),
+    served(5, 2, "b", live="a"),
+)
+ON_ITS_WAY = (
+    staged("c", auto_promote=False),
+    CaughtUp(10, NOWHERE),
+    verified(10),
+    PromoteAsked(10),
+    held(10, "b"),
+)
 PHASES = {
     "nothing on its way": SERVING,
     "replaying": (*SERVING, *ON_ITS_WAY[:1]),
@@ -68,8 +93,12 @@ class Operator:
     def __post_init__(self) -> None:
         self.seen = state(self.store)
         births = {build: read_birth(self.store, build) for build in self.seen.versions}
-        self.plan = make_plan(Observed(frozenset({"flights"}), {"flights": V3}, self.seen, births, log()))
-        self.kept = make_plan(Observed(frozenset({"flights"}), {"flights": V1}, self.seen, births, log()))
+        self.plan = make_plan(
+            Observed(frozenset({"flights"}), {"flights": V3}, self.seen, births, log())
+        )
+        self.kept = make_plan(
+            Observed(frozenset({"flights"}), {"flights": V1}, self.seen, births, log())
+        )
 
     def does(self, what: str) -> KappaError | None:
         """What comes of it: None where it is done."""
@@ -79,7 +108,9 @@ class Operator:
             "deploys": lambda: stage(self.store, self.plan),
             "deploys what is kept": lambda: stage(self.store, self.kept),
             "undoes": lambda: ask_undo(self.store, "flights", seen=self.seen),
-            "promotes": lambda: ask_promote(self.store, "flights", seen=[active.number] if active else []),
+            "promotes": lambda: ask_promote(
+                self.store, "flights", seen=[active.number] if active else []
+            ),
             "verifies": lambda: ask_verify(self.store, "flights"),
             "abandons": lambda: abandon(self.store, "flights"),
         }
@@ -112,8 +143,12 @@ def house(tmp_path: Path) -> Store:
     return store
 
 
-@pytest.mark.parametrize(("phase", "intent"), list(product(PHASES, INTENTS)), ids=lambda each: each.replace(" ", "-"))
-def test_alone_an_operator_gets_what_the_phase_allows_and_else_is_told_what_is_now(house: Store, phase: str, intent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("phase", "intent"), list(product(PHASES, INTENTS)), ids=lambda each: each.replace(" ", "-")
+)
+def test_alone_an_operator_gets_what_the_phase_allows_and_else_is_told_what_is_now(
+    house: Store, phase: str, intent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(house, *PHASES[phase])
     before = state(house)
     error = Operator("bob", house, monkeypatch).does(intent)
@@ -123,15 +158,24 @@ def test_alone_an_operator_gets_what_the_phase_allows_and_else_is_told_what_is_n
         assert state(house) == before
         assert "kappa " in error.hint
         # Where nothing is on its way there is nobody who was first: it is a slip.
-        assert error.exit_code == (ExitCode.USAGE if phase == "nothing on its way" else ExitCode.CONFLICT)
+        assert error.exit_code == (
+            ExitCode.USAGE if phase == "nothing on its way" else ExitCode.CONFLICT
+        )
 
 
 @pytest.mark.parametrize(
     ("phase", "first", "second"),
-    [(phase, first, second) for phase in PHASES for first, second in product(sorted(POSSIBLE[phase]), repeat=2) if second not in {"abandons", "verifies"}],
+    [
+        (phase, first, second)
+        for phase in PHASES
+        for first, second in product(sorted(POSSIBLE[phase]), repeat=2)
+        if second not in {"abandons", "verifies"}
+    ],
     ids=lambda each: each.replace(" ", "-"),
 )
-def test_of_two_who_looked_at_the_same_one_wins_and_the_other_learns_who_and_what_now(house: Store, phase: str, first: str, second: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_who_looked_at_the_same_one_wins_and_the_other_learns_who_and_what_now(
+    house: Store, phase: str, first: str, second: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(house, *PHASES[phase])
     ada, bob = (Operator(name, house, monkeypatch) for name in ("ada@home", "bob@work"))
 
@@ -160,10 +204,22 @@ class OtherFirst(Store):
 
 @pytest.mark.parametrize(
     ("phase", "first", "second"),
-    [(phase, first, second) for phase in PHASES for first, second in product(sorted(POSSIBLE[phase]), repeat=2) if (first, second) not in NO_CONFLICT],
+    [
+        (phase, first, second)
+        for phase in PHASES
+        for first, second in product(sorted(POSSIBLE[phase]), repeat=2)
+        if (first, second) not in NO_CONFLICT
+    ],
     ids=lambda each: each.replace(" ", "-"),
 )
-def test_who_is_overtaken_between_look_and_record_is_refused_and_told(house: Store, tmp_path: Path, phase: str, first: str, second: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_is_overtaken_between_look_and_record_is_refused_and_told(
+    house: Store,
+    tmp_path: Path,
+    phase: str,
+    first: str,
+    second: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     put(house, *PHASES[phase])
     slow = OtherFirst(tmp_path)
     ada, bob = Operator("ada@home", house, monkeypatch), Operator("bob@work", slow, monkeypatch)
@@ -181,15 +237,32 @@ def test_who_is_overtaken_between_look_and_record_is_refused_and_told(house: Sto
 @pytest.mark.parametrize(
     ("ending", "says"),
     [
-        ((PromoteAsked(10), held(10, "b"), served(10, 3, "c", live="b")), "ada@home was first: rollout 10 of pipeline flights has served, as generation 3, with build c"),
-        ((Abandoned(10, "not good"),), "ada@home was first: rollout 10 of pipeline flights was given up: not good"),
-        ((Abandoned(10, "no"), staged("d"), CaughtUp(14, NOWHERE), verified(14)), "given up: no; rollout 14, begun by ada@home, is ready now, with build d"),
-        ((Failed(10, "its job stopped"),), "rollout 10 of pipeline flights, begun by test, has failed: its job stopped"),
+        (
+            (PromoteAsked(10), held(10, "b"), served(10, 3, "c", live="b")),
+            "ada@home was first: rollout 10 of pipeline flights has served, as generation 3, with build c",
+        ),
+        (
+            (Abandoned(10, "not good"),),
+            "ada@home was first: rollout 10 of pipeline flights was given up: not good",
+        ),
+        (
+            (Abandoned(10, "no"), staged("d"), CaughtUp(14, NOWHERE), verified(14)),
+            "given up: no; rollout 14, begun by ada@home, is ready now, with build d",
+        ),
+        (
+            (Failed(10, "its job stopped"),),
+            "rollout 10 of pipeline flights, begun by test, has failed: its job stopped",
+        ),
         ((VerifyAsked(10, 1),), "is verifying, and not ready: ada@home asked for that"),
-        ((PromoteAsked(10), held(10, "b"), Released(10, "b", 14, "too long")), "ada@home was first: rollout 10 of pipeline flights, begun by test, is on its way to serve"),
+        (
+            (PromoteAsked(10), held(10, "b"), Released(10, "b", 14, "too long")),
+            "ada@home was first: rollout 10 of pipeline flights, begun by test, is on its way to serve",
+        ),
     ],
 )
-def test_a_yes_is_to_the_rollout_that_was_looked_at_and_to_no_other(house: Store, ending: tuple[Event, ...], says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_yes_is_to_the_rollout_that_was_looked_at_and_to_no_other(
+    house: Store, ending: tuple[Event, ...], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("KAPPA_BY", "test")
     put(house, *PHASES["ready"])
     bob = Operator("bob@work", house, monkeypatch)
@@ -204,7 +277,9 @@ def test_a_yes_is_to_the_rollout_that_was_looked_at_and_to_no_other(house: Store
     assert state(house) == before
 
 
-def test_an_undo_of_what_somebody_else_has_undone_is_no_redo(house: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_undo_of_what_somebody_else_has_undone_is_no_redo(
+    house: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(house, *SERVING)
     bob = Operator("bob@work", house, monkeypatch)
     monkeypatch.setenv("KAPPA_BY", "ada@home")
@@ -213,11 +288,16 @@ def test_an_undo_of_what_somebody_else_has_undone_is_no_redo(house: Store, monke
     told = bob.does("undoes")
 
     assert isinstance(told, Conflict)
-    assert told.message == "ada@home was first: pipeline flights is served by build a now, and not by build b"
+    assert (
+        told.message
+        == "ada@home was first: pipeline flights is served by build a now, and not by build b"
+    )
     assert state(house).active("flights") is None
 
 
-def test_an_abandon_ends_the_rollout_that_was_there_and_not_the_next(house: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_abandon_ends_the_rollout_that_was_there_and_not_the_next(
+    house: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(house, *PHASES["ready"])
     slow = OtherFirst(tmp_path)
 
@@ -234,7 +314,9 @@ def test_an_abandon_ends_the_rollout_that_was_there_and_not_the_next(house: Stor
     assert state(house).rollout(14).active
 
 
-def test_a_deploy_after_an_abandon_begins_anew_and_the_one_who_followed_is_told_by_whom(house: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deploy_after_an_abandon_begins_anew_and_the_one_who_followed_is_told_by_whom(
+    house: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(house, *SERVING)
     ada = Operator("ada@home", house, monkeypatch)
     assert ada.does("deploys") is None
@@ -271,7 +353,9 @@ def test_of_eight_who_promote_at_once_one_says_yes_and_seven_are_told(house: Sto
         thread.join()
 
     assert outcomes.count(ExitCode.CONFLICT) == 7
-    assert [type(record.event) for record in Journal(house).after(len(PHASES["ready"]))] == [PromoteAsked]
+    assert [type(record.event) for record in Journal(house).after(len(PHASES["ready"]))] == [
+        PromoteAsked
+    ]
 
 
 @pytest.fixture
@@ -279,7 +363,9 @@ def platform(tmp_path: Path) -> Platform:
     return Platform(Store(tmp_path), rules=RolloutSettings(hold_attempts=2))
 
 
-def candidate(platform: Platform, build: str, *, offset: int = 10, auto_promote: bool = True) -> None:
+def candidate(
+    platform: Platform, build: str, *, offset: int = 10, auto_promote: bool = True
+) -> None:
     platform.stage(build, auto_promote=auto_promote)
     platform.fold_to(build, offset)
     platform.begin_tail(build)
@@ -293,10 +379,15 @@ def come_to_hold(platform: Platform) -> None:
     raise AssertionError(f"it is {platform.last.phase}")
 
 
-def test_deaths_and_the_end_of_a_former_builds_job_are_not_the_next_ones(platform: Platform) -> None:
+def test_deaths_and_the_end_of_a_former_builds_job_are_not_the_next_ones(
+    platform: Platform,
+) -> None:
     platform.serve("a")
     candidate(platform, "b")
-    platform.deaths["b"], platform.stopped["b"] = 100, Stopped("its function raised", "mend it", "then")
+    platform.deaths["b"], platform.stopped["b"] = (
+        100,
+        Stopped("its function raised", "mend it", "then"),
+    )
     assert platform.last.phase is Phase.FAILED
 
     platform.serve("c")
@@ -325,7 +416,9 @@ def test_an_alignment_of_a_former_build_verifies_no_other(platform: Platform) ->
     assert platform.controller.state.serving == {"flights": "c"}
 
 
-def test_what_a_former_build_had_to_reach_is_not_what_the_next_one_has_to(platform: Platform) -> None:
+def test_what_a_former_build_had_to_reach_is_not_what_the_next_one_has_to(
+    platform: Platform,
+) -> None:
     platform.stage("a")
     platform.fold_to("a", 10)
     platform.begin_tail("a")
@@ -343,7 +436,9 @@ def test_what_a_former_build_had_to_reach_is_not_what_the_next_one_has_to(platfo
     assert platform.tick().rollouts[-1].phase is Phase.VERIFYING
 
 
-def test_a_yes_to_a_former_build_is_none_to_the_next_and_its_holds_are_not_counted(platform: Platform) -> None:
+def test_a_yes_to_a_former_build_is_none_to_the_next_and_its_holds_are_not_counted(
+    platform: Platform,
+) -> None:
     platform.serve("a")
     candidate(platform, "b", auto_promote=False)
     platform.tick(4)
@@ -356,11 +451,18 @@ def test_a_yes_to_a_former_build_is_none_to_the_next_and_its_holds_are_not_count
     candidate(platform, "c", auto_promote=False)
     platform.tick(6)
 
-    assert (platform.last.phase, platform.last.approved, platform.last.attempts, platform.last.hold) == (Phase.READY, False, 0, None)
+    assert (
+        platform.last.phase,
+        platform.last.approved,
+        platform.last.attempts,
+        platform.last.hold,
+    ) == (Phase.READY, False, 0, None)
     assert platform.controller.state.serving == {"flights": "a"}
 
 
-def test_an_acknowledgement_of_a_former_rollouts_hold_is_none_of_the_next_ones(platform: Platform) -> None:
+def test_an_acknowledgement_of_a_former_rollouts_hold_is_none_of_the_next_ones(
+    platform: Platform,
+) -> None:
     platform.serve("a")
     candidate(platform, "b")
     come_to_hold(platform)
@@ -377,10 +479,20 @@ def test_an_acknowledgement_of_a_former_rollouts_hold_is_none_of_the_next_ones(p
 
 def test_the_soak_of_a_former_build_is_not_the_next_ones() -> None:
     noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
-    events = (*SERVING, staged("c"), CaughtUp(10, NOWHERE), verified(10), held(10, "b"), served(10, 3, "c", live="b"))
+    events = (
+        *SERVING,
+        staged("c"),
+        CaughtUp(10, NOWHERE),
+        verified(10),
+        held(10, "b"),
+        served(10, 3, "c", live="b"),
+    )
     # a has been idle since noon, and an hour later, when its soak would be over, b is in its place.
     served_at = {9: noon, 14: noon + timedelta(minutes=59)}
-    state = fold(replace(record, at=served_at.get(record.number, noon).isoformat()) for record in numbered(*events))
+    state = fold(
+        replace(record, at=served_at.get(record.number, noon).isoformat())
+        for record in numbered(*events)
+    )
 
     assert soaked(state, noon + timedelta(minutes=61), 3600) == frozenset()
     assert soaked(state, noon + timedelta(minutes=119), 3600) == {"b"}

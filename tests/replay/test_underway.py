@@ -12,7 +12,15 @@ from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.store import Store
 from replay.rollout.rollout import fold
 from replay.rollout.step import Acknowledge, Append, StartVerification, Step, Wait, waits_for
-from replay.rollout.underway import Deaths, Pace, Reporter, Underway, Waiting, ensure_nothing_said, read_underway
+from replay.rollout.underway import (
+    Deaths,
+    Pace,
+    Reporter,
+    Underway,
+    Waiting,
+    ensure_nothing_said,
+    read_underway,
+)
 
 
 class Clock:
@@ -75,7 +83,9 @@ def test_what_is_said_is_read_and_taken_back(store: Counting) -> None:
     assert read_underway(store) == Underway()
 
 
-def test_a_change_of_what_is_waited_for_is_said_at_once_and_the_rest_now_and_then(store: Counting) -> None:
+def test_a_change_of_what_is_waited_for_is_said_at_once_and_the_rest_now_and_then(
+    store: Counting,
+) -> None:
     clock = Clock()
     reporter = Reporter(store, lambda _: None, clock=clock)
     state = fold(numbered(staged("a")))

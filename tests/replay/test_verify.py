@@ -38,7 +38,9 @@ def store(tmp_path: Path) -> Store:
 class FakeLog:
     """A broker that knows one compacted topic."""
 
-    def __init__(self, *keys: bytes, topic_id: str | None = "id-of-planes", away: bool = False) -> None:
+    def __init__(
+        self, *keys: bytes, topic_id: str | None = "id-of-planes", away: bool = False
+    ) -> None:
         self._keys = keys
         self._topic_id = topic_id
         self._away = away
@@ -59,14 +61,32 @@ def rows(**on_time: int) -> list[dict[str, Any]]:
 
 
 def hundred(*, changed: int = 0, removed: int = 0, added: int = 0) -> list[dict[str, Any]]:
-    return [{"carrier": f"c{n}", "on_time": 1 + (n >= 100 - changed)} for n in range(removed, 100 + added)]
+    return [
+        {"carrier": f"c{n}", "on_time": 1 + (n >= 100 - changed)}
+        for n in range(removed, 100 + added)
+    ]
 
 
 def rollout_of(build: str = "b") -> Rollout:
-    return fold(numbered(staged("a"), CaughtUp(1, Offsets()), verified(1), served(1, 1, "a"), staged(build), CaughtUp(5, Offsets()))).rollout(5)
+    return fold(
+        numbered(
+            staged("a"),
+            CaughtUp(1, Offsets()),
+            verified(1),
+            served(1, 1, "a"),
+            staged(build),
+            CaughtUp(5, Offsets()),
+        )
+    ).rollout(5)
 
 
-def verdict_on(store: Store, before: dict[TableBirth, Any], after: dict[TableBirth, Any], *, log: FakeLog | None = None) -> Verified:
+def verdict_on(
+    store: Store,
+    before: dict[TableBirth, Any],
+    after: dict[TableBirth, Any],
+    *,
+    log: FakeLog | None = None,
+) -> Verified:
     make_build(store, "a", before)
     make_build(store, "b", after)
     align(store, "b", "a")
@@ -77,7 +97,17 @@ def test_a_candidate_is_compared_with_the_live_build_at_their_alignment(store: S
     seen = verdict_on(store, {folded(): rows(UA=1, AA=2)}, {folded(): rows(UA=1, AA=3, DL=4)})
 
     assert (seen.verdict, seen.live_build, seen.reason) == ("passed", "a", "")
-    assert seen.differences == (Difference("delays", 2, 3, added=1, changed=1, changed_by_column={"on_time": 1}, largest_relative_change={"on_time": pytest.approx(1 / 3)}),)
+    assert seen.differences == (
+        Difference(
+            "delays",
+            2,
+            3,
+            added=1,
+            changed=1,
+            changed_by_column={"on_time": 1},
+            largest_relative_change={"on_time": pytest.approx(1 / 3)},
+        ),
+    )
     assert [lease.id for lease in live_leases(store, 0)] == ["of-the-alignment"]
 
 
@@ -87,7 +117,14 @@ def test_what_both_have_folded_since_the_alignment_is_not_looked_at(store: Store
     align(store, "b", "a")
     newer = Frontiers(store, "b").newest()
     assert newer is not None
-    Frontiers(store, "b").publish(replace(newer, number=2, offsets=Offsets({"flights": {0: 99}}), versions={"delays": 7, "rejects": 0}))
+    Frontiers(store, "b").publish(
+        replace(
+            newer,
+            number=2,
+            offsets=Offsets({"flights": {0: 99}}),
+            versions={"delays": 7, "rejects": 0},
+        )
+    )
 
     seen = verify(store, rollout_of(), "a", Means(60))
 
@@ -99,7 +136,12 @@ def test_the_first_build_has_nothing_to_be_compared_with(store: Store) -> None:
 
     seen = verify(store, rollout_of(), None, Means(60))
 
-    assert (seen.verdict, seen.live_build, seen.differences, seen.checks[0].passed) == ("passed", None, (), True)
+    assert (seen.verdict, seen.live_build, seen.differences, seen.checks[0].passed) == (
+        "passed",
+        None,
+        (),
+        True,
+    )
 
 
 def test_without_an_alignment_with_the_build_that_serves_it_is_inconclusive(store: Store) -> None:
@@ -110,7 +152,10 @@ def test_without_an_alignment_with_the_build_that_serves_it_is_inconclusive(stor
     align(store, "b", "old")
     other = verify(store, rollout_of(), "a", Means(60))
 
-    assert (never.verdict, never.reason) == ("inconclusive", "build b was not aligned with build a, which serves")
+    assert (never.verdict, never.reason) == (
+        "inconclusive",
+        "build b was not aligned with build a, which serves",
+    )
     assert other == never
 
 
@@ -135,39 +180,74 @@ def test_an_alignment_whose_lease_has_ended_is_inconclusive(store: Store, ended:
     ("thresholds", "after", "verdict", "reason"),
     [
         ({"max_changed": 0.05}, hundred(changed=5), "passed", ""),
-        ({"max_changed": 0.05}, hundred(changed=6), "failed", "6 % of the rows of table delays were changed, and max_changed is 5 %"),
+        (
+            {"max_changed": 0.05},
+            hundred(changed=6),
+            "failed",
+            "6 % of the rows of table delays were changed, and max_changed is 5 %",
+        ),
         ({"max_added": 0.07}, hundred(added=7), "passed", ""),
-        ({"max_added": 0.07}, hundred(added=8), "failed", "8 % of the rows of table delays were added, and max_added is 7 %"),
+        (
+            {"max_added": 0.07},
+            hundred(added=8),
+            "failed",
+            "8 % of the rows of table delays were added, and max_added is 7 %",
+        ),
         ({"max_removed": 0}, hundred(), "passed", ""),
-        ({"max_removed": 0}, hundred(removed=1), "failed", "1 % of the rows of table delays were removed, and max_removed is 0 %"),
+        (
+            {"max_removed": 0},
+            hundred(removed=1),
+            "failed",
+            "1 % of the rows of table delays were removed, and max_removed is 0 %",
+        ),
         ({"max_changed": 0.9}, hundred(changed=6, removed=50, added=9), "passed", ""),
     ],
 )
-def test_a_threshold_is_kept_or_nothing_is_promoted(store: Store, thresholds: dict[str, float], after: Any, verdict: str, reason: str) -> None:
+def test_a_threshold_is_kept_or_nothing_is_promoted(
+    store: Store, thresholds: dict[str, float], after: Any, verdict: str, reason: str
+) -> None:
     seen = verdict_on(store, {folded(): hundred()}, {folded(**thresholds): after})
 
     assert (seen.verdict, seen.reason) == (verdict, reason)
 
 
 def test_of_an_empty_table_any_row_is_all_of_it(store: Store) -> None:
-    seen = verdict_on(store, {appended(): []}, {appended(max_added=0.99): [{"carrier": "UA", "delay": 1}]})
+    seen = verdict_on(
+        store, {appended(): []}, {appended(max_added=0.99): [{"carrier": "UA", "delay": 1}]}
+    )
 
-    assert (seen.verdict, seen.reason) == ("failed", "100 % of the rows of table departures were added, and max_added is 99 %")
+    assert (seen.verdict, seen.reason) == (
+        "failed",
+        "100 % of the rows of table departures were added, and max_added is 99 %",
+    )
 
 
 def test_a_check_that_fails_and_a_threshold_that_is_exceeded_are_both_told(store: Store) -> None:
-    seen = verdict_on(store, {folded(): rows(UA=1)}, {replace(folded(max_changed=0.5), checks=("on_time < 2",)): rows(UA=2)})
+    seen = verdict_on(
+        store,
+        {folded(): rows(UA=1)},
+        {replace(folded(max_changed=0.5), checks=("on_time < 2",)): rows(UA=2)},
+    )
 
-    assert seen.reason == "1 of 1 rows of table delays do not satisfy: on_time < 2; 100 % of the rows of table delays were changed, and max_changed is 50 %"
+    assert (
+        seen.reason
+        == "1 of 1 rows of table delays do not satisfy: on_time < 2; 100 % of the rows of table delays were changed, and max_changed is 50 %"
+    )
 
 
 def test_a_threshold_that_cannot_be_measured_does_not_pass(store: Store) -> None:
-    old, new = folded(columns="carrier string, day date, on_time bigint", keys=("carrier", "day")), folded(max_changed=0.5)
+    old, new = (
+        folded(columns="carrier string, day date, on_time bigint", keys=("carrier", "day")),
+        folded(max_changed=0.5),
+    )
 
     seen = verdict_on(store, {old: []}, {new: []})
 
     assert seen.verdict == "inconclusive"
-    assert "table delays has thresholds and could not be compared: its keys are (carrier), and were (carrier, day)" in seen.reason
+    assert (
+        "table delays has thresholds and could not be compared: its keys are (carrier), and were (carrier, day)"
+        in seen.reason
+    )
 
 
 def test_a_new_table_with_thresholds_has_nothing_to_be_measured_by() -> None:
@@ -188,9 +268,17 @@ def test_keys_written_since_the_alignment_are_set_aside_and_counted(store: Store
         return [{"tailnum": tail, "seats": count, **HIDDEN} for tail, count in seats.items()]
 
     log = FakeLog(b"N2", b"N2", b"\xff")
-    seen = verdict_on(store, {latest(): planes(N1=1, N2=2)}, {latest(max_changed=0.0): planes(N1=1, N2=3)}, log=log)
+    seen = verdict_on(
+        store,
+        {latest(): planes(N1=1, N2=2)},
+        {latest(max_changed=0.0): planes(N1=1, N2=3)},
+        log=log,
+    )
 
-    assert (seen.verdict, seen.differences) == ("passed", (Difference("planes", 1, 1, unsettled=1),))
+    assert (seen.verdict, seen.differences) == (
+        "passed",
+        (Difference("planes", 1, 1, unsettled=1),),
+    )
     assert log.asked == [("planes", Offsets({"flights": {0: 10}, "planes": {0: 10}}))]
 
 
@@ -206,8 +294,12 @@ def test_without_a_broker_nothing_is_said_of_a_compacted_topics_keys(store: Stor
     assert len(live_leases(store, 0)) == 1
 
 
-@pytest.mark.parametrize(("topic_id", "says"), [("another", "was deleted and made anew"), (None, "was deleted since")])
-def test_a_compacted_topic_that_is_another_one_by_now_is_inconclusive(store: Store, topic_id: str | None, says: str) -> None:
+@pytest.mark.parametrize(
+    ("topic_id", "says"), [("another", "was deleted and made anew"), (None, "was deleted since")]
+)
+def test_a_compacted_topic_that_is_another_one_by_now_is_inconclusive(
+    store: Store, topic_id: str | None, says: str
+) -> None:
     seen = verdict_on(store, {latest(): []}, {latest(): []}, log=FakeLog(topic_id=topic_id))
 
     assert seen.verdict == "inconclusive"
@@ -230,7 +322,9 @@ def test_what_became_of_records_on_both_sides_is_in_the_verdict(store: Store) ->
     assert Count("flights", "duplicate", 2, 3) in verify(store, rollout_of(), "a", Means(60)).counts
 
 
-def test_a_comparison_that_lost_its_lease_does_not_pass(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_comparison_that_lost_its_lease_does_not_pass(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for build in ("a", "b"):
         make_build(store, build, {folded(): rows(UA=1)})
     align(store, "b", "a")
@@ -242,9 +336,21 @@ def test_a_comparison_that_lost_its_lease_does_not_pass(store: Store, monkeypatc
     assert "lease" in seen.reason
 
 
-def test_the_verdict_in_the_journal_tells_the_differences_and_an_older_record_reads_without(store: Store) -> None:
+def test_the_verdict_in_the_journal_tells_the_differences_and_an_older_record_reads_without(
+    store: Store,
+) -> None:
     journal = Journal(store)
-    for number, record in enumerate((staged("a"), CaughtUp(1, Offsets()), verified(1), served(1, 1, "a"), staged("b"), CaughtUp(5, Offsets())), start=1):
+    for number, record in enumerate(
+        (
+            staged("a"),
+            CaughtUp(1, Offsets()),
+            verified(1),
+            served(1, 1, "a"),
+            staged("b"),
+            CaughtUp(5, Offsets()),
+        ),
+        start=1,
+    ):
         assert journal.append(number, record)
     make_build(store, "a", {folded(): rows(UA=1)})
     make_build(store, "b", {folded(): rows(UA=2)})
@@ -254,7 +360,16 @@ def test_the_verdict_in_the_journal_tells_the_differences_and_an_older_record_re
 
     told = fold(journal.after(0)).rollout(5).verified
     assert told is not None
-    assert told.differences == (Difference("delays", 1, 1, changed=1, changed_by_column={"on_time": 1}, largest_relative_change={"on_time": 0.5}),)
+    assert told.differences == (
+        Difference(
+            "delays",
+            1,
+            1,
+            changed=1,
+            changed_by_column={"on_time": 1},
+            largest_relative_change={"on_time": 0.5},
+        ),
+    )
     document = store.get_json("journal/00000000000000000007.json")
     for name in ("differences", "counts", "live_build", "incomparable_topics"):
         del document["event"][name]
@@ -270,7 +385,11 @@ def test_builds_are_compared_at_their_alignment_either_way_round(store: Store) -
 
     for before, after in (("a", "b"), ("b", "a")):
         with pin_equal(store, before, after, lease_seconds=60) as (pair, pinned):
-            assert (pair.before.build, pair.after.build, pair.lease) == (before, after, "of-the-alignment")
+            assert (pair.before.build, pair.after.build, pair.lease) == (
+                before,
+                after,
+                "of-the-alignment",
+            )
             assert pinned.snapshot.serving == {"flights": after}
 
 
@@ -279,21 +398,30 @@ def test_builds_at_equal_offsets_need_no_alignment(store: Store) -> None:
     make_build(store, "b", {folded(): []}, topics=(FLIGHTS,))
 
     with pin_equal(store, "a", "b", lease_seconds=60) as (pair, _):
-        assert (pair.lease, pair.comparable, pair.offsets) == (None, frozenset({"flights"}), Offsets({"flights": {0: 10}}))
+        assert (pair.lease, pair.comparable, pair.offsets) == (
+            None,
+            frozenset({"flights"}),
+            Offsets({"flights": {0: 10}}),
+        )
 
 
 def test_builds_that_are_apart_are_not_compared_and_it_is_said_how_far(store: Store) -> None:
     make_build(store, "a", {folded(): []}, at=10)
     make_build(store, "b", {folded(): []}, at=1300)
 
-    with pytest.raises(Conflict, match="2,580 offsets apart") as told, pin_equal(store, "a", "b", lease_seconds=60):
+    with (
+        pytest.raises(Conflict, match="2,580 offsets apart") as told,
+        pin_equal(store, "a", "b", lease_seconds=60),
+    ):
         pass
 
     assert "kappa verify flights" in told.value.hint
     assert live_leases(store, 0) == ()
 
 
-def test_an_alignment_that_is_not_kept_gives_way_to_frontiers_that_happen_to_be_equal(store: Store) -> None:
+def test_an_alignment_that_is_not_kept_gives_way_to_frontiers_that_happen_to_be_equal(
+    store: Store,
+) -> None:
     for build in ("a", "b"):
         make_build(store, build, {folded(): []})
     ensure_released(store, align(store, "b", "a").id)
@@ -307,7 +435,10 @@ def test_what_collection_has_let_go_of_is_not_compared(store: Store) -> None:
         make_build(store, build, {folded(): []})
     put_floor(store, "a", 2)
 
-    with pytest.raises(Conflict, match="not kept any more"), pin_equal(store, "a", "b", lease_seconds=60):
+    with (
+        pytest.raises(Conflict, match="not kept any more"),
+        pin_equal(store, "a", "b", lease_seconds=60),
+    ):
         pass
 
     assert live_leases(store, 0) == ()
@@ -320,7 +451,16 @@ def test_what_is_compared_is_what_serves_with_the_candidate_or_with_the_build_be
     state = fold(numbered(*PAIR))
     from kappa.journal.journal import Abandoned, Held
 
-    later = fold(numbered(CaughtUp(5, Offsets()), verified(5), Held(5, "a", 1), served(5, 2, "b", live="a"), after=5), state)
+    later = fold(
+        numbered(
+            CaughtUp(5, Offsets()),
+            verified(5),
+            Held(5, "a", 1),
+            served(5, 2, "b", live="a"),
+            after=5,
+        ),
+        state,
+    )
 
     assert builds_to_compare(state, "flights", None, None) == ("a", "b")
     # What the last switch changed.
@@ -333,21 +473,49 @@ def test_what_is_compared_is_what_serves_with_the_candidate_or_with_the_build_be
 
 @pytest.mark.parametrize(
     ("pipeline", "before", "after", "says"),
-    [("hits", None, None, "no pipeline hits"), ("flights", "a", None, "two are compared"), ("flights", "a", "a", "itself"), ("flights", "a", "x", "no build x")],
+    [
+        ("hits", None, None, "no pipeline hits"),
+        ("flights", "a", None, "two are compared"),
+        ("flights", "a", "a", "itself"),
+        ("flights", "a", "x", "no build x"),
+    ],
 )
-def test_what_cannot_be_compared_is_a_slip(pipeline: str, before: str | None, after: str | None, says: str) -> None:
+def test_what_cannot_be_compared_is_a_slip(
+    pipeline: str, before: str | None, after: str | None, says: str
+) -> None:
     with pytest.raises(UsageError, match=says):
         builds_to_compare(fold(numbered(*PAIR)), pipeline, before, after)
 
 
-REJECTED = [{"topic": "flights", "partition": 0, "offset": offset, "reason": "wrong_type", "detail": "delay is a text"} for offset in (3, 4)]
+REJECTED = [
+    {
+        "topic": "flights",
+        "partition": 0,
+        "offset": offset,
+        "reason": "wrong_type",
+        "detail": "delay is a text",
+    }
+    for offset in (3, 4)
+]
 
 
 @pytest.mark.parametrize("live", [None, "a"])
-@pytest.mark.parametrize(("limit", "verdict"), [(1, "failed"), (0.1, "failed"), (0.2, "passed"), (2, "passed"), (None, "passed")])
-def test_a_candidate_that_has_rejected_too_much_does_not_pass(store: Store, live: str | None, limit: float | None, verdict: str) -> None:
+@pytest.mark.parametrize(
+    ("limit", "verdict"),
+    [(1, "failed"), (0.1, "failed"), (0.2, "passed"), (2, "passed"), (None, "passed")],
+)
+def test_a_candidate_that_has_rejected_too_much_does_not_pass(
+    store: Store, live: str | None, limit: float | None, verdict: str
+) -> None:
     make_build(store, "a", {folded(): rows(UA=1)})
-    make_build(store, "b", {folded(): rows(UA=1)}, tally=Tally(decoded=8, rejected=2), rejects=REJECTED, max_rejects=limit)
+    make_build(
+        store,
+        "b",
+        {folded(): rows(UA=1)},
+        tally=Tally(decoded=8, rejected=2),
+        rejects=REJECTED,
+        max_rejects=limit,
+    )
     align(store, "b", "a")
 
     seen = verify(store, rollout_of(), live, Means(60))
@@ -355,4 +523,7 @@ def test_a_candidate_that_has_rejected_too_much_does_not_pass(store: Store, live
     assert (seen.verdict, seen.rejected, seen.records) == (verdict, 2, 10)
     if verdict == "failed":
         told = "10 %" if limit == 0.1 else "1"
-        assert seen.reason == f"it rejected 2 of 10 records (20 %), and max_rejects is {told}: wrong_type 2; for example flights:0:3: delay is a text"
+        assert (
+            seen.reason
+            == f"it rejected 2 of 10 records (20 %), and max_rejects is {told}: wrong_type 2; for example flights:0:3: delay is a text"
+        )

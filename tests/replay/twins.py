@@ -29,19 +29,43 @@ PLANES = TopicBirth("planes", "id-of-planes", "compacted", 1)
 BOTH = frozenset({"flights", "planes"})
 
 
-def folded(name: str = "delays", columns: str = "carrier string, on_time bigint", *, keys: tuple[str, ...] = ("carrier",), **thresholds: float) -> TableBirth:
+def folded(
+    name: str = "delays",
+    columns: str = "carrier string, on_time bigint",
+    *,
+    keys: tuple[str, ...] = ("carrier",),
+    **thresholds: float,
+) -> TableBirth:
     return TableBirth(
-        name, _columns(columns), keys=keys, fold={column: ("max", column) for column, _ in _columns(columns) if column not in keys}, thresholds=Thresholds(**thresholds)
+        name,
+        _columns(columns),
+        keys=keys,
+        fold={column: ("max", column) for column, _ in _columns(columns) if column not in keys},
+        thresholds=Thresholds(**thresholds),
     )
 
 
-def appended(name: str = "departures", columns: str = "carrier string, delay int", **thresholds: float) -> TableBirth:
+def appended(
+    name: str = "departures", columns: str = "carrier string, delay int", **thresholds: float
+) -> TableBirth:
     return TableBirth(name, _columns(columns), thresholds=Thresholds(**thresholds))
 
 
-def latest(name: str = "planes", columns: str = "tailnum string, seats int", *, topic: str = "planes", **thresholds: float) -> TableBirth:
+def latest(
+    name: str = "planes",
+    columns: str = "tailnum string, seats int",
+    *,
+    topic: str = "planes",
+    **thresholds: float,
+) -> TableBirth:
     (key, _), *_ = _columns(columns)
-    return TableBirth(name, (*_columns(columns), *LATEST_COLUMNS), keys=(key,), latest=topic, thresholds=Thresholds(**thresholds))
+    return TableBirth(
+        name,
+        (*_columns(columns), *LATEST_COLUMNS),
+        keys=(key,),
+        latest=topic,
+        thresholds=Thresholds(**thresholds),
+    )
 
 
 def make_build(
@@ -57,23 +81,65 @@ def make_build(
 ) -> Side:
     """Makes a build whose only frontier stands at one offset in every topic."""
     contents = {**tables, REJECTS_BIRTH: rejects}
-    birth = Birth(build, "flights", f"version-of-{build}", {}, 1, {}, "flights", topics, tuple(contents), {}, {}, {}, "then", "ada", max_rejects=max_rejects)
+    birth = Birth(
+        build,
+        "flights",
+        f"version-of-{build}",
+        {},
+        1,
+        {},
+        "flights",
+        topics,
+        tuple(contents),
+        {},
+        {},
+        {},
+        "then",
+        "ada",
+        max_rejects=max_rejects,
+    )
     put_birth(store, birth)
     for table, rows in contents.items():
-        write_deltalake(table_path(store, build, table.name), pa.Table.from_pylist([dict(row) for row in rows], arrow_schema(table.columns)))
+        write_deltalake(
+            table_path(store, build, table.name),
+            pa.Table.from_pylist([dict(row) for row in rows], arrow_schema(table.columns)),
+        )
     versions = {table.name: 0 for table in contents}
     offsets = Offsets({topic.name: {0: at} for topic in topics})
-    frontier = Frontier(1, build, 1, offsets, versions, "then", tally={} if tally is None else {"flights": {0: tally}})
+    frontier = Frontier(
+        1,
+        build,
+        1,
+        offsets,
+        versions,
+        "then",
+        tally={} if tally is None else {"flights": {0: tally}},
+    )
     Frontiers(store, build).publish(frontier)
     return Side(birth, frontier)
 
 
-def align(store: Store, candidate: str, live: str, *, number: int = 1, expires_at: float = 1e12, lease: str = "of-the-alignment", topics: Iterable[str] = BOTH) -> Lease:
+def align(
+    store: Store,
+    candidate: str,
+    live: str,
+    *,
+    number: int = 1,
+    expires_at: float = 1e12,
+    lease: str = "of-the-alignment",
+    topics: Iterable[str] = BOTH,
+) -> Lease:
     """An alignment of two builds at their newest frontiers, as the candidate's job puts it, with its lease."""
     here, there = (Frontiers(store, build).newest() for build in (candidate, live))
     assert here is not None
     assert there is not None
-    kept = Lease(1, "the job", expires_at, {each.build: Pin(each.number, each.versions) for each in (here, there)}, id=lease)
+    kept = Lease(
+        1,
+        "the job",
+        expires_at,
+        {each.build: Pin(each.number, each.versions) for each in (here, there)},
+        id=lease,
+    )
     ensure_lease(store, kept)
     Alignments(store, candidate).put(Alignment(number, here, there, tuple(sorted(topics)), lease))
     return kept
@@ -90,8 +156,18 @@ def compared(
     limits: Limits | None = None,
     **only: Any,
 ) -> Comparison:
-    with connect_pair(store, (before.birth, before.frontier), (after.birth, after.frontier), limits=limits) as reader:
-        return compare(reader, before, after, comparable=comparable, unsettled=lambda table: unsettled if table.latest else None, samples=samples, **only)
+    with connect_pair(
+        store, (before.birth, before.frontier), (after.birth, after.frontier), limits=limits
+    ) as reader:
+        return compare(
+            reader,
+            before,
+            after,
+            comparable=comparable,
+            unsettled=lambda table: unsettled if table.latest else None,
+            samples=samples,
+            **only,
+        )
 
 
 def _columns(ddl: str) -> tuple[tuple[str, str], ...]:

@@ -14,7 +14,16 @@ from kappa.base.errors import Conflict, Damaged, KappaError
 from kappa.journal.journal import Held, Journal, Receipt, Served, Switched
 from kappa.state.build import Birth, TableBirth, put_birth
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.lease import GRACE_SECONDS, Lease, Pin, ensure_lease, ensure_released, floor, live_leases, put_floor
+from kappa.state.lease import (
+    GRACE_SECONDS,
+    Lease,
+    Pin,
+    ensure_lease,
+    ensure_released,
+    floor,
+    live_leases,
+    put_floor,
+)
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from serving.pin.catalog import pin, pin_build, pin_pair
@@ -27,7 +36,22 @@ def store(tmp_path: Path) -> Store:
 
 def born(build: str, pipeline: str = "flights") -> Birth:
     table = TableBirth("delays", (("carrier", "string"),))
-    return Birth(build, pipeline, "v1", {}, 1, {}, "pipelines/flights.py", (), (table,), {}, {}, {}, "2024-01-01T00:00:00+00:00", "me")
+    return Birth(
+        build,
+        pipeline,
+        "v1",
+        {},
+        1,
+        {},
+        "pipelines/flights.py",
+        (),
+        (table,),
+        {},
+        {},
+        {},
+        "2024-01-01T00:00:00+00:00",
+        "me",
+    )
 
 
 def publish(store: Store, build: str, offset: int, hold: int | None = None) -> Frontier:
@@ -36,7 +60,15 @@ def publish(store: Store, build: str, offset: int, hold: int | None = None) -> F
     last = frontiers.newest()
     number = 1 if last is None else last.number + 1
     store.put(f"builds/{build}/data/{number}", str(offset).encode())
-    frontier = Frontier(number, build, 1, Offsets({"flights": {0: offset}}), {"delays": number}, "2024-01-01T00:00:00+00:00", hold=hold)
+    frontier = Frontier(
+        number,
+        build,
+        1,
+        Offsets({"flights": {0: offset}}),
+        {"delays": number},
+        "2024-01-01T00:00:00+00:00",
+        hold=hold,
+    )
     frontiers.publish(frontier)
     return frontier
 
@@ -47,7 +79,12 @@ def serve(store: Store, build: str, pipeline: str = "flights") -> Served:
     before = record.event if record is not None else None
     assert before is None or isinstance(before, Served)
     generation = 1 if before is None else before.generation + 1
-    served = Served(1, generation, {**({} if before is None else before.serving), pipeline: build}, Receipt(pipeline, build, "v1", Offsets(), None, None))
+    served = Served(
+        1,
+        generation,
+        {**({} if before is None else before.serving), pipeline: build},
+        Receipt(pipeline, build, "v1", Offsets(), None, None),
+    )
     assert journal.append(last + 1, served) is not None
     return served
 
@@ -58,7 +95,12 @@ def collect(store: Store, build: str, now: float, *, keep: int = 1) -> None:
     assert newest is not None
     least = max(1, newest.number - keep + 1)
     put_floor(store, build, least)
-    leased = {version for lease in live_leases(store, now) if build in lease.pins for version in lease.pins[build].versions.values()}
+    leased = {
+        version
+        for lease in live_leases(store, now)
+        if build in lease.pins
+        for version in lease.pins[build].versions.values()
+    }
     for name in store.names(f"builds/{build}/data"):
         version = int(name.rsplit("/", 1)[-1])
         if version < least and version not in leased:
@@ -107,7 +149,9 @@ def test_a_pinned_snapshot_is_leased_until_it_is_closed(store: Store) -> None:
     serve(store, "flights-1")
 
     with pin(store, lease_seconds=60, clock=lambda: 1000.0) as pinned:
-        assert [lease.pins for lease in live_leases(store, 1000.0)] == [{"flights-1": Pin(1, {"delays": 1})}]
+        assert [lease.pins for lease in live_leases(store, 1000.0)] == [
+            {"flights-1": Pin(1, {"delays": 1})}
+        ]
         pinned.confirm()
     assert live_leases(store, 1000.0) == ()
 
@@ -124,7 +168,9 @@ def test_a_promote_between_look_and_lease_starts_over(tmp_path: Path, store: Sto
         assert len(live_leases(store, 0.0)) == 1
 
 
-def test_pipelines_that_were_promoted_together_are_seen_to_switch_together(tmp_path: Path, store: Store) -> None:
+def test_pipelines_that_were_promoted_together_are_seen_to_switch_together(
+    tmp_path: Path, store: Store
+) -> None:
     pipelines = ("flights", "hits")
     for pipeline in pipelines:
         for build in (f"{pipeline}-1", f"{pipeline}-2"):
@@ -133,13 +179,31 @@ def test_pipelines_that_were_promoted_together_are_seen_to_switch_together(tmp_p
         serve(store, f"{pipeline}-1", pipeline)
 
     def promote_both() -> None:
-        receipts = [Receipt(pipeline, f"{pipeline}-2", "v2", Offsets(), None, None) for pipeline in pipelines]
-        both = Served(7, 3, {receipt.pipeline: receipt.build for receipt in receipts}, receipts[0], (Switched(8, receipts[1]),))
+        receipts = [
+            Receipt(pipeline, f"{pipeline}-2", "v2", Offsets(), None, None)
+            for pipeline in pipelines
+        ]
+        both = Served(
+            7,
+            3,
+            {receipt.pipeline: receipt.build for receipt in receipts},
+            receipts[0],
+            (Switched(8, receipts[1]),),
+        )
         assert Journal(store).append(3, both) is not None
 
-    with pin(store, lease_seconds=60) as before, pin(Meddled(tmp_path / "röot", promote_both), lease_seconds=60) as meanwhile:
-        assert (before.snapshot.generation, before.snapshot.serving) == (2, {"flights": "flights-1", "hits": "hits-1"})
-        assert (meanwhile.snapshot.generation, meanwhile.snapshot.serving) == (3, {"flights": "flights-2", "hits": "hits-2"})
+    with (
+        pin(store, lease_seconds=60) as before,
+        pin(Meddled(tmp_path / "röot", promote_both), lease_seconds=60) as meanwhile,
+    ):
+        assert (before.snapshot.generation, before.snapshot.serving) == (
+            2,
+            {"flights": "flights-1", "hits": "hits-1"},
+        )
+        assert (meanwhile.snapshot.generation, meanwhile.snapshot.serving) == (
+            3,
+            {"flights": "flights-2", "hits": "hits-2"},
+        )
         assert set(meanwhile.snapshot.frontiers) == {"flights-2", "hits-2"}
 
 
@@ -249,7 +313,10 @@ def test_a_pair_is_pinned_by_one_lease_and_the_second_answers(store: Store) -> N
         assert pinned.snapshot.serving == {"flights": "flights-2"}
         assert pinned.snapshot.frontiers == {"flights-1": before, "flights-2": after}
         (lease,) = live_leases(store, 0.0)
-        assert lease.pins == {"flights-1": Pin(1, {"delays": 1}), "flights-2": Pin(1, {"delays": 1})}
+        assert lease.pins == {
+            "flights-1": Pin(1, {"delays": 1}),
+            "flights-2": Pin(1, {"delays": 1}),
+        }
     assert live_leases(store, 0.0) == ()
 
 
@@ -260,35 +327,61 @@ def test_a_pair_below_a_floor_is_kept_by_its_alignment_alone(store: Store) -> No
     publish(store, "flights-1", 6)
     collect(store, "flights-1", 50.0)
 
-    with pin_pair(store, before, after, alignment_lease=theirs.id, lease_seconds=60, clock=lambda: 50.0):
+    with pin_pair(
+        store, before, after, alignment_lease=theirs.id, lease_seconds=60, clock=lambda: 50.0
+    ):
         ensure_released(store, theirs.id)
         collect(store, "flights-1", 50.0)
         assert store.get("builds/flights-1/data/1") == b"5"
-    with pytest.raises(Conflict, match="not kept any more"), pin_pair(store, before, after, alignment_lease=None, lease_seconds=60, clock=lambda: 50.0):
+    with (
+        pytest.raises(Conflict, match="not kept any more"),
+        pin_pair(store, before, after, alignment_lease=None, lease_seconds=60, clock=lambda: 50.0),
+    ):
         pass
 
 
 @pytest.mark.parametrize("clock", [100.0, 105.0])
-def test_a_pair_is_not_pinned_by_an_alignment_that_has_ended_though_collection_still_keeps_it(store: Store, clock: float) -> None:
+def test_a_pair_is_not_pinned_by_an_alignment_that_has_ended_though_collection_still_keeps_it(
+    store: Store, clock: float
+) -> None:
     before, after = two_published(store)
     ensure_lease(store, Lease(1, "the job", 100.0, {}, id="theirs"))
 
-    with pytest.raises(Conflict, match="kappa verify flights"), pin_pair(store, before, after, alignment_lease="theirs", lease_seconds=60, clock=lambda: clock):
+    with (
+        pytest.raises(Conflict, match="kappa verify flights"),
+        pin_pair(
+            store, before, after, alignment_lease="theirs", lease_seconds=60, clock=lambda: clock
+        ),
+    ):
         pass
 
     assert [lease.id for lease in live_leases(store, clock)] == ["theirs"]
 
 
-def test_an_alignment_that_ends_between_look_and_lease_pins_nothing(tmp_path: Path, store: Store) -> None:
+def test_an_alignment_that_ends_between_look_and_lease_pins_nothing(
+    tmp_path: Path, store: Store
+) -> None:
     before, after = two_published(store)
-    ensure_lease(store, Lease(1, "the job", 100.0, {"flights-1": Pin(1, {"delays": 1})}, id="theirs"))
+    ensure_lease(
+        store, Lease(1, "the job", 100.0, {"flights-1": Pin(1, {"delays": 1})}, id="theirs")
+    )
 
     def ends() -> None:
         ensure_released(store, "theirs")
         publish(store, "flights-1", 6)
         collect(store, "flights-1", 0.0)
 
-    with pytest.raises(Conflict), pin_pair(Meddled(tmp_path / "röot", ends), before, after, alignment_lease="theirs", lease_seconds=60, clock=lambda: 0.0):
+    with (
+        pytest.raises(Conflict),
+        pin_pair(
+            Meddled(tmp_path / "röot", ends),
+            before,
+            after,
+            alignment_lease="theirs",
+            lease_seconds=60,
+            clock=lambda: 0.0,
+        ),
+    ):
         pass
 
     assert store.get("builds/flights-1/data/1") is None
@@ -296,12 +389,30 @@ def test_an_alignment_that_ends_between_look_and_lease_pins_nothing(tmp_path: Pa
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
-    st.lists(st.sampled_from(["advance 1", "advance 2", "promote", "collect 1", "collect 2", "read", "read in between"]), min_size=4, max_size=25),
+    st.lists(
+        st.sampled_from(
+            [
+                "advance 1",
+                "advance 2",
+                "promote",
+                "collect 1",
+                "collect 2",
+                "read",
+                "read in between",
+            ]
+        ),
+        min_size=4,
+        max_size=25,
+    ),
     st.randoms(use_true_random=False),
 )
-def test_no_history_of_promotes_and_collections_takes_a_reader_back(tmp_path_factory: pytest.TempPathFactory, steps: list[str], chance) -> None:
+def test_no_history_of_promotes_and_collections_takes_a_reader_back(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[str], chance
+) -> None:
     root = tmp_path_factory.mktemp("any")
     world = World(Store(root))
     for step in steps:
@@ -314,7 +425,14 @@ def test_no_history_of_promotes_and_collections_takes_a_reader_back(tmp_path_fac
             case "collect":
                 collect(world.store, f"flights-{build}", 0.0)
             case _:
-                meddle = chance.choice([world.promote, lambda: world.advance("flights-1"), lambda: collect(world.store, "flights-2", 0.0), lambda: None])
+                meddle = chance.choice(
+                    [
+                        world.promote,
+                        lambda: world.advance("flights-1"),
+                        lambda: collect(world.store, "flights-2", 0.0),
+                        lambda: None,
+                    ]
+                )
                 world.read(Meddled(root, meddle) if build else world.store)
 
 
@@ -364,7 +482,9 @@ class World:
                 with pin(store, lease_seconds=60, clock=lambda: 0.0) as pinned:
                     snapshot = pinned.snapshot
                     frontier = snapshot.frontiers[snapshot.build_of("flights")]
-                    content = store.get(f"builds/{frontier.build}/data/{frontier.versions['delays']}")
+                    content = store.get(
+                        f"builds/{frontier.build}/data/{frontier.versions['delays']}"
+                    )
                     try:
                         pinned.confirm()
                     except KappaError:

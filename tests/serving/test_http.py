@@ -34,7 +34,11 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Platform:
 
 @pytest.fixture(scope="module")
 def server(platform: Platform) -> Iterator[Server]:
-    with Server(platform.store, Allowance(memory=256 << 20, seconds=20, rows=500, at_once=2), bounds=Bounds(body_seconds=0.5, send_seconds=1)) as server:
+    with Server(
+        platform.store,
+        Allowance(memory=256 << 20, seconds=20, rows=500, at_once=2),
+        bounds=Bounds(body_seconds=0.5, send_seconds=1),
+    ) as server:
         yield server
 
 
@@ -44,15 +48,23 @@ def guarded(platform: Platform) -> Iterator[Server]:
         yield server
 
 
-def test_an_answer_names_the_generation_the_offsets_and_the_versions_that_it_is_true_of(server: Server) -> None:
+def test_an_answer_names_the_generation_the_offsets_and_the_versions_that_it_is_true_of(
+    server: Server,
+) -> None:
     found = server.query("select carrier, flights from delays order by flights")
 
     assert found.status == 200
     assert found.document["rows"][0] == {"carrier": "UA", "flights": 3}
-    assert (found.headers["x-kappa-generation"], found.headers["x-kappa-rows"], found.headers["x-kappa-truncated"]) == ("1", "3", "false")
+    assert (
+        found.headers["x-kappa-generation"],
+        found.headers["x-kappa-rows"],
+        found.headers["x-kappa-truncated"],
+    ) == ("1", "3", "false")
     assert json.loads(found.headers["x-kappa-builds"]) == {"flights": "flights-1"}
     assert json.loads(found.headers["x-kappa-offsets"]) == {"flights-1": {"flights": {"0": 12}}}
-    assert json.loads(found.headers["x-kappa-versions"]) == {"flights-1": {"delays": 0, "planes": 0, "rejects": 0}}
+    assert json.loads(found.headers["x-kappa-versions"]) == {
+        "flights-1": {"delays": 0, "planes": 0, "rejects": 0}
+    }
     assert found.document["builds"]["flights"]["offsets"] == {"flights": {"0": 12}}
 
 
@@ -61,11 +73,21 @@ def test_an_answer_names_the_generation_the_offsets_and_the_versions_that_it_is_
     [
         ("*/*", "application/json", b"{"),
         ("text/html;q=0.9, text/csv;q=0.5", "text/csv; charset=utf-8", b"n\n"),
-        ("application/vnd.apache.arrow.stream", "application/vnd.apache.arrow.stream", b"\xff\xff\xff\xff"),
-        ("application/json;q=0.1, application/vnd.apache.parquet", "application/vnd.apache.parquet", b"PAR1"),
+        (
+            "application/vnd.apache.arrow.stream",
+            "application/vnd.apache.arrow.stream",
+            b"\xff\xff\xff\xff",
+        ),
+        (
+            "application/json;q=0.1, application/vnd.apache.parquet",
+            "application/vnd.apache.parquet",
+            b"PAR1",
+        ),
     ],
 )
-def test_an_answer_is_written_as_it_is_asked_for(server: Server, accept: str, kind: str, begins: bytes) -> None:
+def test_an_answer_is_written_as_it_is_asked_for(
+    server: Server, accept: str, kind: str, begins: bytes
+) -> None:
     found = server.query("select 1 as n", Accept=accept)
 
     assert (found.status, found.headers["content-type"]) == (200, kind)
@@ -74,19 +96,32 @@ def test_an_answer_is_written_as_it_is_asked_for(server: Server, accept: str, ki
 
 
 def test_an_arrow_stream_is_read_back_as_it_was(server: Server) -> None:
-    found = server.query("select carrier, flights from delays order by flights", Accept="application/vnd.apache.arrow.stream")
-    assert pa.ipc.open_stream(found.body).read_all().to_pylist() == [{"carrier": "UA", "flights": 3}, {"carrier": "ÅÄ", "flights": 4}, {"carrier": None, "flights": 5}]
+    found = server.query(
+        "select carrier, flights from delays order by flights",
+        Accept="application/vnd.apache.arrow.stream",
+    )
+    assert pa.ipc.open_stream(found.body).read_all().to_pylist() == [
+        {"carrier": "UA", "flights": 3},
+        {"carrier": "ÅÄ", "flights": 4},
+        {"carrier": None, "flights": 5},
+    ]
 
 
 def test_the_sql_itself_may_be_the_body(server: Server) -> None:
-    assert server.ask("POST", QUERY, "select 'ö' as o".encode(), Content_Type="application/sql").document["rows"] == [{"o": "ö"}]
+    assert server.ask(
+        "POST", QUERY, "select 'ö' as o".encode(), Content_Type="application/sql"
+    ).document["rows"] == [{"o": "ö"}]
 
 
 def test_an_answer_that_is_cut_says_so(server: Server) -> None:
     found = server.query("from range(501)")
     less = server.ask("POST", QUERY, {"sql": "from range(501)", "rows": 2})
 
-    assert (found.headers["x-kappa-truncated"], found.document["truncated"], len(found.document["rows"])) == ("true", True, 500)
+    assert (
+        found.headers["x-kappa-truncated"],
+        found.document["truncated"],
+        len(found.document["rows"]),
+    ) == ("true", True, 500)
     assert (less.headers["x-kappa-rows"], less.document["truncated"]) == ("2", True)
 
 
@@ -107,7 +142,9 @@ def test_an_answer_that_is_cut_says_so(server: Server) -> None:
         ({"sql": "select 1"}, {"Origin": "http://evil.example"}, 403, "request", "evil.example"),
     ],
 )
-def test_what_cannot_be_done_is_a_problem_with_a_hint(server: Server, body: object, headers: dict[str, str], status: int, kind: str, said: str) -> None:
+def test_what_cannot_be_done_is_a_problem_with_a_hint(
+    server: Server, body: object, headers: dict[str, str], status: int, kind: str, said: str
+) -> None:
     found = server.ask("POST", QUERY, body, **headers)
 
     assert problem(found)[:2] == (status, kind)
@@ -130,7 +167,11 @@ def test_a_snapshot_that_is_pinned_answers_the_same_over_many_requests(tmp_path:
         platform.advance("flights-1", DELAYS, ROWS_OF_DELAYS)
 
         again = server.query(count, X_Kappa_Snapshot=pinned)
-        assert [each.document["rows"] for each in (first, again, server.query(count))] == [[{"n": 3}], [{"n": 3}], [{"n": 6}]]
+        assert [each.document["rows"] for each in (first, again, server.query(count))] == [
+            [{"n": 3}],
+            [{"n": 3}],
+            [{"n": 6}],
+        ]
         assert again.headers["x-kappa-versions"] == first.headers["x-kappa-versions"]
         assert len(sorted_leases(platform.store, time.time())[0]) == 1
 
@@ -140,7 +181,15 @@ def test_a_snapshot_that_is_pinned_answers_the_same_over_many_requests(tmp_path:
 
 
 def test_with_a_token_only_who_brings_it_comes_in(guarded: Server) -> None:
-    found = [guarded.query("select 1", **headers).status for headers in ({}, {"Authorization": "Bearer sesam"}, {"Authorization": "sesame"}, {"Authorization": "Bearer sesame"})]
+    found = [
+        guarded.query("select 1", **headers).status
+        for headers in (
+            {},
+            {"Authorization": "Bearer sesam"},
+            {"Authorization": "sesame"},
+            {"Authorization": "Bearer sesame"},
+        )
+    ]
 
     assert found == [401, 401, 401, 200]
     assert guarded.query("select 1").headers["www-authenticate"] == "Bearer"
@@ -148,16 +197,28 @@ def test_with_a_token_only_who_brings_it_comes_in(guarded: Server) -> None:
     assert guarded.ask("GET", "/api/v1/openapi.json").status == 401
 
 
-def test_sixty_four_ask_at_once_and_each_gets_its_own_answer(server: Server, platform: Platform) -> None:
+def test_sixty_four_ask_at_once_and_each_gets_its_own_answer(
+    server: Server, platform: Platform
+) -> None:
     with ThreadPoolExecutor(64) as clients:
-        found = list(clients.map(lambda number: server.query(f"select {number} as n, count(*) as c from delays"), range(64)))
+        found = list(
+            clients.map(
+                lambda number: server.query(f"select {number} as n, count(*) as c from delays"),
+                range(64),
+            )
+        )
 
-    assert [each.document["rows"] for each in found] == [[{"n": number, "c": 3}] for number in range(64)]
+    assert [each.document["rows"] for each in found] == [
+        [{"n": number, "c": 3}] for number in range(64)
+    ]
     assert sorted_leases(platform.store, time.time()) == ((), ())
 
 
 def test_while_queries_run_what_is_quick_stays_quick(server: Server) -> None:
-    slow = [threading.Thread(target=server.query, args=("select count(*) from range(1000000000)",)) for _ in range(4)]
+    slow = [
+        threading.Thread(target=server.query, args=("select count(*) from range(1000000000)",))
+        for _ in range(4)
+    ]
     for thread in slow:
         thread.start()
     begun = time.monotonic()
@@ -171,13 +232,17 @@ def test_while_queries_run_what_is_quick_stays_quick(server: Server) -> None:
 
 def test_a_body_of_a_hundred_megabytes_is_refused_before_it_is_sent(server: Server) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
-        client.sendall(f"POST {QUERY} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/sql\r\nContent-Length: {100 << 20}\r\n\r\nselect".encode())
+        client.sendall(
+            f"POST {QUERY} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/sql\r\nContent-Length: {100 << 20}\r\n\r\nselect".encode()
+        )
         assert client.recv(100).startswith(b"HTTP/1.1 413 ")
 
 
 def test_a_body_that_does_not_say_how_large_it_is_is_cut_off(server: Server) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
-        client.sendall(f"POST {QUERY} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+        client.sendall(
+            f"POST {QUERY} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+        )
         with contextlib.suppress(ConnectionError):
             for _ in range(40):
                 client.sendall(b"10000\r\n" + b"x" * 0x10000 + b"\r\n")
@@ -186,12 +251,19 @@ def test_a_body_that_does_not_say_how_large_it_is_is_cut_off(server: Server) -> 
 
 def test_who_sends_drop_by_drop_is_told_that_it_took_too_long(server: Server) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
-        client.sendall(f"POST {QUERY} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nsel".encode())
+        client.sendall(
+            f"POST {QUERY} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nsel".encode()
+        )
         assert client.recv(100).startswith(b"HTTP/1.1 408 ")
 
 
-def test_who_sends_the_head_drop_by_drop_is_left_and_who_is_quick_is_not(platform: Platform) -> None:
-    with Server(platform.store, Allowance(at_once=1), bounds=Bounds(head_seconds=0.4)) as server, socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
+def test_who_sends_the_head_drop_by_drop_is_left_and_who_is_quick_is_not(
+    platform: Platform,
+) -> None:
+    with (
+        Server(platform.store, Allowance(at_once=1), bounds=Bounds(head_seconds=0.4)) as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=20) as client,
+    ):
         answered = b""
         client.settimeout(0.1)
         with contextlib.suppress(ConnectionError):
@@ -215,13 +287,18 @@ def test_who_sends_the_head_drop_by_drop_is_left_and_who_is_quick_is_not(platfor
 
 def test_who_takes_nothing_of_an_answer_is_left_and_holds_nobody_up(platform: Platform) -> None:
     with (
-        Server(platform.store, Allowance(at_once=1, bytes=16 << 20), bounds=Bounds(send_seconds=0.5)) as server,
+        Server(
+            platform.store, Allowance(at_once=1, bytes=16 << 20), bounds=Bounds(send_seconds=0.5)
+        ) as server,
         socket.socket() as client,
     ):
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect(("127.0.0.1", server.port))
         body = json.dumps({"sql": "select repeat('x', 100000) as x from range(120)"}).encode()
-        client.sendall(f"POST {QUERY} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+        client.sendall(
+            f"POST {QUERY} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+            + body
+        )
         assert client.recv(12) == b"HTTP/1.1 200"
 
         assert server.query("select 1 as n").document["rows"] == [{"n": 1}]
@@ -234,11 +311,18 @@ def test_who_takes_nothing_of_an_answer_is_left_and_holds_nobody_up(platform: Pl
         assert taken < 12_000_000
 
 
-def listen(server: Server, path: str = "/api/v1/events", **headers: str) -> tuple[HTTPResponse, HTTPConnection]:
+def listen(
+    server: Server, path: str = "/api/v1/events", **headers: str
+) -> tuple[HTTPResponse, HTTPConnection]:
     connection = HTTPConnection("127.0.0.1", server.port, timeout=20)
-    connection.request("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+    connection.request(
+        "GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()}
+    )
     response = connection.getresponse()
-    assert (response.status, response.getheader("content-type")) == (200, "text/event-stream; charset=utf-8")
+    assert (response.status, response.getheader("content-type")) == (
+        200,
+        "text/event-stream; charset=utf-8",
+    )
     return response, connection
 
 
@@ -251,13 +335,17 @@ def next_event(response: HTTPResponse) -> dict[str, str]:
     return fields
 
 
-def heard(server: Server, count: int, path: str = "/api/v1/events", **headers: str) -> tuple[list[dict[str, str]], HTTPConnection]:
+def heard(
+    server: Server, count: int, path: str = "/api/v1/events", **headers: str
+) -> tuple[list[dict[str, str]], HTTPConnection]:
     """The next events, as their fields; the connection goes on."""
     response, connection = listen(server, path, **headers)
     return [next_event(response) for _ in range(count)], connection
 
 
-def test_every_record_of_the_journal_is_told_once_and_in_order_to_who_comes_back_too(tmp_path: Path) -> None:
+def test_every_record_of_the_journal_is_told_once_and_in_order_to_who_comes_back_too(
+    tmp_path: Path,
+) -> None:
     platform = Platform(Store(tmp_path))
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
@@ -270,7 +358,11 @@ def test_every_record_of_the_journal_is_told_once_and_in_order_to_who_comes_back
 
         assert journal.append(3, Retired("flights-1")) is not None
         (_, back), connection = heard(server, 2, last_event_id="2")
-        assert (back["id"], back["event"], json.loads(back["data"])["event"]["build"]) == ("3", "retired", "flights-1")
+        assert (back["id"], back["event"], json.loads(back["data"])["event"]["build"]) == (
+            "3",
+            "retired",
+            "flights-1",
+        )
         connection.close()
         assert problem(server.ask("GET", "/api/v1/events", Last_Event_ID="x"))[0] == 400
 
@@ -287,7 +379,10 @@ def test_many_listen_and_many_ask_and_nobody_waits_for_the_others(tmp_path: Path
             looked.release()
             return seen.wait(60)
 
-    with contextlib.ExitStack() as listeners, Server(platform.store, Allowance(at_once=2), desk=Desk()) as server:
+    with (
+        contextlib.ExitStack() as listeners,
+        Server(platform.store, Allowance(at_once=2), desk=Desk()) as server,
+    ):
         listeners.callback(seen.set)
         connected = [listen(server, "/api/v1/events?progress=true") for _ in range(64)]
         for response, connection in connected:
@@ -296,9 +391,16 @@ def test_many_listen_and_many_ask_and_nobody_waits_for_the_others(tmp_path: Path
         assert looked.acquire(timeout=20)
 
         with ThreadPoolExecutor(64) as clients:
-            found = list(clients.map(lambda number: server.query(f"select {number} as n"), range(64)))
-            assert [each.document["rows"] for each in found] == [[{"n": number}] for number in range(64)]
-            assert {each.status for each in clients.map(lambda _: server.ask("GET", "/readyz"), range(64))} == {200}
+            found = list(
+                clients.map(lambda number: server.query(f"select {number} as n"), range(64))
+            )
+            assert [each.document["rows"] for each in found] == [
+                [{"n": number}] for number in range(64)
+            ]
+            assert {
+                each.status
+                for each in clients.map(lambda _: server.ask("GET", "/readyz"), range(64))
+            } == {200}
         # One look is for all of them.
         assert not looked.acquire(blocking=False)
 
@@ -314,5 +416,11 @@ def test_the_api_is_described(server: Server) -> None:
     described = server.ask("GET", "/api/v1/openapi.json").document
 
     assert described["openapi"].startswith("3.")
-    assert set(described["paths"][QUERY]["post"]["requestBody"]["content"]) == {"application/json", "application/sql"}
-    assert "application/vnd.apache.parquet" in described["paths"][QUERY]["post"]["responses"]["200"]["content"]
+    assert set(described["paths"][QUERY]["post"]["requestBody"]["content"]) == {
+        "application/json",
+        "application/sql",
+    }
+    assert (
+        "application/vnd.apache.parquet"
+        in described["paths"][QUERY]["post"]["responses"]["200"]["content"]
+    )

@@ -51,16 +51,45 @@ class Past:
     seen: list[tuple[float, int, dict[str, int]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.keepers = {build: Keeper(self.store, build, pipeline=PIPELINES[build], every_seconds=EVERY, clock=lambda: self.now) for build in PIPELINES}
+        self.keepers = {
+            build: Keeper(
+                self.store,
+                build,
+                pipeline=PIPELINES[build],
+                every_seconds=EVERY,
+                clock=lambda: self.now,
+            )
+            for build in PIPELINES
+        }
         self.shown: dict[str, Frontier] = {}
         for build, pipeline in PIPELINES.items():
-            put_birth(self.store, Birth(build, pipeline, "v", {}, 1, {}, "", (), (TableBirth("t", (("x", "string"),)),), {}, {}, {}, "", "me"))
+            put_birth(
+                self.store,
+                Birth(
+                    build,
+                    pipeline,
+                    "v",
+                    {},
+                    1,
+                    {},
+                    "",
+                    (),
+                    (TableBirth("t", (("x", "string"),)),),
+                    {},
+                    {},
+                    {},
+                    "",
+                    "me",
+                ),
+            )
             self.publish(build)
 
     def publish(self, build: str) -> int:
         last = self.shown.get(build)
         number = 1 if last is None else last.number + 1
-        self.shown[build] = Frontier(number, build, 1, Offsets({"x": {0: number}}), {"t": number}, text(self.now))
+        self.shown[build] = Frontier(
+            number, build, 1, Offsets({"x": {0: number}}), {"t": number}, text(self.now)
+        )
         self.store.put(f"builds/{build}/data/{number}", b"rows")
         Frontiers(self.store, build).publish(self.shown[build])
         self.note()
@@ -69,7 +98,14 @@ class Past:
     def switch(self, pipeline: str, build: str, *, heard: bool = True) -> int:
         self.generation += 1
         self.serving[pipeline] = build
-        record = self.record(Served(1, self.generation, dict(self.serving), Receipt(pipeline, build, "v", Offsets(), None, None)))
+        record = self.record(
+            Served(
+                1,
+                self.generation,
+                dict(self.serving),
+                Receipt(pipeline, build, "v", Offsets(), None, None),
+            )
+        )
         self.unheard = record
         if heard:
             self.hear_last()
@@ -106,21 +142,35 @@ class Past:
         """All jobs are killed, and begin again after so long: each hears the journal from its beginning, and publishes the same once more."""
         self.now += seconds
         for build, pipeline in PIPELINES.items():
-            self.keepers[build] = keeper = Keeper(self.store, build, pipeline=pipeline, every_seconds=EVERY, clock=lambda: self.now)
+            self.keepers[build] = keeper = Keeper(
+                self.store, build, pipeline=pipeline, every_seconds=EVERY, clock=lambda: self.now
+            )
             for record in Journal(self.store).after(0):
                 keeper.hear(record, self.shown[build])
             keeper.look(self.shown[build])
             self.publish(build)
 
     def note(self) -> None:
-        self.seen.append((self.now, self.generation, {build: self.shown[build].number for build in self.serving.values()}))
+        self.seen.append(
+            (
+                self.now,
+                self.generation,
+                {build: self.shown[build].number for build in self.serving.values()},
+            )
+        )
 
     def collect(self, build: str) -> None:
         """Maintenance of one build, with its order of puts and looks (law 11)."""
         newest = self.shown[build].number
         put_floor(self.store, build, newest)
-        needed = {kept.frontier.number for kept in ensure_past_gone(self.store, build, self.now, KEEP)}
-        leased = {lease.pins[build].frontier for lease in live_leases(self.store, self.now) if build in lease.pins}
+        needed = {
+            kept.frontier.number for kept in ensure_past_gone(self.store, build, self.now, KEEP)
+        }
+        leased = {
+            lease.pins[build].frontier
+            for lease in live_leases(self.store, self.now)
+            if build in lease.pins
+        }
         for name in self.store.names(f"builds/{build}/data"):
             if int(name.rsplit("/", 1)[-1]) not in {newest, *needed, *leased}:
                 self.store.delete(name)
@@ -132,11 +182,17 @@ class Past:
         self.collect(build)
         self.now -= KEEP
 
-    def read(self, when: AtTime | AtGeneration | AtOffsets | AtEventTime, store: Store | None = None) -> Snapshot:
+    def read(
+        self, when: AtTime | AtGeneration | AtOffsets | AtEventTime, store: Store | None = None
+    ) -> Snapshot:
         """What a reader gets, whose data must all be there while it reads."""
-        with pin_at(store or self.store, when, lease_seconds=2 * KEEP, clock=lambda: self.now) as pinned:
+        with pin_at(
+            store or self.store, when, lease_seconds=2 * KEEP, clock=lambda: self.now
+        ) as pinned:
             for build, frontier in pinned.snapshot.frontiers.items():
-                assert self.store.get(f"builds/{build}/data/{frontier.number}") is not None, "a pinned version was collected"
+                assert self.store.get(f"builds/{build}/data/{frontier.number}") is not None, (
+                    "a pinned version was collected"
+                )
             pinned.confirm()
             return pinned.snapshot
 
@@ -185,7 +241,9 @@ def test_across_a_promote_and_an_undo_each_generation_shows_what_it_showed_last(
     assert past.numbers(at(past.now)) == {"a": now_of_a}
 
 
-def test_a_job_that_has_not_heard_of_the_switch_yet_is_looked_back_at_all_the_same(past: Past) -> None:
+def test_a_job_that_has_not_heard_of_the_switch_yet_is_looked_back_at_all_the_same(
+    past: Past,
+) -> None:
     past.switch("flights", "a")
     past.wait(3)
     last_of_a = past.publish("a")
@@ -195,7 +253,9 @@ def test_a_job_that_has_not_heard_of_the_switch_yet_is_looked_back_at_all_the_sa
     assert past.numbers(AtGeneration(1)) == {"a": last_of_a}
 
 
-def test_what_a_build_showed_when_it_served_an_earlier_time_is_never_the_answer_for_a_later_one(past: Past) -> None:
+def test_what_a_build_showed_when_it_served_an_earlier_time_is_never_the_answer_for_a_later_one(
+    past: Past,
+) -> None:
     """Its job may hear of the switch only after it has published once more."""
     past.switch("flights", "a")
     past.wait(10)
@@ -234,7 +294,9 @@ def test_what_is_kept_no_longer_is_refused_with_the_times_that_are(past: Past) -
         past.publish("a")
     past.collect("a")
 
-    with pytest.raises(KappaError, match=r"1970-01-01T00:20:00.000Z \(generation 1\) is not kept any more") as refused:
+    with pytest.raises(
+        KappaError, match=r"1970-01-01T00:20:00.000Z \(generation 1\) is not kept any more"
+    ) as refused:
         past.read(at(1_200))
     assert refused.value.exit_code == 1
     _, _, there = refused.value.hint.partition("; generation 1 from ")
@@ -252,7 +314,9 @@ def test_what_a_retired_build_showed_is_refused(past: Past) -> None:
     past.switch("flights", "b")
     assert past.retire("a")
 
-    with pytest.raises(KappaError, match="what generation 1 showed last is not kept any more") as refused:
+    with pytest.raises(
+        KappaError, match="what generation 1 showed last is not kept any more"
+    ) as refused:
         past.read(AtGeneration(1))
     assert refused.value.hint == "there is: generation 2 from 1970-01-01T00:16:50.000Z to now"
 
@@ -261,11 +325,17 @@ def test_what_a_retired_build_showed_is_refused(past: Past) -> None:
     ("when", "message", "hint"),
     [
         (AtGeneration(3), "there is no generation 3", "there are 1 to 2"),
-        (at(999), "nothing was served yet at 1970-01-01T00:16:39.000Z", "the first since 1970-01-01T00:16:40.000Z"),
+        (
+            at(999),
+            "nothing was served yet at 1970-01-01T00:16:39.000Z",
+            "the first since 1970-01-01T00:16:40.000Z",
+        ),
         (at(2_000), "is yet to come", "UTC"),
     ],
 )
-def test_what_never_was_is_a_slip(past: Past, when: AtTime | AtGeneration, message: str, hint: str) -> None:
+def test_what_never_was_is_a_slip(
+    past: Past, when: AtTime | AtGeneration, message: str, hint: str
+) -> None:
     past.switch("flights", "a")
     past.switch("flights", "b")
 
@@ -318,7 +388,9 @@ class Meddled(Store):
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_what_goes_between_look_and_second_look_is_refused(past: Past, tmp_path: Path, after: bool) -> None:
+def test_what_goes_between_look_and_second_look_is_refused(
+    past: Past, tmp_path: Path, after: bool
+) -> None:
     with_history(past)
 
     with pytest.raises(KappaError, match="is not kept any more"):
@@ -342,14 +414,19 @@ def test_what_is_pinned_is_kept_though_its_time_is_over(past: Past) -> None:
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_a_build_that_is_retired_while_it_is_looked_at_is_refused(past: Past, tmp_path: Path, after: bool) -> None:
+def test_a_build_that_is_retired_while_it_is_looked_at_is_refused(
+    past: Past, tmp_path: Path, after: bool
+) -> None:
     past.switch("flights", "a")
     past.wait(10)
     past.switch("flights", "b")
     deleted: list[bool] = []
 
     with pytest.raises(KappaError):
-        past.read(AtGeneration(1), Meddled(tmp_path, lambda: deleted.append(past.retire("a")), after=after))
+        past.read(
+            AtGeneration(1),
+            Meddled(tmp_path, lambda: deleted.append(past.retire("a")), after=after),
+        )
 
     assert deleted == [not after]
     assert ensure_data_deleted(past.store, "a", now=past.now)
@@ -391,7 +468,9 @@ STEPS = st.lists(
 @pytest.mark.slow
 @settings(max_examples=30)
 @given(steps=STEPS)
-def test_whatever_happens_a_time_gets_what_was_seen_then_or_a_little_before_or_a_refusal(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, object]]) -> None:
+def test_whatever_happens_a_time_gets_what_was_seen_then_or_a_little_before_or_a_refusal(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, object]]
+) -> None:
     past = Past(Store(tmp_path_factory.mktemp("past")))
     past.switch("flights", "a")
     for what, which in steps:
@@ -414,8 +493,12 @@ def test_whatever_happens_a_time_gets_what_was_seen_then_or_a_little_before_or_a
 def check(past: Past) -> None:
     """Every past second gets an answer that readers saw then, or at most a little before; what is young enough gets one for sure."""
     last = {time: (generation, numbers) for time, generation, numbers in past.seen}
-    times = {time + later for time in sorted(last)[:: max(1, len(last) // 25)] for later in (0.0, 0.5)} - {past.now + 0.5}
-    for time in sorted(times | {time - 0.5 for time in last if time - 1 not in last and time > 1_000}):
+    times = {
+        time + later for time in sorted(last)[:: max(1, len(last) // 25)] for later in (0.0, 0.5)
+    } - {past.now + 0.5}
+    for time in sorted(
+        times | {time - 0.5 for time in last if time - 1 not in last and time > 1_000}
+    ):
         before = max(each for each in last if each <= time)
         generation, seen = last[before]
         try:
@@ -426,9 +509,22 @@ def check(past: Past) -> None:
         assert found.generation == generation
         for build, frontier in found.frontiers.items():
             # What was shown from before that window on counts too: nothing newer was, for a while.
-            since = max((when for when, _, numbers in past.seen if build in numbers and when <= time - EVERY - 1), default=0.0)
-            lately = {numbers[build] for when, _, numbers in past.seen if build in numbers and since <= when <= time}
-            assert frontier.number in lately, f"{build} showed {lately} around second {time}, and not {frontier.number}"
+            since = max(
+                (
+                    when
+                    for when, _, numbers in past.seen
+                    if build in numbers and when <= time - EVERY - 1
+                ),
+                default=0.0,
+            )
+            lately = {
+                numbers[build]
+                for when, _, numbers in past.seen
+                if build in numbers and since <= when <= time
+            }
+            assert frontier.number in lately, (
+                f"{build} showed {lately} around second {time}, and not {frontier.number}"
+            )
             assert frontier.number <= seen[build]
 
 
@@ -475,12 +571,26 @@ def offset_of_x(offset: int) -> AtOffsets:
     return AtOffsets(Offsets({"x": {0: offset}}))
 
 
-def kept_at(*frontiers: tuple[dict[int, int], dict[int, int]], build: str = "a", until: str | None = None) -> list[Kept]:
+def kept_at(
+    *frontiers: tuple[dict[int, int], dict[int, int]], build: str = "a", until: str | None = None
+) -> list[Kept]:
     """Kept frontiers by their offsets and log times (in seconds) in the partitions of topic x; the last but one says until when it was shown."""
     found = []
     for number, (offsets, seconds) in enumerate(frontiers, 1):
         log_time = {"x": {partition: second * 1000 for partition, second in seconds.items()}}
-        found.append(Kept(Frontier(number, build, 1, Offsets({"x": offsets}), {"t": number}, text(number), log_time=log_time)))
+        found.append(
+            Kept(
+                Frontier(
+                    number,
+                    build,
+                    1,
+                    Offsets({"x": offsets}),
+                    {"t": number},
+                    text(number),
+                    log_time=log_time,
+                )
+            )
+        )
     return [*found[:-2], *(replace(each, until=until) for each in found[-2:-1]), *found[-1:]]
 
 
@@ -494,8 +604,12 @@ def kept_at(*frontiers: tuple[dict[int, int], dict[int, int]], build: str = "a",
         (2**63 - 1, "9999-12-31T23:59:59.999Z"),
     ],
 )
-def test_a_log_time_is_told_whatever_producers_have_sent(ms: int | None, told_as: str | None) -> None:
-    frontier = Frontier(1, "b", 1, Offsets(), {}, "", log_time={} if ms is None else {"t": {0: ms, 1: 0}})
+def test_a_log_time_is_told_whatever_producers_have_sent(
+    ms: int | None, told_as: str | None
+) -> None:
+    frontier = Frontier(
+        1, "b", 1, Offsets(), {}, "", log_time={} if ms is None else {"t": {0: ms, 1: 0}}
+    )
 
     found = log_time(frontier)
 
@@ -516,11 +630,28 @@ def chosen(when: AtOffsets | AtEventTime, kept: list[Kept]) -> int | None:
         (" hits:0=120, ", {"hits": {0: 120}}),
     ],
 )
-def test_offsets_are_typed_as_kappa_writes_them_or_with_commas(typed: str, offsets: dict[str, dict[int, int]]) -> None:
+def test_offsets_are_typed_as_kappa_writes_them_or_with_commas(
+    typed: str, offsets: dict[str, dict[int, int]]
+) -> None:
     assert parse_offsets(typed) == Offsets(offsets)
 
 
-@pytest.mark.parametrize("typed", ["", ",", "hits", "hits:0", "hits=3", "hits:0=-1", "hits:0=3.5", "hits:0=³", "höts:0=3", "hits:0=1,hits:0=1", "hits:0=99999999999999999999"])
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "",
+        ",",
+        "hits",
+        "hits:0",
+        "hits=3",
+        "hits:0=-1",
+        "hits:0=3.5",
+        "hits:0=³",
+        "höts:0=3",
+        "hits:0=1,hits:0=1",
+        "hits:0=99999999999999999999",
+    ],
+)
 def test_what_are_no_offsets_is_a_slip(typed: str) -> None:
     with pytest.raises(UsageError, match=r"no offset|given twice"):
         parse_offsets(typed)
@@ -537,7 +668,11 @@ def test_offsets_get_the_newest_frontier_that_stood_exactly_there_in_all_that_ar
 def test_offsets_that_no_frontier_stood_at_are_refused_with_the_nearest() -> None:
     kept = kept_at(({0: 5, 1: 1}, {}), ({0: 9, 1: 2}, {}))
 
-    for offset, nearest in ((7, "flights is kept before at x:0=5 x:1=1 and after at x:0=9 x:1=2;"), (10, "is kept before at x:0=9 x:1=2;"), (3, "is kept after at x:0=5 x:1=1;")):
+    for offset, nearest in (
+        (7, "flights is kept before at x:0=5 x:1=1 and after at x:0=9 x:1=2;"),
+        (10, "is kept before at x:0=9 x:1=2;"),
+        (3, "is kept after at x:0=5 x:1=1;"),
+    ):
         with pytest.raises(KappaError, match=f"nothing is kept at x:0={offset}") as refused:
             chosen(offset_of_x(offset), kept)
         assert nearest in refused.value.hint
@@ -545,37 +680,73 @@ def test_offsets_that_no_frontier_stood_at_are_refused_with_the_nearest() -> Non
 
 
 def test_offsets_of_topics_of_several_pipelines_are_meant_for_those_that_read_them() -> None:
-    flights, trains = kept_at(({0: 5}, {}), ({0: 9}, {})), kept_at(({0: 1}, {}), ({0: 2}, {}), build="c")
-    trains = [replace(each, frontier=replace(each.frontier, offsets=Offsets({"y": {0: each.frontier.offsets.at("x", 0)}}))) for each in trains]
-    kept, newest = {"a": flights[:1], "c": trains[:1]}, {"a": flights[1].frontier, "c": trains[1].frontier}
+    flights, trains = (
+        kept_at(({0: 5}, {}), ({0: 9}, {})),
+        kept_at(({0: 1}, {}), ({0: 2}, {}), build="c"),
+    )
+    trains = [
+        replace(
+            each,
+            frontier=replace(
+                each.frontier, offsets=Offsets({"y": {0: each.frontier.offsets.at("x", 0)}})
+            ),
+        )
+        for each in trains
+    ]
+    kept, newest = (
+        {"a": flights[:1], "c": trains[:1]},
+        {"a": flights[1].frontier, "c": trains[1].frontier},
+    )
 
     def found(x: int, y: int) -> dict[str, int]:
         offsets = AtOffsets(Offsets({"x": {0: x}, "y": {0: y}}))
-        return {build: frontier.number for build, frontier in frontiers_at(offsets, {"flights": "a", "trains": "c"}, kept, newest).items()}
+        return {
+            build: frontier.number
+            for build, frontier in frontiers_at(
+                offsets, {"flights": "a", "trains": "c"}, kept, newest
+            ).items()
+        }
 
     assert found(5, 2) == {"a": 1, "c": 2}
     assert found(9, 7) == {"a": 2}
     with pytest.raises(KappaError, match="nothing is kept at x:0=7 y:0=7") as refused:
         found(7, 7)
-    assert "flights is kept before at x:0=5 and after at x:0=9; trains is kept before at y:0=2" in refused.value.hint
+    assert (
+        "flights is kept before at x:0=5 and after at x:0=9; trains is kept before at y:0=2"
+        in refused.value.hint
+    )
 
 
 @pytest.mark.parametrize("offsets", [{"y": {0: 1}}, {"x": {2: 1}}])
-def test_a_topic_or_a_partition_that_nothing_reads_is_a_slip(offsets: dict[str, dict[int, int]]) -> None:
+def test_a_topic_or_a_partition_that_nothing_reads_is_a_slip(
+    offsets: dict[str, dict[int, int]],
+) -> None:
     with pytest.raises(UsageError, match="nothing that serves reads"):
         chosen(AtOffsets(Offsets(offsets)), kept_at(({0: 5, 1: 1}, {})))
 
 
 def test_an_event_time_gets_the_newest_frontier_with_nothing_later_in_any_partition() -> None:
-    kept = kept_at(({0: 0, 1: 0}, {}), ({0: 1, 1: 1}, {0: 10, 1: 20}), ({0: 2, 1: 1}, {0: 30, 1: 20}), ({0: 3, 1: 2}, {0: 31, 1: 40}))
+    kept = kept_at(
+        ({0: 0, 1: 0}, {}),
+        ({0: 1, 1: 1}, {0: 10, 1: 20}),
+        ({0: 2, 1: 1}, {0: 30, 1: 20}),
+        ({0: 3, 1: 2}, {0: 31, 1: 40}),
+    )
 
-    assert [chosen(AtEventTime(moment(seconds)), kept) for seconds in (19, 20, 29.999, 30, 39, 40, 500)] == [1, 2, 2, 3, 3, 4, 4]
+    assert [
+        chosen(AtEventTime(moment(seconds)), kept) for seconds in (19, 20, 29.999, 30, 39, 40, 500)
+    ] == [1, 2, 2, 3, 3, 4, 4]
 
 
-def test_an_event_time_before_all_that_is_kept_or_where_something_nearer_is_kept_no_longer_is_refused() -> None:
+def test_an_event_time_before_all_that_is_kept_or_where_something_nearer_is_kept_no_longer_is_refused() -> (
+    None
+):
     kept = kept_at(({0: 1}, {0: 10}), ({0: 9}, {0: 90}), until=text(50))
 
-    for seconds, nearest in ((9, "flights is kept after at 1970-01-01T00:00:10.000Z;"), (20, "before at 1970-01-01T00:00:10.000Z and after at 1970-01-01T00:01:30.000Z")):
+    for seconds, nearest in (
+        (9, "flights is kept after at 1970-01-01T00:00:10.000Z;"),
+        (20, "before at 1970-01-01T00:00:10.000Z and after at 1970-01-01T00:01:30.000Z"),
+    ):
         with pytest.raises(KappaError, match="nothing is kept at the event time") as refused:
             chosen(AtEventTime(moment(seconds)), kept)
         assert nearest in refused.value.hint
@@ -615,20 +786,29 @@ def test_offsets_are_read_as_long_as_they_are_kept(past: Past) -> None:
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_offsets_that_go_between_look_and_second_look_are_refused(past: Past, tmp_path: Path, after: bool) -> None:
+def test_offsets_that_go_between_look_and_second_look_are_refused(
+    past: Past, tmp_path: Path, after: bool
+) -> None:
     wanted = kept_twice(past)
 
     with pytest.raises(KappaError, match="nothing is kept at"):
-        past.read(offset_of_x(wanted), Meddled(tmp_path, lambda: past.collect_later("a"), after=after))
+        past.read(
+            offset_of_x(wanted), Meddled(tmp_path, lambda: past.collect_later("a"), after=after)
+        )
     assert live_leases(past.store, past.now) == ()
 
 
-def test_a_switch_between_look_and_second_look_starts_over_with_what_serves_then(past: Past, tmp_path: Path) -> None:
+def test_a_switch_between_look_and_second_look_starts_over_with_what_serves_then(
+    past: Past, tmp_path: Path
+) -> None:
     kept_twice(past)
     while past.shown["b"].number < past.shown["a"].number:
         past.publish("b")
 
-    found = past.read(offset_of_x(past.shown["a"].number), Meddled(tmp_path, lambda: past.switch("flights", "b"), after=True))
+    found = past.read(
+        offset_of_x(past.shown["a"].number),
+        Meddled(tmp_path, lambda: past.switch("flights", "b"), after=True),
+    )
 
     assert found.serving == {"flights": "b"}
 

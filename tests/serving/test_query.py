@@ -30,7 +30,18 @@ from kappa.tables.shape import REJECTS_BIRTH
 from kappa.values.arrow import arrow_schema
 from serving.pin.catalog import Snapshot, pin_build
 from serving.pin.past import AtGeneration, AtTime
-from serving.query.query import Reader, Relations, Rows, answer, ask, connect, open_reader, put_relations, read, tables_named
+from serving.query.query import (
+    Reader,
+    Relations,
+    Rows,
+    answer,
+    ask,
+    connect,
+    open_reader,
+    put_relations,
+    read,
+    tables_named,
+)
 
 
 @pytest.fixture
@@ -40,8 +51,20 @@ def store(tmp_path: Path) -> Store:
 
 
 def rejected_row(offset: int, reason: str | None = "no_json") -> dict[str, Any]:
-    place = {"topic": "flights", "partition": 0, "offset": offset, "timestamp": datetime(2013, 1, 1, tzinfo=UTC)}
-    return {**place, "key": None, "value": b"{", "headers": [{"key": "trace", "value": b"\xff"}], "reason": reason, "detail": "it ends early"}
+    place = {
+        "topic": "flights",
+        "partition": 0,
+        "offset": offset,
+        "timestamp": datetime(2013, 1, 1, tzinfo=UTC),
+    }
+    return {
+        **place,
+        "key": None,
+        "value": b"{",
+        "headers": [{"key": "trace", "value": b"\xff"}],
+        "reason": reason,
+        "detail": "it ends early",
+    }
 
 
 @pytest.fixture
@@ -49,7 +72,9 @@ def platform(store: Store) -> Platform:
     return Platform(store)
 
 
-def test_the_past_is_answered_from_the_versions_that_were_shown_then(platform: Platform, store: Store) -> None:
+def test_the_past_is_answered_from_the_versions_that_were_shown_then(
+    platform: Platform, store: Store
+) -> None:
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
     first = Frontiers(store, "flights-1").newest()
     assert first is not None
@@ -64,7 +89,12 @@ def test_the_past_is_answered_from_the_versions_that_were_shown_then(platform: P
         for found in [answer(store, "select count(*) from delays", when=when)]
     ]
 
-    assert [(generation, rows) for generation, rows, _ in counts] == [(1, 3), (1, 4), (2, 2), (2, 2)]
+    assert [(generation, rows) for generation, rows, _ in counts] == [
+        (1, 3),
+        (1, 4),
+        (2, 2),
+        (2, 2),
+    ]
     assert counts[0][2] == {"flights-1": first.published_at}
 
 
@@ -82,7 +112,9 @@ def test_a_query_sees_the_served_columns_of_the_pinned_version(platform: Platfor
 
 def test_what_is_committed_and_not_published_is_not_seen(platform: Platform) -> None:
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
-    write_deltalake(table_path(platform.store, "flights-1", "delays"), ROWS_OF_DELAYS, mode="append")
+    write_deltalake(
+        table_path(platform.store, "flights-1", "delays"), ROWS_OF_DELAYS, mode="append"
+    )
 
     assert platform.ask("select count(*) from delays").rows == ((3,),)
 
@@ -115,29 +147,67 @@ def test_a_deleted_row_of_a_latest_table_is_not_seen(platform: Platform) -> None
 
 
 def test_an_empty_table_has_its_types(platform: Platform) -> None:
-    nested = TableBirth("nested", (("at", "timestamp"), ("d", "date"), ("money", "decimal(38,2)"), ("list", "array<struct<x:int,when:timestamp>>")))
+    nested = TableBirth(
+        "nested",
+        (
+            ("at", "timestamp"),
+            ("d", "date"),
+            ("money", "decimal(38,2)"),
+            ("list", "array<struct<x:int,when:timestamp>>"),
+        ),
+    )
     platform.serve("flights", {nested: None, PLANES: None})
     found = platform.ask("from nested")
 
     assert found.rows == ()
-    assert found.types == ("TIMESTAMP WITH TIME ZONE", "DATE", "DECIMAL(38,2)", 'STRUCT(x INTEGER, "when" TIMESTAMP WITH TIME ZONE)[]')
+    assert found.types == (
+        "TIMESTAMP WITH TIME ZONE",
+        "DATE",
+        "DECIMAL(38,2)",
+        'STRUCT(x INTEGER, "when" TIMESTAMP WITH TIME ZONE)[]',
+    )
     assert platform.ask("from planes").types == ("VARCHAR", "INTEGER")
-    assert platform.ask("select * from rejects").columns == ("pipeline", *(name for name, _ in REJECTS_BIRTH.served))
+    assert platform.ask("select * from rejects").columns == (
+        "pipeline",
+        *(name for name, _ in REJECTS_BIRTH.served),
+    )
 
 
 def test_values_come_back_exact_and_in_utc(platform: Platform) -> None:
     exact = TableBirth(
-        "exact", (("at", "timestamp"), ("d", "date"), ("money", "decimal(38,2)"), ("raw", "binary"), ("x", "double"), ("list", "array<struct<x:int,when:timestamp>>"))
+        "exact",
+        (
+            ("at", "timestamp"),
+            ("d", "date"),
+            ("money", "decimal(38,2)"),
+            ("raw", "binary"),
+            ("x", "double"),
+            ("list", "array<struct<x:int,when:timestamp>>"),
+        ),
     )
     moment = datetime(2013, 1, 1, 5, 0, 0, 123456, tzinfo=UTC)
     money = Decimal("123456789012345678901234567890123456.78")
-    rows = pa.table([[moment], [date(2013, 1, 1)], [money], [b"\xff"], [float("inf")], [[{"x": 1, "when": moment}]]], schema=arrow_schema(exact.columns))
+    rows = pa.table(
+        [
+            [moment],
+            [date(2013, 1, 1)],
+            [money],
+            [b"\xff"],
+            [float("inf")],
+            [[{"x": 1, "when": moment}]],
+        ],
+        schema=arrow_schema(exact.columns),
+    )
     platform.serve("flights", {exact: rows})
 
-    assert platform.ask("from exact").rows == ((moment, date(2013, 1, 1), money, b"\xff", float("inf"), [{"x": 1, "when": moment}]),)
+    assert platform.ask("from exact").rows == (
+        (moment, date(2013, 1, 1), money, b"\xff", float("inf"), [{"x": 1, "when": moment}]),
+    )
 
 
-def test_times_that_two_writers_spell_in_two_ways_are_one_column(platform: Platform, tmp_path: Path) -> None:
+def test_times_that_two_writers_spell_in_two_ways_are_one_column(
+    platform: Platform, tmp_path: Path
+) -> None:
     import pyarrow.parquet as pq
 
     from serving.query.query import read_sql
@@ -145,7 +215,11 @@ def test_times_that_two_writers_spell_in_two_ways_are_one_column(platform: Platf
     moment = datetime(2013, 1, 1, 5, 0, tzinfo=UTC)
     rows = pa.table({"at": pa.array([moment], pa.timestamp("us", "UTC"))})
     pq.write_table(rows, tmp_path / "rust.parquet")
-    pq.write_table(rows.cast(pa.schema([("at", pa.timestamp("us"))])), tmp_path / "spark.parquet", use_deprecated_int96_timestamps=True)
+    pq.write_table(
+        rows.cast(pa.schema([("at", pa.timestamp("us"))])),
+        tmp_path / "spark.parquet",
+        use_deprecated_int96_timestamps=True,
+    )
     platform.serve("flights", {DELAYS: None})
     both = [str(tmp_path / "spark.parquet"), str(tmp_path / "rust.parquet")]
     for paths in (both, both[::-1]):
@@ -154,7 +228,14 @@ def test_times_that_two_writers_spell_in_two_ways_are_one_column(platform: Platf
 
 
 def test_views_are_made_in_the_order_they_need(platform: Platform) -> None:
-    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS}, views={"a_top": "select max(flights) as most from b_named", "b_named": "select * from delays where carrier is not null;"})
+    platform.serve(
+        "flights",
+        {DELAYS: ROWS_OF_DELAYS},
+        views={
+            "a_top": "select max(flights) as most from b_named",
+            "b_named": "select * from delays where carrier is not null;",
+        },
+    )
 
     assert platform.ask("select most from a_top").rows == ((4,),)
     assert platform.ask("select count(*) from flights.b_named").rows == ((2,),)
@@ -162,26 +243,39 @@ def test_views_are_made_in_the_order_they_need(platform: Platform) -> None:
 
 def test_a_view_that_cannot_be_bound_is_named(platform: Platform) -> None:
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS}, views={"top": "select carier from delays"})
-    with pytest.raises(UsageError, match=r'view top of pipeline flights cannot be read: .*"carier" not found') as told:
+    with pytest.raises(
+        UsageError, match=r'view top of pipeline flights cannot be read: .*"carier" not found'
+    ) as told:
         platform.ask("from delays")
 
     assert "carrier" in told.value.hint
 
 
-@pytest.mark.parametrize("sql", ["select 1; drop view delays", "copy (select 1) to '/tmp/never'", "from itself"])
+@pytest.mark.parametrize(
+    "sql", ["select 1; drop view delays", "copy (select 1) to '/tmp/never'", "from itself"]
+)
 def test_a_view_is_one_query_over_what_there_is(platform: Platform, sql: str) -> None:
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS}, views={"itself": sql})
     with pytest.raises(UsageError):
         platform.ask("from delays")
 
 
-def test_a_reader_finds_nothing_of_those_before_it_or_beside_it(platform: Platform, store: Store) -> None:
-    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS, PLANES: ROWS_OF_PLANES}, views={"busy": "select * from delays"})
+def test_a_reader_finds_nothing_of_those_before_it_or_beside_it(
+    platform: Platform, store: Store
+) -> None:
+    platform.serve(
+        "flights",
+        {DELAYS: ROWS_OF_DELAYS, PLANES: ROWS_OF_PLANES},
+        views={"busy": "select * from delays"},
+    )
     everything = "select schema_name, view_name from duckdb_views() where not internal union all select schema_name, '' from duckdb_schemas() where not internal"
 
     with pin_build(store, "flights-1", lease_seconds=60) as pinned:
         for _ in range(2):
-            with connect(pinned.snapshot, store) as reader, open_reader(None, served=False) as beside:
+            with (
+                connect(pinned.snapshot, store) as reader,
+                open_reader(None, served=False) as beside,
+            ):
                 assert reader.rows("select count(*) from busy").rows == ((3,),)
                 assert beside.rows(everything).rows == ()
         with connect(pinned.snapshot, store) as reader, pytest.raises(UsageError):
@@ -223,33 +317,58 @@ def test_who_asks_the_same_snapshot_again_is_given_the_views_that_are_there_unle
 
 def test_two_pipelines_have_a_schema_each_and_share_the_public_names(platform: Platform) -> None:
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
-    platform.serve("main", {PLANES: ROWS_OF_PLANES}, views={"seats": "select sum(seats) as seats from planes"})
+    platform.serve(
+        "main", {PLANES: ROWS_OF_PLANES}, views={"seats": "select sum(seats) as seats from planes"}
+    )
 
     assert platform.ask("select count(*) from flights.delays, main.planes").rows == ((3,),)
-    assert platform.ask("select count(*) from delays, planes, main_.rejects, rejects").rows == ((0,),)
+    assert platform.ask("select count(*) from delays, planes, main_.rejects, rejects").rows == (
+        (0,),
+    )
     assert platform.ask("select seats from seats").rows == ((100,),)
     assert set(platform.ask("select 1").offsets) == {"flights-1", "main-2"}
 
 
 def test_rejects_tell_their_pipeline(platform: Platform) -> None:
     rejected = [rejected_row(7), {**rejected_row(9, None), "_redrives": 7, "_deleted": True}]
-    platform.serve("flights", {DELAYS: None, REJECTS_BIRTH: pa.Table.from_pylist(rejected, arrow_schema(REJECTS_BIRTH.columns))})
+    platform.serve(
+        "flights",
+        {
+            DELAYS: None,
+            REJECTS_BIRTH: pa.Table.from_pylist(rejected, arrow_schema(REJECTS_BIRTH.columns)),
+        },
+    )
     platform.serve("hits", {PLANES: None})
 
-    assert platform.ask('select pipeline, "offset", value, headers from rejects').rows == (("flights", 7, b"{", [{"key": "trace", "value": b"\xff"}]),)
+    assert platform.ask('select pipeline, "offset", value, headers from rejects').rows == (
+        ("flights", 7, b"{", [{"key": "trace", "value": b"\xff"}]),
+    )
     assert platform.ask("select reason from flights.rejects").rows == (("no_json",),)
 
 
-def test_rejects_of_builds_that_were_born_before_there_were_headers_stand_beside_others(platform: Platform) -> None:
-    old = replace(REJECTS_BIRTH, columns=tuple(column for column in REJECTS_BIRTH.columns if column[0] not in {"headers", "_redrives", "_deleted"}))
+def test_rejects_of_builds_that_were_born_before_there_were_headers_stand_beside_others(
+    platform: Platform,
+) -> None:
+    old = replace(
+        REJECTS_BIRTH,
+        columns=tuple(
+            column
+            for column in REJECTS_BIRTH.columns
+            if column[0] not in {"headers", "_redrives", "_deleted"}
+        ),
+    )
     rows = {
-        birth: pa.Table.from_pylist([rejected_row(offset)], arrow_schema(REJECTS_BIRTH.columns)).select([name for name, _ in birth.columns])
+        birth: pa.Table.from_pylist(
+            [rejected_row(offset)], arrow_schema(REJECTS_BIRTH.columns)
+        ).select([name for name, _ in birth.columns])
         for offset, birth in ((7, old), (8, REJECTS_BIRTH))
     }
     platform.serve("flights", {DELAYS: None, old: rows[old]})
     platform.serve("hits", {PLANES: None, REJECTS_BIRTH: rows[REJECTS_BIRTH]})
 
-    assert platform.ask('select pipeline, "offset", detail, headers is null from rejects order by 2').rows == (
+    assert platform.ask(
+        'select pipeline, "offset", detail, headers is null from rejects order by 2'
+    ).rows == (
         ("flights", 7, "it ends early", True),
         ("hits", 8, "it ends early", False),
     )
@@ -257,7 +376,12 @@ def test_rejects_of_builds_that_were_born_before_there_were_headers_stand_beside
 
 def test_columns_of_one_name_are_told_apart(platform: Platform) -> None:
     platform.serve("flights", {DELAYS: None})
-    assert platform.ask("select 1 as a, 2 as a, 3 as a_1, 4 as a").columns == ("a", "a_1", "a_1_1", "a_2")
+    assert platform.ask("select 1 as a, 2 as a, 3 as a_1, 4 as a").columns == (
+        "a",
+        "a_1",
+        "a_1_1",
+        "a_2",
+    )
 
 
 @pytest.mark.parametrize(
@@ -277,10 +401,19 @@ def test_columns_of_one_name_are_told_apart(platform: Platform) -> None:
         ("drop view delays", "kind drop", "one query"),
         ("set threads = 1", "kind set", "one query"),
         ("select '\udcff'", "not text in UTF-8", "one query"),
-        *((f"select json_extract(t, '$') from (values (',{'a' * odd}{'é' * 300}')) as texts(t)", "Malformed JSON", "kappa tables") for odd in range(2)),
+        *(
+            (
+                f"select json_extract(t, '$') from (values (',{'a' * odd}{'é' * 300}')) as texts(t)",
+                "Malformed JSON",
+                "kappa tables",
+            )
+            for odd in range(2)
+        ),
     ],
 )
-def test_a_slip_in_a_query_is_one_sentence_with_a_hint(platform: Platform, sql: str, message: str, hint: str) -> None:
+def test_a_slip_in_a_query_is_one_sentence_with_a_hint(
+    platform: Platform, sql: str, message: str, hint: str
+) -> None:
     platform.serve("flights", {DELAYS: None})
     with pytest.raises(UsageError) as told:
         platform.ask(sql)
@@ -321,7 +454,9 @@ class StoodStill:
         return self.asked[-1]
 
 
-def test_an_answer_whose_lease_ended_meanwhile_is_thrown_away_and_asked_for_again(platform: Platform) -> None:
+def test_an_answer_whose_lease_ended_meanwhile_is_thrown_away_and_asked_for_again(
+    platform: Platform,
+) -> None:
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
     question = StoodStill(platform, 2)
 
@@ -367,8 +502,13 @@ def test_an_interrupt_ends_a_long_query_as_it_ends_anything_else(store: Store) -
 
 def test_a_candidate_is_read_by_itself(platform: Platform) -> None:
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
-    with pin_build(platform.store, "flights-1", lease_seconds=60) as pinned, connect(pinned.snapshot, platform.store) as reader:
-        assert reader.rows("select count(*), count(*) filter (where (flights > 3) is not true) from delays").rows == ((3, 1),)
+    with (
+        pin_build(platform.store, "flights-1", lease_seconds=60) as pinned,
+        connect(pinned.snapshot, platform.store) as reader,
+    ):
+        assert reader.rows(
+            "select count(*), count(*) filter (where (flights > 3) is not true) from delays"
+        ).rows == ((3, 1),)
 
 
 def test_nothing_served_makes_an_empty_reader(store: Store) -> None:
@@ -390,7 +530,11 @@ def test_a_query_needs_neither_spark_nor_a_broker_nor_a_jvm(platform: Platform) 
 def test_served_tables_tell_rows_columns_and_where_they_lie(platform: Platform) -> None:
     from serving.query.tables import served_tables
 
-    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS, PLANES: ROWS_OF_PLANES}, views={"top": "select max(flights) as most from delays"})
+    platform.serve(
+        "flights",
+        {DELAYS: ROWS_OF_DELAYS, PLANES: ROWS_OF_PLANES},
+        views={"top": "select max(flights) as most from delays"},
+    )
     delays, planes, rejects, top = served_tables(platform.store)
 
     assert (delays.name, delays.build, delays.rows, delays.version) == ("delays", "flights-1", 3, 0)
@@ -401,7 +545,9 @@ def test_served_tables_tell_rows_columns_and_where_they_lie(platform: Platform) 
 
 
 def test_the_tables_that_a_query_names_are_found_whatever_there_is() -> None:
-    assert tables_named("with t as (select * from deep) select name, 'text' from delays left join airlines using (carrier), t where x in (select x from other)") >= {
+    assert tables_named(
+        "with t as (select * from deep) select name, 'text' from delays left join airlines using (carrier), t where x in (select x from other)"
+    ) >= {
         "delays",
         "airlines",
         "deep",

@@ -29,7 +29,14 @@ from replay.look.listings import reject_text, rejects_listing
 from serving.rejects.redrive import Redrive, export_line, plan_redrive, read_lines, to_mend
 from serving.rejects.rejects import Wanted, newest_rejects, rejects_in_order
 
-OLD = replace(REJECTS_BIRTH, columns=tuple(column for column in REJECTS_BIRTH.columns if column[0] not in {"headers", "_redrives", "_deleted"}))
+OLD = replace(
+    REJECTS_BIRTH,
+    columns=tuple(
+        column
+        for column in REJECTS_BIRTH.columns
+        if column[0] not in {"headers", "_redrives", "_deleted"}
+    ),
+)
 FACTS = {"visits": TopicFacts("visits", "id", 2)}
 MS = 1_700_000_000_000
 
@@ -39,30 +46,94 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "röot")
 
 
-def reject(offset: int, value: bytes | None = b"{", *, redrives: int | None = None, **more: Any) -> dict[str, Any]:
-    row = {"topic": "visits", "partition": 0, "offset": offset, "timestamp": datetime.fromtimestamp(MS / 1000 + offset, UTC), "key": b"k", "value": value}
-    return {**row, "headers": None, "reason": "malformed_json", "detail": "not one JSON value", "_redrives": redrives, "_deleted": None, **more}
+def reject(
+    offset: int, value: bytes | None = b"{", *, redrives: int | None = None, **more: Any
+) -> dict[str, Any]:
+    row = {
+        "topic": "visits",
+        "partition": 0,
+        "offset": offset,
+        "timestamp": datetime.fromtimestamp(MS / 1000 + offset, UTC),
+        "key": b"k",
+        "value": value,
+    }
+    return {
+        **row,
+        "headers": None,
+        "reason": "malformed_json",
+        "detail": "not one JSON value",
+        "_redrives": redrives,
+        "_deleted": None,
+        **more,
+    }
 
 
 def folded(offset: int, redrives: int) -> dict[str, Any]:
     """The row that remembers a redriven record."""
-    return {"topic": "visits", "partition": 0, "offset": offset, "_redrives": redrives, "_deleted": True}
+    return {
+        "topic": "visits",
+        "partition": 0,
+        "offset": offset,
+        "_redrives": redrives,
+        "_deleted": True,
+    }
 
 
 def serve(
-    store: Store, rows: Sequence[dict[str, Any]], *, pipeline: str = "web", table: TableBirth = REJECTS_BIRTH, kind: str = "retained", beside: tuple[TableBirth, ...] = ()
+    store: Store,
+    rows: Sequence[dict[str, Any]],
+    *,
+    pipeline: str = "web",
+    table: TableBirth = REJECTS_BIRTH,
+    kind: str = "retained",
+    beside: tuple[TableBirth, ...] = (),
 ) -> Birth:
     """Lets a build serve that has these rows in its rejects table."""
     journal = Journal(store)
     last, record = journal.last_served()
     before = record.event if record is not None else None
-    generation, serving = (before.generation, before.serving) if isinstance(before, Served) else (0, {})
-    birth = Birth(f"{pipeline}-1", pipeline, "v", {}, 1, {}, "", (TopicBirth("visits", "id", kind, 2),), (table, *beside), {}, {}, {}, "", "me")
+    generation, serving = (
+        (before.generation, before.serving) if isinstance(before, Served) else (0, {})
+    )
+    birth = Birth(
+        f"{pipeline}-1",
+        pipeline,
+        "v",
+        {},
+        1,
+        {},
+        "",
+        (TopicBirth("visits", "id", kind, 2),),
+        (table, *beside),
+        {},
+        {},
+        {},
+        "",
+        "me",
+    )
     put_birth(store, birth)
     schema = arrow_schema(table.columns)
-    write_deltalake(table_path(store, birth.build, "rejects"), pa.Table.from_pylist([{name: row.get(name) for name in schema.names} for row in rows], schema=schema))
-    Frontiers(store, birth.build).publish(Frontier(1, birth.build, 1, Offsets({"visits": {0: 99}}), {"rejects": 0}, now()))
-    assert journal.append(last + 1, Served(1, generation + 1, {**serving, pipeline: birth.build}, Receipt(pipeline, birth.build, "v", Offsets(), None, None))) is not None
+    write_deltalake(
+        table_path(store, birth.build, "rejects"),
+        pa.Table.from_pylist(
+            [{name: row.get(name) for name in schema.names} for row in rows], schema=schema
+        ),
+    )
+    Frontiers(store, birth.build).publish(
+        Frontier(1, birth.build, 1, Offsets({"visits": {0: 99}}), {"rejects": 0}, now())
+    )
+    assert (
+        journal.append(
+            last + 1,
+            Served(
+                1,
+                generation + 1,
+                {**serving, pipeline: birth.build},
+                Receipt(pipeline, birth.build, "v", Offsets(), None, None),
+            ),
+        )
+        is not None
+    )
     return birth
 
 
@@ -73,21 +144,44 @@ def at(offset: int) -> Position:
 def test_the_newest_come_first_and_what_only_remembers_is_none(store: Store) -> None:
     serve(store, [reject(3), reject(5, reason="bad_key"), folded(7, 3), reject(9)])
 
-    assert [(each.at.offset, each.redriven_at) for each in newest_rejects(store, Wanted(), limit=2)] == [(9, None), (5, None)]
-    assert [(each.at.offset, each.redriven_at) for each in newest_rejects(store, Wanted("web"), limit=None)] == [(9, None), (5, None), (3, 7)]
-    assert [each.at for each in newest_rejects(store, Wanted(reason="bad_key"), limit=None)] == [at(5)]
+    assert [
+        (each.at.offset, each.redriven_at) for each in newest_rejects(store, Wanted(), limit=2)
+    ] == [(9, None), (5, None)]
+    assert [
+        (each.at.offset, each.redriven_at)
+        for each in newest_rejects(store, Wanted("web"), limit=None)
+    ] == [(9, None), (5, None), (3, 7)]
+    assert [each.at for each in newest_rejects(store, Wanted(reason="bad_key"), limit=None)] == [
+        at(5)
+    ]
     assert newest_rejects(store, Wanted(reason="'"), limit=None) == ()
     assert [each.at for each in newest_rejects(store, Wanted(at=at(9)), limit=None)] == [at(9)]
     assert [each.at.offset for each in newest_rejects(store, Wanted(build="web-1"), limit=1)] == [9]
 
 
 def test_a_reject_is_shown_with_all_it_held(store: Store) -> None:
-    serve(store, [reject(3, b"\xff\x00", headers=[{"key": "trace", "value": "ä".encode()}, {"key": "trace", "value": None}], key="é\n".encode()), folded(7, 3)])
+    serve(
+        store,
+        [
+            reject(
+                3,
+                b"\xff\x00",
+                headers=[{"key": "trace", "value": "ä".encode()}, {"key": "trace", "value": None}],
+                key="é\n".encode(),
+            ),
+            folded(7, 3),
+        ],
+    )
     serve(store, [reject(3, b"{")], pipeline="old", table=OLD)
 
     old, new = rejects_in_order(store, Wanted(at=at(3)))
 
-    assert (old.headers, old.build, new.headers, new.timestamp_ms) == ((), "old-1", (("trace", "ä".encode()), ("trace", None)), MS + 3000)
+    assert (old.headers, old.build, new.headers, new.timestamp_ms) == (
+        (),
+        "old-1",
+        (("trace", "ä".encode()), ("trace", None)),
+        MS + 3000,
+    )
     lines = reject_text(new).splitlines()
     assert [line.split(None, 1) for line in lines] == [
         ["place", "visits:0:3"],
@@ -102,16 +196,24 @@ def test_a_reject_is_shown_with_all_it_held(store: Store) -> None:
         ["header", "trace: null"],
         ["value", "hex ff00"],
     ]
-    assert rejects_listing((new,)).objects()[0]["headers"] == [{"name": "trace", "value": "ä".encode()}, {"name": "trace", "value": None}]
+    assert rejects_listing((new,)).objects()[0]["headers"] == [
+        {"name": "trace", "value": "ä".encode()},
+        {"name": "trace", "value": None},
+    ]
 
 
 def test_what_is_exported_is_the_record_itself_with_a_header_that_names_it(store: Store) -> None:
     headers = [{"key": "trace", "value": b"\xfe"}, {"key": "kappa-redrive", "value": b"?"}]
-    serve(store, [reject(3, b"\xff", headers=headers), reject(4, b'{"n": "1"}', key=None), reject(5, None)])
+    serve(
+        store,
+        [reject(3, b"\xff", headers=headers), reject(4, b'{"n": "1"}', key=None), reject(5, None)],
+    )
 
     lines = [export_line(each) for each in to_mend(rejects_in_order(store, Wanted()))]
 
-    named = [("kappa-redrive", b"visits:0:%d@%d" % (offset, MS + offset * 1000)) for offset in (3, 4, 5)]
+    named = [
+        ("kappa-redrive", b"visits:0:%d@%d" % (offset, MS + offset * 1000)) for offset in (3, 4, 5)
+    ]
     assert [envelope_record(line.encode()) for line in lines] == [
         ProducedRecord(b"\xff", b"k", MS + 3000, (("trace", b"\xfe"), named[0]), 0),
         ProducedRecord(b'{"n": "1"}', None, MS + 4000, (named[1],), 0),
@@ -121,8 +223,20 @@ def test_what_is_exported_is_the_record_itself_with_a_header_that_names_it(store
     assert "malformed_json" in json.loads(lines[0])["note"]
 
 
-def test_of_a_chain_the_last_try_is_exported_for_the_first_and_nothing_of_what_was_folded(store: Store) -> None:
-    serve(store, [reject(3), reject(5, b"[", redrives=3), reject(6), reject(7, redrives=6), folded(8, 6), reject(9, redrives=1)])
+def test_of_a_chain_the_last_try_is_exported_for_the_first_and_nothing_of_what_was_folded(
+    store: Store,
+) -> None:
+    serve(
+        store,
+        [
+            reject(3),
+            reject(5, b"[", redrives=3),
+            reject(6),
+            reject(7, redrives=6),
+            folded(8, 6),
+            reject(9, redrives=1),
+        ],
+    )
 
     found = to_mend(rejects_in_order(store, Wanted()))
 
@@ -133,26 +247,60 @@ def test_of_a_chain_the_last_try_is_exported_for_the_first_and_nothing_of_what_w
 def planned(store: Store, *lines: str, facts: dict[str, TopicFacts] = FACTS) -> Redrive:
     read = read_lines(f"{line}\n".encode() for line in lines)
     found = rejects_in_order(store, Wanted(topics={line.names.topic for line in read}))
-    return plan_redrive(read, found, {each.build: read_birth(store, each.build) for each in found}, facts)
+    return plan_redrive(
+        read, found, {each.build: read_birth(store, each.build) for each in found}, facts
+    )
 
 
-def line(offset: int, value: bytes | None = b'{"mended": 1}', *, partition: int | None = 0, of: int = 0, key: bytes = b"k") -> str:
-    return envelope_line(ProducedRecord(value, key, MS, (("trace", b"x"), ("kappa-redrive", b"visits:%d:%d@1" % (of, offset))), partition))
+def line(
+    offset: int,
+    value: bytes | None = b'{"mended": 1}',
+    *,
+    partition: int | None = 0,
+    of: int = 0,
+    key: bytes = b"k",
+) -> str:
+    return envelope_line(
+        ProducedRecord(
+            value,
+            key,
+            MS,
+            (("trace", b"x"), ("kappa-redrive", b"visits:%d:%d@1" % (of, offset))),
+            partition,
+        )
+    )
 
 
-def test_a_mended_key_is_redriven_unless_rows_of_a_key_must_lie_in_one_partition(store: Store) -> None:
-    watched = TableBirth("watched", (("who", "string"), ("failed", "int")), ("who",), steps_over=(("who", "string"),))
+def test_a_mended_key_is_redriven_unless_rows_of_a_key_must_lie_in_one_partition(
+    store: Store,
+) -> None:
+    watched = TableBirth(
+        "watched", (("who", "string"), ("failed", "int")), ("who",), steps_over=(("who", "string"),)
+    )
     serve(store, [reject(3), reject(4)])
     assert planned(store, line(3, key=b"mended")).records["visits"][0].key == b"mended"
 
     serve(store, [reject(3)], pipeline="safe", beside=(watched,))
 
     assert len(planned(store, line(3), line(4, key=b"mended")).records["visits"]) == 2
-    with pytest.raises(UsageError, match="line 1 has another key than visits:0:3, and goes to its partition, where table watched of pipeline safe") as refused:
+    with pytest.raises(
+        UsageError,
+        match="line 1 has another key than visits:0:3, and goes to its partition, where table watched of pipeline safe",
+    ) as refused:
         planned(store, line(3, key=b"mended"))
-    assert "without `partition` and the header kappa-redrive, kappa produce visits FILE --envelope" in refused.value.hint
+    assert (
+        "without `partition` and the header kappa-redrive, kappa produce visits FILE --envelope"
+        in refused.value.hint
+    )
     # Where there is one partition only, a key cannot lie in two.
-    assert len(planned(store, line(3, key=b"mended"), facts={"visits": TopicFacts("visits", "id", 1)}).records["visits"]) == 1
+    assert (
+        len(
+            planned(
+                store, line(3, key=b"mended"), facts={"visits": TopicFacts("visits", "id", 1)}
+            ).records["visits"]
+        )
+        == 1
+    )
 
 
 def test_what_is_mended_goes_to_its_originals_partition_and_names_it(store: Store) -> None:
@@ -160,7 +308,17 @@ def test_what_is_mended_goes_to_its_originals_partition_and_names_it(store: Stor
 
     found = planned(store, line(5, partition=None), "", line(6), line(9, b"{"))
 
-    assert found.records == {"visits": (ProducedRecord(b'{"mended": 1}', b"k", MS, (("trace", b"x"), ("kappa-redrive", b"visits:0:3@%d" % (MS + 3000))), 0),)}
+    assert found.records == {
+        "visits": (
+            ProducedRecord(
+                b'{"mended": 1}',
+                b"k",
+                MS,
+                (("trace", b"x"), ("kappa-redrive", b"visits:0:3@%d" % (MS + 3000))),
+                0,
+            ),
+        )
+    }
     assert found.text.splitlines() == [
         "1 record to topic visits",
         "1 of the lines were redriven and folded before, and are passed over",
@@ -181,7 +339,10 @@ def test_what_one_of_two_pipelines_still_lacks_is_redriven_for_it(store: Store) 
         (["", " "], "there is no record in it"),
         ([line(3), "{"], "line 2 is no JSON"),
         ([line(3), "", '{"value": 1}'], "line 3 names no reject: it has no header kappa-redrive"),
-        (['{"value": 1, "headers": {"kappa-redrive": "visits"}}'], "line 1 cannot be redriven: the header kappa-redrive is 'visits'"),
+        (
+            ['{"value": 1, "headers": {"kappa-redrive": "visits"}}'],
+            "line 1 cannot be redriven: the header kappa-redrive is 'visits'",
+        ),
         ([line(3, partition=1)], "line 1 has the partition 1, and visits:0:3 lies in another one"),
         ([line(4)], "line 1 names visits:0:4, which is no reject of what serves"),
         ([line(3, of=1)], "line 1 has the partition 0"),
@@ -190,7 +351,9 @@ def test_what_one_of_two_pipelines_still_lacks_is_redriven_for_it(store: Store) 
         ([line(3), line(5)], "line 2 stands for visits:0:3, as line 1 does"),
     ],
 )
-def test_a_line_that_cannot_be_redriven_is_named_and_nothing_is_sent(store: Store, lines: list[str], message: str) -> None:
+def test_a_line_that_cannot_be_redriven_is_named_and_nothing_is_sent(
+    store: Store, lines: list[str], message: str
+) -> None:
     serve(store, [reject(3), reject(5, b"[", redrives=3), reject(6), folded(7, 6)])
 
     with pytest.raises(UsageError, match=message) as refused:
@@ -204,11 +367,24 @@ def test_a_line_that_cannot_be_redriven_is_named_and_nothing_is_sent(store: Stor
     [
         ("compacted", REJECTS_BIRTH, FACTS, UsageError, "topic visits is compacted"),
         ("retained", OLD, FACTS, Conflict, "born before there were redriven records"),
-        ("retained", REJECTS_BIRTH, {"visits": TopicFacts("visits", "other", 2)}, Conflict, "topic visits was made anew since visits:0:3 was rejected"),
+        (
+            "retained",
+            REJECTS_BIRTH,
+            {"visits": TopicFacts("visits", "other", 2)},
+            Conflict,
+            "topic visits was made anew since visits:0:3 was rejected",
+        ),
         ("retained", REJECTS_BIRTH, {}, Conflict, "topic visits is gone"),
     ],
 )
-def test_nothing_is_sent_where_it_would_not_be_folded_once(store: Store, kind: str, table: TableBirth, facts: dict[str, TopicFacts], error: type[KappaError], message: str) -> None:
+def test_nothing_is_sent_where_it_would_not_be_folded_once(
+    store: Store,
+    kind: str,
+    table: TableBirth,
+    facts: dict[str, TopicFacts],
+    error: type[KappaError],
+    message: str,
+) -> None:
     serve(store, [reject(3)], kind=kind, table=table)
 
     with pytest.raises(error, match=message):

@@ -36,13 +36,33 @@ AT = datetime(2013, 1, 1, 5, 0, 0, 120000, tzinfo=UTC)
         (Decimal("1.10"), "1.10", "1.10", "1.10"),
         (date(2013, 1, 1), "2013-01-01", "2013-01-01", "2013-01-01"),
         (time(5, 30), "05:30:00", "05:30:00", "05:30:00"),
-        (AT, "2013-01-01T05:00:00.120000Z", "2013-01-01T05:00:00.120000Z", "2013-01-01T05:00:00.120000Z"),
-        (AT.astimezone(timezone(timedelta(hours=2))), "2013-01-01T05:00:00.120000Z", "2013-01-01T05:00:00.120000Z", "2013-01-01T05:00:00.120000Z"),
-        (AT.replace(tzinfo=None, microsecond=0), "2013-01-01T05:00:00", "2013-01-01T05:00:00", "2013-01-01T05:00:00"),
+        (
+            AT,
+            "2013-01-01T05:00:00.120000Z",
+            "2013-01-01T05:00:00.120000Z",
+            "2013-01-01T05:00:00.120000Z",
+        ),
+        (
+            AT.astimezone(timezone(timedelta(hours=2))),
+            "2013-01-01T05:00:00.120000Z",
+            "2013-01-01T05:00:00.120000Z",
+            "2013-01-01T05:00:00.120000Z",
+        ),
+        (
+            AT.replace(tzinfo=None, microsecond=0),
+            "2013-01-01T05:00:00",
+            "2013-01-01T05:00:00",
+            "2013-01-01T05:00:00",
+        ),
         (timedelta(days=1), "86400s", "86400s", "86400s"),
         (b"\xffa", "/2E=", "/2E=", "\\xffa"),
         ([1, None, Decimal("2.0")], [1, None, "2.0"], '"[1,null,""2.0""]"', '[1,null,"2.0"]'),
-        ({"a": b"x", "n": float("nan")}, {"a": "eA==", "n": "NaN"}, '"{""a"":""eA=="",""n"":""NaN""}"', '{"a":"eA==","n":"NaN"}'),
+        (
+            {"a": b"x", "n": float("nan")},
+            {"a": "eA==", "n": "NaN"},
+            '"{""a"":""eA=="",""n"":""NaN""}"',
+            '{"a":"eA==","n":"NaN"}',
+        ),
     ],
 )
 def test_each_value_has_one_form(value, in_json, in_csv, in_table) -> None:
@@ -54,8 +74,13 @@ def test_each_value_has_one_form(value, in_json, in_csv, in_table) -> None:
 
 
 def test_a_table_is_aligned_by_what_is_seen() -> None:
-    listing = Listing(("name", "n", "path"), (("日本", 5, "/a"), ("x", None, "/b")), wide=frozenset({"path"}))
-    assert rendered(Form.TABLE, listing, heading="generation 3") == "generation 3\nname     n\n────  ────\n日本     5\nx     null\n"
+    listing = Listing(
+        ("name", "n", "path"), (("日本", 5, "/a"), ("x", None, "/b")), wide=frozenset({"path"})
+    )
+    assert (
+        rendered(Form.TABLE, listing, heading="generation 3")
+        == "generation 3\nname     n\n────  ────\n日本     5\nx     null\n"
+    )
 
 
 def test_wide_columns_are_for_machines() -> None:
@@ -65,21 +90,34 @@ def test_wide_columns_are_for_machines() -> None:
 
 def test_a_listing_of_nothing_keeps_its_columns() -> None:
     nothing = Listing(("a", "b"), ())
-    assert [rendered(form, nothing) for form in (Form.CSV, Form.JSON, Form.TABLE)] == ["a,b\n", "[]\n", "a  b\n─  ─\n"]
+    assert [rendered(form, nothing) for form in (Form.CSV, Form.JSON, Form.TABLE)] == [
+        "a,b\n",
+        "[]\n",
+        "a  b\n─  ─\n",
+    ]
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"))))
 def test_any_text_survives_csv_and_json(texts: list[str]) -> None:
     listing = Listing(("x", "y"), tuple((text, 1) for text in texts))
 
-    assert [row[0] for row in csv.reader(io.StringIO(rendered(Form.CSV, listing), newline=""))][1:] == texts
+    assert [row[0] for row in csv.reader(io.StringIO(rendered(Form.CSV, listing), newline=""))][
+        1:
+    ] == texts
     assert [each["x"] for each in json.loads(rendered(Form.JSON, listing))] == texts
     assert rendered(Form.TABLE, listing).count("\n") == len(texts) + 2
 
 
 @given(
     st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats() | st.decimals() | st.text() | st.binary(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats()
+        | st.decimals()
+        | st.text()
+        | st.binary(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     )
 )
 def test_any_value_is_json(value: object) -> None:

@@ -164,7 +164,11 @@ ATTACKS = [*LOOKING_OUTSIDE, *LOOKING_AROUND, *WRITING]
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Platform:
     # A root's name may hold what DuckDB, URLs and SQL take for something else.
     platform = Platform(Store(tmp_path_factory.mktemp("sandbox") / "röot 1* it's #1?"))
-    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS, PLANES: ROWS_OF_PLANES}, views={"busy": "select * from delays where flights > 3"})
+    platform.serve(
+        "flights",
+        {DELAYS: ROWS_OF_DELAYS, PLANES: ROWS_OF_PLANES},
+        views={"busy": "select * from delays where flights > 3"},
+    )
     return platform
 
 
@@ -177,7 +181,10 @@ def sandbox() -> Iterator[Sandbox]:
 @pytest.fixture(scope="module")
 def unchecked() -> Iterator[Sandbox]:
     """A sandbox without its first wall."""
-    with Sandbox(Allowance(memory=256 << 20, seconds=20, rows=1000, bytes=1 << 20), program=(str(Path(__file__).with_name("unchecked_nursery.py")),)) as sandbox:
+    with Sandbox(
+        Allowance(memory=256 << 20, seconds=20, rows=1000, bytes=1 << 20),
+        program=(str(Path(__file__).with_name("unchecked_nursery.py")),),
+    ) as sandbox:
         yield sandbox
 
 
@@ -210,10 +217,20 @@ class World:
 
     def files(self) -> dict[str, bytes]:
         roots = (self.folder, self.platform.store.folder)
-        return {str(path): path.read_bytes() for root in roots for path in root.rglob("*") if path.is_file() and path.parent.name != "leases"}
+        return {
+            str(path): path.read_bytes()
+            for root in roots
+            for path in root.rglob("*")
+            if path.is_file() and path.parent.name != "leases"
+        }
 
     def told(self, attack: str) -> str:
-        names = {"secret": self.folder / "secret.csv", "parquet": self.folder / "secret.parquet", "own": str(self.own).replace("'", "''"), "folder": self.folder}
+        names = {
+            "secret": self.folder / "secret.csv",
+            "parquet": self.folder / "secret.parquet",
+            "own": str(self.own).replace("'", "''"),
+            "folder": self.folder,
+        }
         return attack.format(**names, port=self.listener.getsockname()[1])
 
     def ensure_untouched(self) -> None:
@@ -243,7 +260,9 @@ class Answered:
         self.generation = reply.snapshot.generation
 
 
-def asked(sandbox: Sandbox, platform: Platform, sql: str, form: Form = Form.JSON, rows: int | None = None) -> Answered:
+def asked(
+    sandbox: Sandbox, platform: Platform, sql: str, form: Form = Form.JSON, rows: int | None = None
+) -> Answered:
     return Answered(sandbox.ask(platform.store, Question(sql, form, rows)))
 
 
@@ -252,7 +271,9 @@ def rows(answered: Answered) -> list[list[object]]:
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_an_attack_is_refused_in_a_sentence_and_changes_nothing(sandbox: Sandbox, platform: Platform, world: World, attack: str) -> None:
+def test_an_attack_is_refused_in_a_sentence_and_changes_nothing(
+    sandbox: Sandbox, platform: Platform, world: World, attack: str
+) -> None:
     with pytest.raises(UsageError) as told:
         asked(sandbox, platform, world.told(attack))
 
@@ -264,8 +285,19 @@ def test_an_attack_is_refused_in_a_sentence_and_changes_nothing(sandbox: Sandbox
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("attack", [each for each in (*LOOKING_OUTSIDE, *WRITING) if each.startswith(("select", "from", "with", "copy", "attach", "install", "load", "export"))])
-def test_without_the_parsers_tree_duckdb_and_the_kernel_still_give_nothing_away(unchecked: Sandbox, platform: Platform, world: World, attack: str) -> None:
+@pytest.mark.parametrize(
+    "attack",
+    [
+        each
+        for each in (*LOOKING_OUTSIDE, *WRITING)
+        if each.startswith(
+            ("select", "from", "with", "copy", "attach", "install", "load", "export")
+        )
+    ],
+)
+def test_without_the_parsers_tree_duckdb_and_the_kernel_still_give_nothing_away(
+    unchecked: Sandbox, platform: Platform, world: World, attack: str
+) -> None:
     try:
         said = asked(unchecked, platform, world.told(attack)).body.decode()
     except KappaError as error:
@@ -287,13 +319,21 @@ def test_without_the_parsers_tree_duckdb_and_the_kernel_still_give_nothing_away(
         "describe delays",
     ],
 )
-def test_what_may_be_read_is_answered_as_it_is_elsewhere(sandbox: Sandbox, platform: Platform, sql: str) -> None:
+def test_what_may_be_read_is_answered_as_it_is_elsewhere(
+    sandbox: Sandbox, platform: Platform, sql: str
+) -> None:
     told = answer(platform.store, sql)
     found = asked(sandbox, platform, sql)
 
     assert rows(found) == [list(each) for each in told.rows]
-    assert tuple((each["name"], each["type"]) for each in found.columns) == tuple(zip(told.columns, told.types, strict=True))
-    assert (found.generation, found.rows, found.truncated) == (told.generation, len(told.rows), False)
+    assert tuple((each["name"], each["type"]) for each in found.columns) == tuple(
+        zip(told.columns, told.types, strict=True)
+    )
+    assert (found.generation, found.rows, found.truncated) == (
+        told.generation,
+        len(told.rows),
+        False,
+    )
 
 
 @pytest.mark.parametrize(
@@ -310,51 +350,94 @@ def test_what_may_be_read_is_answered_as_it_is_elsewhere(sandbox: Sandbox, platf
         'select "select 1; drop" from (select 1 as "select 1; drop")',
     ],
 )
-def test_sql_that_looks_nowhere_else_is_let_through(sandbox: Sandbox, platform: Platform, sql: str) -> None:
+def test_sql_that_looks_nowhere_else_is_let_through(
+    sandbox: Sandbox, platform: Platform, sql: str
+) -> None:
     assert asked(sandbox, platform, sql).rows == 1
 
 
-def test_values_are_told_as_everywhere_and_in_each_form(sandbox: Sandbox, platform: Platform) -> None:
+def test_values_are_told_as_everywhere_and_in_each_form(
+    sandbox: Sandbox, platform: Platform
+) -> None:
     sql = "select 'ÅÄ' as t, null as n, 1.50::decimal(9, 2) as d, timestamptz '2013-01-01 05:00:00Z' as at, 'NaN'::double as x, [1] as l, 'a' as t"
     moment = datetime(2013, 1, 1, 5, tzinfo=UTC)
 
     document = json.loads(asked(sandbox, platform, sql).body)
-    assert document["rows"] == [{"t": "ÅÄ", "n": None, "d": "1.50", "at": "2013-01-01T05:00:00Z", "x": "NaN", "l": [1], "t_1": "a"}]
-    assert (document["generation"], document["truncated"], document["builds"]["flights"]["versions"]["delays"]) == (1, False, 0)
-    assert asked(sandbox, platform, sql, Form.CSV).body.decode() == "t,n,d,at,x,l,t_1\nÅÄ,,1.50,2013-01-01T05:00:00Z,NaN,[1],a\n"
+    assert document["rows"] == [
+        {
+            "t": "ÅÄ",
+            "n": None,
+            "d": "1.50",
+            "at": "2013-01-01T05:00:00Z",
+            "x": "NaN",
+            "l": [1],
+            "t_1": "a",
+        }
+    ]
+    assert (
+        document["generation"],
+        document["truncated"],
+        document["builds"]["flights"]["versions"]["delays"],
+    ) == (1, False, 0)
+    assert (
+        asked(sandbox, platform, sql, Form.CSV).body.decode()
+        == "t,n,d,at,x,l,t_1\nÅÄ,,1.50,2013-01-01T05:00:00Z,NaN,[1],a\n"
+    )
     for table in (
         pa.ipc.open_stream(asked(sandbox, platform, sql, Form.ARROW).body).read_all(),
         pq.read_table(io.BytesIO(asked(sandbox, platform, sql, Form.PARQUET).body)),
     ):
         assert table.column_names == ["t", "n", "d", "at", "x", "l", "t_1"]
-        assert (table["t"][0].as_py(), table["at"][0].as_py(), table["l"][0].as_py()) == ("ÅÄ", moment, [1])
+        assert (table["t"][0].as_py(), table["at"][0].as_py(), table["l"][0].as_py()) == (
+            "ÅÄ",
+            moment,
+            [1],
+        )
 
 
 @pytest.mark.parametrize("odd", [0, 1])
-def test_a_message_that_is_cut_within_a_character_is_told(sandbox: Sandbox, platform: Platform, odd: int) -> None:
+def test_a_message_that_is_cut_within_a_character_is_told(
+    sandbox: Sandbox, platform: Platform, odd: int
+) -> None:
     with pytest.raises(UsageError, match="Malformed JSON"):
-        asked(sandbox, platform, f"select json_extract(t, '$') from (values (',{'a' * odd}{'é' * 300}')) as texts(t)")
+        asked(
+            sandbox,
+            platform,
+            f"select json_extract(t, '$') from (values (',{'a' * odd}{'é' * 300}')) as texts(t)",
+        )
 
 
 @pytest.mark.parametrize("form", Form)
-def test_an_answer_that_has_too_many_rows_is_cut_and_says_so(sandbox: Sandbox, platform: Platform, form: Form) -> None:
+def test_an_answer_that_has_too_many_rows_is_cut_and_says_so(
+    sandbox: Sandbox, platform: Platform, form: Form
+) -> None:
     whole = asked(sandbox, platform, "from range(1000)", form)
     cut = asked(sandbox, platform, "from range(1001)", form)
     endless = asked(sandbox, platform, "select * from range(1000000000000)", form, rows=3)
 
-    assert [(each.rows, each.truncated) for each in (whole, cut, endless)] == [(1000, False), (1000, True), (3, True)]
+    assert [(each.rows, each.truncated) for each in (whole, cut, endless)] == [
+        (1000, False),
+        (1000, True),
+        (3, True),
+    ]
 
 
 @pytest.mark.parametrize("form", Form)
-def test_an_answer_that_has_too_many_bytes_is_cut_and_says_so(sandbox: Sandbox, platform: Platform, form: Form) -> None:
-    reply = asked(sandbox, platform, "select repeat(md5(range::varchar), 200) as x from range(900)", form)
+def test_an_answer_that_has_too_many_bytes_is_cut_and_says_so(
+    sandbox: Sandbox, platform: Platform, form: Form
+) -> None:
+    reply = asked(
+        sandbox, platform, "select repeat(md5(range::varchar), 200) as x from range(900)", form
+    )
 
     assert reply.truncated
     assert 0 <= reply.rows < 900
     assert reply.size <= sandbox.allowance.bytes + 10_000
 
 
-def test_what_cannot_be_written_as_parquet_says_what_can_be_done(sandbox: Sandbox, platform: Platform) -> None:
+def test_what_cannot_be_written_as_parquet_says_what_can_be_done(
+    sandbox: Sandbox, platform: Platform
+) -> None:
     with pytest.raises(UsageError) as told:
         asked(sandbox, platform, "select interval 1 day as i", Form.PARQUET)
     assert "JSON" in told.value.hint
@@ -370,7 +453,9 @@ def test_what_cannot_be_written_as_parquet_says_what_can_be_done(sandbox: Sandbo
         "select count(*) from (select distinct range::varchar || repeat('x', 100) from range(20000000))",
     ],
 )
-def test_what_needs_too_much_memory_ends_in_its_own_process(tight: Sandbox, platform: Platform, sql: str) -> None:
+def test_what_needs_too_much_memory_ends_in_its_own_process(
+    tight: Sandbox, platform: Platform, sql: str
+) -> None:
     with pytest.raises(TooMuch, match="memory") as told:
         asked(tight, platform, sql)
 
@@ -387,7 +472,9 @@ def test_what_needs_too_much_memory_ends_in_its_own_process(tight: Sandbox, plat
         "with recursive t(n) as (select 1 union all select n + 1 from t) select max(n) from t",
     ],
 )
-def test_what_takes_too_long_is_ended_and_told_so(small: Sandbox, platform: Platform, sql: str) -> None:
+def test_what_takes_too_long_is_ended_and_told_so(
+    small: Sandbox, platform: Platform, sql: str
+) -> None:
     begun = time.monotonic()
     with pytest.raises(TooMuch, match="took longer than 1 s") as told:
         asked(small, platform, sql)
@@ -397,14 +484,25 @@ def test_what_takes_too_long_is_ended_and_told_so(small: Sandbox, platform: Plat
     assert asked(small, platform, "select 1").rows == 1
 
 
-@pytest.mark.parametrize("sql", ["select " + "(" * 100_000 + "1" + ")" * 100_000, "select " + "-" * 1 + " - ".join(["1"] * 50_000), "select " + "[" * 3000 + "]" * 3000])
-def test_sql_that_is_nested_without_end_ends_no_server(sandbox: Sandbox, platform: Platform, sql: str) -> None:
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select " + "(" * 100_000 + "1" + ")" * 100_000,
+        "select " + "-" * 1 + " - ".join(["1"] * 50_000),
+        "select " + "[" * 3000 + "]" * 3000,
+    ],
+)
+def test_sql_that_is_nested_without_end_ends_no_server(
+    sandbox: Sandbox, platform: Platform, sql: str
+) -> None:
     with pytest.raises(KappaError):
         asked(sandbox, platform, sql)
     assert asked(sandbox, platform, "select 1").rows == 1
 
 
-def test_each_query_has_a_process_of_its_own_and_none_is_left(sandbox: Sandbox, platform: Platform) -> None:
+def test_each_query_has_a_process_of_its_own_and_none_is_left(
+    sandbox: Sandbox, platform: Platform
+) -> None:
     def children() -> set[int]:
         return {child.pid for child in sandbox._spares}
 
@@ -419,7 +517,9 @@ def test_each_query_has_a_process_of_its_own_and_none_is_left(sandbox: Sandbox, 
 
 
 @pytest.mark.slow
-def test_a_process_that_is_killed_while_it_waits_or_with_all_others_is_replaced(sandbox: Sandbox, platform: Platform) -> None:
+def test_a_process_that_is_killed_while_it_waits_or_with_all_others_is_replaced(
+    sandbox: Sandbox, platform: Platform
+) -> None:
     sandbox.start()
     for child in tuple(sandbox._spares):
         os.kill(child.pid, signal.SIGKILL)
@@ -458,14 +558,18 @@ def test_many_ask_at_once_and_nothing_is_left_of_it(sandbox: Sandbox, platform: 
     assert sorted_leases(platform.store, time.time()) == ((), ())
 
 
-def test_a_snapshot_that_is_kept_answers_again_what_it_answered(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_a_snapshot_that_is_kept_answers_again_what_it_answered(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
     from serving.pin.catalog import pin
 
     platform = Platform(Store(tmp_path))
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
     with pin(platform.store, lease_seconds=60) as pinned:
         platform.advance("flights-1", DELAYS, ROWS_OF_DELAYS)
-        kept = Answered(sandbox.ask_pinned(platform.store, pinned, Question("select count(*) from delays")))
+        kept = Answered(
+            sandbox.ask_pinned(platform.store, pinned, Question("select count(*) from delays"))
+        )
 
     assert rows(kept) == [[3]]
     assert rows(asked(sandbox, platform, "select count(*) from delays")) == [[6]]
@@ -534,7 +638,12 @@ def outcomes(folder: Path, attempts: dict[str, Callable[[], object]]) -> dict[st
 
 
 def test_a_tree_that_is_no_query_is_refused() -> None:
-    for tree in ({"error": True}, {"error": False, "statements": []}, {"error": False, "statements": [{}, {}]}, {}):
+    for tree in (
+        {"error": True},
+        {"error": False, "statements": []},
+        {"error": False, "statements": [{}, {}]},
+        {},
+    ):
         with pytest.raises(UsageError):
             ensure_allowed(tree, {("main", "delays")})
 

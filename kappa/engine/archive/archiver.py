@@ -63,14 +63,26 @@ Read = Callable[[int, int, int], Iterable[pa.RecordBatch]]
 class ArchiveWriter:
     """Appends to the archive of one topic. Only who holds the archives' lock may have one."""
 
-    def __init__(self, store: Store, topic: Topic, topic_id: str, *, block_bytes: int = _BLOCK_BYTES, group_rows: int = _GROUP_ROWS) -> None:
+    def __init__(
+        self,
+        store: Store,
+        topic: Topic,
+        topic_id: str,
+        *,
+        block_bytes: int = _BLOCK_BYTES,
+        group_rows: int = _GROUP_ROWS,
+    ) -> None:
         """Opens the archive, or makes it. Raises Damaged where what is there is none."""
         name = archive_fingerprint(topic)
         self._topic = topic
         self._columns = decoded_columns(topic)
         self._block_bytes = block_bytes
         self._group_rows = group_rows
-        self._archive = ensure_archive(str(store.path(folder(topic.name, name))), self._columns, ArchiveMark(topic.name, topic_id, name))
+        self._archive = ensure_archive(
+            str(store.path(folder(topic.name, name))),
+            self._columns,
+            ArchiveMark(topic.name, topic_id, name),
+        )
         self._archive.tidy(long_log=_LONG_LOG)
 
     def mark(self) -> ArchiveMark:
@@ -82,24 +94,55 @@ class ArchiveWriter:
         mark, keeps_raw = self.mark(), self._topic.archive is Archive.RAW
         there = mark.end.get(partition, start)
         if there != start:
-            raise Broken(f"the archive of {self._topic.name} partition {partition} ends at {there}, and was to be gone on with at {start}")
+            raise Broken(
+                f"the archive of {self._topic.name} partition {partition} ends at {there}, and was to be gone on with at {start}"
+            )
         clock = {partition: mark.log_time[partition]} if partition in mark.log_time else {}
         small = self._small(partition)
-        batches = decoded_batches(read(partition, start, end), self._topic, clock, raw=[(start, end)] if keeps_raw else ())
-        block, reached, seen = self._written(partition, start, end, batches, small if len(small) >= _FEW else ())
-        tally = Tally() if seen is None else Tally(seen.decoded, seen.duplicate, seen.rejected, seen.tombstone, late=seen.late)
-        after = mark.then(partition, start, reached, tally, None if seen is None else seen.log_time, raw=keeps_raw)
-        self._archive.append(block, small if block is not None and len(small) >= _FEW else (), after, Guard(f"kappa archive {partition}", reached))
+        batches = decoded_batches(
+            read(partition, start, end), self._topic, clock, raw=[(start, end)] if keeps_raw else ()
+        )
+        block, reached, seen = self._written(
+            partition, start, end, batches, small if len(small) >= _FEW else ()
+        )
+        tally = (
+            Tally()
+            if seen is None
+            else Tally(seen.decoded, seen.duplicate, seen.rejected, seen.tombstone, late=seen.late)
+        )
+        after = mark.then(
+            partition, start, reached, tally, None if seen is None else seen.log_time, raw=keeps_raw
+        )
+        self._archive.append(
+            block,
+            small if block is not None and len(small) >= _FEW else (),
+            after,
+            Guard(f"kappa archive {partition}", reached),
+        )
         self._archive.tidy(long_log=_LONG_LOG)
         return reached
 
     def _small(self, partition: int) -> tuple[Block, ...]:
         """The small blocks that a partition ends with."""
         own = [block for block in self._archive.blocks() if block.partition == partition]
-        large = max((place for place, block in enumerate(own) if block.bytes >= self._block_bytes // _SMALL), default=-1)
+        large = max(
+            (
+                place
+                for place, block in enumerate(own)
+                if block.bytes >= self._block_bytes // _SMALL
+            ),
+            default=-1,
+        )
         return tuple(own[large + 1 :])
 
-    def _written(self, partition: int, start: int, end: int, batches: Iterator[pa.RecordBatch], taken_along: Sequence[Block]) -> tuple[Block | None, int, Seen | None]:
+    def _written(
+        self,
+        partition: int,
+        start: int,
+        end: int,
+        batches: Iterator[pa.RecordBatch],
+        taken_along: Sequence[Block],
+    ) -> tuple[Block | None, int, Seen | None]:
         first_batch = next(batches, None)
         if first_batch is None:
             return None, end, None
@@ -136,12 +179,21 @@ class ArchiveWriter:
         except BaseException as error:
             path.unlink(missing_ok=True)
             if isinstance(error, OSError):
-                raise KappaError(f"records could not be archived in {path}: {error.strerror or error}", hint="see whether the disk is full or the folder may be written") from error
+                raise KappaError(
+                    f"records could not be archived in {path}: {error.strerror or error}",
+                    hint="see whether the disk is full or the folder may be written",
+                ) from error
             raise
         with pq.ParquetFile(path) as written:
             count = written.metadata.num_rows
-        least = taken_along[0].least if taken_along else int(first_batch.column("_offset")[0].as_py())
-        return Block(str(path), partition, first, count, path.stat().st_size, least, last), reached, seen
+        least = (
+            taken_along[0].least if taken_along else int(first_batch.column("_offset")[0].as_py())
+        )
+        return (
+            Block(str(path), partition, first, count, path.stat().st_size, least, last),
+            reached,
+            seen,
+        )
 
     def _is_full(self, rows: Sequence[pa.RecordBatch]) -> bool:
         count, size = sum(each.num_rows for each in rows), sum(each.nbytes for each in rows)
@@ -152,7 +204,15 @@ class Archiver:
     """Archives topics, for as long as it is asked to."""
 
     def __init__(
-        self, store: Store, log: Log, source: Source, topics: Sequence[Topic], *, every_seconds: float, clock: Callable[[], float] = time.monotonic, say: Callable[[str], None]
+        self,
+        store: Store,
+        log: Log,
+        source: Source,
+        topics: Sequence[Topic],
+        *,
+        every_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        say: Callable[[str], None],
     ) -> None:
         """A partition is gone on with when much has come, or `every_seconds` have passed; `say` is told what hinders."""
         self._store = store
@@ -180,10 +240,20 @@ class Archiver:
             writer = self._writer(topic, None if facts is None else facts.id)
             if writer is None:
                 return False
-            mark, beginning = writer.mark(), {} if facts is None else self._log.beginning([topic.name]).next.get(topic.name, {})
+            mark, beginning = (
+                writer.mark(),
+                {} if facts is None else self._log.beginning([topic.name]).next.get(topic.name, {}),
+            )
             lacks = any(first > mark.end.get(part, 0) for part, first in beginning.items())
             earlier = Earlier.of(self._store, mark) if lacks else Earlier({})
-            hindered = why_stopped(mark, None if facts is None else facts.id, {part: earlier.beginning(part, first, mark.end.get(part)) for part, first in beginning.items()})
+            hindered = why_stopped(
+                mark,
+                None if facts is None else facts.id,
+                {
+                    part: earlier.beginning(part, first, mark.end.get(part))
+                    for part, first in beginning.items()
+                },
+            )
             if hindered is not None:
                 self._hinder(topic.name, hindered)
                 return False
@@ -194,9 +264,27 @@ class Archiver:
                 if not stop.is_set() and self._is_due(topic.name, partition, end - start):
                     if start < first:
                         # What comes behind it is read from the topic.
-                        went_on |= writer.append(partition, start, min(end, earlier.end(partition, start)), earlier.read) <= end
+                        went_on |= (
+                            writer.append(
+                                partition,
+                                start,
+                                min(end, earlier.end(partition, start)),
+                                earlier.read,
+                            )
+                            <= end
+                        )
                     else:
-                        went_on |= writer.append(partition, start, end, lambda part, first, last: self._source.batches(topic.name, part, first, last)) < end
+                        went_on |= (
+                            writer.append(
+                                partition,
+                                start,
+                                end,
+                                lambda part, first, last: self._source.batches(
+                                    topic.name, part, first, last
+                                ),
+                            )
+                            < end
+                        )
                     self._last[topic.name, partition] = self._clock()
         except (Broken, UsageError) as error:
             # Others go on; this one does when somebody has mended it, or the topic is there again, which went away just now.
@@ -209,14 +297,22 @@ class Archiver:
 
     def _writer(self, topic: Topic, topic_id: str | None) -> ArchiveWriter | None:
         if topic.name not in self._writers:
-            if topic_id is None and open_archive(str(self._store.path(folder(topic.name, archive_fingerprint(topic))))) is None:
+            if (
+                topic_id is None
+                and open_archive(
+                    str(self._store.path(folder(topic.name, archive_fingerprint(topic))))
+                )
+                is None
+            ):
                 return None
             self._writers[topic.name] = ArchiveWriter(self._store, topic, topic_id or "")
         return self._writers[topic.name]
 
     def _is_due(self, topic: str, partition: int, waiting: int) -> bool:
         last = self._last.get((topic, partition))
-        return waiting > 0 and (waiting >= _MANY or last is None or self._clock() - last >= self._every_seconds)
+        return waiting > 0 and (
+            waiting >= _MANY or last is None or self._clock() - last >= self._every_seconds
+        )
 
     def _hinder(self, topic: str, why: str) -> None:
         if self._hindered.get(topic) != why:
@@ -240,16 +336,31 @@ def _write(into: pq.ParquetWriter, waiting: list[pa.RecordBatch]) -> None:
 
 def _file(into: object, schema: pa.Schema) -> pq.ParquetWriter:
     """A file that takes decoded records, and that is kept: small, and searched by offset."""
-    rising = [field.name for field in schema if field.name in _RISING or pa.types.is_timestamp(field.type)]
-    others = [field.name for field in schema if field.name not in rising and not pa.types.is_nested(field.type)]
+    rising = [
+        field.name for field in schema if field.name in _RISING or pa.types.is_timestamp(field.type)
+    ]
+    others = [
+        field.name
+        for field in schema
+        if field.name not in rising and not pa.types.is_nested(field.type)
+    ]
     return pq.ParquetWriter(
-        into, schema, compression="zstd", use_dictionary=others, column_encoding=dict.fromkeys(rising, "DELTA_BINARY_PACKED"), write_statistics=["_partition", "_offset"]
+        into,
+        schema,
+        compression="zstd",
+        use_dictionary=others,
+        column_encoding=dict.fromkeys(rising, "DELTA_BINARY_PACKED"),
+        write_statistics=["_partition", "_offset"],
     )
 
 
 def archived_topics(project: Path) -> tuple[Topic, ...]:
     """The topics of a project that declare an archive. Raises DeclarationError where its files cannot be read."""
-    topics = {topic.name: topic for pipeline in load_pipelines(project).values() for topic in pipeline.topics}
+    topics = {
+        topic.name: topic
+        for pipeline in load_pipelines(project).values()
+        for topic in pipeline.topics
+    }
     return tuple(topic for _, topic in sorted(topics.items()) if topic.archive is not Archive.NONE)
 
 
@@ -274,7 +385,14 @@ def main(arguments: list[str] | None = None) -> int:
         with Lock(store.path(LOCK), what="the archive"):
             source = Source(Kafka(given.bootstrap, settings.kafka.options), log)
             try:
-                Archiver(store, log, source, topics, every_seconds=settings.archive.every_seconds, say=say).run(stop)
+                Archiver(
+                    store,
+                    log,
+                    source,
+                    topics,
+                    every_seconds=settings.archive.every_seconds,
+                    say=say,
+                ).run(stop)
             finally:
                 source.close()
     except KappaError as error:

@@ -36,8 +36,34 @@ from kappa.values.columns import parse_type
 _PLATFORM_NAMES = frozenset(name for name, _ in (*ORIGIN_COLUMNS, *FOLD_ORDER_COLUMNS))
 # Calls that run a job, or keep something: on a slice of the log their answer would be about that slice only.
 _LOOKING = (
-    *("collect", "count", "first", "head", "take", "tail", "show", "isEmpty", "toPandas", "toArrow", "toLocalIterator", "toJSON", "foreach", "foreachPartition"),
-    *("approxQuantile", "corr", "cov", "crosstab", "freqItems", "cache", "persist", "checkpoint", "localCheckpoint", "writeTo"),
+    *(
+        "collect",
+        "count",
+        "first",
+        "head",
+        "take",
+        "tail",
+        "show",
+        "isEmpty",
+        "toPandas",
+        "toArrow",
+        "toLocalIterator",
+        "toJSON",
+        "foreach",
+        "foreachPartition",
+    ),
+    *(
+        "approxQuantile",
+        "corr",
+        "cov",
+        "crosstab",
+        "freqItems",
+        "cache",
+        "persist",
+        "checkpoint",
+        "localCheckpoint",
+        "writeTo",
+    ),
 )
 _LOOKING_PROPERTIES = ("rdd", "write", "writeStream")
 # What Delta takes for a column's name without column mapping, which other readers don't know.
@@ -50,10 +76,17 @@ def main(scratch: Path) -> None:
     request = json.loads((scratch / "request.json").read_text(encoding="utf-8"))
     jars = Jars(broker=(), spark=tuple(map(Path, request["jars"])))
     sources = Sources(Path(request["folder"]))
-    machine = boot(profile=Profile.TAIL, name="describe", memory="512m", jars=jars, local_dir=scratch, cores=1)
+    machine = boot(
+        profile=Profile.TAIL, name="describe", memory="512m", jars=jars, local_dir=scratch, cores=1
+    )
     open_sources(sources)
     # While the JVM boots; what a file makes at its top is made before there is a session.
-    pipelines = {name: next(each for _, each in pipelines_in(load_module(module, sources)) if each.name == name) for name, module in request["pipelines"].items()}
+    pipelines = {
+        name: next(
+            each for _, each in pipelines_in(load_module(module, sources)) if each.name == name
+        )
+        for name, module in request["pipelines"].items()
+    }
     spark = machine.session()
     watch = Watch(sources.folder)
     answers: dict[str, Any] = {}
@@ -76,19 +109,34 @@ class Description:
 
 def describe(spark: SparkSession, pipeline: Pipeline, watch: Watch) -> Description:
     """What a pipeline's function returns. Raises DeclarationError, with the line."""
-    frames = {parameter: spark.createDataFrame([], spark_ddl(pipeline.columns_of(topic))) for parameter, topic in pipeline.inputs.items()}
+    frames = {
+        parameter: spark.createDataFrame([], spark_ddl(pipeline.columns_of(topic)))
+        for parameter, topic in pipeline.inputs.items()
+    }
     inputs = {_leaves(frame)[0] for frame in frames.values()}
     with watch:
         returned = _called(pipeline, frames, watch.folder)
     rows = _checked(pipeline, returned)
     plans = {table: _plan(frame) for table, frame in rows.items()}
     for table, frame in rows.items():
-        refused = not_row_local(plans[table], [leaf is not None and leaf in inputs for leaf in _leaves(frame)])
+        refused = not_row_local(
+            plans[table], [leaf is not None and leaf in inputs for leaf in _leaves(frame)]
+        )
         if refused is not None:
-            where = next((watch.sites[call] for call in (*refused.calls, "sql") if call in watch.sites), str(pipeline.source))
-            raise DeclarationError(f"{where}: the function of pipeline {pipeline.name} {refused.what} (in the rows of table {table})", hint=refused.hint)
-    tables = {table.name: list(_columns(table, rows[table.name])) for table in pipeline.function_tables}
-    return Description(tables, tuple(sorted({kind for plan in plans.values() for kind in changing(plan)})))
+            where = next(
+                (watch.sites[call] for call in (*refused.calls, "sql") if call in watch.sites),
+                str(pipeline.source),
+            )
+            raise DeclarationError(
+                f"{where}: the function of pipeline {pipeline.name} {refused.what} (in the rows of table {table})",
+                hint=refused.hint,
+            )
+    tables = {
+        table.name: list(_columns(table, rows[table.name])) for table in pipeline.function_tables
+    }
+    return Description(
+        tables, tuple(sorted({kind for plan in plans.values() for kind in changing(plan)}))
+    )
 
 
 class Watch:
@@ -107,7 +155,9 @@ class Watch:
         for name in _LOOKING:
             self._replace(ClassicDataFrame, name, self._refusing)
         for name in _LOOKING_PROPERTIES:
-            self._replace(ClassicDataFrame, name, lambda each, _: property(self._refusing(each, None)))
+            self._replace(
+                ClassicDataFrame, name, lambda each, _: property(self._refusing(each, None))
+            )
 
     def __exit__(self, *error: object) -> None:
         while self._undo:
@@ -158,7 +208,10 @@ def _leaves(frame: DataFrame) -> list[int | None]:
     """Of each leaf of a frame's plan, in order, the number of what it reads: no name tells that, since Spark renames."""
     leaves = _analyzed(frame).collectLeaves()
     each = [leaves.apply(place) for place in range(leaves.size())]
-    return [leaf.rdd().id() if leaf.getClass().getSimpleName() == "LogicalRDD" else None for leaf in each]
+    return [
+        leaf.rdd().id() if leaf.getClass().getSimpleName() == "LogicalRDD" else None
+        for leaf in each
+    ]
 
 
 def _analyzed(frame: DataFrame) -> Any:
@@ -172,55 +225,86 @@ def _called(pipeline: Pipeline, frames: Mapping[str, DataFrame], folder: Path) -
         raise
     except (Exception, SystemExit) as error:
         where = line_in(error, folder) or str(pipeline.source)
-        raise DeclarationError(f"{where}: the function of pipeline {pipeline.name} fails: {_SQLSTATE.sub('', said(error))}", hint="it is run on frames without rows") from error
+        raise DeclarationError(
+            f"{where}: the function of pipeline {pipeline.name} fails: {_SQLSTATE.sub('', said(error))}",
+            hint="it is run on frames without rows",
+        ) from error
 
 
 def _checked(pipeline: Pipeline, returned: object) -> dict[str, DataFrame]:
     source, name = pipeline.source, pipeline.name
     if not isinstance(returned, Mapping):
         what = "nothing" if returned is None else f"a {type(returned).__name__}"
-        raise DeclarationError(f"{source}: the function of pipeline {name} returns {what}", hint='return {"table": frame}, one for each table')
+        raise DeclarationError(
+            f"{source}: the function of pipeline {name} returns {what}",
+            hint='return {"table": frame}, one for each table',
+        )
     wanted = [table.name for table in pipeline.function_tables]
     for each, frame in returned.items():
         if each in {table.name for table in pipeline.latest_tables}:
             raise DeclarationError(
-                f"{source}: pipeline {name} returns rows for table {each}, which takes them from its topic", hint=f"leave {each} out of what the function returns"
+                f"{source}: pipeline {name} returns rows for table {each}, which takes them from its topic",
+                hint=f"leave {each} out of what the function returns",
             )
         if each not in wanted:
             near = difflib.get_close_matches(str(each), wanted, n=1)
             raise DeclarationError(
-                f"{source}: pipeline {name} returns rows for {each!r}, which it does not write", hint=f"did you mean {near[0]}?" if near else f'add Table("{each}") to writes'
+                f"{source}: pipeline {name} returns rows for {each!r}, which it does not write",
+                hint=f"did you mean {near[0]}?" if near else f'add Table("{each}") to writes',
             )
         if not isinstance(frame, DataFrame):
-            raise DeclarationError(f"{source}: pipeline {name} returns a {type(frame).__name__} for table {each}, and not a DataFrame")
+            raise DeclarationError(
+                f"{source}: pipeline {name} returns a {type(frame).__name__} for table {each}, and not a DataFrame"
+            )
     missing = [each for each in wanted if each not in returned]
     if missing:
-        raise DeclarationError(f"{source}: pipeline {name} returns no rows for table {missing[0]}", hint=f'return {{"{missing[0]}": frame, ...}}, or take it out of writes')
+        raise DeclarationError(
+            f"{source}: pipeline {name} returns no rows for table {missing[0]}",
+            hint=f'return {{"{missing[0]}": frame, ...}}, or take it out of writes',
+        )
     return {str(each): frame for each, frame in returned.items()}
 
 
 def _columns(table: Table, frame: DataFrame) -> Iterator[tuple[str, str]]:
     # A keyed table takes only what its keys and folds name; what else the rows hold may be of any type.
     order = [name for name, _ in FOLD_ORDER_COLUMNS] if table.by_order else []
-    needed = None if table.appends or table.ordered is not None else {*table.keys, *(column for fold in table.fold.values() for column in fold.inputs), *order}
+    needed = (
+        None
+        if table.appends or table.ordered is not None
+        else {
+            *table.keys,
+            *(column for fold in table.fold.values() for column in fold.inputs),
+            *order,
+        }
+    )
     seen: set[str] = set()
     for field in frame.schema.fields:
         if needed is not None and field.name not in needed:
             continue
         what = f"{table.source}: table {table.name} gets the column {field.name}"
         if field.name.lower() in seen:
-            raise DeclarationError(f"{what} twice", hint="names are compared without regard to case; give one of them an alias")
+            raise DeclarationError(
+                f"{what} twice",
+                hint="names are compared without regard to case; give one of them an alias",
+            )
         seen.add(field.name.lower())
         if not _COLUMN_NAME.fullmatch(field.name):
-            raise DeclarationError(f"{what}, which is no name of a stored column", hint="use letters, digits and underscores: .alias(...)")
+            raise DeclarationError(
+                f"{what}, which is no name of a stored column",
+                hint="use letters, digits and underscores: .alias(...)",
+            )
         if field.name.startswith("_") and field.name not in _PLATFORM_NAMES:
-            raise DeclarationError(what, hint="a leading underscore marks the platform's own columns: .alias(...) without it")
+            raise DeclarationError(
+                what,
+                hint="a leading underscore marks the platform's own columns: .alias(...) without it",
+            )
         kind = field.dataType.simpleString()
         try:
             parse_type(kind)
         except DeclarationError:
             raise DeclarationError(
-                f"{what} of type {kind}, which a table cannot have", hint=f'cast it: .withColumn("{field.name}", F.col("{field.name}").cast("string"))'
+                f"{what} of type {kind}, which a table cannot have",
+                hint=f'cast it: .withColumn("{field.name}", F.col("{field.name}").cast("string"))',
             ) from None
         yield field.name, kind
 

@@ -48,7 +48,9 @@ class LawBroken(Broken):
         self.ends = tuple(ends)
 
 
-def hold_to_law(local: LocalPipeline, log: MemoryLog, *, cuts: int, most_slices: int, seed: int = 0) -> Counter[str]:
+def hold_to_law(
+    local: LocalPipeline, log: MemoryLog, *, cuts: int, most_slices: int, seed: int = 0
+) -> Counter[str]:
     """Holds a pipeline to the law on this log, or raises LawBroken with the smallest cut found and the rows that differ.
 
     Gives how many of its records are rejects, by reason. Tried are a slice per event (or `most_slices` of them), `cuts` random cuts with empty slices and slices that are folded again,
@@ -85,18 +87,33 @@ class _Trial:
         self._tables = table_births(local.pipeline, local.outputs)
         self._number = 0
 
-    def hold(self, whole: Mapping[str, _Rows], ends: Sequence[Offsets], driver_rows: int, *, again: random.Random | None = None) -> None:
+    def hold(
+        self,
+        whole: Mapping[str, _Rows],
+        ends: Sequence[Offsets],
+        driver_rows: int,
+        *,
+        again: random.Random | None = None,
+    ) -> None:
         """Raises LawBroken where this cut gives other tables than one slice of everything."""
 
         def differing(tried: Sequence[Offsets]) -> list[str]:
             tables = self.tables(tried, driver_rows, again=again)
-            return [told for table in self._tables for told in _differences(table, whole[table.name], tables[table.name])]
+            return [
+                told
+                for table in self._tables
+                for told in _differences(table, whole[table.name], tables[table.name])
+            ]
 
         found = differing(ends)
         if not found:
             return
         smallest, found = _smallest(list(ends), found, differing)
-        how = "the same slice, folded once more," if len(smallest) == 1 else f"the log in {len(smallest)} slices, which end at {'; '.join(map(str, smallest))},"
+        how = (
+            "the same slice, folded once more,"
+            if len(smallest) == 1
+            else f"the log in {len(smallest)} slices, which end at {'; '.join(map(str, smallest))},"
+        )
         more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
         raise LawBroken(
             f"{self._local.pipeline.source}: pipeline {self._local.pipeline.name} breaks the law of slices: {how} gives other rows than one slice of all: {'; '.join(found[:_SHOWN])}{more}",
@@ -104,10 +121,18 @@ class _Trial:
             ends=smallest,
         )
 
-    def tables(self, ends: Sequence[Offsets], driver_rows: int = _ALL_HERE, *, again: random.Random | None = None) -> dict[str, _Rows]:
+    def tables(
+        self,
+        ends: Sequence[Offsets],
+        driver_rows: int = _ALL_HERE,
+        *,
+        again: random.Random | None = None,
+    ) -> dict[str, _Rows]:
         """What the tables hold after these slices. `again`: some slices are folded once more, as after a crash, some by a job that begins anew."""
         self._number += 1
-        build = Rehearsal(self._scratch / str(self._number), self._local, self._log, driver_rows=driver_rows)
+        build = Rehearsal(
+            self._scratch / str(self._number), self._local, self._log, driver_rows=driver_rows
+        )
         try:
             for end in ends:
                 piece = build.fold(end)
@@ -119,8 +144,17 @@ class _Trial:
 
 
 def _of_doubles(tables: Sequence[TableBirth]) -> str:
-    rounded = [f"{table.name}.{column}" for table in tables for column, _ in table.served if table.exactness(column) is Exactness.ROUNDED]
-    return f"; and {', '.join(rounded)} adds doubles, which lose digits where large ones cancel: add decimals" if rounded else ""
+    rounded = [
+        f"{table.name}.{column}"
+        for table in tables
+        for column, _ in table.served
+        if table.exactness(column) is Exactness.ROUNDED
+    ]
+    return (
+        f"; and {', '.join(rounded)} adds doubles, which lose digits where large ones cancel: add decimals"
+        if rounded
+        else ""
+    )
 
 
 def _upset(build: Rehearsal, piece: Slice, draw: random.Random, driver_rows: int) -> None:
@@ -132,12 +166,22 @@ def _upset(build: Rehearsal, piece: Slice, draw: random.Random, driver_rows: int
 
 
 def _rows(build: Rehearsal, table: TableBirth) -> _Rows:
-    compared = [column for column, _ in table.columns if column in dict(table.compared) or column == "_deleted"]
-    rows = [{column: _plain(value) for column, value in row.items()} for row in build.table(table.name).select(compared).to_pylist()]
+    compared = [
+        column
+        for column, _ in table.columns
+        if column in dict(table.compared) or column == "_deleted"
+    ]
+    rows = [
+        {column: _plain(value) for column, value in row.items()}
+        for row in build.table(table.name).select(compared).to_pylist()
+    ]
     if table.keys:
         found = {tuple(row[key] for key in table.keys): row for row in rows}
         if len(found) < len(rows):
-            raise Broken(f"table {table.name} holds a key more than once", hint="a fault of Kappa's: please report it, with the pipeline's file")
+            raise Broken(
+                f"table {table.name} holds a key more than once",
+                hint="a fault of Kappa's: please report it, with the pipeline's file",
+            )
         return found
     return Counter(tuple(row.items()) for row in rows)
 
@@ -158,13 +202,19 @@ def _plain(value: Any) -> Any:
 def _differences(table: TableBirth, whole: _Rows, found: _Rows) -> Iterator[str]:
     name = table.name
     # Rows that are appended have nothing to be compared by but themselves.
-    columns = [column for column, _ in table.columns if column in dict(table.served) or column == "_deleted"]
+    columns = [
+        column
+        for column, _ in table.columns
+        if column in dict(table.served) or column == "_deleted"
+    ]
     for row in [*whole, *(row for row in found if row not in whole)]:
         before, after = whole.get(row), found.get(row)
         match before, after:
             case (dict(), dict()):
                 yield from (
-                    f"table {name}, key {_told(row)}, column {column}: {before[column]!r} and {after[column]!r}" for column in columns if not _equal(table, column, before, after)
+                    f"table {name}, key {_told(row)}, column {column}: {before[column]!r} and {after[column]!r}"
+                    for column in columns
+                    if not _equal(table, column, before, after)
                 )
             case (int() | None, int() | None):
                 if (before or 0) != (after or 0):
@@ -177,7 +227,9 @@ def _told(key: tuple[Any, ...]) -> str:
     return ", ".join(map(repr, key))
 
 
-def _equal(table: TableBirth, column: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def _equal(
+    table: TableBirth, column: str, one: Mapping[str, Any], other: Mapping[str, Any]
+) -> bool:
     """True where two values of a column are equal as its fold gives them (kappa/declare/table.py)."""
     if one[column] is None or other[column] is None:
         return one[column] is other[column]
@@ -191,7 +243,9 @@ def _equal(table: TableBirth, column: str, one: Mapping[str, Any], other: Mappin
             return bool(one[low] <= other[high] and other[low] <= one[high])
 
 
-def _smallest(ends: list[Offsets], found: list[str], differing: Callable[[Sequence[Offsets]], list[str]]) -> tuple[list[Offsets], list[str]]:
+def _smallest(
+    ends: list[Offsets], found: list[str], differing: Callable[[Sequence[Offsets]], list[str]]
+) -> tuple[list[Offsets], list[str]]:
     """A cut of as few slices as still differ: cuts are taken out, half of them at once, then ever fewer (Zeller's ddmin)."""
     size = len(ends) - 1
     while size > 0:
@@ -228,9 +282,21 @@ def main(scratch: Path) -> None:
     request = json.loads((scratch / "request.json").read_text(encoding="utf-8"))
     sources = Sources(Path(request["folder"]))
     jars = Jars(broker=(), spark=tuple(map(Path, request["jars"])))
-    machine = boot(profile=Profile.TAIL, name="law of slices", memory="512m", jars=jars, local_dir=scratch, cores=1)
+    machine = boot(
+        profile=Profile.TAIL,
+        name="law of slices",
+        memory="512m",
+        jars=jars,
+        local_dir=scratch,
+        cores=1,
+    )
     open_sources(sources)
-    pipelines = {name: next(each for _, each in pipelines_in(load_module(module, sources)) if each.name == name) for name, module in request["pipelines"].items()}
+    pipelines = {
+        name: next(
+            each for _, each in pipelines_in(load_module(module, sources)) if each.name == name
+        )
+        for name, module in request["pipelines"].items()
+    }
     spark = machine.session()
     tell_workers(spark)
     answers: dict[str, Any] = {}
@@ -245,7 +311,10 @@ def main(scratch: Path) -> None:
             answers[name] = {"message": broken.message, "hint": broken.hint}
         except Broken as broken:
             # It would stop the replay too: its function fails on a record, for one.
-            answers[name] = {"message": f"{broken.message} (in a sample of the log; offsets count its records)", "hint": broken.hint}
+            answers[name] = {
+                "message": f"{broken.message} (in a sample of the log; offsets count its records)",
+                "hint": broken.hint,
+            }
     spark.stop()
     (scratch / "answer.json").write_text(json.dumps(answers), encoding="utf-8")
 

@@ -38,7 +38,13 @@ from kappa.state.store import Store
 REFOLDED = 0
 
 
-def refold(settings: Settings, bootstrap_servers: str, build: str, folder: Store, session: Callable[[], SparkSession]) -> None:
+def refold(
+    settings: Settings,
+    bootstrap_servers: str,
+    build: str,
+    folder: Store,
+    session: Callable[[], SparkSession],
+) -> None:
     """Folds the log from the build's origin, or from where it was cut short, to the last of the cuts. Raises Broken where a law does not hold, as a job does."""
     birth = read_birth(Store(settings.root_url), build)
     cuts = read_cuts(folder)
@@ -50,8 +56,12 @@ def refold(settings: Settings, bootstrap_servers: str, build: str, folder: Store
     source = Source(kafka, log)
     # A proof decodes the log again, where it is there: an archive is asked only where some of it is not.
     lost = lost_ranges(birth.begins, log.beginning(birth.topic_ids))
-    archives = Archives(Store(settings.root_url), pipeline.topics, birth.topic_ids) if lost else None
-    slices = SliceFolder(folder, birth, pipeline, log, driver_rows=cuts.driver_rows, archives=archives)
+    archives = (
+        Archives(Store(settings.root_url), pipeline.topics, birth.topic_ids) if lost else None
+    )
+    slices = SliceFolder(
+        folder, birth, pipeline, log, driver_rows=cuts.driver_rows, archives=archives
+    )
     try:
         slices.check_topics()
         publisher = Publisher(folder, birth, hold_seconds=settings.rollout.hold_seconds)
@@ -59,7 +69,14 @@ def refold(settings: Settings, bootstrap_servers: str, build: str, folder: Store
         for number in range(publisher.newest.slice + 1, len(cuts.ends)):
             slices.check_heard(publisher.newest, datetime.now(UTC))
             heard_at = slices.heard_with(publisher.newest, cuts.ends[number])
-            slices.fold(Slice(REFOLDED, number, publisher.newest.offsets, cuts.ends[number]), spark, source, publisher, Stopwatch(), heard_at=heard_at)
+            slices.fold(
+                Slice(REFOLDED, number, publisher.newest.offsets, cuts.ends[number]),
+                spark,
+                source,
+                publisher,
+                Stopwatch(),
+                heard_at=heard_at,
+            )
     finally:
         slices.close()
         source.close()
@@ -79,7 +96,12 @@ def main(arguments: list[str] | None = None) -> int:
             given.bootstrap,
             given.build,
             folder,
-            lambda: boot_for(settings, profile=Profile.CATCH_UP, name=f"proof of {given.build}", local_dir=folder.path("spark")).session(),
+            lambda: boot_for(
+                settings,
+                profile=Profile.CATCH_UP,
+                name=f"proof of {given.build}",
+                local_dir=folder.path("spark"),
+            ).session(),
         )
     except KappaError as error:
         put_stopped(folder, given.build, error)

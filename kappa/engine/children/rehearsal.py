@@ -49,9 +49,20 @@ class MemoryLog:
     records: list[RawRecord] = field(default_factory=list)
     ends: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
 
-    def add(self, topic: str, partition: int, value: bytes | None, *, key: bytes | None = None, ms: int = 1_700_000_000_000, headers: Headers = ()) -> None:
+    def add(
+        self,
+        topic: str,
+        partition: int,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        ms: int = 1_700_000_000_000,
+        headers: Headers = (),
+    ) -> None:
         """Appends a record to a partition."""
-        self.records.append((topic, partition, self.ends[topic, partition], ms * 1000, key, value, tuple(headers)))
+        self.records.append(
+            (topic, partition, self.ends[topic, partition], ms * 1000, key, value, tuple(headers))
+        )
         self.ends[topic, partition] += 1
 
     def skip(self, topic: str, partition: int, offsets: int) -> None:
@@ -72,16 +83,27 @@ class MemoryLog:
 
     def facts(self, name: str) -> TopicFacts:
         """No topic is ever re-created here."""
-        return TopicFacts(name, name, 1 + max((partition for topic, partition in self.ends if topic == name), default=0))
+        return TopicFacts(
+            name,
+            name,
+            1 + max((partition for topic, partition in self.ends if topic == name), default=0),
+        )
 
     def here(self, piece: Slice) -> pa.Table:
         """As `Source.here`."""
-        return raw_table(record for record in self.records if piece.start.at(*record[:2]) <= record[2] < piece.end.at(*record[:2]))
+        return raw_table(
+            record
+            for record in self.records
+            if piece.start.at(*record[:2]) <= record[2] < piece.end.at(*record[:2])
+        )
 
     def ranges(self, piece: Slice, topic: str) -> list[RawRange]:
         """As `Source.ranges`."""
         of_topic = self.here(piece).filter(pc.field("topic") == topic)
-        return [partial(_in_order, of_topic.filter(pc.field("partition") == partition)) for partition in sorted(set(of_topic["partition"].to_pylist()))]
+        return [
+            partial(_in_order, of_topic.filter(pc.field("partition") == partition))
+            for partition in sorted(set(of_topic["partition"].to_pylist()))
+        ]
 
 
 def _in_order(records: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -100,28 +122,64 @@ class LocalPipeline:
 class Rehearsal:
     """A build of a pipeline in a folder of its own."""
 
-    def __init__(self, folder: Path, local: LocalPipeline, log: MemoryLog, *, driver_rows: int, birth: Birth | None = None, leg: int = 1) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        local: LocalPipeline,
+        log: MemoryLog,
+        *,
+        driver_rows: int,
+        birth: Birth | None = None,
+        leg: int = 1,
+    ) -> None:
         """Slices of more than `driver_rows` offsets are computed by Spark alone, and are those of that leg; `birth` is that of a build which is there already."""
         pipeline = local.pipeline
         self._spark = local.spark
         self._pipeline = pipeline
         self._log = log
         self.store = Store(folder)
-        topics = tuple(TopicBirth(topic.name, topic.name, str(topic.kind), topic.partitions) for topic in pipeline.topics)
-        self.birth = birth or Birth("b", pipeline.name, "v", {}, SEMANTICS, {}, "m", topics, table_births(pipeline, local.outputs), {}, {}, {}, "", "")
+        topics = tuple(
+            TopicBirth(topic.name, topic.name, str(topic.kind), topic.partitions)
+            for topic in pipeline.topics
+        )
+        self.birth = birth or Birth(
+            "b",
+            pipeline.name,
+            "v",
+            {},
+            SEMANTICS,
+            {},
+            "m",
+            topics,
+            table_births(pipeline, local.outputs),
+            {},
+            {},
+            {},
+            "",
+            "",
+        )
         self._leg = leg
         self.begin(driver_rows=driver_rows)
 
     def begin(self, *, driver_rows: int, merge_bytes: int = 0) -> None:
         """Begins the folding job (anew, as after a restart); Spark commits what it has computed, but for contributions by key of at most `merge_bytes`. None waits."""
-        self.slices = SliceFolder(self.store, self.birth, self._pipeline, self._log, driver_rows=driver_rows, merging=Merging(merge_bytes))  # type: ignore[arg-type]  # the one question it is asked
+        self.slices = SliceFolder(
+            self.store,
+            self.birth,
+            self._pipeline,
+            self._log,
+            driver_rows=driver_rows,
+            merging=Merging(merge_bytes),
+        )  # type: ignore[arg-type]  # the one question it is asked
         self.publisher = Publisher(self.store, self.birth, hold_seconds=1)
         self.publisher.take_over(self.slices.first_frontier())
 
     def fold(self, end: Offsets) -> Slice:
         """Folds the next slice, up to `end`, and gives it."""
         newest = self.publisher.newest
-        piece = Slice(self._leg, newest.slice + 1 if newest.leg == self._leg else 0, newest.offsets, end)
+        piece = Slice(
+            self._leg, newest.slice + 1 if newest.leg == self._leg else 0, newest.offsets, end
+        )
         self.fold_again(piece)
         return piece
 
@@ -134,7 +192,10 @@ class Rehearsal:
         writer = next(writer for writer in self.slices.writers if writer.birth.name == name)
         schema = arrow_schema(writer.birth.columns)
         # The two writers have different Arrow types for one type of Delta's.
-        stored = [pq.ParquetFile(path).read().select(schema.names).cast(schema) for path in files(writer.path, self.publisher.newest.versions[name])]
+        stored = [
+            pq.ParquetFile(path).read().select(schema.names).cast(schema)
+            for path in files(writer.path, self.publisher.newest.versions[name])
+        ]
         return pa.concat_tables([schema.empty_table(), *stored])
 
     def close(self) -> None:
@@ -149,9 +210,22 @@ def local_pipeline(pipeline: Pipeline) -> Iterator[LocalPipeline]:
         spark = SparkSession.getActiveSession()
         if spark is None:
             folder = Path(ending.enter_context(tempfile.TemporaryDirectory(prefix="kappa-spark-")))
-            machine = boot(profile=Profile.TAIL, name=f"rehearsal of {pipeline.name}", memory="1g", jars=ensure_jars(find_java()), local_dir=folder)
+            machine = boot(
+                profile=Profile.TAIL,
+                name=f"rehearsal of {pipeline.name}",
+                memory="1g",
+                jars=ensure_jars(find_java()),
+                local_dir=folder,
+            )
             ending.callback(machine.end)
             spark = machine.session()
         # The pipeline's file lies in its project's `pipelines`, or beside a test.
         found = describe(spark, pipeline, Watch(Path(pipeline.source.file).parent))
-        yield LocalPipeline(pipeline, spark, {name: {column: parse_type(kind) for column, kind in columns} for name, columns in found.tables.items()})
+        yield LocalPipeline(
+            pipeline,
+            spark,
+            {
+                name: {column: parse_type(kind) for column, kind in columns}
+                for name, columns in found.tables.items()
+            },
+        )

@@ -42,22 +42,38 @@ class Combiner:
         """The new rows of a small slice's keys; `version` is the table's, of the slice before."""
         if self._here is None:
             self._here = _Plan(self._table, self._stored, self._contributed, self._folder)
-        return self._here.run(touched_rows(self._path, version, self._stored, contributions.select(self._table.keys)), contributions)
+        return self._here.run(
+            touched_rows(self._path, version, self._stored, contributions.select(self._table.keys)),
+            contributions,
+        )
 
     def at_spark(self, contributions: DataFrame, version: int) -> DataFrame:
         """The new rows of a large slice's keys. It reads the contributions twice: they are to be kept."""
         keys = contributions.select(*map(spark_quote, self._table.keys))
-        return _combined(self._table, touched_frame(contributions.sparkSession, self._path, version, self._stored, keys), contributions)
+        return _combined(
+            self._table,
+            touched_frame(contributions.sparkSession, self._path, version, self._stored, keys),
+            contributions,
+        )
 
 
 class _Plan:
     """The combination as one plan that is made once, over a leaf of rows and a leaf of contributions."""
 
-    def __init__(self, table: TableBirth, stored: tuple[tuple[str, str], ...], contributed: tuple[tuple[str, str], ...], folder: Path) -> None:
+    def __init__(
+        self,
+        table: TableBirth,
+        stored: tuple[tuple[str, str], ...],
+        contributed: tuple[tuple[str, str], ...],
+        folder: Path,
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._table = table
         self._schema = arrow_schema(table.columns)
-        self._leaves = Leaf(folder / "stored.parquet", stored), Leaf(folder / "contributed.parquet", contributed)
+        self._leaves = (
+            Leaf(folder / "stored.parquet", stored),
+            Leaf(folder / "contributed.parquet", contributed),
+        )
         # Tables are committed by threads, none of which has a session of its own: this is the process's.
         self._session = session_of_leaves(SparkSession.active())
         self._plan = self._planned()
@@ -74,23 +90,44 @@ class _Plan:
         return _combined(self._table, stored, contributed, one_partition=True)
 
 
-def _combined(table: TableBirth, stored: DataFrame, contributed: DataFrame, *, one_partition: bool = False) -> DataFrame:
+def _combined(
+    table: TableBirth, stored: DataFrame, contributed: DataFrame, *, one_partition: bool = False
+) -> DataFrame:
     """The table's new rows, by its rows and contributions of the same keys; in one partition an aggregation needs no exchange."""
-    carried = (f"cast({spark_quote(name)} as {kind}) as {spark_quote(name)}" for name, kind in contribution_columns(table))
+    carried = (
+        f"cast({spark_quote(name)} as {kind}) as {spark_quote(name)}"
+        for name, kind in contribution_columns(table)
+    )
     rows = stored.selectExpr(*carried).unionAll(contributed)
-    states = (rows.coalesce(1) if one_partition else rows).groupBy(*(F.col(spark_quote(key)) for key in table.keys)).agg(*map(F.expr, combinations(table)))
+    states = (
+        (rows.coalesce(1) if one_partition else rows)
+        .groupBy(*(F.col(spark_quote(key)) for key in table.keys))
+        .agg(*map(F.expr, combinations(table)))
+    )
     return states.selectExpr(*combined_columns(table))
 
 
 def combinations(table: TableBirth) -> tuple[str, ...]:
     """Spark's SQL that folds rows and contributions of one key into one. Pure."""
-    return tuple(each for name, _ in table.columns if name in table.fold for each in _combinations(name, FoldKind(table.fold[name][0]), table))
+    return tuple(
+        each
+        for name, _ in table.columns
+        if name in table.fold
+        for each in _combinations(name, FoldKind(table.fold[name][0]), table)
+    )
 
 
 def combined_columns(table: TableBirth) -> tuple[str, ...]:
     """Spark's SQL for the columns of a table, by what was folded: sums as narrow as they are stored, and what follows from hidden columns. Pure."""
-    following = {column: sql for name, (how, _) in table.fold.items() for column, sql in _following(name, FoldKind(how), table).items()}
-    return tuple(f"{following.get(name, spark_quote(name))} as {spark_quote(name)}" for name, _ in table.columns)
+    following = {
+        column: sql
+        for name, (how, _) in table.fold.items()
+        for column, sql in _following(name, FoldKind(how), table).items()
+    }
+    return tuple(
+        f"{following.get(name, spark_quote(name))} as {spark_quote(name)}"
+        for name, _ in table.columns
+    )
 
 
 def _combinations(name: str, how: FoldKind, table: TableBirth) -> Iterator[str]:
@@ -136,7 +173,13 @@ def _following(name: str, how: FoldKind, table: TableBirth) -> Mapping[str, str]
         case FoldKind.THETA:
             return {name: f"theta_sketch_estimate({sketch})"}
         case FoldKind.KLL:
-            return dict(zip((name, *range_columns(name)), (_quantile(sketch, types[name], rank) for rank in _ranks(table.options[name])), strict=True))
+            return dict(
+                zip(
+                    (name, *range_columns(name)),
+                    (_quantile(sketch, types[name], rank) for rank in _ranks(table.options[name])),
+                    strict=True,
+                )
+            )
         case _:
             return {}
 

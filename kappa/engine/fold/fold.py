@@ -40,7 +40,11 @@ def aggregates(table: TableBirth, given: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(
         aggregate
         for name, kind, how, column in folded
-        for aggregate in (_states(name, FoldKind(how), str(column), table, given) if FoldKind(how).is_combined else _aggregates(name, kind, FoldKind(how), column, given))
+        for aggregate in (
+            _states(name, FoldKind(how), str(column), table, given)
+            if FoldKind(how).is_combined
+            else _aggregates(name, kind, FoldKind(how), column, given)
+        )
     )
 
 
@@ -59,11 +63,15 @@ def latest_table(decoded: pa.Table, table: TableBirth) -> pa.Table:
         if fate in _KEPT and (key not in newest or newest[key][0] < order):
             newest[key] = order, place
     kept = decoded.take(pa.array([place for _, place in newest.values()], pa.int64()))
-    deleted = pa.array([fate == Fate.TOMBSTONE for fate in kept.column("_fate").to_pylist()], pa.bool_())
+    deleted = pa.array(
+        [fate == Fate.TOMBSTONE for fate in kept.column("_fate").to_pylist()], pa.bool_()
+    )
     return kept.append_column("_deleted", deleted).select([name for name, _ in table.columns])
 
 
-def _aggregates(name: str, stored: str, how: FoldKind, column: str | None, given: Mapping[str, str]) -> Iterator[str]:
+def _aggregates(
+    name: str, stored: str, how: FoldKind, column: str | None, given: Mapping[str, str]
+) -> Iterator[str]:
     own = spark_quote(name)
     if column is None:
         yield f"count(1) as {own}"
@@ -83,10 +91,14 @@ def _aggregates(name: str, stored: str, how: FoldKind, column: str | None, given
             # With the value last, so that of several rows of one record the choice does not hang on how they lie.
             picked = f"{'max' if how is FoldKind.LATEST else 'min'}(struct({', '.join(_FOLD_ORDER)}, {value} as value)) filter (where {value} is not null)"
             yield f"{picked}.value as {own}"
-            yield from (f"{picked}.{of} as {spark_quote(order_column(name, of))}" for of in _FOLD_ORDER)
+            yield from (
+                f"{picked}.{of} as {spark_quote(order_column(name, of))}" for of in _FOLD_ORDER
+            )
 
 
-def _states(name: str, how: FoldKind, column: str, table: TableBirth, given: Mapping[str, str]) -> Iterator[str]:
+def _states(
+    name: str, how: FoldKind, column: str, table: TableBirth, given: Mapping[str, str]
+) -> Iterator[str]:
     """What a slice contributes to a fold that is combined (engine/fold/combine.py)."""
     value = _one_spelling(spark_quote(column), parse_type(given[column]))
     options, types = table.options[name], dict(table.columns)
@@ -114,7 +126,9 @@ def _states(name: str, how: FoldKind, column: str, table: TableBirth, given: Map
 
 def least_by_hash(values: str, options: Mapping[str, Option]) -> str:
     """Spark's SQL for the values of an array of distinct ones that a set keeps, in their order (law 8)."""
-    hashed = f"array_sort(transform({values}, each -> struct(xxhash64(each) as hash, each as value)))"
+    hashed = (
+        f"array_sort(transform({values}, each -> struct(xxhash64(each) as hash, each as value)))"
+    )
     return f"array_sort(transform(slice({hashed}, 1, {options['limit']}), each -> each.value))"
 
 
@@ -123,7 +137,10 @@ def _sum(value: str, kind: Type, stored: str) -> str:
         case Scalar("bigint"):
             # In two halves of 32 bits: exact for two billion rows, where a plain sum would overflow on the way to a
             # total that fits, or not, by the order of the rows.
-            high, low = f"cast(sum(shiftright({value}, 32)) as decimal(20,0))", f"cast(sum({value} & 4294967295L) as decimal(20,0))"
+            high, low = (
+                f"cast(sum(shiftright({value}, 32)) as decimal(20,0))",
+                f"cast(sum({value} & 4294967295L) as decimal(20,0))",
+            )
             return f"cast({high} * 4294967296 + {low} as {WIDE})"
         case Scalar("float" | "double"):
             return f"sum(cast({value} as double))"

@@ -47,7 +47,13 @@ class Leaf:
     def put(self, rows: pa.Table | None) -> bool:
         """Makes these the leaf's rows (None: it has none), and answers whether frames made before can read them. No action may be running."""
         sink = pa.BufferOutputStream()
-        pq.write_table(self._schema.empty_table() if rows is None else rows, sink, compression="none", use_dictionary=False, write_statistics=False)
+        pq.write_table(
+            self._schema.empty_table() if rows is None else rows,
+            sink,
+            compression="none",
+            use_dictionary=False,
+            write_statistics=False,
+        )
         written = memoryview(sink.getvalue())
         footer = int.from_bytes(written[-_TRAILER : 4 - _TRAILER], "little") + _TRAILER
         fits = len(written) <= self._bytes

@@ -40,7 +40,10 @@ _EXACT: Mapping[pa.DataType, tuple[type, Callable[[Any], bool]]] = {
     pa.bool_(): (bool, lambda _: True),
     pa.float64(): (float, lambda _: True),
     pa.date32(): (date, lambda _: True),
-    **{kind: (int, range(-(1 << kind.bit_width - 1), 1 << kind.bit_width - 1).__contains__) for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64())},
+    **{
+        kind: (int, range(-(1 << kind.bit_width - 1), 1 << kind.bit_width - 1).__contains__)
+        for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+    },
 }
 _NONE_EXACT: tuple[type, Callable[[Any], bool]] = (type(None), lambda _: False)
 _MEND = "mend the step and deploy it, as a new version: kappa deploy"
@@ -59,10 +62,22 @@ class OrderedFold:
     over: Over = Over.ROW
 
     @classmethod
-    def of_pipeline(cls, pipeline: Pipeline, tables: Mapping[str, TableBirth]) -> tuple[OrderedFold, ...]:
+    def of_pipeline(
+        cls, pipeline: Pipeline, tables: Mapping[str, TableBirth]
+    ) -> tuple[OrderedFold, ...]:
         """The ordered folds of a pipeline, over the tables of one build."""
-        steps = [(table.name, table.ordered) for table in pipeline.tables if table.ordered is not None]
-        return tuple(cls(tables[name], None if fold.emits is None else tables[fold.emits], fold.step, fold.over) for name, fold in steps)
+        steps = [
+            (table.name, table.ordered) for table in pipeline.tables if table.ordered is not None
+        ]
+        return tuple(
+            cls(
+                tables[name],
+                None if fold.emits is None else tables[fold.emits],
+                fold.step,
+                fold.over,
+            )
+            for name, fold in steps
+        )
 
     @property
     def made(self) -> tuple[TableBirth, ...]:
@@ -80,17 +95,34 @@ class OrderedFold:
             folding.fold(key, states.get(key), sorted(found, key=_place))
         return {table.name: folding.take(table) for table in self.made}
 
-    def at_spark(self, spark: SparkSession, rows: DataFrame, held: DataFrame, folder: Path) -> dict[str, DataFrame]:
+    def at_spark(
+        self, spark: SparkSession, rows: DataFrame, held: DataFrame, folder: Path
+    ) -> dict[str, DataFrame]:
         """As `here`, for a large slice: by Spark's workers, into files of `folder`."""
         for table in self.made:
             (folder / table.name).mkdir(parents=True)
         keys = [F.col(spark_quote(key)) for key in self.table.keys]
-        states = held.select(*keys, _whole(held).alias("state"), F.lit(None).cast(rows.schema).alias("row"))
-        both = states.unionAll(rows.select(*keys, F.lit(None).cast(held.schema).alias("state"), _whole(rows).alias("row")))
+        states = held.select(
+            *keys, _whole(held).alias("state"), F.lit(None).cast(rows.schema).alias("row")
+        )
+        both = states.unionAll(
+            rows.select(
+                *keys, F.lit(None).cast(held.schema).alias("state"), _whole(rows).alias("row")
+            )
+        )
         # A key's state comes first, then its rows in the order of the log.
-        in_order = both.repartition(*keys).sortWithinPartitions(*keys, F.col("row").isNotNull(), *(f"row.{name}" for name in _PLACE))
-        in_order.mapInArrow(partial(_fold_into, fold=self, folder=folder), "folded bigint").collect()
-        return {table.name: spark.read.schema(spark_ddl(table.columns)).parquet(str(folder / table.name)) for table in self.made}
+        in_order = both.repartition(*keys).sortWithinPartitions(
+            *keys, F.col("row").isNotNull(), *(f"row.{name}" for name in _PLACE)
+        )
+        in_order.mapInArrow(
+            partial(_fold_into, fold=self, folder=folder), "folded bigint"
+        ).collect()
+        return {
+            table.name: spark.read.schema(spark_ddl(table.columns)).parquet(
+                str(folder / table.name)
+            )
+            for table in self.made
+        }
 
     def _key(self, row: _Row) -> _Key:
         return tuple(row[key] for key in self.table.keys)
@@ -101,17 +133,38 @@ class _Folding:
 
     def __init__(self, fold: OrderedFold) -> None:
         self._fold = fold
-        self._state = [name for name, _ in fold.table.columns if name not in {*fold.table.keys, *_PLACE}]
-        self._emitted = frozenset(name for name, _ in fold.emitted.columns) if fold.emitted is not None else frozenset()
+        self._state = [
+            name for name, _ in fold.table.columns if name not in {*fold.table.keys, *_PLACE}
+        ]
+        self._emitted = (
+            frozenset(name for name, _ in fold.emitted.columns)
+            if fold.emitted is not None
+            else frozenset()
+        )
         self._into = "" if fold.emitted is None else fold.emitted.name
         self._given = arrow_schema(fold.table.steps_over)
         kept = arrow_schema(fold.table.columns)
-        self._columns = [(name, kept.field(name), *(_NONE_EXACT if fold.over is Over.PANDAS else _EXACT.get(kept.field(name).type, _NONE_EXACT))) for name in self._state]
+        self._columns = [
+            (
+                name,
+                kept.field(name),
+                *(
+                    _NONE_EXACT
+                    if fold.over is Over.PANDAS
+                    else _EXACT.get(kept.field(name).type, _NONE_EXACT)
+                ),
+            )
+            for name in self._state
+        ]
         self._rows: dict[str, list[_Row]] = {table.name: [] for table in fold.made}
 
     def fold(self, key: _Key, held: _Row | None, rows: Iterable[_Row]) -> None:
         """Folds the rows of one key, which are in the order of the log, into its state (None: it has none yet)."""
-        state = dict.fromkeys(self._state) if held is None else {name: held[name] for name in self._state}
+        state = (
+            dict.fromkeys(self._state)
+            if held is None
+            else {name: held[name] for name in self._state}
+        )
         at = None if held is None else _place(held)
         in_order = self._in_order(key, at, rows)
         batch_rows = 1 if self._fold.over is Over.ROW else _BATCH_ROWS
@@ -124,18 +177,27 @@ class _Folding:
                     state[name] = self._array(self._fold.table, field, [value]).to_pylist()[0]
             at = _place(batch[-1])
         if at is not None:
-            self._rows[self._fold.table.name].append({**dict(zip(self._fold.table.keys, key, strict=True)), **state, **dict(zip(_PLACE, at, strict=True))})
+            self._rows[self._fold.table.name].append(
+                {
+                    **dict(zip(self._fold.table.keys, key, strict=True)),
+                    **state,
+                    **dict(zip(_PLACE, at, strict=True)),
+                }
+            )
 
     def _in_order(self, key: _Key, at: _Key | None, rows: Iterable[_Row]) -> Iterator[_Row]:
         """The rows of a key, those of one record in an order that does not hang on how they lie. Raises Broken where some have no order."""
         for place, found in groupby(rows, key=_place):
             if at is not None and at[:2] != place[:2]:
                 raise Broken(
-                    self._elsewhere(key, at, place), hint="produce each key to one partition; after partitions were added, a topic made anew and produced to again has one order"
+                    self._elsewhere(key, at, place),
+                    hint="produce each key to one partition; after partitions were added, a topic made anew and produced to again has one order",
                 )
             at = place
             same = list(found)
-            yield from same if len(same) == 1 else sorted(same, key=lambda row: repr(sorted(row.items())))
+            yield from (
+                same if len(same) == 1 else sorted(same, key=lambda row: repr(sorted(row.items())))
+            )
 
     def waiting(self, table: TableBirth) -> int:
         """How many of a table's rows wait to be taken."""
@@ -145,34 +207,52 @@ class _Folding:
         """A table's rows that were made since they were taken last. Raises Broken where a value does not fit its column."""
         rows, self._rows[table.name] = self._rows[table.name], []
         schema = arrow_schema(table.columns)
-        return pa.Table.from_arrays([self._array(table, field, [row.get(field.name) for row in rows]) for field in schema], schema=schema)
+        return pa.Table.from_arrays(
+            [self._array(table, field, [row.get(field.name) for row in rows]) for field in schema],
+            schema=schema,
+        )
 
     def _array(self, table: TableBirth, field: pa.Field, values: list[Any]) -> pa.Array:
         try:
             # What pandas has for a null is none to Arrow otherwise.
             return pa.array(values, field.type, from_pandas=self._fold.over is Over.PANDAS)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise Broken(f"{self._who} gives {field.name} of table {table.name}, which is {field.type}, what does not fit: {error}", hint=_MEND) from error
+            raise Broken(
+                f"{self._who} gives {field.name} of table {table.name}, which is {field.type}, what does not fit: {error}",
+                hint=_MEND,
+            ) from error
 
     def _step(self, state: dict[str, Any], batch: Sequence[_Row], key: _Key) -> None:
         try:
             # As they are now: the step may yield its own state, and go on changing it.
-            emitted = [deepcopy(each) for each in self._as_rows(self._fold.step(state, self._as_asked(batch)))]
+            emitted = [
+                deepcopy(each)
+                for each in self._as_rows(self._fold.step(state, self._as_asked(batch)))
+            ]
         except Exception as error:
             # Where it was raised is told by who translates it; at which record, only here.
             first, last = batch[0], batch[-1]["_offset"]
-            offsets = f"offset {last}" if len(batch) == 1 else f"offsets {first['_offset']} to {last}"
-            error.add_note(f"{self._who} was at {first['_topic']} partition {first['_partition']} {offsets}, key {_told(key)}")
+            offsets = (
+                f"offset {last}" if len(batch) == 1 else f"offsets {first['_offset']} to {last}"
+            )
+            error.add_note(
+                f"{self._who} was at {first['_topic']} partition {first['_partition']} {offsets}, key {_told(key)}"
+            )
             raise
         for each in emitted:
             if not isinstance(each, Mapping) or not self._emitted.issuperset(each):
                 raise Broken(
                     f"{self._who} emits {each!r}",
-                    hint=f"it emits mappings with columns of {self._into}: {', '.join(sorted(self._emitted))}" if self._into else "say into which table: ordered(..., emits=...)",
+                    hint=f"it emits mappings with columns of {self._into}: {', '.join(sorted(self._emitted))}"
+                    if self._into
+                    else "say into which table: ordered(..., emits=...)",
                 )
         self._rows.get(self._into, []).extend(emitted)
         if len(state) != len(self._state) or not all(name in state for name in self._state):
-            raise Broken(f"{self._who} leaves the state of key {_told(key)} with {', '.join(map(str, state)) or 'nothing'}", hint=f"it has {', '.join(self._state)}; {_MEND}")
+            raise Broken(
+                f"{self._who} leaves the state of key {_told(key)} with {', '.join(map(str, state)) or 'nothing'}",
+                hint=f"it has {', '.join(self._state)}; {_MEND}",
+            )
 
     def _as_asked(self, batch: Sequence[_Row]) -> Any:
         if self._fold.over is Over.ROW:
@@ -202,7 +282,9 @@ class _Folding:
         return f"table {self._fold.table.name} is folded in the order of the log, and rows of key {_told(key)} lie in {one} and in {other}, which have no order between them"
 
 
-def _fold_into(batches: Iterable[pa.RecordBatch], fold: OrderedFold, folder: Path) -> Iterator[pa.RecordBatch]:
+def _fold_into(
+    batches: Iterable[pa.RecordBatch], fold: OrderedFold, folder: Path
+) -> Iterator[pa.RecordBatch]:
     """Folds one task's keys, each state before its rows, into a file per table; answers how many keys."""
     from pyspark import TaskContext  # noqa: PLC0415  # is a worker's
 
@@ -212,7 +294,10 @@ def _fold_into(batches: Iterable[pa.RecordBatch], fold: OrderedFold, folder: Pat
     with ExitStack() as ending:
         # A task that is tried again writes its files again.
         places = [folder / table.name / f"{context.partitionId()}.parquet" for table in fold.made]
-        writers = [ending.enter_context(pq.ParquetWriter(place, arrow_schema(table.columns))) for table, place in zip(fold.made, places, strict=True)]
+        writers = [
+            ending.enter_context(pq.ParquetWriter(place, arrow_schema(table.columns)))
+            for table, place in zip(fold.made, places, strict=True)
+        ]
         files = list(zip(fold.made, writers, strict=True))
         for key, held, rows in _by_key(batches, fold.table.keys):
             folding.fold(key, held, rows)
@@ -222,15 +307,24 @@ def _fold_into(batches: Iterable[pa.RecordBatch], fold: OrderedFold, folder: Pat
                     file.write_table(folding.take(table))
         for table, file in files:
             file.write_table(folding.take(table))
-    yield pa.RecordBatch.from_pydict({"folded": [folded]}, schema=arrow_schema((("folded", "bigint"),)))
+    yield pa.RecordBatch.from_pydict(
+        {"folded": [folded]}, schema=arrow_schema((("folded", "bigint"),))
+    )
 
 
-def _by_key(batches: Iterable[pa.RecordBatch], keys: Sequence[str]) -> Iterator[tuple[_Key, _Row | None, Iterator[_Row]]]:
+def _by_key(
+    batches: Iterable[pa.RecordBatch], keys: Sequence[str]
+) -> Iterator[tuple[_Key, _Row | None, Iterator[_Row]]]:
     """Each key that has rows, the state it has, and its rows as they come."""
-    for key, found in groupby((each for batch in batches for each in batch.to_pylist()), key=lambda each: tuple(each[name] for name in keys)):
+    for key, found in groupby(
+        (each for batch in batches for each in batch.to_pylist()),
+        key=lambda each: tuple(each[name] for name in keys),
+    ):
         of_key = iter(found)
         first = next(of_key)
-        held, begun = (first["state"], next(of_key, None)) if first["state"] is not None else (None, first)
+        held, begun = (
+            (first["state"], next(of_key, None)) if first["state"] is not None else (None, first)
+        )
         if begun is not None:
             yield key, held, (each["row"] for each in chain([begun], of_key))
 

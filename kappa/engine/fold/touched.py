@@ -39,21 +39,34 @@ def touched_rows(path: str, version: int, columns: Columns, keys: pa.Table) -> p
     """
     schema = arrow_schema(columns)
     among = _Among(keys)
-    found = [batch for file in files(path, version) for batch in _found(file, schema, among)] if keys.num_rows else []
+    found = (
+        [batch for file in files(path, version) for batch in _found(file, schema, among)]
+        if keys.num_rows
+        else []
+    )
     return pa.Table.from_batches(found, schema)
 
 
-def touched_frame(spark: SparkSession, path: str, version: int, columns: Columns, keys: DataFrame) -> DataFrame:
+def touched_frame(
+    spark: SparkSession, path: str, version: int, columns: Columns, keys: DataFrame
+) -> DataFrame:
     """As `touched_rows`, of keys that are Spark's: a frame that reads exactly the files of that version. Keys may be repeated."""
     stored = stored_frame(spark, path, version, columns)
-    match = reduce(and_, (stored[spark_quote(name)].eqNullSafe(keys[spark_quote(name)]) for name in keys.columns))
+    match = reduce(
+        and_,
+        (stored[spark_quote(name)].eqNullSafe(keys[spark_quote(name)]) for name in keys.columns),
+    )
     return stored.join(keys, match, "left_semi")
 
 
 def stored_frame(spark: SparkSession, path: str, version: int, columns: Columns) -> DataFrame:
     """All rows at a version, by exactly its files."""
     read = files(path, version)
-    return spark.read.schema(spark_ddl(columns)).parquet(*read) if read else spark.createDataFrame([], spark_ddl(columns))
+    return (
+        spark.read.schema(spark_ddl(columns)).parquet(*read)
+        if read
+        else spark.createDataFrame([], spark_ddl(columns))
+    )
 
 
 def _found(file: str, schema: pa.Schema, among: _Among) -> Iterator[pa.RecordBatch]:
@@ -61,7 +74,12 @@ def _found(file: str, schema: pa.Schema, among: _Among) -> Iterator[pa.RecordBat
         for group in range(stored.num_row_groups):
             if not among.may_be_in(stored.metadata.row_group(group)):
                 continue
-            hits = [among.of(batch) for batch in stored.iter_batches(_BATCH_ROWS, row_groups=[group], columns=among.names)]
+            hits = [
+                among.of(batch)
+                for batch in stored.iter_batches(
+                    _BATCH_ROWS, row_groups=[group], columns=among.names
+                )
+            ]
             if not any(hit.true_count for hit in hits):
                 continue
             batches = stored.iter_batches(_BATCH_ROWS, row_groups=[group], columns=schema.names)
@@ -91,8 +109,14 @@ class _Among:
 
     def may_be_in(self, group: Any) -> bool:
         """False where a row group's bounds, column by column, leave none of the keys out of them. `group` is its Parquet metadata."""
-        columns = {group.column(number).path_in_schema: group.column(number) for number in range(group.num_columns)}
-        return all(_may_be_in(values, columns[name].statistics) for name, values in zip(self.names, self._values, strict=True))
+        columns = {
+            group.column(number).path_in_schema: group.column(number)
+            for number in range(group.num_columns)
+        }
+        return all(
+            _may_be_in(values, columns[name].statistics)
+            for name, values in zip(self.names, self._values, strict=True)
+        )
 
     def of(self, rows: pa.RecordBatch) -> pa.BooleanArray:
         """A mask of the rows."""
@@ -109,11 +133,19 @@ def _paired(places: pa.Array, column: pa.Array, values: pa.Array) -> pa.Array:
 
 
 def _may_be_in(values: pa.Array, statistics: Any) -> bool:
-    if statistics is None or not statistics.has_min_max or not any(is_bounded(values.type) for is_bounded in _BOUNDED):
+    if (
+        statistics is None
+        or not statistics.has_min_max
+        or not any(is_bounded(values.type) for is_bounded in _BOUNDED)
+    ):
         return True
     # Where nulls were not counted there may be some.
     nulls = values.null_count > 0 and (not statistics.has_null_count or statistics.null_count > 0)
     bounds = pc.min_max(values)
     # Text has the order of its bytes in a footer, as it has here.
     known = bounds["min"].is_valid
-    return nulls or (known and bool(bounds["min"].as_py() <= statistics.max) and bool(statistics.min <= bounds["max"].as_py()))
+    return nulls or (
+        known
+        and bool(bounds["min"].as_py() <= statistics.max)
+        and bool(statistics.min <= bounds["max"].as_py())
+    )

@@ -34,7 +34,9 @@ _REPLAY = "mend the function and deploy it, as a new version: kappa deploy"
 _UNFIT = re.compile(r"(\[[A-Z_.]+\] [^\n]*?) SQLSTATE: (?:22|42)\w{3}")
 
 # What a Python worker says of an error: its frames, indented, then the error itself, and what a step's loop noted of it.
-_RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t]+.*\n)+(\S.*)(?:\n(the step of table .*))?")
+_RAISED = re.compile(
+    r"Traceback \(most recent call last\):\n(?:[ \t]+.*\n)+(\S.*)(?:\n(the step of table .*))?"
+)
 _OURS = f"{Broken.__module__}.{Broken.__qualname__}: "
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 _KAPPA = Path(__file__).parents[2]
@@ -61,19 +63,28 @@ class Function:
         # Shapes that were found right; the same function gives the same ones, slice after slice.
         self._right: set[tuple[tuple[str, tuple[tuple[str, str], ...]], ...]] = set()
 
-    def contributions(self, inputs: Mapping[str, DataFrame], *, one_partition: bool = False) -> dict[str, DataFrame]:
+    def contributions(
+        self, inputs: Mapping[str, DataFrame], *, one_partition: bool = False
+    ) -> dict[str, DataFrame]:
         """One frame per table of the function: rows to append as they are, one row per key to fold in, or the rows that a step folds.
 
         `inputs` has a frame per parameter; with `one_partition` each result is computed in one. Nothing is computed yet.
         Raises Broken with the user's line.
         """
         returned = self._called(inputs)
-        given = {name: {field.name: field.dataType.simpleString() for field in returned[name].schema.fields} for name in self._tables}
+        given = {
+            name: {
+                field.name: field.dataType.simpleString() for field in returned[name].schema.fields
+            }
+            for name in self._tables
+        }
         self._check_shapes(given)
         if one_partition:
             returned = {name: rows.coalesce(1) for name, rows in returned.items()}
         return {
-            name: _selected(returned[name], table.steps_over or table.columns) if table.steps_over or not table.keys else _folded(returned[name], table, given[name])
+            name: _selected(returned[name], table.steps_over or table.columns)
+            if table.steps_over or not table.keys
+            else _folded(returned[name], table, given[name])
             for name, table in self._tables.items()
         }
 
@@ -84,19 +95,39 @@ class Function:
         except Exception as error:
             raise raised_here(error, pipeline) from error
         wanted = sorted(self._tables)
-        if not isinstance(returned, Mapping) or sorted(returned) != wanted or not all(isinstance(rows, DataFrame) for rows in returned.values()):
-            got = ", ".join(sorted(map(str, returned))) if isinstance(returned, Mapping) else type(returned).__name__
-            raise Broken(f"{pipeline.source}: pipeline {pipeline.name} returned {got or 'nothing'}, not one DataFrame for each of {', '.join(wanted) or 'no table'}", hint=_REPLAY)
+        if (
+            not isinstance(returned, Mapping)
+            or sorted(returned) != wanted
+            or not all(isinstance(rows, DataFrame) for rows in returned.values())
+        ):
+            got = (
+                ", ".join(sorted(map(str, returned)))
+                if isinstance(returned, Mapping)
+                else type(returned).__name__
+            )
+            raise Broken(
+                f"{pipeline.source}: pipeline {pipeline.name} returned {got or 'nothing'}, not one DataFrame for each of {', '.join(wanted) or 'no table'}",
+                hint=_REPLAY,
+            )
         return returned
 
     def _check_shapes(self, given: Mapping[str, Mapping[str, str]]) -> None:
         shape = tuple((name, tuple(columns.items())) for name, columns in given.items())
         if shape in self._right:
             return
-        outputs = {name: {column: _type(kind, f"{self._pipeline.source}: table {name}") for column, kind in columns.items()} for name, columns in given.items()}
+        outputs = {
+            name: {
+                column: _type(kind, f"{self._pipeline.source}: table {name}")
+                for column, kind in columns.items()
+            }
+            for name, columns in given.items()
+        }
         for made in table_births(self._pipeline, outputs):
             born = self._tables.get(made.name)
-            if born is not None and (made.columns, made.steps_over) != (born.columns, born.steps_over):
+            if born is not None and (made.columns, made.steps_over) != (
+                born.columns,
+                born.steps_over,
+            ):
                 raise Broken(
                     f"{self._pipeline.source}: pipeline {self._pipeline.name} returns {_listed(made)} for table {made.name}, which was born with {_listed(born)}",
                     hint="a function's columns may not depend on the data; kappa deploy takes a changed one as a new version",
@@ -106,8 +137,14 @@ class Function:
 
 def latest_frame(decoded: DataFrame, table: TableBirth) -> DataFrame:
     """The newest record per key of decoded records, a tombstone among them leaving a hidden row (law 4)."""
-    kept = decoded.where(f"_fate in ({int(Fate.DECODED)}, {int(Fate.TOMBSTONE)})").withColumn("_deleted", F.expr(f"_fate = {int(Fate.TOMBSTONE)}"))
-    return kept.groupBy(F.col(spark_quote(table.keys[0]))).agg(F.expr(latest_aggregate(table)).alias("_newest")).selectExpr("_newest.*")
+    kept = decoded.where(f"_fate in ({int(Fate.DECODED)}, {int(Fate.TOMBSTONE)})").withColumn(
+        "_deleted", F.expr(f"_fate = {int(Fate.TOMBSTONE)}")
+    )
+    return (
+        kept.groupBy(F.col(spark_quote(table.keys[0])))
+        .agg(F.expr(latest_aggregate(table)).alias("_newest"))
+        .selectExpr("_newest.*")
+    )
 
 
 def columns_used(rows: DataFrame) -> list[tuple[frozenset[str], frozenset[str]]]:
@@ -122,14 +159,21 @@ def user_line(error: BaseException, pipeline: Pipeline) -> str:
     source = Path(pipeline.source.file)
     # A project's modules lie beside or below the folder of its pipelines (kappa/code/project.py).
     project = source.parent.parent
-    passed = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).is_relative_to(project) and not _is_ours(frame.filename)]
+    passed = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).is_relative_to(project) and not _is_ours(frame.filename)
+    ]
     return f"{passed[-1].filename}:{passed[-1].lineno}" if passed else str(pipeline.source)
 
 
 def raised_here(error: Exception, pipeline: Pipeline) -> Broken:
     """What the user's code raised in this process, with its line, and with what was noted on the way."""
     noted = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
-    return Broken(f"{user_line(error, pipeline)}: pipeline {pipeline.name} raised {_named(error)}{noted}", hint=_REPLAY)
+    return Broken(
+        f"{user_line(error, pipeline)}: pipeline {pipeline.name} raised {_named(error)}{noted}",
+        hint=_REPLAY,
+    )
 
 
 def failure_of(error: Exception, pipeline: Pipeline) -> Failure | None:
@@ -149,11 +193,19 @@ def failure_of(error: Exception, pipeline: Pipeline) -> Failure | None:
             return Failure(lines[-1], _shortened(f"raised {raised[1]}"), _REPLAY)
         # A value of another type than its UDF was declared with is found by PySpark's code alone; ours decodes in workers too.
         if not any(Path(file).is_relative_to(_KAPPA) for file, _ in _FRAME.findall(text)):
-            return Failure(str(pipeline.source), _shortened(f"raised {raised[1]}"), f"see that each udf returns the type that it is declared with; {_REPLAY}")
+            return Failure(
+                str(pipeline.source),
+                _shortened(f"raised {raised[1]}"),
+                f"see that each udf returns the type that it is declared with; {_REPLAY}",
+            )
     unfit = unfit_in(text)
     if unfit is not None:
         line = _called_at(error) or str(pipeline.source)
-        return Failure(line, _shortened(f"failed on a row: {unfit}"), f"fold into a wider type, or use try_cast and the like where a value may not fit; {_REPLAY}")
+        return Failure(
+            line,
+            _shortened(f"failed on a row: {unfit}"),
+            f"fold into a wider type, or use try_cast and the like where a value may not fit; {_REPLAY}",
+        )
     return None
 
 
@@ -172,7 +224,10 @@ def _of_step(raised: re.Match[str] | None, pipeline: Pipeline) -> Broken | None:
     if raised[1].startswith(_OURS):
         return Broken(raised[1].removeprefix(_OURS), hint=_REPLAY)
     lines = [f"{file}:{line}" for file, line in _FRAME.findall(raised[0]) if not _is_ours(file)]
-    return Broken(f"{lines[-1] if lines else pipeline.source}: pipeline {pipeline.name} raised {raised[1]}; {raised[2]}", hint=_REPLAY)
+    return Broken(
+        f"{lines[-1] if lines else pipeline.source}: pipeline {pipeline.name} raised {raised[1]}; {raised[2]}",
+        hint=_REPLAY,
+    )
 
 
 def unfit_in(text: str) -> str | None:
@@ -197,12 +252,19 @@ def _selected(rows: DataFrame, columns: tuple[tuple[str, str], ...]) -> DataFram
 
 
 def _folded(rows: DataFrame, table: TableBirth, given: Mapping[str, str]) -> DataFrame:
-    return rows.groupBy(*(F.col(spark_quote(key)) for key in table.keys)).agg(*(F.expr(fold) for fold in aggregates(table, given)))
+    return rows.groupBy(*(F.col(spark_quote(key)) for key in table.keys)).agg(
+        *(F.expr(fold) for fold in aggregates(table, given))
+    )
 
 
 def _is_ours(file: str) -> bool:
     # Compiled modules name their sources as they were where they were compiled.
-    return "site-packages" in file or "/pyspark/" in file or not Path(file).is_absolute() or Path(file).is_relative_to(_KAPPA)
+    return (
+        "site-packages" in file
+        or "/pyspark/" in file
+        or not Path(file).is_absolute()
+        or Path(file).is_relative_to(_KAPPA)
+    )
 
 
 def _shortened(error: str) -> str:

@@ -44,7 +44,11 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 class Valid(Protocol):
     """The valid records of a slice (engine/function/decoded.py)."""
 
-    def chunks(self, topic: Topic, columns: Sequence[tuple[str, str]], at_most: int) -> Iterator[pa.Table]: ...  # noqa: D102  # as in DecodedHere
+    def chunks(
+        self, topic: Topic, columns: Sequence[tuple[str, str]], at_most: int
+    ) -> Iterator[pa.Table]:
+        """Gives the valid records of a topic, those columns of them, at most so many at once."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,9 @@ class Culprit:
 class Culprits:
     """What a pipeline's function fails on in one slice."""
 
-    def __init__(self, pipeline: Pipeline, prepared: Callable[[], Prepared], decoded: Valid) -> None:
+    def __init__(
+        self, pipeline: Pipeline, prepared: Callable[[], Prepared], decoded: Valid
+    ) -> None:
         """`prepared` gives the plan that small slices are folded by; it is not asked for unless the function is to blame."""
         self._pipeline = pipeline
         self._prepared = prepared
@@ -145,7 +151,10 @@ class Culprits:
                 failures += [] if failure is None else [failure]
             seen += rows.num_rows
         if len(failures) > _SAMPLED // 2:
-            raise self._wrong(failures[0], f"on {len(failures)} of {-(-count // every)} records that were tried alone, of {count} in a slice")
+            raise self._wrong(
+                failures[0],
+                f"on {len(failures)} of {-(-count // every)} records that were tried alone, of {count} in a slice",
+            )
         return most
 
     def _tell(self, found: list[Culprit], most: int) -> None:
@@ -153,12 +162,18 @@ class Culprits:
             raise self._wrong(found[0].failure, f"on more than {most} records of one slice")
         if len(found) % 10 == 1:
             last = found[-1]
-            print(f"the function {last.failure.error} on {last.topic} partition {last.partition} offset {last.offset}; rejected so far: {len(found)}", file=sys.stderr, flush=True)
+            print(
+                f"the function {last.failure.error} on {last.topic} partition {last.partition} offset {last.offset}; rejected so far: {len(found)}",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def _blamed(self, culprit: Culprit, read: Callable[[Slice], pa.Table]) -> KappaError:
         try:
             raw = read(only(culprit))
-            said = ": key {}, value {}".format(*(_shown(raw.column(name)[0].as_py()) for name in ("key", "value")))
+            said = ": key {}, value {}".format(
+                *(_shown(raw.column(name)[0].as_py()) for name in ("key", "value"))
+            )
         except Broken:
             # The line is what mends it.
             said = ", which the topic has lost since, and its archive has without key and value"
@@ -170,7 +185,10 @@ class Culprits:
 
     def _together(self, error: Exception) -> KappaError:
         own = translated(error, self._pipeline)
-        return Broken(f"{own.message}, on many records together and on none of them alone", hint=f"what a function gives for a row may depend on that row alone; {own.hint}")
+        return Broken(
+            f"{own.message}, on many records together and on none of them alone",
+            hint=f"what a function gives for a row may depend on that row alone; {own.hint}",
+        )
 
     def _wrong(self, failure: Failure, where: str) -> KappaError:
         return Broken(
@@ -181,7 +199,9 @@ class Culprits:
 
 def only(culprit: Culprit) -> Slice:
     """The slice that holds this record and no other."""
-    start, end = (Offsets({culprit.topic: {culprit.partition: culprit.offset + step}}) for step in (0, 1))
+    start, end = (
+        Offsets({culprit.topic: {culprit.partition: culprit.offset + step}}) for step in (0, 1)
+    )
     return Slice(0, 0, start, end)
 
 
@@ -193,7 +213,9 @@ def reject_detail(culprit: Culprit, pipeline: Pipeline) -> str:
 
 
 def _culprit(topic: Topic, row: pa.Table, failure: Failure) -> Culprit:
-    return Culprit(topic.name, row.column("_partition")[0].as_py(), row.column("_offset")[0].as_py(), failure)
+    return Culprit(
+        topic.name, row.column("_partition")[0].as_py(), row.column("_offset")[0].as_py(), failure
+    )
 
 
 def _shown(text: bytes | None) -> str:

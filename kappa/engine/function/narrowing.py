@@ -21,7 +21,9 @@ def failing(count: int, tried: Callable[[int, int], _Error | None]) -> Iterator[
     return _within(0, count, None, tried)
 
 
-def _within(start: int, end: int, error: _Error | None, tried: Callable[[int, int], _Error | None]) -> Iterator[tuple[int, _Error]]:
+def _within(
+    start: int, end: int, error: _Error | None, tried: Callable[[int, int], _Error | None]
+) -> Iterator[tuple[int, _Error]]:
     """`error` is what trying just these gave; None where they are only known to fail since others beside them don't."""
     if end - start == 1:
         error = error or tried(start, end)

@@ -33,22 +33,40 @@ _KEEPING = ("Exchange", "InMemoryTableScan", "AdaptiveSparkPlan")
 class Prepared:
     """The contributions of small slices to all tables that a function fills."""
 
-    def __init__(self, spark: SparkSession, pipeline: Pipeline, function: Function, tables: Mapping[str, TableBirth], folder: Path) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        pipeline: Pipeline,
+        function: Function,
+        tables: Mapping[str, TableBirth],
+        folder: Path,
+    ) -> None:
         """Makes the plan; `folder` takes the rows of the slice that is being folded. Raises Broken as `Function` does."""
         folder.mkdir(parents=True, exist_ok=True)
         self._pipeline = pipeline
         self._function = function
-        self._columns = {table.name: tables[table.name].steps_over or contribution_columns(tables[table.name]) for table in pipeline.function_tables}
-        self._leaves = {topic.name: Leaf(folder / f"{topic.name}.parquet", pipeline.columns_of(topic)) for topic in pipeline.inputs.values()}
+        self._columns = {
+            table.name: tables[table.name].steps_over or contribution_columns(tables[table.name])
+            for table in pipeline.function_tables
+        }
+        self._leaves = {
+            topic.name: Leaf(folder / f"{topic.name}.parquet", pipeline.columns_of(topic))
+            for topic in pipeline.inputs.values()
+        }
         self._session = session_of_leaves(spark)
         self._plan = self._planned()
-        self._changes = bool(changing(json.loads(self._plan._jdf.queryExecution().analyzed().toJSON())))  # noqa: SLF001  # as in describe.py
+        # PySpark has no public way to a plan's tree.
+        analyzed = self._plan._jdf.queryExecution().analyzed()  # noqa: SLF001
+        self._changes = bool(changing(json.loads(analyzed.toJSON())))
 
     def run(self, rows: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
         """What the valid records of a slice, per topic, contribute to each table."""
         self._put(rows)
         together: pa.Table = self._plan.toArrow()
-        return {name: _unpacked(together, place, arrow_schema(columns)) for place, (name, columns) in enumerate(self._columns.items())}
+        return {
+            name: _unpacked(together, place, arrow_schema(columns))
+            for place, (name, columns) in enumerate(self._columns.items())
+        }
 
     def run_apart(self, rows: Mapping[str, pa.Table]) -> None:
         """Computes the same for one table after the other, so that of several errors it always ends with the same one."""
@@ -62,7 +80,10 @@ class Prepared:
             self._plan = self._planned()
 
     def _planned(self) -> DataFrame:
-        inputs = {parameter: self._leaves[topic.name].frame(self._session) for parameter, topic in self._pipeline.inputs.items()}
+        inputs = {
+            parameter: self._leaves[topic.name].frame(self._session)
+            for parameter, topic in self._pipeline.inputs.items()
+        }
         # In one partition each, an aggregation needs no exchange.
         self._frames = self._function.contributions(inputs, one_partition=True)
         plan = self._together(self._frames)
@@ -78,7 +99,13 @@ class Prepared:
     def _together(self, frames: Mapping[str, DataFrame]) -> DataFrame:
         """All tables' contributions in one frame, so that one action brings them: a column per table, in which it has a struct."""
         packed = [
-            frames[name].selectExpr(f"{place} as place", *(_packed(other, columns, own=other == name) for other, columns in self._columns.items()))
+            frames[name].selectExpr(
+                f"{place} as place",
+                *(
+                    _packed(other, columns, own=other == name)
+                    for other, columns in self._columns.items()
+                ),
+            )
             for place, name in enumerate(self._columns)
         ]
         rows = packed[0]
@@ -94,5 +121,9 @@ def _packed(name: str, columns: tuple[tuple[str, str], ...], *, own: bool) -> st
 
 
 def _unpacked(together: pa.Table, place: int, schema: pa.Schema) -> pa.Table:
-    own = together.filter(pc.equal(together.column("place"), place)).column(place + 1).combine_chunks()
+    own = (
+        together.filter(pc.equal(together.column("place"), place))
+        .column(place + 1)
+        .combine_chunks()
+    )
     return pa.Table.from_arrays(own.flatten(), names=schema.names).cast(schema)

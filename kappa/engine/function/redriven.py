@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 _COLUMNS = ("topic", "partition", "offset", "_redrives", "_deleted")
 
 
-def settle_redriven(decoded: DecodedHere | DecodedAtSpark, piece: Slice, birth: Birth, rejects: TableBirth, files_now: Callable[[], Sequence[str]]) -> None:
+def settle_redriven(
+    decoded: DecodedHere | DecodedAtSpark,
+    piece: Slice,
+    birth: Birth,
+    rejects: TableBirth,
+    files_now: Callable[[], Sequence[str]],
+) -> None:
     """Settles what is redriven in a decoded slice, if anything is; `files_now` gives those of the rejects table, and is asked where it is."""
     if not remembers(rejects):
         return
@@ -38,7 +44,14 @@ def settle_redriven(decoded: DecodedHere | DecodedAtSpark, piece: Slice, birth: 
         for topic, partition in parts
         for row in _before(files, piece, topic, partition, pc.field("_deleted") == True)  # noqa: E712  # an expression of Arrow's
     }
-    decoded.settle(settle(attempts, _rejected(decoded, attempts, piece, files), folded, {part: birth.origin_offsets.at(*part) for part in parts}))
+    decoded.settle(
+        settle(
+            attempts,
+            _rejected(decoded, attempts, piece, files),
+            folded,
+            {part: birth.origin_offsets.at(*part) for part in parts},
+        )
+    )
 
 
 def remembers(rejects: TableBirth) -> bool:
@@ -46,26 +59,55 @@ def remembers(rejects: TableBirth) -> bool:
     return "_redrives" in dict(rejects.columns)
 
 
-def _rejected(decoded: DecodedHere | DecodedAtSpark, attempts: Collection[Attempt], piece: Slice, files: Sequence[str]) -> dict[Position, int | None]:
+def _rejected(
+    decoded: DecodedHere | DecodedAtSpark,
+    attempts: Collection[Attempt],
+    piece: Slice,
+    files: Sequence[str],
+) -> dict[Position, int | None]:
     """The rejects that are named, and those that they name in turn."""
     found: dict[Position, int | None] = {}
     wanted = {Position(attempt.at.topic, attempt.at.partition, attempt.of) for attempt in attempts}
     while wanted:
         new = decoded.rejected(wanted)
         for topic, partition in {(place.topic, place.partition) for place in wanted}:
-            offsets = [place.offset for place in wanted if (place.topic, place.partition) == (topic, partition)]
-            rows = _before(files, piece, topic, partition, pc.field("offset").isin(offsets) & pc.field("_deleted").is_null())
+            offsets = [
+                place.offset
+                for place in wanted
+                if (place.topic, place.partition) == (topic, partition)
+            ]
+            rows = _before(
+                files,
+                piece,
+                topic,
+                partition,
+                pc.field("offset").isin(offsets) & pc.field("_deleted").is_null(),
+            )
             new |= {Position(topic, partition, row["offset"]): row["_redrives"] for row in rows}
         found |= new
         # Each names an earlier one, so this ends.
-        wanted = {Position(place.topic, place.partition, of) for place, of in new.items() if of is not None} - set(found)
+        wanted = {
+            Position(place.topic, place.partition, of)
+            for place, of in new.items()
+            if of is not None
+        } - set(found)
     return found
 
 
-def _before(files: Sequence[str], piece: Slice, topic: str, partition: int, where: ds.Expression) -> list[dict[str, int]]:
+def _before(
+    files: Sequence[str], piece: Slice, topic: str, partition: int, where: ds.Expression
+) -> list[dict[str, int]]:
     """Rows of the rejects table about offsets of a partition before the slice."""
     if not files:
         return []
-    of_part = (pc.field("topic") == topic) & (pc.field("partition") == partition) & (pc.field("offset") < piece.start.at(topic, partition))
-    rows: list[dict[str, int]] = ds.dataset(list(files), format="parquet").to_table(columns=list(_COLUMNS), filter=of_part & where).to_pylist()
+    of_part = (
+        (pc.field("topic") == topic)
+        & (pc.field("partition") == partition)
+        & (pc.field("offset") < piece.start.at(topic, partition))
+    )
+    rows: list[dict[str, int]] = (
+        ds.dataset(list(files), format="parquet")
+        .to_table(columns=list(_COLUMNS), filter=of_part & where)
+        .to_pylist()
+    )
     return rows

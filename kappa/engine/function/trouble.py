@@ -18,8 +18,23 @@ from kappa.engine.function.contribution import explained
 # PySpark gives its own to the errors it knows, and py4j's to all others; so does Delta's Python side.
 SPARK_ERRORS = (PySparkException, Py4JError)
 # How Spark's Kafka source says that offsets it was told to read are not there (any more).
-_LOST = ("data may have been missed", "data may have been lost", "KAFKA_DATA_LOSS", "failOnDataLoss", "OffsetOutOfRange", "some partitions have been deleted", "out of range")
-_AWAY = ("TimeoutException", "DisconnectException", "BrokerNotAvailable", "Failed to construct kafka", "bootstrap", "Connection refused")
+_LOST = (
+    "data may have been missed",
+    "data may have been lost",
+    "KAFKA_DATA_LOSS",
+    "failOnDataLoss",
+    "OffsetOutOfRange",
+    "some partitions have been deleted",
+    "out of range",
+)
+_AWAY = (
+    "TimeoutException",
+    "DisconnectException",
+    "BrokerNotAvailable",
+    "Failed to construct kafka",
+    "bootstrap",
+    "Connection refused",
+)
 
 # One of our own errors as a worker or `raise_error` tells it: its class, its sentence, its hint.
 _OURS = re.compile(rf"^{re.escape(KappaError.__module__)}\.(\w+): (.+) \(([^()]+)\)$", re.MULTILINE)
@@ -34,11 +49,18 @@ def translated(error: PySparkException | Py4JError, pipeline: Pipeline) -> Kappa
     first = _first_line(text) or type(error).__name__
     if "kafka" in text.lower() and any(word in text for word in _LOST):
         return Broken(
-            f"the log no longer has what pipeline {pipeline.name} was about to read: {first}", hint=f"see kappa topics list; kappa replay {pipeline.name} begins at what is there"
+            f"the log no longer has what pipeline {pipeline.name} was about to read: {first}",
+            hint=f"see kappa topics list; kappa replay {pipeline.name} begins at what is there",
         )
     if "kafka" in text.lower() and any(word in text for word in _AWAY):
-        return Unreachable(f"Spark lost the Kafka broker: {first}", hint="the job is started again by itself; see kappa logs broker")
-    return KappaError(f"Spark failed: {first}", hint="the job is started again by itself; kappa logs has all of it")
+        return Unreachable(
+            f"Spark lost the Kafka broker: {first}",
+            hint="the job is started again by itself; see kappa logs broker",
+        )
+    return KappaError(
+        f"Spark failed: {first}",
+        hint="the job is started again by itself; kappa logs has all of it",
+    )
 
 
 def raised_at_spark(error: KappaError) -> str:
@@ -53,10 +75,18 @@ def _raised_by_worker(text: str) -> KappaError | None:
     # What was raised last tells what it means.
     name, message, hint = told[-1]
     kind = getattr(errors, name, None)
-    return kind(message, hint=hint) if isinstance(kind, type) and issubclass(kind, KappaError) else None
+    return (
+        kind(message, hint=hint)
+        if isinstance(kind, type) and issubclass(kind, KappaError)
+        else None
+    )
 
 
 def _first_line(text: str) -> str:
     # py4j's begin with which call failed, and the Java error comes after a colon.
-    lines = [line.removeprefix(": ") for line in text.strip().splitlines() if not line.startswith("An error occurred while calling")]
+    lines = [
+        line.removeprefix(": ")
+        for line in text.strip().splitlines()
+        if not line.startswith("An error occurred while calling")
+    ]
     return lines[0][:500] if lines else ""

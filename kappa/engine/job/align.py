@@ -19,7 +19,15 @@ from kappa.journal.journal import Journal, Served, whoami
 from kappa.state.alignment import Alignment, Alignments
 from kappa.state.build import Birth, comparable_topics, read_birth
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.lease import Lease, Pin, ensure_lease, ensure_released, ensure_renewed, floor, read_lease
+from kappa.state.lease import (
+    Lease,
+    Pin,
+    ensure_lease,
+    ensure_released,
+    ensure_renewed,
+    floor,
+    read_lease,
+)
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 
@@ -30,7 +38,14 @@ _LOOKS = 20
 class Aligner:
     """What one candidate is aligned with."""
 
-    def __init__(self, store: Store, birth: Birth, *, lease_seconds: float, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        store: Store,
+        birth: Birth,
+        *,
+        lease_seconds: float,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         """`clock` gives seconds since 1970, as leases have them."""
         self._store = store
         self._birth = birth
@@ -56,16 +71,26 @@ class Aligner:
             if found is None:
                 return None
             live, topics = found
-            lease = Lease(os.getpid(), whoami(), self._clock() + self._lease_seconds, {live.build: Pin(live.number, live.versions)})
+            lease = Lease(
+                os.getpid(),
+                whoami(),
+                self._clock() + self._lease_seconds,
+                {live.build: Pin(live.number, live.versions)},
+            )
             ensure_lease(self._store, lease)
             if floor(self._store, live.build) <= live.number:
                 return Aim(live, tuple(sorted(topics)), lease.id)
             ensure_released(self._store, lease.id)
-        raise KappaError(f"no frontier of the live build of pipeline {self._birth.pipeline} could be pinned", hint="its job is started again and again: kappa logs has why")
+        raise KappaError(
+            f"no frontier of the live build of pipeline {self._birth.pipeline} could be pinned",
+            hint="its job is started again and again: kappa logs has why",
+        )
 
     def keep(self, aim: Aim) -> bool:
         """Keeps what is aimed at pinned; False where it may be gone already."""
-        return ensure_renewed(self._store, aim.lease, now=self._clock(), seconds=self._lease_seconds)
+        return ensure_renewed(
+            self._store, aim.lease, now=self._clock(), seconds=self._lease_seconds
+        )
 
     def aligned_with(self, aim: Aim) -> bool:
         """True where the alignment with this frontier is put."""
@@ -78,9 +103,19 @@ class Aligner:
         if lease is None or self._clock() >= lease.expires_at:
             return False
         pins = {**lease.pins, candidate.build: Pin(candidate.number, candidate.versions)}
-        ensure_lease(self._store, replace(lease, pins=pins, expires_at=self._clock() + self._lease_seconds))
+        ensure_lease(
+            self._store, replace(lease, pins=pins, expires_at=self._clock() + self._lease_seconds)
+        )
         last = self._alignments.last()
-        self._alignments.put(Alignment(1 if last is None else last.number + 1, candidate, aim.live, aim.comparable, aim.lease))
+        self._alignments.put(
+            Alignment(
+                1 if last is None else last.number + 1,
+                candidate,
+                aim.live,
+                aim.comparable,
+                aim.lease,
+            )
+        )
         return True
 
 

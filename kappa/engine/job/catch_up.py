@@ -57,7 +57,15 @@ class CatchUp:
         self._topics = topics
         self._ensure_within = ensure_within
 
-    def run(self, session: Callable[[], SparkSession], stop: Event, *, slice_records: int, small: int, tiny: int) -> None:
+    def run(
+        self,
+        session: Callable[[], SparkSession],
+        stop: Event,
+        *,
+        slice_records: int,
+        small: int,
+        tiny: int,
+    ) -> None:
         """Folds until little is left, or until asked to stop.
 
         At most `small` offsets are little where nothing was folded here: they are no reason to start a JVM. One that runs goes
@@ -71,14 +79,36 @@ class CatchUp:
             self._take(leg, session, stop)
             little = tiny
 
-    def to_base(self, end: Offsets, session: Callable[[], SparkSession], stop: Event, *, slice_records: int) -> None:
+    def to_base(
+        self, end: Offsets, session: Callable[[], SparkSession], stop: Event, *, slice_records: int
+    ) -> None:
         """Folds exactly up to `end`, where a branch's own code begins, or until asked to stop."""
-        while not stop.is_set() and (distance := end.distance(done := self._publisher.newest.offsets)):
+        while not stop.is_set() and (
+            distance := end.distance(done := self._publisher.newest.offsets)
+        ):
             archived, at_most = self._folder.archives.end(), slice_size(distance, slice_records)
-            leg = self._begun() or self._legs.begin(catch_up(self._number(), done, end, at_most=at_most, kind=LegKind.BASE, archived=archived, slice_records=slice_records))
+            leg = self._begun() or self._legs.begin(
+                catch_up(
+                    self._number(),
+                    done,
+                    end,
+                    at_most=at_most,
+                    kind=LegKind.BASE,
+                    archived=archived,
+                    slice_records=slice_records,
+                )
+            )
             self._take(leg, session, stop)
 
-    def align(self, session: Callable[[], SparkSession], stop: Event, *, slice_records: int, small: int, again: bool) -> Leg | None:
+    def align(
+        self,
+        session: Callable[[], SparkSession],
+        stop: Event,
+        *,
+        slice_records: int,
+        small: int,
+        again: bool,
+    ) -> Leg | None:
         """Aligns the build where there is something to align it with, and gives its tail, written down; None where it was asked to stop.
 
         `again`: the tail is written down already, and the build is to be aligned once more before it goes on.
@@ -108,13 +138,19 @@ class CatchUp:
         """The last leg, where it is not at its end yet; a tail never is."""
         last = self._legs.last()
         done = self._publisher.newest.offsets
-        return last if last is not None and (last.kind is LegKind.TAIL or not done.covers(last.end)) else None
+        return (
+            last
+            if last is not None and (last.kind is LegKind.TAIL or not done.covers(last.end))
+            else None
+        )
 
     def _end(self, live: Offsets, comparable: frozenset[str]) -> Offsets:
         """Where bounded slices may go to now: the log's end, but on these topics not past what the live build has published."""
         done = self._publisher.newest.offsets
         log_end = self._log.end(self._topics).highest(done)
-        return Offsets({**log_end.next, **{topic: dict(live.next.get(topic, {})) for topic in comparable}}).highest(done)
+        return Offsets(
+            {**log_end.next, **{topic: dict(live.next.get(topic, {})) for topic in comparable}}
+        ).highest(done)
 
     def _number(self) -> int:
         last = self._legs.last()
@@ -124,18 +160,38 @@ class CatchUp:
         """The next leg of large slices, written down; None where little is left."""
         done = self._publisher.newest.offsets
         found = self._aligner.live()
-        end = self._end(Offsets(), frozenset()) if found is None else self._end(found[0].offsets, found[1])
+        end = (
+            self._end(Offsets(), frozenset())
+            if found is None
+            else self._end(found[0].offsets, found[1])
+        )
         distance = end.distance(done)
         # However little it is, a tail cannot read what archives alone have.
         if distance <= small and not (distance and self._folder.wants_archive(done)):
             return None
         at_most, archived = slice_size(distance, slice_records), self._folder.archives.end()
-        return self._legs.begin(catch_up(self._number(), done, end, at_most=at_most, archived=archived, slice_records=slice_records))
+        return self._legs.begin(
+            catch_up(
+                self._number(),
+                done,
+                end,
+                at_most=at_most,
+                archived=archived,
+                slice_records=slice_records,
+            )
+        )
 
     def _next_leg(self, stop: Event, *, slice_records: int, small: int) -> Leg | None:
         """The next leg, written down. None where it was asked to stop meanwhile."""
         last = self._legs.last()
-        if last is not None and last.aim is not None and (self._aligner.aligned_with(last.aim) or self._aligner.put(last.aim, self._publisher.newest)):
+        if (
+            last is not None
+            and last.aim is not None
+            and (
+                self._aligner.aligned_with(last.aim)
+                or self._aligner.put(last.aim, self._publisher.newest)
+            )
+        ):
             return self._legs.begin(tail(self._number(), self._publisher.newest.offsets))
         if not self._wait_until_behind(stop):
             return None
@@ -146,14 +202,28 @@ class CatchUp:
         aim = self._aligner.take_aim()
         if aim is None:
             return self._legs.begin(tail(self._number(), done))
-        return self._legs.begin(alignment(self._number(), done, self._end(aim.live.offsets, frozenset(aim.comparable)), aim, at_most=slice_records))
+        return self._legs.begin(
+            alignment(
+                self._number(),
+                done,
+                self._end(aim.live.offsets, frozenset(aim.comparable)),
+                aim,
+                at_most=slice_records,
+            )
+        )
 
     def _wait_until_behind(self, stop: Event) -> bool:
         """Waits while the build is past the live one in any partition; False where it was asked to stop meanwhile."""
         said = False
-        while (found := self._aligner.live()) is not None and (past := ahead(self._publisher.newest.offsets, found[0].offsets, found[1])).next:
+        while (found := self._aligner.live()) is not None and (
+            past := ahead(self._publisher.newest.offsets, found[0].offsets, found[1])
+        ).next:
             if not said:
-                print(f"waiting for build {found[0].build} to reach {past}", file=sys.stderr, flush=True)
+                print(
+                    f"waiting for build {found[0].build} to reach {past}",
+                    file=sys.stderr,
+                    flush=True,
+                )
                 said = True
             if stop.wait(_LOOK_SECONDS):
                 return False
@@ -162,14 +232,28 @@ class CatchUp:
     def _fold_cut_short(self, session: Callable[[], SparkSession]) -> None:
         """Ends the batch of the tail that some tables have folded and others have not, if a crash has left one."""
         newest = self._publisher.newest
-        marks = [mark for mark in (writer.mark() for writer in self._folder.writers) if (mark.leg, mark.slice) > (newest.leg, newest.slice)]
+        marks = [
+            mark
+            for mark in (writer.mark() for writer in self._folder.writers)
+            if (mark.leg, mark.slice) > (newest.leg, newest.slice)
+        ]
         if marks:
             furthest = marks[0]
-            self._fold(self._folder.splits.whole(Slice(furthest.leg, furthest.slice, furthest.start, furthest.end)), 1, session())
+            self._fold(
+                self._folder.splits.whole(
+                    Slice(furthest.leg, furthest.slice, furthest.start, furthest.end)
+                ),
+                1,
+                session(),
+            )
 
     def _fold(self, piece: Slice, of: int, spark: SparkSession) -> None:
         watch = Stopwatch()
         heard_at = self._folder.heard_with(self._publisher.newest, piece.end)
         self._folder.fold(piece, spark, self._source, self._publisher, watch, heard_at=heard_at)
         rate = piece.distance / watch.total
-        print(f"slice {piece.number + 1} of {of}: {piece.distance} offsets in {watch.total:.1f} s, {rate:,.0f}/s (ms: {watch})", file=sys.stderr, flush=True)
+        print(
+            f"slice {piece.number + 1} of {of}: {piece.distance} offsets in {watch.total:.1f} s, {rate:,.0f}/s (ms: {watch})",
+            file=sys.stderr,
+            flush=True,
+        )

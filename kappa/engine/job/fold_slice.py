@@ -69,7 +69,17 @@ _HEARD_SECONDS = 60.0
 class SliceFolder:
     """Folds slices into the tables of one build, one after the other."""
 
-    def __init__(self, store: Store, birth: Birth, pipeline: Pipeline, log: Log, *, driver_rows: int, merging: Merging = AT_ONCE, archives: Archives | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        birth: Birth,
+        pipeline: Pipeline,
+        log: Log,
+        *,
+        driver_rows: int,
+        merging: Merging = AT_ONCE,
+        archives: Archives | None = None,
+    ) -> None:
         """Opens all tables, or makes those that are not there. A slice of at most `driver_rows` offsets is decoded in this process.
 
         What of larger ones is committed here, and how, `TableWriter` says. Archives are those of the store, unless others are given.
@@ -79,16 +89,29 @@ class SliceFolder:
         self._pipeline = pipeline
         self._log = log
         self._driver_rows = driver_rows
-        self.writers = tuple(TableWriter(store, birth.build, table, origin=origin, driver_rows=driver_rows, merging=merging) for table in birth.tables)
+        self.writers = tuple(
+            TableWriter(
+                store, birth.build, table, origin=origin, driver_rows=driver_rows, merging=merging
+            )
+            for table in birth.tables
+        )
         self.splits = Splits(store, birth.build)
-        self._identities = Identities(store.path(f"{folder(birth.build)}/identities"), pipeline.topics, birth.origin_offsets)
-        self.archives = Archives(store, pipeline.topics, birth.topic_ids) if archives is None else archives
+        self._identities = Identities(
+            store.path(f"{folder(birth.build)}/identities"), pipeline.topics, birth.origin_offsets
+        )
+        self.archives = (
+            Archives(store, pipeline.topics, birth.topic_ids) if archives is None else archives
+        )
         self._function = Function(pipeline, {table.name: table for table in birth.tables})
-        self._compacted = sorted(topic.name for topic in birth.topics if topic.kind == TopicKind.COMPACTED)
+        self._compacted = sorted(
+            topic.name for topic in birth.topics if topic.kind == TopicKind.COMPACTED
+        )
         # Where compacted topics ended at which times, the oldest first, until that is read; and when it was asked last.
         self._to_hear: deque[tuple[str, Offsets]] = deque()
         self._asked_at = -math.inf
-        self._ordered = OrderedFold.of_pipeline(pipeline, {table.name: table for table in birth.tables})
+        self._ordered = OrderedFold.of_pipeline(
+            pipeline, {table.name: table for table in birth.tables}
+        )
         self._prepared: Prepared | None = None
         # By topic, from its first large slice on, the columns of its events that the function does not use.
         self._unused: dict[str, frozenset[str]] = {}
@@ -101,12 +124,21 @@ class SliceFolder:
 
     def versions(self) -> dict[str, int]:
         """The newest version of each table, and of its recent ones."""
-        return {name: version for writer in self.writers for name, version in writer.versions().items()}
+        return {
+            name: version for writer in self.writers for name, version in writer.versions().items()
+        }
 
     def first_frontier(self) -> Frontier:
         """What a build that has published nothing publishes first: its origin, with tables that are empty."""
         origin = self._birth.origin_offsets
-        return Frontier(number=1, build=self._birth.build, epoch=1, offsets=origin, versions=dict.fromkeys(self.versions(), 0), published_at="")
+        return Frontier(
+            number=1,
+            build=self._birth.build,
+            epoch=1,
+            offsets=origin,
+            versions=dict.fromkeys(self.versions(), 0),
+            published_at="",
+        )
 
     def rest(self, *, ends: bool = False) -> None:
         """Does what is due although no slice comes; or that it will be gone on with by another process."""
@@ -129,7 +161,9 @@ class SliceFolder:
 
     def check_kept(self, start: Offsets) -> None:
         """Raises Broken where topics and archives together have lost records that lie behind `start`: retention has passed what was to be read next."""
-        lost = self.lost_by_topics(start) and lost_ranges(start, one_log(self._beginning(), self.archives.marks()))
+        lost = self.lost_by_topics(start) and lost_ranges(
+            start, one_log(self._beginning(), self.archives.marks())
+        )
         if lost:
             raise Broken(
                 f"the log no longer has what build {self._birth.build} was about to read: {', '.join(lost)}",
@@ -152,7 +186,11 @@ class SliceFolder:
         if last is None:
             return
         # Where nothing is to be read, nothing was missed.
-        for name in (name for name in self._compacted if self._log.end([name]).distance(last.offsets.only({name})) > 0):
+        for name in (
+            name
+            for name in self._compacted
+            if self._log.end([name]).distance(last.offsets.only({name})) > 0
+        ):
             missed = may_be_missed(name, last.heard, self._log.config(name), now)
             if missed is not None:
                 raise Broken(
@@ -168,7 +206,11 @@ class SliceFolder:
     def heard_with(self, last: Frontier, read: Offsets) -> str | None:
         """A later time than that of the last frontier, up to which all that compacted topics held is read with these offsets; None where nothing later can be said."""
         heard: str | None = None
-        if self._compacted and time.monotonic() - self._asked_at >= _HEARD_SECONDS and (datetime.now(UTC) - moment(last.heard)).total_seconds() >= _HEARD_SECONDS:
+        if (
+            self._compacted
+            and time.monotonic() - self._asked_at >= _HEARD_SECONDS
+            and (datetime.now(UTC) - moment(last.heard)).total_seconds() >= _HEARD_SECONDS
+        ):
             self._asked_at = time.monotonic()
             # Where records never cease to come, nobody ever stands at the end of now, but behind many that were.
             self._to_hear.append((now(), self._log.end(self._compacted)))
@@ -176,7 +218,16 @@ class SliceFolder:
             heard, _ = self._to_hear.popleft()
         return heard
 
-    def fold(self, piece: Slice, spark: SparkSession, source: Source, publisher: Publisher, watch: Stopwatch, *, heard_at: str | None = None) -> None:
+    def fold(
+        self,
+        piece: Slice,
+        spark: SparkSession,
+        source: Source,
+        publisher: Publisher,
+        watch: Stopwatch,
+        *,
+        heard_at: str | None = None,
+    ) -> None:
         """Folds a slice where it is due, in one piece or in its sub-slices, and publishes it, `heard_at` with it. Raises Broken, and then nothing of it is published."""
         marks = {writer: writer.mark() for writer in self.writers}
         pieces = self._pieces(piece, marks.values())
@@ -210,8 +261,21 @@ class SliceFolder:
             self.splits.split_if_due(piece, pieces[folded])
         return self.splits.pieces(piece)
 
-    def _fold(self, piece: Slice, spark: SparkSession, source: Source, to_fold: list[TableWriter], last: Mark, same: list[Mark], watch: Stopwatch) -> Mark:
-        topics = [topic for topic in self._pipeline.topics if piece.end.only({topic.name}).distance(piece.start) > 0]
+    def _fold(
+        self,
+        piece: Slice,
+        spark: SparkSession,
+        source: Source,
+        to_fold: list[TableWriter],
+        last: Mark,
+        same: list[Mark],
+        watch: Stopwatch,
+    ) -> Mark:
+        topics = [
+            topic
+            for topic in self._pipeline.topics
+            if piece.end.only({topic.name}).distance(piece.start) > 0
+        ]
         try:
             try:
                 with watch.step("read"):
@@ -225,7 +289,11 @@ class SliceFolder:
             try:
                 # Marks and rejects tell of records that the function fails on, so it is run before any table has them; and what
                 # is redriven is folded or not by whether the record that it stands for is a reject.
-                tried = self._rejecting(decoded, spark, source, watch) if self._pipeline.on_error is OnError.REJECT else None
+                tried = (
+                    self._rejecting(decoded, spark, source, watch)
+                    if self._pipeline.on_error is OnError.REJECT
+                    else None
+                )
                 before = decoded.seen()
                 self._settle_redriven(decoded, piece)
                 if tried is not None and decoded.seen() != before:
@@ -238,8 +306,17 @@ class SliceFolder:
                     same_topics.result()
                 failpoint("job.before_first_commit")
                 of_topics, of_function = self._parted(to_fold)
-                with watch.step("function"), self._committing(of_topics, self._rows_of_topics(decoded, of_topics), mark):
-                    rows = self._stepped(self._rows_of_function(decoded, of_function, spark) if tried is None else tried, of_function, spark)
+                with (
+                    watch.step("function"),
+                    self._committing(of_topics, self._rows_of_topics(decoded, of_topics), mark),
+                ):
+                    rows = self._stepped(
+                        self._rows_of_function(decoded, of_function, spark)
+                        if tried is None
+                        else tried,
+                        of_function,
+                        spark,
+                    )
                 failpoint("job.between_tables")
                 with watch.step("commit"):
                     for writers in self._in_order(of_function):
@@ -257,7 +334,9 @@ class SliceFolder:
         except SPARK_ERRORS as error:
             raise translated(error, self._pipeline) from error
 
-    def _decoded(self, piece: Slice, spark: SparkSession, source: Source, topics: list[Topic], last: Mark) -> DecodedHere | DecodedAtSpark:
+    def _decoded(
+        self, piece: Slice, spark: SparkSession, source: Source, topics: list[Topic], last: Mark
+    ) -> DecodedHere | DecodedAtSpark:
         if piece.distance <= self._driver_rows:
             memories = self._identities.take(piece.start, source)
             try:
@@ -267,37 +346,77 @@ class SliceFolder:
                 if not self.lost_by_topics(piece.start):
                     raise
         folders = self._identities.folders(piece.start, source)
-        remembering = {name: Remembering(path, piece.start.next.get(name, {}), piece.end.next.get(name, {})) for name, path in folders.items()}
+        remembering = {
+            name: Remembering(path, piece.start.next.get(name, {}), piece.end.next.get(name, {}))
+            for name, path in folders.items()
+        }
         # What is found with this slice is for later ones.
         unused = dict(self._unused)
-        return DecodedAtSpark(spark, topics, piece, source.ranges, last.log_time, remembering, self._scratch / "decoded", self.archives.take, unused)
+        return DecodedAtSpark(
+            spark,
+            topics,
+            piece,
+            source.ranges,
+            last.log_time,
+            remembering,
+            self._scratch / "decoded",
+            self.archives.take,
+            unused,
+        )
 
     def _settle_redriven(self, decoded: DecodedHere | DecodedAtSpark, piece: Slice) -> None:
         rejects = next((writer for writer in self.writers if writer.birth.name == REJECTS), None)
         if rejects is not None:
-            settle_redriven(decoded, piece, self._birth, rejects.birth, lambda: files(rejects.path, rejects.version))
+            settle_redriven(
+                decoded,
+                piece,
+                self._birth,
+                rejects.birth,
+                lambda: files(rejects.path, rejects.version),
+            )
 
     def _parted(self, writers: list[TableWriter]) -> tuple[list[TableWriter], list[TableWriter]]:
         """The tables that are filled from topics as they are, and those that the function fills."""
         filled = {table.name for table in self._pipeline.tables if table.latest is None}
-        return [writer for writer in writers if writer.birth.name not in filled], [writer for writer in writers if writer.birth.name in filled]
+        return [writer for writer in writers if writer.birth.name not in filled], [
+            writer for writer in writers if writer.birth.name in filled
+        ]
 
     def _in_order(self, writers: list[TableWriter]) -> tuple[list[TableWriter], list[TableWriter]]:
         """The tables that are committed first, and the others: a state that has the slice would not emit again what is lost of it (law 1)."""
         emitted = {fold.emitted.name for fold in self._ordered if fold.emitted is not None}
-        return [writer for writer in writers if writer.birth.name in emitted], [writer for writer in writers if writer.birth.name not in emitted]
+        return [writer for writer in writers if writer.birth.name in emitted], [
+            writer for writer in writers if writer.birth.name not in emitted
+        ]
 
-    def _rows_of_topics(self, decoded: DecodedHere | DecodedAtSpark, writers: list[TableWriter]) -> Mapping[str, Rows]:
+    def _rows_of_topics(
+        self, decoded: DecodedHere | DecodedAtSpark, writers: list[TableWriter]
+    ) -> Mapping[str, Rows]:
         tables = {writer.birth.name: writer.birth for writer in writers}
-        rows = {table.name: decoded.latest(table.latest, tables[table.name]) for table in self._pipeline.latest_tables if table.name in tables and table.latest is not None}
+        rows = {
+            table.name: decoded.latest(table.latest, tables[table.name])
+            for table in self._pipeline.latest_tables
+            if table.name in tables and table.latest is not None
+        }
         return {**rows, REJECTS: decoded.rejects(tables[REJECTS])} if REJECTS in tables else rows
 
-    def _rows_of_function(self, decoded: DecodedHere | DecodedAtSpark, writers: Sequence[TableWriter], spark: SparkSession) -> Mapping[str, Rows]:
+    def _rows_of_function(
+        self,
+        decoded: DecodedHere | DecodedAtSpark,
+        writers: Sequence[TableWriter],
+        spark: SparkSession,
+    ) -> Mapping[str, Rows]:
         seen = decoded.seen()
-        fed = any(one.decoded for topic in self._pipeline.inputs.values() for one in seen.get(topic.name, {}).values())
+        fed = any(
+            one.decoded
+            for topic in self._pipeline.inputs.values()
+            for one in seen.get(topic.name, {}).values()
+        )
         return self._contributed(decoded, spark) if fed and writers else {}
 
-    def _stepped(self, rows: Mapping[str, Rows], writers: list[TableWriter], spark: SparkSession) -> Mapping[str, Rows]:
+    def _stepped(
+        self, rows: Mapping[str, Rows], writers: list[TableWriter], spark: SparkSession
+    ) -> Mapping[str, Rows]:
         """The rows of all tables, in place of those that steps fold what becomes of them; states are read as they were before the slice."""
         made = dict(rows)
         if not made:
@@ -311,7 +430,9 @@ class SliceFolder:
                 made |= self._folded_by_step(fold, found, writer, spark)
         return made
 
-    def _folded_by_step(self, fold: OrderedFold, rows: Rows, writer: TableWriter, spark: SparkSession) -> Mapping[str, Rows]:
+    def _folded_by_step(
+        self, fold: OrderedFold, rows: Rows, writer: TableWriter, spark: SparkSession
+    ) -> Mapping[str, Rows]:
         columns, path, version = fold.table.columns, writer.path, writer.version
         if isinstance(rows, DataFrame):
             folder = self._scratch / _STEPS / fold.table.name
@@ -327,18 +448,34 @@ class SliceFolder:
         except Exception as error:
             raise raised_here(error, self._pipeline) from error
 
-    def _contributed(self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession) -> Mapping[str, Rows]:
+    def _contributed(
+        self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession
+    ) -> Mapping[str, Rows]:
         if isinstance(decoded, DecodedAtSpark):
             # A user's function is called by one thread at a time.
             with self._planning:
-                rows = self._function.contributions({name: decoded.accepted(topic, self._pipeline.columns_of(topic)) for name, topic in self._pipeline.inputs.items()})
+                rows = self._function.contributions(
+                    {
+                        name: decoded.accepted(topic, self._pipeline.columns_of(topic))
+                        for name, topic in self._pipeline.inputs.items()
+                    }
+                )
             self._heed_unused(decoded, rows.values())
             return rows
-        return self._plan(spark).run({topic.name: decoded.accepted(topic, self._pipeline.columns_of(topic)) for topic in self._pipeline.inputs.values()})
+        return self._plan(spark).run(
+            {
+                topic.name: decoded.accepted(topic, self._pipeline.columns_of(topic))
+                for topic in self._pipeline.inputs.values()
+            }
+        )
 
     def _heed_unused(self, decoded: DecodedAtSpark, rows: Iterable[DataFrame]) -> None:
         """Takes note, once for each topic, of what later large slices can do without."""
-        topics = [topic for topic in self._pipeline.inputs.values() if topic.name in decoded.seen() and topic.name not in self._unused]
+        topics = [
+            topic
+            for topic in self._pipeline.inputs.values()
+            if topic.name in decoded.seen() and topic.name not in self._unused
+        ]
         if not topics:
             return
         try:
@@ -347,12 +484,18 @@ class SliceFolder:
             # Whoever runs the frames says what is wrong with them; here it could only have saved time.
             read = []
         # Newest rows are those of the event, with all of its columns.
-        whole = {table.latest.name for table in self._pipeline.latest_tables if table.latest is not None}
+        whole = {
+            table.latest.name for table in self._pipeline.latest_tables if table.latest is not None
+        }
         for topic in topics:
             columns = {name for name, _ in decoded_columns(topic)}
             # A plan does not say which topic's files it reads: what may be this one's counts as its own.
             used = [names for there, names in read if there <= columns]
-            self._unused[topic.name] = frozenset(column.name for column in topic.columns).difference(*used) if used and topic.name not in whole else frozenset()
+            self._unused[topic.name] = (
+                frozenset(column.name for column in topic.columns).difference(*used)
+                if used and topic.name not in whole
+                else frozenset()
+            )
 
     def _prepare(self, spark: SparkSession) -> None:
         # What is wrong with the function is told by the first slice that it gets.
@@ -365,13 +508,21 @@ class SliceFolder:
         with self._planning:
             if self._prepared is None:
                 births = {table.name: table for table in self._birth.tables}
-                self._prepared = Prepared(spark, self._pipeline, self._function, births, self._scratch)
+                self._prepared = Prepared(
+                    spark, self._pipeline, self._function, births, self._scratch
+                )
             return self._prepared
 
     def _culprits(self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession) -> Culprits:
         return Culprits(self._pipeline, lambda: self._plan(spark), decoded)
 
-    def _rejecting(self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession, source: Source, watch: Stopwatch) -> Mapping[str, Rows]:
+    def _rejecting(
+        self,
+        decoded: DecodedHere | DecodedAtSpark,
+        spark: SparkSession,
+        source: Source,
+        watch: Stopwatch,
+    ) -> Mapping[str, Rows]:
         """What the function contributes without the records that it fails on, which are rejects afterwards."""
         with watch.step("function"):
             try:
@@ -379,15 +530,28 @@ class SliceFolder:
             except SPARK_ERRORS as error:
                 culprits = self._culprits(decoded, spark).all(error)
             raw = pa.concat_tables([source.here(only(culprit)) for culprit in culprits])
-            decoded.reject(raw, {(each.topic, each.partition, each.offset): reject_detail(each, self._pipeline) for each in culprits})
+            decoded.reject(
+                raw,
+                {
+                    (each.topic, each.partition, each.offset): reject_detail(each, self._pipeline)
+                    for each in culprits
+                },
+            )
             return self._computed(self._rows_of_function(decoded, self.writers, spark))
 
     def _computed(self, rows: Mapping[str, Rows]) -> Mapping[str, Rows]:
         """The same rows, those that are Spark's in files: by then the function has seen each record, and is not run again for the commits."""
-        return {name: own if not isinstance(own, DataFrame) else _written(own, str(self._contributed_folder / name)) for name, own in rows.items()}
+        return {
+            name: own
+            if not isinstance(own, DataFrame)
+            else _written(own, str(self._contributed_folder / name))
+            for name, own in rows.items()
+        }
 
     @contextmanager
-    def _committing(self, writers: list[TableWriter], rows: Mapping[str, Rows], mark: Mark) -> Iterator[None]:
+    def _committing(
+        self, writers: list[TableWriter], rows: Mapping[str, Rows], mark: Mark
+    ) -> Iterator[None]:
         """Commits a slice to these tables beside what the block does, and has done so when it ends; rows that are Spark's before it begins."""
         beside: list[Future[str]] = []
         try:
@@ -423,14 +587,20 @@ def next_mark(birth: Birth, last: Mark, piece: Slice, seen: SeenOf) -> Mark:
         if span == 0:
             continue
         one = seen.get(topic, {}).get(partition)
-        more = Tally(one.decoded, one.duplicate, one.rejected, one.tombstone, late=one.late) if one else Tally()
+        more = (
+            Tally(one.decoded, one.duplicate, one.rejected, one.tombstone, late=one.late)
+            if one
+            else Tally()
+        )
         absent = span - more.decoded - more.duplicate - more.rejected - more.tombstone
         if absent < 0:
             raise Broken(
                 f"{topic} partition {partition} gave {-absent} more records than the slice {piece.start} to {piece.end} has offsets",
                 hint="this is a mistake in Kappa; kappa logs has the slice",
             )
-        tally.setdefault(topic, {})[partition] = tally.get(topic, {}).get(partition, Tally()) + replace(more, absent=absent)
+        tally.setdefault(topic, {})[partition] = tally.get(topic, {}).get(
+            partition, Tally()
+        ) + replace(more, absent=absent)
         if one:
             log_time.setdefault(topic, {})[partition] = one.log_time
     return Mark(birth.build, "", piece.leg, piece.number, piece.start, piece.end, log_time, tally)

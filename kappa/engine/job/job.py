@@ -29,7 +29,9 @@ from kappa.state.stopped import put_stopped
 from kappa.state.store import Store
 
 
-def run(settings: Settings, bootstrap_servers: str, build: str, kind: LegKind, stop: threading.Event) -> None:
+def run(
+    settings: Settings, bootstrap_servers: str, build: str, kind: LegKind, stop: threading.Event
+) -> None:
     """Runs one leg of a build while holding its lock; `stop` asks to end after the slice that it is in. Raises Conflict where another process holds the lock."""
     store = Store(settings.root_url)
     with Lock(store.path(f"{folder(build)}/lock"), what=f"build {build}"), ExitStack() as ending:
@@ -37,8 +39,13 @@ def run(settings: Settings, bootstrap_servers: str, build: str, kind: LegKind, s
             profile, at_once = Profile.TAIL, True
             if kind in {LegKind.BASE, LegKind.CATCH_UP}:
                 offsets = _left_to_fold(store, settings, bootstrap_servers, build, kind)
-                profile, at_once = Profile.of_catch_up(offsets), offsets > (0 if kind is LegKind.BASE else settings.engine.tail_records)
-            session = ending.enter_context(Session(settings, build, profile, store.path(f"{folder(build)}/spark")))
+                profile, at_once = (
+                    Profile.of_catch_up(offsets),
+                    offsets > (0 if kind is LegKind.BASE else settings.engine.tail_records),
+                )
+            session = ending.enter_context(
+                Session(settings, build, profile, store.path(f"{folder(build)}/spark"))
+            )
             if at_once:
                 session.begin()
             from kappa.engine.job.legwork import Legwork  # noqa: PLC0415  # see above
@@ -50,7 +57,9 @@ def run(settings: Settings, bootstrap_servers: str, build: str, kind: LegKind, s
             raise
 
 
-def _left_to_fold(store: Store, settings: Settings, bootstrap_servers: str, build: str, kind: LegKind) -> int:
+def _left_to_fold(
+    store: Store, settings: Settings, bootstrap_servers: str, build: str, kind: LegKind
+) -> int:
     """How many offsets a bounded leg will fold, as far as can be told before anything is opened."""
     # A tail, whose session begins at once, is not held up by them.
     from kappa.log.client import Log  # noqa: PLC0415
@@ -61,7 +70,11 @@ def _left_to_fold(store: Store, settings: Settings, bootstrap_servers: str, buil
     if kind is LegKind.BASE:
         return birth.begins.distance(done)
     try:
-        return Log(bootstrap_servers, settings.kafka.options).end([topic.name for topic in birth.topics]).distance(done)
+        return (
+            Log(bootstrap_servers, settings.kafka.options)
+            .end([topic.name for topic in birth.topics])
+            .distance(done)
+        )
     except KappaError:
         # Those who look closer tell what is wrong.
         return 0
@@ -76,7 +89,13 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     stop = set_by_sigterm()
     try:
-        run(load_settings(Path(given.project), root=given.root), given.bootstrap, given.build, given.leg, stop)
+        run(
+            load_settings(Path(given.project), root=given.root),
+            given.bootstrap,
+            given.build,
+            given.leg,
+            stop,
+        )
     except KappaError as error:
         print(f"{error.message}\n{error.hint}".strip(), file=sys.stderr, flush=True)
         return int(error.exit_code)

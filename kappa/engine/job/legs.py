@@ -90,7 +90,9 @@ class Legs:
         try:
             return _LEG.validate_python(found[1])
         except ValidationError as error:
-            raise Damaged(f"leg {found[0]} of build {self._build} cannot be read: {error.errors()[0]['msg']}") from error
+            raise Damaged(
+                f"leg {found[0]} of build {self._build} cannot be read: {error.errors()[0]['msg']}"
+            ) from error
 
     def has_tail(self) -> bool:
         """True where the newest leg is the tail."""
@@ -103,7 +105,10 @@ class Legs:
         put = self._records.put(leg.number, _LEG.dump_python(leg, mode="json"))
         failpoint("leg.after_put")
         if not put:
-            raise Broken(f"leg {leg.number} of build {self._build} was begun by another process", hint="two jobs ran for one build; kappa logs says which")
+            raise Broken(
+                f"leg {leg.number} of build {self._build} was begun by another process",
+                hint="two jobs ran for one build; kappa logs says which",
+            )
         return leg
 
 
@@ -112,10 +117,21 @@ def slice_size(distance: int, slice_records: int, *, small: int = _SMALL_STEP) -
     return min(slice_records, max(small, -(-distance // _STEPS)))
 
 
-def catch_up(number: int, start: Offsets, end: Offsets, *, at_most: int, kind: LegKind = LegKind.CATCH_UP, archived: Offsets = _NOWHERE, slice_records: int = 0) -> Leg:
+def catch_up(
+    number: int,
+    start: Offsets,
+    end: Offsets,
+    *,
+    at_most: int,
+    kind: LegKind = LegKind.CATCH_UP,
+    archived: Offsets = _NOWHERE,
+    slice_records: int = 0,
+) -> Leg:
     """A bounded leg from `start` to `end`, in slices of about `at_most` offsets, and larger ones, of at most `slice_records`, up to where all is `archived`. Pure."""
     middle = end.lowest(archived).highest(start)
-    at_most_archived = max(at_most, slice_size(middle.distance(start), slice_records, small=_SMALL_ARCHIVED_STEP))
+    at_most_archived = max(
+        at_most, slice_size(middle.distance(start), slice_records, small=_SMALL_ARCHIVED_STEP)
+    )
     ends = (
         *(piece.end for piece in cut(number, start, middle, at_most=at_most_archived)),
         *(piece.end for piece in cut(number, middle, end, at_most=at_most)),
@@ -125,7 +141,13 @@ def catch_up(number: int, start: Offsets, end: Offsets, *, at_most: int, kind: L
 
 def alignment(number: int, start: Offsets, end: Offsets, aim: Aim, *, at_most: int) -> Leg:
     """A bounded leg that ends exactly at what it aims at. Pure."""
-    return Leg(number, LegKind.ALIGNMENT, start, tuple(piece.end for piece in cut(number, start, end, at_most=at_most)), aim)
+    return Leg(
+        number,
+        LegKind.ALIGNMENT,
+        start,
+        tuple(piece.end for piece in cut(number, start, end, at_most=at_most)),
+        aim,
+    )
 
 
 def tail(number: int, start: Offsets) -> Leg:

@@ -41,7 +41,15 @@ if TYPE_CHECKING:
 class Legwork:
     """The work of one build's job."""
 
-    def __init__(self, store: Store, settings: Settings, bootstrap_servers: str, build: str, session: Session, stop: threading.Event) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        bootstrap_servers: str,
+        build: str,
+        session: Session,
+        stop: threading.Event,
+    ) -> None:
         self._store = store
         self._settings = settings
         self._build = build
@@ -58,22 +66,46 @@ class Legwork:
 
     def _run(self, kind: LegKind) -> None:
         own = read_birth(self._store, self._build)
-        code = own if kind is not LegKind.BASE or own.base is None else read_birth(self._store, own.base.build)
+        code = (
+            own
+            if kind is not LegKind.BASE or own.base is None
+            else read_birth(self._store, own.base.build)
+        )
         # Tables of equal columns: in which order the code gives them, and what its steps see besides, is its own.
         birth = replace(own, tables=code.tables)
         log = Log(self._kafka.bootstrap_servers, self._settings.kafka.options)
         pipeline = load_snapshot(self._store, code)
         source = Source(self._kafka, log)
         engine = self._settings.engine
-        slices = SliceFolder(self._store, birth, pipeline, log, driver_rows=engine.driver_rows, merging=Merging(engine.merge_bytes, engine.large_rows))
+        slices = SliceFolder(
+            self._store,
+            birth,
+            pipeline,
+            log,
+            driver_rows=engine.driver_rows,
+            merging=Merging(engine.merge_bytes, engine.large_rows),
+        )
         try:
             slices.check_topics()
             history = self._settings.history
-            publisher = Publisher(self._store, birth, hold_seconds=self._settings.rollout.hold_seconds, keep_every_seconds=history.every_seconds, stop=self._stop)
+            publisher = Publisher(
+                self._store,
+                birth,
+                hold_seconds=self._settings.rollout.hold_seconds,
+                keep_every_seconds=history.every_seconds,
+                stop=self._stop,
+            )
             slices.check_heard(Frontiers(self._store, self._build).newest(), datetime.now(UTC))
             slices.check_kept(publisher.take_over(slices.first_frontier()).offsets)
             keep_base(self._store, birth, publisher.newest)
-            maintenance = Maintenance(self._store, self._build, slices.writers, publisher, seconds=self._settings.engine.maintenance_seconds, keep_seconds=history.keep_seconds)
+            maintenance = Maintenance(
+                self._store,
+                self._build,
+                slices.writers,
+                publisher,
+                seconds=self._settings.engine.maintenance_seconds,
+                keep_seconds=history.keep_seconds,
+            )
             runner = self._bounded_legs(birth, slices, source, publisher, maintenance, log)
             match kind:
                 case LegKind.BASE:
@@ -83,36 +115,93 @@ class Legwork:
                     self._catch_up(runner)
                 case LegKind.ALIGNMENT | LegKind.TAIL:
                     # A tail whose topic has lost what comes next goes on by way of the archive, too.
-                    again = kind is LegKind.ALIGNMENT or slices.wants_archive(publisher.newest.offsets)
-                    self._tail(runner, pipeline, slices, source, publisher, maintenance, log, again=again)
+                    again = kind is LegKind.ALIGNMENT or slices.wants_archive(
+                        publisher.newest.offsets
+                    )
+                    self._tail(
+                        runner, pipeline, slices, source, publisher, maintenance, log, again=again
+                    )
             slices.rest(ends=True)
         finally:
             slices.close()
             source.close()
 
-    def _bounded_legs(self, birth: Birth, slices: SliceFolder, source: Source, publisher: Publisher, maintenance: Maintenance, log: Log) -> CatchUp:
+    def _bounded_legs(
+        self,
+        birth: Birth,
+        slices: SliceFolder,
+        source: Source,
+        publisher: Publisher,
+        maintenance: Maintenance,
+        log: Log,
+    ) -> CatchUp:
         topics = tuple(topic.name for topic in birth.topics)
         aligner = Aligner(self._store, birth, lease_seconds=self._settings.rollout.lease_seconds)
         within = partial(ensure_within, self._store, birth)
-        return CatchUp(Legs(self._store, self._build), slices, publisher, maintenance, aligner, log=log, source=source, topics=topics, ensure_within=within)
+        return CatchUp(
+            Legs(self._store, self._build),
+            slices,
+            publisher,
+            maintenance,
+            aligner,
+            log=log,
+            source=source,
+            topics=topics,
+            ensure_within=within,
+        )
 
     def _base(self, birth: Birth, runner: CatchUp) -> None:
         ensure_not_stopped(self._store, self._build)
-        runner.to_base(birth.begins, self._session, self._stop, slice_records=self._settings.engine.slice_records)
+        runner.to_base(
+            birth.begins,
+            self._session,
+            self._stop,
+            slice_records=self._settings.engine.slice_records,
+        )
 
     def _catch_up(self, runner: CatchUp) -> None:
         engine = self._settings.engine
         ensure_not_stopped(self._store, self._build)
-        runner.run(self._session, self._stop, slice_records=engine.slice_records, small=engine.tail_records, tiny=min(engine.driver_rows // 2, engine.tail_records))
+        runner.run(
+            self._session,
+            self._stop,
+            slice_records=engine.slice_records,
+            small=engine.tail_records,
+            tiny=min(engine.driver_rows // 2, engine.tail_records),
+        )
 
-    def _tail(self, bounded: CatchUp, pipeline: Pipeline, slices: SliceFolder, source: Source, publisher: Publisher, maintenance: Maintenance, log: Log, *, again: bool) -> None:
+    def _tail(
+        self,
+        bounded: CatchUp,
+        pipeline: Pipeline,
+        slices: SliceFolder,
+        source: Source,
+        publisher: Publisher,
+        maintenance: Maintenance,
+        log: Log,
+        *,
+        again: bool,
+    ) -> None:
         engine = self._settings.engine
-        leg = bounded.align(self._session, self._stop, slice_records=engine.slice_records, small=engine.tail_records, again=again)
+        leg = bounded.align(
+            self._session,
+            self._stop,
+            slice_records=engine.slice_records,
+            small=engine.tail_records,
+            again=again,
+        )
         if leg is None:
             return
         checkpoint = self._store.path(f"{folder(self._build)}/checkpoint/{leg.number}")
         runner = Tail(leg, checkpoint, pipeline, slices, source, publisher, maintenance)
-        runner.run(self._session(), self._kafka, log, self._stop, at_most=engine.tail_records, on_started=lambda: ensure_not_stopped(self._store, self._build))
+        runner.run(
+            self._session(),
+            self._kafka,
+            log,
+            self._stop,
+            at_most=engine.tail_records,
+            on_started=lambda: ensure_not_stopped(self._store, self._build),
+        )
 
     def _session(self) -> SparkSession:
         spark = self._ahead()

@@ -38,15 +38,23 @@ class Rejected:
         if not found:
             return cls({}, "")
         rejects, is_one = ds.dataset(list(found), format="parquet"), pc.field("reason").is_valid()
-        reasons = Counter(rejects.to_table(columns=["reason"], filter=is_one).column("reason").to_pylist())
-        rows = rejects.head(1, columns=["topic", "partition", "offset", "detail"], filter=is_one).to_pylist()
-        return cls(reasons, "".join("{topic}:{partition}:{offset}: {detail}".format(**row) for row in rows))
+        reasons = Counter(
+            rejects.to_table(columns=["reason"], filter=is_one).column("reason").to_pylist()
+        )
+        rows = rejects.head(
+            1, columns=["topic", "partition", "offset", "detail"], filter=is_one
+        ).to_pylist()
+        return cls(
+            reasons, "".join("{topic}:{partition}:{offset}: {detail}".format(**row) for row in rows)
+        )
 
     @property
     def text(self) -> str:
         """The reasons, the most frequent first, and the example."""
         frequent = sorted(self.reasons.items(), key=lambda each: (-each[1], each[0]))
-        told = ", ".join(f"{reason} {count:,}" for reason, count in frequent[:_SHOWN_REASONS]) + (", and others" if len(frequent) > _SHOWN_REASONS else "")
+        told = ", ".join(f"{reason} {count:,}" for reason, count in frequent[:_SHOWN_REASONS]) + (
+            ", and others" if len(frequent) > _SHOWN_REASONS else ""
+        )
         return f"{told}; for example {self.example}" if self.example else told
 
 
@@ -55,4 +63,7 @@ def ensure_within(store: Store, birth: Birth, frontier: Frontier, end: Offsets) 
     rejected, records = rejected_of(frontier.tally)
     if is_beyond(birth.max_rejects, rejected, records + end.distance(frontier.offsets)):
         found = Rejected.of(store, birth, frontier.versions[REJECTS])
-        raise Broken(f"pipeline {birth.pipeline} has {beyond_text(birth.max_rejects, rejected, records)}: {found.text}", hint=remedy(birth.pipeline))
+        raise Broken(
+            f"pipeline {birth.pipeline} has {beyond_text(birth.max_rejects, rejected, records)}: {found.text}",
+            hint=remedy(birth.pipeline),
+        )

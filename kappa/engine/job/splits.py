@@ -39,7 +39,11 @@ class Begun:
 
     def is_of(self, piece: Slice) -> bool:
         """True where this very (sub-)slice is meant."""
-        return (self.leg, self.slice) == (piece.leg, piece.number) and self.start.equals(piece.start) and self.end.equals(piece.end)
+        return (
+            (self.leg, self.slice) == (piece.leg, piece.number)
+            and self.start.equals(piece.start)
+            and self.end.equals(piece.end)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +74,19 @@ class Splits:
             self._begun: Begun | None = None if begun is None else _BEGUN.validate_python(begun)
             self._split: Split | None = None if split is None else _SPLIT.validate_python(split)
         except ValidationError as error:
-            raise Damaged(f"how slices of build {build} were begun and split cannot be read: {error.errors()[0]['msg']}") from error
+            raise Damaged(
+                f"how slices of build {build} were begun and split cannot be read: {error.errors()[0]['msg']}"
+            ) from error
 
     def pieces(self, piece: Slice) -> tuple[Slice, ...]:
         """What is folded for a slice, in order: itself, or its sub-slices, which bear its number."""
         split = self._of(piece)
         if split is None:
             return (piece,)
-        return tuple(Slice(piece.leg, piece.number, start, end) for start, end in zip((split.start, *split.ends), split.ends, strict=False))
+        return tuple(
+            Slice(piece.leg, piece.number, start, end)
+            for start, end in zip((split.start, *split.ends), split.ends, strict=False)
+        )
 
     def whole(self, part: Slice) -> Slice:
         """The slice that this is a sub-slice of, or itself."""
@@ -90,10 +99,14 @@ class Splits:
         if begun is None or begun.times < _TRIES or not begun.is_of(part) or part.distance < 2:
             return
         parts = _parted(part)
-        ends = tuple(one.end for each in self.pieces(piece) for one in (parts if each == part else (each,)))
+        ends = tuple(
+            one.end for each in self.pieces(piece) for one in (parts if each == part else (each,))
+        )
         self._put(Split(piece.leg, piece.number, piece.start, ends))
         print(
-            f"slice {piece.leg}/{piece.number} was begun {begun.times} times and not ended; {part.distance} offsets of it are split into {len(parts)}", file=sys.stderr, flush=True
+            f"slice {piece.leg}/{piece.number} was begun {begun.times} times and not ended; {part.distance} offsets of it are split into {len(parts)}",
+            file=sys.stderr,
+            flush=True,
         )
 
     def begin(self, part: Slice) -> None:
@@ -108,7 +121,11 @@ class Splits:
     def _of(self, piece: Slice) -> Split | None:
         """The newest split, where it is of this slice."""
         split = self._split
-        return split if split is not None and (split.leg, split.slice) == (piece.leg, piece.number) else None
+        return (
+            split
+            if split is not None and (split.leg, split.slice) == (piece.leg, piece.number)
+            else None
+        )
 
     def _put(self, split: Split) -> None:
         self._number += 1
@@ -116,15 +133,24 @@ class Splits:
         put = self._records.put(self._number, _SPLIT.dump_python(split, mode="json"))
         failpoint("slice.after_split")
         if not put:
-            raise Broken(f"slice {split.leg}/{split.slice} of build {self._build} was split by another process", hint="two jobs ran for one build; kappa logs says which")
+            raise Broken(
+                f"slice {split.leg}/{split.slice} of build {self._build} was split by another process",
+                hint="two jobs ran for one build; kappa logs says which",
+            )
         self._split = split
 
 
 def _parted(piece: Slice) -> list[Slice]:
     """A (sub-)slice in at most `_PARTS` parts, one partition after the other: so one of two offsets has two, wherever they lie. Pure."""
     size = -(-piece.distance // _PARTS)
-    ends = [_filled(piece, min(covered, piece.distance)) for covered in range(size, piece.distance + size, size)]
-    return [replace(piece, start=start, end=end) for start, end in zip((piece.start, *ends), ends, strict=False)]
+    ends = [
+        _filled(piece, min(covered, piece.distance))
+        for covered in range(size, piece.distance + size, size)
+    ]
+    return [
+        replace(piece, start=start, end=end)
+        for start, end in zip((piece.start, *ends), ends, strict=False)
+    ]
 
 
 def _filled(piece: Slice, count: int) -> Offsets:

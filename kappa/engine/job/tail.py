@@ -44,7 +44,16 @@ _REPORT_SECONDS = 10.0
 class Tail:
     """The unbounded leg of one build."""
 
-    def __init__(self, leg: Leg, checkpoint: Path, pipeline: Pipeline, folder: SliceFolder, source: Source, publisher: Publisher, maintenance: Maintenance) -> None:
+    def __init__(
+        self,
+        leg: Leg,
+        checkpoint: Path,
+        pipeline: Pipeline,
+        folder: SliceFolder,
+        source: Source,
+        publisher: Publisher,
+        maintenance: Maintenance,
+    ) -> None:
         self._leg = leg
         self._checkpoint = checkpoint
         self._pipeline = pipeline
@@ -58,14 +67,30 @@ class Tail:
         self._failure: BaseException | None = None
         self._report = _Report()
 
-    def run(self, spark: SparkSession, kafka: Kafka, log: Log, stop: threading.Event, *, at_most: int, on_started: Callable[[], None]) -> None:
+    def run(
+        self,
+        spark: SparkSession,
+        kafka: Kafka,
+        log: Log,
+        stop: threading.Event,
+        *,
+        at_most: int,
+        on_started: Callable[[], None],
+    ) -> None:
         """Folds micro-batches until asked to stop. Raises what made the stream end."""
         self._folder.prepare(spark)
         topics = tuple(topic.name for topic in self._pipeline.topics)
         start = self._leg.start
         if not has_begun(self._checkpoint):
             # Spark wants every partition named; those that came after the leg was written down begin at 0 (law 12).
-            start = start.highest(Offsets({topic: dict.fromkeys(parts, 0) for topic, parts in log.end(topics).next.items()}))
+            start = start.highest(
+                Offsets(
+                    {
+                        topic: dict.fromkeys(parts, 0)
+                        for topic, parts in log.end(topics).next.items()
+                    }
+                )
+            )
         frame = read_tail(spark, kafka, start, topics, at_most=at_most)
 
         def fold_and_rest(rows: DataFrame, batch: int) -> None:
@@ -73,7 +98,11 @@ class Tail:
             if 2 * piece.distance < at_most:
                 stop.wait(min(_REST * seconds, _LONGEST_REST_SECONDS))
 
-        query = frame.writeStream.foreachBatch(fold_and_rest).option("checkpointLocation", str(self._checkpoint)).start()
+        query = (
+            frame.writeStream.foreachBatch(fold_and_rest)
+            .option("checkpointLocation", str(self._checkpoint))
+            .start()
+        )
         on_started()
         try:
             while query.isActive and not stop.wait(_LOOK_SECONDS):
@@ -96,7 +125,14 @@ class Tail:
                 piece = Slice(self._leg.number, batch, start, end)
                 self._folder.check_still_heard(self._publisher.newest, datetime.now(UTC))
                 heard_at = self._folder.heard_with(self._publisher.newest, end)
-                self._folder.fold(piece, frame.sparkSession, self._source, self._publisher, watch, heard_at=heard_at)
+                self._folder.fold(
+                    piece,
+                    frame.sparkSession,
+                    self._source,
+                    self._publisher,
+                    watch,
+                    heard_at=heard_at,
+                )
                 self._report.add(piece, watch)
                 failpoint("job.before_checkpoint")
             except BaseException as error:
@@ -119,7 +155,9 @@ class Tail:
             return
         # A broker that is away is waited for by the stream.
         with suppress(Unreachable):
-            heard_at = self._folder.heard_with(self._publisher.newest, self._publisher.newest.offsets)
+            heard_at = self._folder.heard_with(
+                self._publisher.newest, self._publisher.newest.offsets
+            )
             if heard_at is not None:
                 self._publisher.hear(heard_at)
 
@@ -136,7 +174,11 @@ class Tail:
         if self._failure is not None:
             return self._failure
         error = query.exception()
-        return KappaError("the stream ended", hint="the job is started again by itself") if error is None else translated(error, self._pipeline)
+        return (
+            KappaError("the stream ended", hint="the job is started again by itself")
+            if error is None
+            else translated(error, self._pipeline)
+        )
 
 
 class _Report:
@@ -155,8 +197,14 @@ class _Report:
             self._seconds[name] = self._seconds.get(name, 0.0) + seconds
         if time.monotonic() < self._due:
             return
-        means = ", ".join(f"{name} {seconds * 1000 / self._slices:.0f}" for name, seconds in self._seconds.items())
-        print(f"{self._slices} slices up to {piece.leg}/{piece.number}, {self._offsets} offsets (mean ms: {means})", file=sys.stderr, flush=True)
+        means = ", ".join(
+            f"{name} {seconds * 1000 / self._slices:.0f}" for name, seconds in self._seconds.items()
+        )
+        print(
+            f"{self._slices} slices up to {piece.leg}/{piece.number}, {self._offsets} offsets (mean ms: {means})",
+            file=sys.stderr,
+            flush=True,
+        )
         self._slices = self._offsets = 0
         self._seconds = {}
         self._due = time.monotonic() + _REPORT_SECONDS

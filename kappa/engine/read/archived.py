@@ -57,8 +57,18 @@ def archive_fingerprint(topic: Topic) -> str:
     """What decides how a record of a topic is decoded, and in which columns: archives of different ones are different archives."""
     late = [topic.event_time, topic.lateness_ms] if topic.lateness_ms is not None else []
     schema = [] if topic.schema is None else [*topic.schema.lines()]
-    decided = [_FORMAT, SEMANTICS, topic.key, [str(column) for column in topic.columns], schema, late, decoded_columns(topic)]
-    return hashlib.sha256(json.dumps(decided).encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
+    decided = [
+        _FORMAT,
+        SEMANTICS,
+        topic.key,
+        [str(column) for column in topic.columns],
+        schema,
+        late,
+        decoded_columns(topic),
+    ]
+    return hashlib.sha256(json.dumps(decided).encode("utf-8", "surrogatepass")).hexdigest()[
+        :_DIGITS
+    ]
 
 
 class Archives:
@@ -66,15 +76,24 @@ class Archives:
 
     def __init__(self, store: Store, topics: Iterable[Topic], topic_ids: Mapping[str, str]) -> None:
         # Whether it is declared now is no matter: what is archived may be read.
-        archived = (topic for topic in topics if topic.kind is TopicKind.RETAINED and not topic.identity)
-        self._paths = {topic.name: str(store.path(folder(topic.name, archive_fingerprint(topic)))) for topic in archived}
+        archived = (
+            topic for topic in topics if topic.kind is TopicKind.RETAINED and not topic.identity
+        )
+        self._paths = {
+            topic.name: str(store.path(folder(topic.name, archive_fingerprint(topic))))
+            for topic in archived
+        }
         self._topic_ids = topic_ids
         # Per topic, what was said of it.
         self._told: dict[str, str] = {}
 
     def marks(self) -> tuple[ArchiveMark, ...]:
         """What each of them holds now."""
-        return tuple(found for topic in self._paths if (found := self._looked(topic, partial(self._mark, topic))) is not None)
+        return tuple(
+            found
+            for topic in self._paths
+            if (found := self._looked(topic, partial(self._mark, topic))) is not None
+        )
 
     def end(self) -> Offsets:
         """Up to where each partition is archived."""
@@ -105,7 +124,9 @@ class Archives:
         for partition, (start, end) in sorted(ranges.items()):
             reached = min(end, mark.end.get(partition, start))
             own = [block for block in blocks if block.partition == partition]
-            if not mark.start.get(partition, reached) <= start < reached or log_time_before(start, own) != clock.get(partition):
+            if not mark.start.get(partition, reached) <= start < reached or log_time_before(
+                start, own
+            ) != clock.get(partition):
                 continue
             seen: Seen | None = None
             for block in own:
@@ -120,7 +141,11 @@ class Archives:
     def _open(self, topic: str) -> tuple[StoredArchive, ArchiveMark] | None:
         archive = open_archive(self._paths[topic])
         mark = None if archive is None else archive.mark()
-        return None if archive is None or mark is None or mark.topic_id != self._topic_ids.get(topic) else (archive, mark)
+        return (
+            None
+            if archive is None or mark is None or mark.topic_id != self._topic_ids.get(topic)
+            else (archive, mark)
+        )
 
     def _mark(self, topic: str) -> ArchiveMark | None:
         found = self._open(topic)
@@ -141,7 +166,11 @@ class Archives:
         except _TROUBLE as error:
             if self._told.get(topic) != str(error):
                 self._told[topic] = str(error)
-                print(f"the archive of topic {topic} cannot be read, and the topic is read in its place: {error}", file=sys.stderr, flush=True)
+                print(
+                    f"the archive of topic {topic} cannot be read, and the topic is read in its place: {error}",
+                    file=sys.stderr,
+                    flush=True,
+                )
             return None
 
 
@@ -153,9 +182,18 @@ def _unlink(folder: Path) -> None:
 def log_time_before(offset: int, blocks: Sequence[Block]) -> int | None:
     """The log time of a partition at an offset, by its blocks in their order; None where no record stands before it."""
     before = [block for block in blocks if block.least < offset]
-    return pc.max(rows_of(before[-1], ["_log_time"], before[-1].least, offset)["_log_time"]).as_py() if before else None
+    return (
+        pc.max(rows_of(before[-1], ["_log_time"], before[-1].least, offset)["_log_time"]).as_py()
+        if before
+        else None
+    )
 
 
 def rows_of(block: Block, columns: list[str], start: int, end: int) -> pq.Table:
     """A block's rows of `[start, end)`; row groups that have none of them are not read."""
-    return pq.read_table(block.path, columns=columns, filters=(pc.field("_offset") >= start) & (pc.field("_offset") < end), partitioning=None)
+    return pq.read_table(
+        block.path,
+        columns=columns,
+        filters=(pc.field("_offset") >= start) & (pc.field("_offset") < end),
+        partitioning=None,
+    )

@@ -59,7 +59,9 @@ def texts_of(array: pa.Array) -> Texts:
     """A view of an array of binaries or strings."""
     _, ends, data = array.buffers()
     found = Texts(
-        np.frombuffer(ends, np.int32)[array.offset : array.offset + len(array) + 1] if ends else np.zeros(len(array) + 1, np.int32),
+        np.frombuffer(ends, np.int32)[array.offset : array.offset + len(array) + 1]
+        if ends
+        else np.zeros(len(array) + 1, np.int32),
         np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8),
         array.is_valid().to_numpy(zero_copy_only=False),
     )
@@ -68,12 +70,23 @@ def texts_of(array: pa.Array) -> Texts:
     return found
 
 
-def find(records: Texts, places: Numbers, between: Sequence[bytes], values: Sequence[Expected], keys: Texts, key: int) -> Found:
+def find(
+    records: Texts,
+    places: Numbers,
+    between: Sequence[bytes],
+    values: Sequence[Expected],
+    keys: Texts,
+    key: int,
+) -> Found:
     """Looks into the records at these places for values, `between` before, between and behind them; the value numbered `key` must be the bytes of the record's key (-1: none must)."""
     literals = np.frombuffer(b"".join(between), np.uint8)
     ends = np.cumsum([len(text) for text in between], dtype=np.int64)
     spec = np.array([tuple(map(int, each)) for each in values], np.int64).reshape(-1, 5)
-    found = Found(np.zeros(len(places), np.bool_), np.zeros((len(values), len(places)), np.int64), np.zeros((len(values), len(places)), np.int64))
+    found = Found(
+        np.zeros(len(places), np.bool_),
+        np.zeros((len(values), len(places)), np.int64),
+        np.zeros((len(values), len(places)), np.int64),
+    )
     _find(*records, places, literals, ends, spec, *keys, key, *found)
     return found
 
@@ -87,8 +100,12 @@ def strings(records: Texts, starts: Numbers, lengths: Numbers) -> pa.StringArray
 
 
 # Arrow's own memory is not written to.
-_TEXTS = tuple(types.Array(kind, 1, "C", readonly=True) for kind in (types.int32, types.uint8, types.boolean))
-_MINUS, _PLUS, _POINT, _ZERO, _NINE, _SMALL_E, _LARGE_E, _QUOTE, _BACKSLASH, _SPACE = (ord(sign) for sign in '-+.09eE"\\ ')
+_TEXTS = tuple(
+    types.Array(kind, 1, "C", readonly=True) for kind in (types.int32, types.uint8, types.boolean)
+)
+_MINUS, _PLUS, _POINT, _ZERO, _NINE, _SMALL_E, _LARGE_E, _QUOTE, _BACKSLASH, _SPACE = (
+    ord(sign) for sign in '-+.09eE"\\ '
+)
 _NULL, _TRUE, _FALSE = (np.frombuffer(word, np.uint8) for word in (b"null", b"true", b"false"))
 # An index with a sign could count from the end, and would be looked at for that.
 _index = np.uint64
@@ -99,7 +116,9 @@ _TENTH = -((1 << 63) // 10)
 @compiled(types.void(_TEXTS[1], types.int64[::1], types.int32[::1], types.uint8[::1]))
 def _gather(data: Bytes, starts: Numbers, ends: Ends, into: Bytes) -> None:
     for place in range(len(starts)):
-        into[ends[place] : ends[place + 1]] = data[starts[place] : starts[place] + ends[place + 1] - ends[place]]
+        into[ends[place] : ends[place + 1]] = data[
+            starts[place] : starts[place] + ends[place + 1] - ends[place]
+        ]
 
 
 @compiled(types.boolean(_TEXTS[1], types.int64, types.int64, _TEXTS[1], types.int64, types.int64))
@@ -142,7 +161,11 @@ def _behind_number(data: Bytes, at: int, end: int, whole: int, fraction: int, ex
         at += 1
     digits = _behind_digits(data, at, end) - at
     # A zero that stands alone counts as no digit.
-    if digits == 0 or (data[_index(at)] == _ZERO and digits > 1) or (data[_index(at)] != _ZERO and digits > whole):
+    if (
+        digits == 0
+        or (data[_index(at)] == _ZERO and digits > 1)
+        or (data[_index(at)] != _ZERO and digits > whole)
+    ):
         return -1
     at += digits
     if at < end and data[_index(at)] == _POINT:
@@ -161,14 +184,20 @@ def _behind_number(data: Bytes, at: int, end: int, whole: int, fraction: int, ex
     return at
 
 
-@compiled(types.UniTuple(types.int64, 2)(_TEXTS[1], types.int64, types.int64, types.int64, types.int64))
+@compiled(
+    types.UniTuple(types.int64, 2)(_TEXTS[1], types.int64, types.int64, types.int64, types.int64)
+)
 def _integer(data: Bytes, at: int, end: int, low: int, high: int) -> tuple[np.int64, int]:
     """The integer that stands there, and behind it; -1 where there is none in its one spelling."""
     negative = at < end and data[_index(at)] == _MINUS
     begins = at + 1 if negative else at
     behind = _behind_digits(data, begins, end)
     # Only zero begins with one, and it has no sign.
-    if behind == begins or behind - begins > 19 or (data[_index(begins)] == _ZERO and (behind - begins > 1 or negative)):
+    if (
+        behind == begins
+        or behind - begins > 19
+        or (data[_index(begins)] == _ZERO and (behind - begins > 1 or negative))
+    ):
         return np.int64(0), -1
     # There is one negative number more.
     value = np.int64(0)
@@ -186,7 +215,18 @@ def _integer(data: Bytes, at: int, end: int, low: int, high: int) -> tuple[np.in
 
 
 @compiled(
-    types.void(*_TEXTS, types.int64[::1], _TEXTS[1], types.int64[::1], types.int64[:, ::1], *_TEXTS, types.int64, types.boolean[::1], types.int64[:, ::1], types.int64[:, ::1]),
+    types.void(
+        *_TEXTS,
+        types.int64[::1],
+        _TEXTS[1],
+        types.int64[::1],
+        types.int64[:, ::1],
+        *_TEXTS,
+        types.int64,
+        types.boolean[::1],
+        types.int64[:, ::1],
+        types.int64[:, ::1],
+    ),
 )
 def _find(
     record_ends: Ends,
@@ -216,7 +256,12 @@ def _find(
             at += int(literal_ends[field]) - text
             text = int(literal_ends[field])
             begins, ends = at, -1
-            spelling, nullable, low, high = spec[field, 0], spec[field, 1], spec[field, 2], spec[field, 3]
+            spelling, nullable, low, high = (
+                spec[field, 0],
+                spec[field, 1],
+                spec[field, 2],
+                spec[field, 3],
+            )
             if _same(data, at, end, _NULL, 0, 4):
                 lengths[field, number] = -1
                 ends = at + 4 if nullable else -1
@@ -245,7 +290,18 @@ def _find(
                     size >= 0
                     and key_valid[record]
                     and key_ends[record + 1] - key_ends[record] == size
-                    and _same(data, begins, begins + size, key_data, key_ends[record], key_ends[record + 1])
+                    and _same(
+                        data,
+                        begins,
+                        begins + size,
+                        key_data,
+                        key_ends[record],
+                        key_ends[record + 1],
+                    )
                 )
             at = ends
-        sure[number] = found and at + literal_ends[len(spec)] - text == end and _same(data, at, end, literals, text, literal_ends[len(spec)])
+        sure[number] = (
+            found
+            and at + literal_ends[len(spec)] - text == end
+            and _same(data, at, end, literals, text, literal_ends[len(spec)])
+        )

@@ -41,7 +41,14 @@ class Readable(Protocol):
 class Identities:
     """The memories of one build, per topic that declares an identity, and per partition."""
 
-    def __init__(self, folder: Path, topics: Iterable[Topic], origin: Offsets, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        topics: Iterable[Topic],
+        origin: Offsets,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`folder` keeps the memories that are put; `origin` is where the build's first slice begins; `clock` gives seconds that only go forward."""
         self._topics = {topic.name: topic for topic in topics if topic.identity}
         self._folder = folder
@@ -66,7 +73,9 @@ class Identities:
         """Per topic, the folder where Spark's tasks find the memories for a slice from `start`, and put those for its end."""
         folders = {name: self._folder / name for name in self._topics}
         for name, partition, offset in start.only(set(self._topics)).items():
-            if offset > self._origin.at(name, partition) and offset not in memory_offsets(folders[name], partition):
+            if offset > self._origin.at(name, partition) and offset not in memory_offsets(
+                folders[name], partition
+            ):
                 self._go_to(start, source)
                 # All of them, also what was put before and somebody has deleted: tasks take a memory that is not there for an empty one.
                 self._put_all(start, lambda _name, _partition, _offset: True)
@@ -94,7 +103,10 @@ class Identities:
         if not self._put:
             return
         for name, partition, offset in end.only(set(self._topics)).items():
-            newest = max((each for each in memory_offsets(self._folder / name, partition) if each <= offset), default=0)
+            newest = max(
+                (each for each in memory_offsets(self._folder / name, partition) if each <= offset),
+                default=0,
+            )
             drop_memories(self._folder / name, partition, below=newest)
         self._put = False
 
@@ -108,10 +120,19 @@ class Identities:
         self._log_time = {name: {} for name in self._topics}
         begin: dict[str, dict[int, int]] = {}
         for name, partition, offset in start.items():
-            found = [each for each in memory_offsets(self._folder / name, partition) if each <= offset]
-            begin.setdefault(name, {})[partition] = found[-1] if found else min(self._origin.at(name, partition), offset)
+            found = [
+                each for each in memory_offsets(self._folder / name, partition) if each <= offset
+            ]
+            begin.setdefault(name, {})[partition] = (
+                found[-1] if found else min(self._origin.at(name, partition), offset)
+            )
             if found:
-                memory, log_time = get_memory(self._folder / name, partition, found[-1], self._topics[name].identity_horizon_ms)
+                memory, log_time = get_memory(
+                    self._folder / name,
+                    partition,
+                    found[-1],
+                    self._topics[name].identity_horizon_ms,
+                )
                 self._memories[name][partition] = memory
                 if log_time is not None:
                     self._log_time[name][partition] = log_time
@@ -119,8 +140,12 @@ class Identities:
         for piece in cut(0, Offsets(begin), start, at_most=_AT_ONCE):
             raw = source.here(piece)
             for name, topic in self._topics.items():
-                decoded = decode_table(of_topic(raw, name), topic, self._log_time[name], self._memories[name])
-                self._log_time[name] |= {partition: seen.log_time for partition, seen in seen_in(decoded).items()}
+                decoded = decode_table(
+                    of_topic(raw, name), topic, self._log_time[name], self._memories[name]
+                )
+                self._log_time[name] |= {
+                    partition: seen.log_time for partition, seen in seen_in(decoded).items()
+                }
         self._at = start
         # Nobody reads it back again.
         self._put_all(start, self._has_moved)
@@ -132,17 +157,25 @@ class Identities:
     def _is_due(self, name: str, partition: int, offset: int) -> bool:
         if not self._has_moved(name, partition, offset):
             return False
-        last, horizon_ms = self._newest.get((name, partition)), self._topics[name].identity_horizon_ms
+        last, horizon_ms = (
+            self._newest.get((name, partition)),
+            self._topics[name].identity_horizon_ms,
+        )
         log_time = self._log_time[name].get(partition)
         if last is None or last.log_time is None or log_time is None:
             return True
-        return log_time - last.log_time >= horizon_ms or (self._clock() - last.clock) * 1000 >= horizon_ms
+        return (
+            log_time - last.log_time >= horizon_ms
+            or (self._clock() - last.clock) * 1000 >= horizon_ms
+        )
 
     def _put_all(self, at: Offsets, due: Callable[[str, int, int], bool]) -> None:
         for name, partition, offset in at.only(set(self._topics)).items():
             if offset > self._origin.at(name, partition) and due(name, partition, offset):
                 # One that has accepted nothing is a memory too.
-                memory = self._memories[name].get(partition) or Memory(self._topics[name].identity_horizon_ms)
+                memory = self._memories[name].get(partition) or Memory(
+                    self._topics[name].identity_horizon_ms
+                )
                 log_time = self._log_time[name].get(partition)
                 put_memory(self._folder / name, partition, offset, memory, log_time)
                 self._newest[name, partition] = _Put(offset, log_time, self._clock())

@@ -43,7 +43,9 @@ _TEXT = r'"[^"\\\x00-\x1f]*"'
 _NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 # The reader of records refuses numbers that are longer, or further from 1, than any that is meant, also in fields that nobody declares: so many digits before the point, behind it and in the exponent.
 _NUMBER_DIGITS = (40, 40, 3)
-_FIELD = re.compile(rf'(?P<before>{_SPACE}"(?P<name>[^"\\\x00-\x1f]+)"{_SPACE}:{_SPACE})(?P<value>{_TEXT}|{_NUMBER}|true|false|null)(?P<after>{_SPACE}(?:,|\}}{_SPACE}$))')
+_FIELD = re.compile(
+    rf'(?P<before>{_SPACE}"(?P<name>[^"\\\x00-\x1f]+)"{_SPACE}:{_SPACE})(?P<value>{_TEXT}|{_NUMBER}|true|false|null)(?P<after>{_SPACE}(?:,|\}}{_SPACE}$))'
+)
 _OPENING = re.compile(rf"{_SPACE}\{{")
 
 _DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
@@ -90,7 +92,10 @@ class PlainEvents:
     @classmethod
     def of(cls, topic: Topic, left_out: frozenset[str] = frozenset()) -> Self | None:
         """A reader of its events; None where what is declared asks for more than is known here. Columns that are `left_out` may be null."""
-        simple = all(isinstance(column.type, Scalar | Decimal) and column.default is None and not column.was for column in topic.columns)
+        simple = all(
+            isinstance(column.type, Scalar | Decimal) and column.default is None and not column.was
+            for column in topic.columns
+        )
         key = topic.key_column
         keyed = key is None or str(key.type) in {"string", *INTEGERS}
         # The reader of records goes by the order of records there, and asks of each what is remembered.
@@ -117,10 +122,22 @@ class PlainEvents:
         self._sure += len(texts) - len(left)
         return parts
 
-    def _read_by(self, layout: _Layout, records: Texts, keys: Texts, left: Places, parts: list[tuple[Places, pa.RecordBatch]]) -> Places:
+    def _read_by(
+        self,
+        layout: _Layout,
+        records: Texts,
+        keys: Texts,
+        left: Places,
+        parts: list[tuple[Places, pa.RecordBatch]],
+    ) -> Places:
         """Adds a part with those of the records at these places that are of one layout; gives the places of the others."""
-        key = next((number for number, field in enumerate(layout.fields) if field.name == self._topic.key), -1)
-        found = find(records, left, layout.between, [_expected(field) for field in layout.fields], keys, key)
+        key = next(
+            (number for number, field in enumerate(layout.fields) if field.name == self._topic.key),
+            -1,
+        )
+        found = find(
+            records, left, layout.between, [_expected(field) for field in layout.fields], keys, key
+        )
         sure = np.flatnonzero(found.sure)
         if not len(sure):
             return left
@@ -130,7 +147,9 @@ class PlainEvents:
         others[sure[fit]] = False
         return left[others]
 
-    def _rows(self, layout: _Layout, records: Texts, found: Found, sure: Places) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
+    def _rows(
+        self, layout: _Layout, records: Texts, found: Found, sure: Places
+    ) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
         """The rows of records of a layout, and which of them are valid: of some values their text does not say it all."""
         place_of = {field.name: number for number, field in enumerate(layout.fields)}
         columns: dict[str, pa.Array] = {}
@@ -152,7 +171,12 @@ class PlainEvents:
                     texts[column.name] = column.type, columns[column.name]
         made, fit = _made(texts, len(sure))
         columns |= made
-        arrays = [columns[each.name].cast(each.type) if each.name in columns else pa.nulls(len(sure), each.type) for each in self._schema]
+        arrays = [
+            columns[each.name].cast(each.type)
+            if each.name in columns
+            else pa.nulls(len(sure), each.type)
+            for each in self._schema
+        ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema), fit
 
     def _unknown(self, texts: pa.Array, left: Places) -> _Layout | None:
@@ -160,30 +184,55 @@ class PlainEvents:
         if len(left) < _STRANGE or len(self._layouts) == _LAYOUTS or self._looks == _LOOKS:
             return None
         samples = [texts[int(place)].as_py() for place in (left[0], left[len(left) // 2], left[-1])]
-        found = next((layout for text in samples if text is not None and (layout := _layout_of(text, self._topic)) is not None and layout not in self._layouts), None)
+        found = next(
+            (
+                layout
+                for text in samples
+                if text is not None
+                and (layout := _layout_of(text, self._topic)) is not None
+                and layout not in self._layouts
+            ),
+            None,
+        )
         self._looks += found is None
         return found
 
 
-def _plain_column(column: Column, values: npt.NDArray[np.int64], null: npt.NDArray[np.bool_]) -> pa.Array:
+def _plain_column(
+    column: Column, values: npt.NDArray[np.int64], null: npt.NDArray[np.bool_]
+) -> pa.Array:
     if column.type == Scalar("boolean"):
         return pa.array(values == 1, mask=null)
     return pa.array(values * 1000 if column.type == Scalar("timestamp") else values, mask=null)
 
 
-def _made(texts: Mapping[str, tuple[Type, pa.Array]], count: int) -> tuple[dict[str, pa.Array], npt.NDArray[np.bool_]]:
+def _made(
+    texts: Mapping[str, tuple[Type, pa.Array]], count: int
+) -> tuple[dict[str, pa.Array], npt.NDArray[np.bool_]]:
     """Columns of values that DuckDB makes of their text, and of which rows all fit."""
     if not texts:
         return {}, np.ones(count, np.bool_)
     kinds = {f"c{number}": kind for number, (kind, _) in enumerate(texts.values())}
-    conditions = [f"({name} is null or {condition})" for name, kind in kinds.items() for condition in _fitting(kind, name)]
+    conditions = [
+        f"({name} is null or {condition})"
+        for name, kind in kinds.items()
+        for condition in _fitting(kind, name)
+    ]
     values = ", ".join(f"{_value(kind, name)} as {name}" for name, kind in kinds.items())
     asked = pa.table([array for _, array in texts.values()], names=list(kinds))
     # A name that is asked for belongs to a cursor: others may ask beside.
     with _connection().cursor() as cursor:
-        found = cursor.from_arrow(asked).query("texts", f"select {values}, {' and '.join(conditions) or 'true'} as fit from texts").to_arrow_table()
+        found = (
+            cursor.from_arrow(asked)
+            .query(
+                "texts", f"select {values}, {' and '.join(conditions) or 'true'} as fit from texts"
+            )
+            .to_arrow_table()
+        )
     *arrays, fit = (column.combine_chunks() for column in found.columns)
-    return dict(zip(texts, arrays, strict=True)), fit.fill_null(fill_value=False).to_numpy(zero_copy_only=False)
+    return dict(zip(texts, arrays, strict=True)), fit.fill_null(fill_value=False).to_numpy(
+        zero_copy_only=False
+    )
 
 
 @cache
@@ -201,7 +250,9 @@ def _texts(values: pa.Array) -> pa.Array:
     except pa.ArrowInvalid:
         if len(values) <= _TOGETHER:
             return pa.nulls(len(values), pa.string())
-    return pa.concat_arrays([_texts(values.slice(start, _TOGETHER)) for start in range(0, len(values), _TOGETHER)])
+    return pa.concat_arrays(
+        [_texts(values.slice(start, _TOGETHER)) for start in range(0, len(values), _TOGETHER)]
+    )
 
 
 def _layout_of(text: str, topic: Topic) -> _Layout | None:
@@ -217,7 +268,11 @@ def _layout_of(text: str, topic: Topic) -> _Layout | None:
         if found is None or len(fields) == _FIELDS:
             return None
         column = columns.get(found["name"])
-        fields.append(_Field(before + found["before"], found["name"], _spelling(column, found["value"]), column))
+        fields.append(
+            _Field(
+                before + found["before"], found["name"], _spelling(column, found["value"]), column
+            )
+        )
         before = last = found["after"]
         at = found.end()
     names = {field.name for field in fields}
@@ -229,7 +284,12 @@ def _layout_of(text: str, topic: Topic) -> _Layout | None:
 
 
 def _spelling(column: Column | None, value: str) -> Spelling:
-    spelled = {'"': Spelling.TEXT, "t": Spelling.BOOLEAN, "f": Spelling.BOOLEAN, "n": Spelling.TEXT}.get(value[0], Spelling.NUMBER)
+    spelled = {
+        '"': Spelling.TEXT,
+        "t": Spelling.BOOLEAN,
+        "f": Spelling.BOOLEAN,
+        "n": Spelling.TEXT,
+    }.get(value[0], Spelling.NUMBER)
     match None if column is None else column.type:
         case Scalar("boolean"):
             return Spelling.BOOLEAN

@@ -18,11 +18,16 @@ _LOG_TIME = b"log_time"
 _SCHEMA = pa.schema([("identity", pa.binary(DIGEST_BYTES)), ("accepted", pa.int64())])
 
 
-def put_memory(folder: Path, partition: int, offset: int, memory: Memory, log_time: int | None) -> None:
+def put_memory(
+    folder: Path, partition: int, offset: int, memory: Memory, log_time: int | None
+) -> None:
     """Puts a memory as it is before `offset`, where the log time is `log_time` (None: there was no record); of one that is there already in its place."""
     accepted = {} if log_time is None else memory.within(log_time)
     schema = _SCHEMA.with_metadata({_LOG_TIME: b"" if log_time is None else str(log_time).encode()})
-    table = pa.table([pa.array(accepted, _SCHEMA.types[0]), pa.array(accepted.values(), _SCHEMA.types[1])], schema=schema)
+    table = pa.table(
+        [pa.array(accepted, _SCHEMA.types[0]), pa.array(accepted.values(), _SCHEMA.types[1])],
+        schema=schema,
+    )
     path = _path(folder, partition, offset)
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(".unfinished")
@@ -30,7 +35,9 @@ def put_memory(folder: Path, partition: int, offset: int, memory: Memory, log_ti
     unfinished.replace(path)
 
 
-def get_memory(folder: Path, partition: int, offset: int, horizon_ms: int) -> tuple[Memory, int | None]:
+def get_memory(
+    folder: Path, partition: int, offset: int, horizon_ms: int
+) -> tuple[Memory, int | None]:
     """The memory that was put for this offset, and the log time there; None where there was no record. Raises Damaged where it cannot be read."""
     path = _path(folder, partition, offset)
     try:
@@ -38,9 +45,18 @@ def get_memory(folder: Path, partition: int, offset: int, horizon_ms: int) -> tu
         table = pq.ParquetFile(path).read(use_threads=False)
         said = (table.schema.metadata or {})[_LOG_TIME]
         log_time = int(said) if said else None
-        accepted = dict(zip(table.column("identity").to_pylist(), table.column("accepted").to_pylist(), strict=True))
+        accepted = dict(
+            zip(
+                table.column("identity").to_pylist(),
+                table.column("accepted").to_pylist(),
+                strict=True,
+            )
+        )
     except (OSError, pa.ArrowException, KeyError, ValueError) as error:
-        raise Damaged(f"{path} cannot be read: {error}", hint="it is made from the log again where it is not there: delete it") from error
+        raise Damaged(
+            f"{path} cannot be read: {error}",
+            hint="it is made from the log again where it is not there: delete it",
+        ) from error
     return Memory(horizon_ms, accepted), log_time
 
 

@@ -29,16 +29,28 @@ from kappa.values.columns import HEADERS
 # What a slice is read as. `timestamp` is the record's own, or the broker's where the topic says LogAppendTime.
 # Headers are there for rejects and for what is redriven: null where a record has none, so that they cost nearly nothing.
 RAW_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
-RAW_SCHEMA = arrow_schema(zip(RAW_COLUMNS, ("string", "int", "bigint", "timestamp", "binary", "binary", HEADERS), strict=True))
+RAW_SCHEMA = arrow_schema(
+    zip(
+        RAW_COLUMNS,
+        ("string", "int", "bigint", "timestamp", "binary", "binary", HEADERS),
+        strict=True,
+    )
+)
 # One record in the order of those columns, its time in microseconds since 1970, its headers as name and value.
-RawRecord = tuple[str, int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
+RawRecord = tuple[
+    str, int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]
+]
 # The raw records of one partition in a slice, in the order of their offsets: one task reads them all, on which the log time
 # depends (law 4). It is called in a worker, and so goes there as it is.
 RawRange = Callable[[], Iterator[pa.RecordBatch]]
 # What makes the stream's bounds exact; nothing the user sets may undo it.
 _EXACT = {"kafka.isolation.level": "read_committed", "failOnDataLoss": "true"}
 # Settings that librdkafka and Kafka's Java client spell differently, and that have one meaning.
-_JAVA_NAMES = {"ssl.ca.location": "ssl.truststore.location", "ssl.certificate.location": "ssl.keystore.location", "sasl.mechanisms": "sasl.mechanism"}
+_JAVA_NAMES = {
+    "ssl.ca.location": "ssl.truststore.location",
+    "ssl.certificate.location": "ssl.keystore.location",
+    "sasl.mechanisms": "sasl.mechanism",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +71,30 @@ class Source:
     def here(self, piece: Slice) -> pa.Table:
         """The raw records of a small slice, of all its topics: without a Spark job, which costs more than reading them."""
         read = self._reader.read(piece.start, piece.end)
-        return raw_table((record.topic, record.partition, record.offset, record.timestamp_ms * 1000, record.key, record.value, record.headers) for record in read)
+        return raw_table(
+            (
+                record.topic,
+                record.partition,
+                record.offset,
+                record.timestamp_ms * 1000,
+                record.key,
+                record.value,
+                record.headers,
+            )
+            for record in read
+        )
 
     def ranges(self, piece: Slice, topic: str) -> list[RawRange]:
         """The same of one topic in a large slice: of exactly the partitions that have any offset in it, each for a task of its own."""
-        bounds = ((partition, piece.start.at(topic, partition), end) for partition, end in sorted(piece.end.next.get(topic, {}).items()))
-        return [partial(_read_range, self._kafka, topic, partition, start, end) for partition, start, end in bounds if end > start]
+        bounds = (
+            (partition, piece.start.at(topic, partition), end)
+            for partition, end in sorted(piece.end.next.get(topic, {}).items())
+        )
+        return [
+            partial(_read_range, self._kafka, topic, partition, start, end)
+            for partition, start, end in bounds
+            if end > start
+        ]
 
     def batches(self, topic: str, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """The raw records of one partition, batch by batch in this process, by a consumer that ends with them: one that is kept would fetch what comes later."""
@@ -79,24 +109,51 @@ def raw_table(records: Iterable[RawRecord]) -> pa.Table:
     """Raw records as a table."""
     *others, headers = list(zip(*records, strict=True)) or [()] * len(RAW_COLUMNS)
     # Null where there are none.
-    columns: list[Sequence[Any]] = [*others, [[{"key": name, "value": value} for name, value in each] or None for each in headers]]
-    return pa.table([pa.array(column, field.type) for column, field in zip(columns, RAW_SCHEMA, strict=True)], schema=RAW_SCHEMA)
+    columns: list[Sequence[Any]] = [
+        *others,
+        [[{"key": name, "value": value} for name, value in each] or None for each in headers],
+    ]
+    return pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, RAW_SCHEMA, strict=True)],
+        schema=RAW_SCHEMA,
+    )
 
 
-def _read_range(kafka: Kafka, topic: str, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
-    for found in Log(kafka.bootstrap_servers, kafka.options).read_columns(topic, partition, start, end):
+def _read_range(
+    kafka: Kafka, topic: str, partition: int, start: int, end: int
+) -> Iterator[pa.RecordBatch]:
+    for found in Log(kafka.bootstrap_servers, kafka.options).read_columns(
+        topic, partition, start, end
+    ):
         count = len(found.offsets)
-        times = pc.multiply_checked(pa.array(found.timestamps_ms), 1000).cast(RAW_SCHEMA.field("timestamp").type)
-        columns = [pa.repeat(topic, count), pa.repeat(pa.scalar(partition, pa.int32()), count), pa.array(found.offsets), times, found.keys, found.values, found.headers]
+        times = pc.multiply_checked(pa.array(found.timestamps_ms), 1000).cast(
+            RAW_SCHEMA.field("timestamp").type
+        )
+        columns = [
+            pa.repeat(topic, count),
+            pa.repeat(pa.scalar(partition, pa.int32()), count),
+            pa.array(found.offsets),
+            times,
+            found.keys,
+            found.values,
+            found.headers,
+        ]
         yield pa.RecordBatch.from_arrays(columns, schema=RAW_SCHEMA)
 
 
-def read_tail(spark: SparkSession, kafka: Kafka, start: Offsets, topics: Iterable[str], *, at_most: int) -> DataFrame:
+def read_tail(
+    spark: SparkSession, kafka: Kafka, start: Offsets, topics: Iterable[str], *, at_most: int
+) -> DataFrame:
     """The stream that begins at `start` (a new checkpoint's first batch) and never ends; partitions added later begin at 0.
 
     It plans batches; `Source` reads what is in them. `start` names every partition that the topics have now. `at_most` limits the offsets in one batch.
     """
-    options = {**_options(kafka), "subscribe": ",".join(sorted(topics)), "startingOffsets": start.to_json(), "maxOffsetsPerTrigger": str(at_most)}
+    options = {
+        **_options(kafka),
+        "subscribe": ",".join(sorted(topics)),
+        "startingOffsets": start.to_json(),
+        "maxOffsetsPerTrigger": str(at_most),
+    }
     return spark.readStream.format("kafka").options(**options).load()
 
 
@@ -123,8 +180,15 @@ def java_options(options: Mapping[str, str]) -> dict[str, str]:
         given["security.protocol"] = given["security.protocol"].upper()
     user, password = given.pop("sasl.username", None), given.pop("sasl.password", None)
     if user is not None and password is not None:
-        module = "scram.ScramLoginModule" if given.get("sasl.mechanism", "PLAIN").startswith("SCRAM") else "plain.PlainLoginModule"
-        given.setdefault("sasl.jaas.config", f"org.apache.kafka.common.security.{module} required username={_quoted(user)} password={_quoted(password)};")
+        module = (
+            "scram.ScramLoginModule"
+            if given.get("sasl.mechanism", "PLAIN").startswith("SCRAM")
+            else "plain.PlainLoginModule"
+        )
+        given.setdefault(
+            "sasl.jaas.config",
+            f"org.apache.kafka.common.security.{module} required username={_quoted(user)} password={_quoted(password)};",
+        )
     return given
 
 
@@ -139,9 +203,14 @@ def _batch_end(checkpoint: Path, batch: int) -> Offsets:
     try:
         version, _, ends = file.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
-        raise Damaged(f"the checkpoint's {file} cannot be read: {error}", hint="kappa replay makes a new build") from error
+        raise Damaged(
+            f"the checkpoint's {file} cannot be read: {error}",
+            hint="kappa replay makes a new build",
+        ) from error
     if version != "v1":
-        raise Damaged(f"the checkpoint's {file} has the version {version}, which this Kappa does not know")
+        raise Damaged(
+            f"the checkpoint's {file} has the version {version}, which this Kappa does not know"
+        )
     return Offsets.parse(ends)
 
 

@@ -50,16 +50,34 @@ def ensure_archive(jars: Jars) -> Path:
     with tempfile.TemporaryDirectory(prefix="recording-", dir=archive.parent) as scratch:
         recorded = Path(scratch) / "spark.jsa"
         command = [sys.executable, "-m", "kappa.engine.spark.recording", scratch, str(recorded)]
-        environment = {**os.environ, "KAPPA_JARS": os.pathsep.join(map(str, jars.broker)) + "\n" + os.pathsep.join(map(str, jars.spark))}
+        environment = {
+            **os.environ,
+            "KAPPA_JARS": os.pathsep.join(map(str, jars.broker))
+            + "\n"
+            + os.pathsep.join(map(str, jars.spark)),
+        }
         try:
             done = subprocess.run(
-                command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL, check=False, timeout=_LONGEST_RECORDING_SECONDS, env=environment
+                command,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                stdin=subprocess.DEVNULL,
+                check=False,
+                timeout=_LONGEST_RECORDING_SECONDS,
+                env=environment,
             )
         except subprocess.TimeoutExpired as error:
-            raise KappaError("the class archive was not recorded in time", hint="jobs start without it, only slower; try again with: python -m kappa.setup") from error
+            raise KappaError(
+                "the class archive was not recorded in time",
+                hint="jobs start without it, only slower; try again with: python -m kappa.setup",
+            ) from error
         if done.returncode != 0 or not recorded.exists():
             last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-            raise KappaError(f"the class archive could not be recorded: {last}", hint="jobs start without it, only slower; try again with: python -m kappa.setup")
+            raise KappaError(
+                f"the class archive could not be recorded: {last}",
+                hint="jobs start without it, only slower; try again with: python -m kappa.setup",
+            )
         for old in archive.parent.glob("spark-*.jsa"):
             old.unlink(missing_ok=True)
         # Two set-ups at once both record; either file will do.

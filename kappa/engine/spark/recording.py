@@ -34,8 +34,24 @@ def main(folder: Path, archive: Path, jars: Jars) -> None:
     try:
         log = Log(broker.bootstrap_servers)
         log.create(_TOPIC)
-        log.produce((ProducedRecord(f'{{"id": "{n}", "n": {n}, "at": "2024-01-01T00:00:00Z"}}'.encode(), key=str(n).encode()) for n in range(100)), _TOPIC.name)
-        machine = boot(profile=Profile.TAIL, name="recording", memory="1g", jars=jars, local_dir=folder / "local", record_archive=archive)
+        log.produce(
+            (
+                ProducedRecord(
+                    f'{{"id": "{n}", "n": {n}, "at": "2024-01-01T00:00:00Z"}}'.encode(),
+                    key=str(n).encode(),
+                )
+                for n in range(100)
+            ),
+            _TOPIC.name,
+        )
+        machine = boot(
+            profile=Profile.TAIL,
+            name="recording",
+            memory="1g",
+            jars=jars,
+            local_dir=folder / "local",
+            record_archive=archive,
+        )
         spark = machine.session()
         _bounded(spark, broker.bootstrap_servers, folder)
         _tail(spark, broker.bootstrap_servers, folder)
@@ -46,28 +62,60 @@ def main(folder: Path, archive: Path, jars: Jars) -> None:
 
 
 def _bounded(spark: SparkSession, servers: str, folder: Path) -> None:
-    read = spark.read.format("kafka").options(**{"kafka.bootstrap.servers": servers, "subscribe": _TOPIC.name, "includeHeaders": "true", "kafka.isolation.level": "read_committed"})
+    read = spark.read.format("kafka").options(
+        **{
+            "kafka.bootstrap.servers": servers,
+            "subscribe": _TOPIC.name,
+            "includeHeaders": "true",
+            "kafka.isolation.level": "read_committed",
+        }
+    )
     _fold(read.load(), folder / "bounded")
 
 
 def _tail(spark: SparkSession, servers: str, folder: Path) -> None:
-    read = spark.readStream.format("kafka").options(**{"kafka.bootstrap.servers": servers, "subscribe": _TOPIC.name, "startingOffsets": "earliest", "includeHeaders": "true"})
-    write = read.load().writeStream.foreachBatch(lambda rows, _number: _fold(rows, folder / "tail")).option("checkpointLocation", str(folder / "checkpoint"))
+    read = spark.readStream.format("kafka").options(
+        **{
+            "kafka.bootstrap.servers": servers,
+            "subscribe": _TOPIC.name,
+            "startingOffsets": "earliest",
+            "includeHeaders": "true",
+        }
+    )
+    write = (
+        read.load()
+        .writeStream.foreachBatch(lambda rows, _number: _fold(rows, folder / "tail"))
+        .option("checkpointLocation", str(folder / "checkpoint"))
+    )
     query = write.trigger(availableNow=True).start()
     query.awaitTermination()
 
 
 def _fold(rows: DataFrame, table: Path) -> None:
-    typed = rows.select(F.from_json(F.col("value").cast("string"), "id string, n bigint, at timestamp").alias("event"), "partition", "offset", "timestamp", "headers").select(
-        "event.*", "partition", "offset"
-    )
+    typed = rows.select(
+        F.from_json(F.col("value").cast("string"), "id string, n bigint, at timestamp").alias(
+            "event"
+        ),
+        "partition",
+        "offset",
+        "timestamp",
+        "headers",
+    ).select("event.*", "partition", "offset")
     typed = typed.mapInArrow(_unchanged, typed.schema).persist()
-    folded = typed.withColumn("day", F.date_trunc("day", "at")).groupBy("day").agg(F.count("*").alias("hits"), F.sum("n").alias("total"), F.max("offset").alias("last"))
+    folded = (
+        typed.withColumn("day", F.date_trunc("day", "at"))
+        .groupBy("day")
+        .agg(F.count("*").alias("hits"), F.sum("n").alias("total"), F.max("offset").alias("last"))
+    )
     folded.toArrow()
-    folded.write.format("delta").mode("append").option("txnAppId", "recording").option("txnVersion", 0).save(str(table))
+    folded.write.format("delta").mode("append").option("txnAppId", "recording").option(
+        "txnVersion", 0
+    ).save(str(table))
     into = DeltaTable.forPath(rows.sparkSession, str(table)).alias("t")
     added = {"hits": F.col("t.hits") + F.col("s.hits")}
-    into.merge(folded.alias("s"), "t.day <=> s.day").whenMatchedUpdate(set=added).whenNotMatchedInsertAll().execute()  # type: ignore[arg-type]  # delta's own stubs want invariant dicts
+    into.merge(folded.alias("s"), "t.day <=> s.day").whenMatchedUpdate(
+        set=added
+    ).whenNotMatchedInsertAll().execute()  # type: ignore[arg-type]  # delta's own stubs want invariant dicts
     rows.sparkSession.read.format("delta").load(str(table)).toArrow()
     typed.unpersist()
 
@@ -85,5 +133,7 @@ def _end(machine: Machine) -> None:
 
 
 if __name__ == "__main__":
-    broker_jars, spark_jars = (tuple(map(Path, line.split(os.pathsep))) for line in os.environ["KAPPA_JARS"].split("\n"))
+    broker_jars, spark_jars = (
+        tuple(map(Path, line.split(os.pathsep))) for line in os.environ["KAPPA_JARS"].split("\n")
+    )
     main(Path(sys.argv[1]), Path(sys.argv[2]), Jars(broker=broker_jars, spark=spark_jars))

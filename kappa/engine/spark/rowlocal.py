@@ -23,27 +23,85 @@ class NotRowLocal:
 
 _KEYS = "give the table keys and a fold, Table(..., keys=(...), fold={...}): Kappa groups and folds; an average is a sum and a count, divided in a View"
 _VIEW = 'join the tables when they are read: View("name", "select ... from a join b using (key)")'
-_GROUPED = NotRowLocal("groups rows", _KEYS, ("groupBy", "groupby", "agg", "rollup", "cube", "groupingSets", "describe", "summary"))
-_JOINED = NotRowLocal("joins", _VIEW, ("join", "crossJoin", "lateralJoin"))
-_WINDOWED = NotRowLocal("looks at other rows through a window", 'make the window a key: keys=(..., "hour"), with hour a column such as date_trunc("hour", "at")', ("over",))
-_DISTINCT = NotRowLocal(
-    "drops repeated rows", "give the table those columns as keys: there is one row per key", ("distinct", "dropDuplicates", "drop_duplicates", "dropDuplicatesWithinWatermark")
+_GROUPED = NotRowLocal(
+    "groups rows",
+    _KEYS,
+    ("groupBy", "groupby", "agg", "rollup", "cube", "groupingSets", "describe", "summary"),
 )
-_SORTED = NotRowLocal("sorts rows", "order them in the query or in a View", ("orderBy", "sort", "sortWithinPartitions"))
-_LIMITED = NotRowLocal("takes only some rows", "choose them by a condition (where), or limit in the query or in a View", ("limit", "offset"))
-_SAMPLED = NotRowLocal("takes rows at random", 'choose them by a condition on a column, such as where("crc32(id) % 10 = 0")', ("sample", "sampleBy", "randomSplit"))
-_COMPARED = NotRowLocal("compares sets of rows", _VIEW, ("intersect", "intersectAll", "subtract", "exceptAll"))
-_MAPPED = NotRowLocal("hands many rows at once to Python", "use a scalar udf or pandas_udf in select or withColumn", ("mapInPandas", "mapInArrow"))
-_SPREAD = NotRowLocal("spreads rows anew", "leave it out: Kappa spreads the rows", ("repartition", "repartitionByRange", "coalesce"))
-_ASKED = NotRowLocal("asks other rows by a subquery", "make the other rows a table of their own, and bring both together in a View", ("scalar", "exists"))
+_JOINED = NotRowLocal("joins", _VIEW, ("join", "crossJoin", "lateralJoin"))
+_WINDOWED = NotRowLocal(
+    "looks at other rows through a window",
+    'make the window a key: keys=(..., "hour"), with hour a column such as date_trunc("hour", "at")',
+    ("over",),
+)
+_DISTINCT = NotRowLocal(
+    "drops repeated rows",
+    "give the table those columns as keys: there is one row per key",
+    ("distinct", "dropDuplicates", "drop_duplicates", "dropDuplicatesWithinWatermark"),
+)
+_SORTED = NotRowLocal(
+    "sorts rows",
+    "order them in the query or in a View",
+    ("orderBy", "sort", "sortWithinPartitions"),
+)
+_LIMITED = NotRowLocal(
+    "takes only some rows",
+    "choose them by a condition (where), or limit in the query or in a View",
+    ("limit", "offset"),
+)
+_SAMPLED = NotRowLocal(
+    "takes rows at random",
+    'choose them by a condition on a column, such as where("crc32(id) % 10 = 0")',
+    ("sample", "sampleBy", "randomSplit"),
+)
+_COMPARED = NotRowLocal(
+    "compares sets of rows", _VIEW, ("intersect", "intersectAll", "subtract", "exceptAll")
+)
+_MAPPED = NotRowLocal(
+    "hands many rows at once to Python",
+    "use a scalar udf or pandas_udf in select or withColumn",
+    ("mapInPandas", "mapInArrow"),
+)
+_SPREAD = NotRowLocal(
+    "spreads rows anew",
+    "leave it out: Kappa spreads the rows",
+    ("repartition", "repartitionByRange", "coalesce"),
+)
+_ASKED = NotRowLocal(
+    "asks other rows by a subquery",
+    "make the other rows a table of their own, and bring both together in a View",
+    ("scalar", "exists"),
+)
 _FROM_ELSEWHERE = NotRowLocal(
-    "brings in rows that do not come from its topics", "produce them to a topic and read that: a replay must find them again", ("createDataFrame", "range", "table", "rdd", "toDF")
+    "brings in rows that do not come from its topics",
+    "produce them to a topic and read that: a replay must find them again",
+    ("createDataFrame", "range", "table", "rdd", "toDF"),
 )
 
 # By class name in Spark 4's catalyst.plans.logical.
 _OPERATORS: Mapping[str, NotRowLocal] = {
-    **dict.fromkeys(("Aggregate", "GroupingSets", "Pivot", "TypedAggregate", "MapGroups", "CoGroup", "TransformWithState"), _GROUPED),
-    **dict.fromkeys(("FlatMapGroupsInPandas", "FlatMapGroupsInArrow", "FlatMapCoGroupsInPandas", "FlatMapCoGroupsInArrow", "TransformWithStateInPySpark"), _GROUPED),
+    **dict.fromkeys(
+        (
+            "Aggregate",
+            "GroupingSets",
+            "Pivot",
+            "TypedAggregate",
+            "MapGroups",
+            "CoGroup",
+            "TransformWithState",
+        ),
+        _GROUPED,
+    ),
+    **dict.fromkeys(
+        (
+            "FlatMapGroupsInPandas",
+            "FlatMapGroupsInArrow",
+            "FlatMapCoGroupsInPandas",
+            "FlatMapCoGroupsInArrow",
+            "TransformWithStateInPySpark",
+        ),
+        _GROUPED,
+    ),
     **dict.fromkeys(("Join", "LateralJoin", "AsOfJoin", "NearestByJoin"), _JOINED),
     **dict.fromkeys(("Window", "WindowGroupLimit", "WindowInPandas"), _WINDOWED),
     **dict.fromkeys(("Distinct", "Deduplicate", "DeduplicateWithinWatermark"), _DISTINCT),
@@ -51,17 +109,48 @@ _OPERATORS: Mapping[str, NotRowLocal] = {
     **dict.fromkeys(("GlobalLimit", "LocalLimit", "LimitAll", "Offset", "Tail"), _LIMITED),
     "Sample": _SAMPLED,
     **dict.fromkeys(("Intersect", "Except"), _COMPARED),
-    **dict.fromkeys(("MapInPandas", "MapInArrow", "PythonMapInArrow", "MapPartitions", "MapElements"), _MAPPED),
+    **dict.fromkeys(
+        ("MapInPandas", "MapInArrow", "PythonMapInArrow", "MapPartitions", "MapElements"), _MAPPED
+    ),
     **dict.fromkeys(("Repartition", "RepartitionByExpression", "RebalancePartitions"), _SPREAD),
-    "AttachDistributedSequence": NotRowLocal("numbers rows", "use _partition and _offset: together they are a row's place in its topic", ("zipWithIndex",)),
+    "AttachDistributedSequence": NotRowLocal(
+        "numbers rows",
+        "use _partition and _offset: together they are a row's place in its topic",
+        ("zipWithIndex",),
+    ),
     "CollectMetrics": NotRowLocal("counts rows in passing", _KEYS, ("observe",)),
 }
 # Whose line is worth knowing.
-TELLING_CALLS = frozenset(call for each in (*_OPERATORS.values(), _ASKED, _FROM_ELSEWHERE) for call in each.calls) | {"sql"}
-_ROW_LOCAL = frozenset({"Project", "Filter", "Generate", "Union", "Expand", "SubqueryAlias", "View", "ResolvedHint"})
+TELLING_CALLS = frozenset(
+    call for each in (*_OPERATORS.values(), _ASKED, _FROM_ELSEWHERE) for call in each.calls
+) | {"sql"}
+_ROW_LOCAL = frozenset(
+    {"Project", "Filter", "Generate", "Union", "Expand", "SubqueryAlias", "View", "ResolvedHint"}
+)
 _CHANGING = frozenset(
-    {"CurrentDate", "CurrentTime", "CurrentTimestamp", "CurrentTimestampLike", "LocalTimestamp", "Now", "CurrentBatchTimestamp", "CurrentUser"}
-    | {"Rand", "Randn", "RandStr", "Uniform", "Uuid", "Shuffle", "MonotonicallyIncreasingID", "SparkPartitionID", "InputFileName", "InputFileBlockStart", "InputFileBlockLength"}
+    {
+        "CurrentDate",
+        "CurrentTime",
+        "CurrentTimestamp",
+        "CurrentTimestampLike",
+        "LocalTimestamp",
+        "Now",
+        "CurrentBatchTimestamp",
+        "CurrentUser",
+    }
+    | {
+        "Rand",
+        "Randn",
+        "RandStr",
+        "Uniform",
+        "Uuid",
+        "Shuffle",
+        "MonotonicallyIncreasingID",
+        "SparkPartitionID",
+        "InputFileName",
+        "InputFileBlockStart",
+        "InputFileBlockLength",
+    }
 )
 
 
@@ -81,13 +170,25 @@ def not_row_local(plan: list[Any], given: Sequence[bool]) -> NotRowLocal | None:
         if node["num-children"] == 0 and not next(leaves):
             return _FROM_ELSEWHERE
         if node["num-children"] > 0 and operator not in _ROW_LOCAL:
-            return NotRowLocal(f"uses Spark's operator {operator}", "use select, where, withColumn, explode, union and scalar functions")
+            return NotRowLocal(
+                f"uses Spark's operator {operator}",
+                "use select, where, withColumn, explode, union and scalar functions",
+            )
     return None
 
 
 def changing(plan: list[Any]) -> tuple[str, ...]:
     """The expressions in an analysed plan that give another value each time they are computed, by Spark's names for them."""
-    return tuple(sorted({class_of(node) for top in plan for node in (top, *nested(top)) if class_of(node) in _CHANGING or node.get("udfDeterministic") is False}))
+    return tuple(
+        sorted(
+            {
+                class_of(node)
+                for top in plan
+                for node in (top, *nested(top))
+                if class_of(node) in _CHANGING or node.get("udfDeterministic") is False
+            }
+        )
+    )
 
 
 def _in_expression(node: Any) -> NotRowLocal | None:

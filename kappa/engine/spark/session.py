@@ -68,13 +68,39 @@ class Profile(StrEnum):
 # two, one of 20 million records of few keys takes as long with both; of many keys, one of 10 million takes less with C2, and one of 50 a sixth less.
 _C1_ALONE = "-XX:TieredStopAtLevel=1"
 _LONG = 10_000_000
-_JVM_OPTIONS = {Profile.LONG_CATCH_UP: ("-XX:+UseParallelGC",), Profile.CATCH_UP: (_C1_ALONE, "-XX:+UseParallelGC"), Profile.TAIL: (_C1_ALONE,)}
+_JVM_OPTIONS = {
+    Profile.LONG_CATCH_UP: ("-XX:+UseParallelGC",),
+    Profile.CATCH_UP: (_C1_ALONE, "-XX:+UseParallelGC"),
+    Profile.TAIL: (_C1_ALONE,),
+}
 
 # What spark-submit gives each JVM (launcher/.../JavaModuleOptions.java of Spark 4.2), but for the vector module, which only MLlib's
 # fastest loops use: it costs a start, and a warning.
 _OPENED = (
-    *(f"java.base/java.{name}" for name in ("lang", "lang.invoke", "lang.reflect", "io", "net", "nio", "util", "util.concurrent", "util.concurrent.atomic")),
-    *(f"java.base/{name}" for name in ("jdk.internal.ref", "sun.nio.ch", "sun.nio.cs", "sun.security.action", "sun.util.calendar")),
+    *(
+        f"java.base/java.{name}"
+        for name in (
+            "lang",
+            "lang.invoke",
+            "lang.reflect",
+            "io",
+            "net",
+            "nio",
+            "util",
+            "util.concurrent",
+            "util.concurrent.atomic",
+        )
+    ),
+    *(
+        f"java.base/{name}"
+        for name in (
+            "jdk.internal.ref",
+            "sun.nio.ch",
+            "sun.nio.cs",
+            "sun.security.action",
+            "sun.util.calendar",
+        )
+    ),
     "java.security.jgss/sun.security.krb5",
 )
 _SPARKS_OPTIONS = (
@@ -90,7 +116,12 @@ _SPARKS_OPTIONS = (
 
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 # What PySpark sets when a session begins, and until then its own defaults: a session that is there goes by them while the next JVM boots.
-_SET_BY_PYSPARK = {_PORT: "", _SECRET: "", "SPARK_AUTH_SOCKET_TIMEOUT": "15", "SPARK_BUFFER_SIZE": "65536"}
+_SET_BY_PYSPARK = {
+    _PORT: "",
+    _SECRET: "",
+    "SPARK_AUTH_SOCKET_TIMEOUT": "15",
+    "SPARK_BUFFER_SIZE": "65536",
+}
 # Ctrl-C is for the process to answer, and its JVM to outlive.
 _WITHOUT_INTERRUPTS = ("/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh")
 _NAP_SECONDS = 0.01
@@ -156,7 +187,8 @@ class Machine:
         while not self.told.exists():
             if self.process.poll() is not None:
                 raise KappaError(
-                    f"Spark's JVM ended with {self.process.returncode} before it could be used", hint=f"what it said stands above; it asked for {self.memory} of memory"
+                    f"Spark's JVM ended with {self.process.returncode} before it could be used",
+                    hint=f"what it said stands above; it asked for {self.memory} of memory",
                 )
             time.sleep(_NAP_SECONDS)
         said = self.told.read_bytes()
@@ -165,7 +197,16 @@ class Machine:
         return port, said[8 : 8 + length].decode()
 
 
-def boot(*, profile: Profile, name: str, memory: str, jars: Jars, local_dir: Path, cores: int = 0, record_archive: Path | None = None) -> Machine:
+def boot(
+    *,
+    profile: Profile,
+    name: str,
+    memory: str,
+    jars: Jars,
+    local_dir: Path,
+    cores: int = 0,
+    record_archive: Path | None = None,
+) -> Machine:
     """Starts the JVM of this process's session, and does not wait for it. `memory` is its heap (`2g`); `cores` of 0 are all.
 
     `local_dir` takes what Spark spills and leaves; it belongs to this process alone. With `record_archive` the JVM writes the
@@ -182,7 +223,11 @@ def boot(*, profile: Profile, name: str, memory: str, jars: Jars, local_dir: Pat
     told = Path(tempfile.mkdtemp(dir=local_dir / "tmp")) / "gateway"
     environment = {**os.environ, "PYTHONHASHSEED": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told)}
     # It ends when its input does.
-    process = subprocess.Popen([*_WITHOUT_INTERRUPTS, *command(profile, memory, jars, local_dir, record_archive)], stdin=subprocess.PIPE, env=environment)
+    process = subprocess.Popen(
+        [*_WITHOUT_INTERRUPTS, *command(profile, memory, jars, local_dir, record_archive)],
+        stdin=subprocess.PIPE,
+        env=environment,
+    )
     # A value that another thread changes may be read meanwhile; one that it adds or takes away may not (getenv(3)).
     os.environ.update(_SET_BY_PYSPARK)
     return Machine(process, told, name, memory, _settings(local_dir, cores))
@@ -191,7 +236,14 @@ def boot(*, profile: Profile, name: str, memory: str, jars: Jars, local_dir: Pat
 def boot_for(settings: Settings, *, profile: Profile, name: str, local_dir: Path) -> Machine:
     """Starts the JVM of this process's session as a project's settings have it, with its jars."""
     jars = ensure_jars(find_java(), cache=settings.jars.cache, repository=settings.jars.repository)
-    return boot(profile=profile, name=name, memory=settings.engine.memory, jars=jars, local_dir=local_dir, cores=settings.engine.cores)
+    return boot(
+        profile=profile,
+        name=name,
+        memory=settings.engine.memory,
+        jars=jars,
+        local_dir=local_dir,
+        cores=settings.engine.cores,
+    )
 
 
 class Session:
@@ -210,7 +262,9 @@ class Session:
     def begin(self) -> Future[SparkSession]:
         """Starts the JVM, and has the session begin in another thread, where that was not done yet."""
         if self._beginning is None:
-            self._machine = boot_for(self._settings, profile=self._profile, name=self._build, local_dir=self._folder)
+            self._machine = boot_for(
+                self._settings, profile=self._profile, name=self._build, local_dir=self._folder
+            )
             # Its modules import each other in circles: of two threads that import them at once, one may find half of a module.
             import_module("pyspark.sql")
             self._beginning = self._beside.submit(self._machine.session)
@@ -227,10 +281,19 @@ class Session:
         shutil.rmtree(self._folder, ignore_errors=True)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Ends both, in order where they were in use."""
         if self._machine is not None:
-            if self._beginning is not None and self._beginning.done() and self._beginning.exception() is None:
+            if (
+                self._beginning is not None
+                and self._beginning.done()
+                and self._beginning.exception() is None
+            ):
                 self._machine.end()
             else:
                 self._machine.kill()
@@ -239,7 +302,9 @@ class Session:
 
 def activate(spark: SparkSession) -> None:
     """Makes a session that another thread has begun the active one of this thread, too: Spark goes by it, and a user's function may ask for it."""
-    getattr(spark._jvm, "org.apache.spark.sql.classic.SparkSession").setActiveSession(spark._jsparkSession)  # noqa: SLF001  # PySpark's own way; it has no public one
+    # PySpark does it so itself; it has no public way.
+    sessions = getattr(spark._jvm, "org.apache.spark.sql.classic.SparkSession")  # noqa: SLF001
+    sessions.setActiveSession(spark._jsparkSession)  # noqa: SLF001
 
 
 def end_process(code: int) -> NoReturn:
@@ -254,7 +319,9 @@ def _cores_here() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def command(profile: Profile, memory: str, jars: Jars, local_dir: Path, record_archive: Path | None = None) -> list[str]:
+def command(
+    profile: Profile, memory: str, jars: Jars, local_dir: Path, record_archive: Path | None = None
+) -> list[str]:
     """How a session's JVM is started: what PySpark has `spark-submit` do in half a second and a JVM more (pyspark/java_gateway.py)."""
     options = [
         # query.stop() can die of a StackOverflowError with the default.

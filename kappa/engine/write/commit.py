@@ -60,7 +60,9 @@ def folded_of(mark: Mark, pieces: tuple[Slice, ...]) -> int:
     first = pieces[0]
     if (mark.leg, mark.slice) == (first.leg, first.number):
         for number, piece in enumerate(pieces, 1):
-            if mark.end.equals(piece.end) and any(mark.start.equals(each.start) for each in pieces[:number]):
+            if mark.end.equals(piece.end) and any(
+                mark.start.equals(each.start) for each in pieces[:number]
+            ):
                 return number
     elif mark.end.equals(first.start) and (mark.leg, mark.slice) < (first.leg, first.number):
         return 0
@@ -73,7 +75,16 @@ def folded_of(mark: Mark, pieces: tuple[Slice, ...]) -> int:
 class TableWriter:
     """Writes one table of a build."""
 
-    def __init__(self, store: Store, build: str, birth: TableBirth, *, origin: Mark, driver_rows: int, merging: Merging = AT_ONCE) -> None:
+    def __init__(
+        self,
+        store: Store,
+        build: str,
+        birth: TableBirth,
+        *,
+        origin: Mark,
+        driver_rows: int,
+        merging: Merging = AT_ONCE,
+    ) -> None:
         """Opens the table, or makes it with the mark of the build's origin.
 
         Of Spark's rows delta-rs commits those that are at most `driver_rows`, and merges more as `merging` says.
@@ -86,10 +97,20 @@ class TableWriter:
         self._merge_bytes = merging.at_most_bytes if birth.keys and not birth.is_combined else 0
         self._contributed = arrow_schema(contribution_columns(birth))
         self._schema = arrow_schema(committed_columns(birth))
-        self._combiner = Combiner(birth, self.path, store.path(f"{folder(build)}/slice/combined/{birth.name}")) if birth.is_combined else None
-        self.stored: StoredTable = ensure_table(self.path, birth.columns, origin.of_table(birth.name))
+        self._combiner = (
+            Combiner(birth, self.path, store.path(f"{folder(build)}/slice/combined/{birth.name}"))
+            if birth.is_combined
+            else None
+        )
+        self.stored: StoredTable = ensure_table(
+            self.path, birth.columns, origin.of_table(birth.name)
+        )
         recent = {name: table_path(store, build, name) for name in recent_names(birth.name)}
-        self.recent = RecentRows(birth, self.stored, recent, large_rows=merging.large_rows) if is_mergeable(birth) else None
+        self.recent = (
+            RecentRows(birth, self.stored, recent, large_rows=merging.large_rows)
+            if is_mergeable(birth)
+            else None
+        )
 
     @property
     def version(self) -> int:
@@ -122,7 +143,9 @@ class TableWriter:
         """Commits a slice's rows with its mark, and answers who did: `delta-rs`, `spark` or `mark` (no rows)."""
         mark = mark.of_table(self.birth.name)
         # Within a leg it rises from each (sub-)slice to the next, be it empty.
-        guard = Guard(f"{self._build}/{self.birth.name}/{mark.leg}", mark.end.distance(Offsets()) + mark.slice)
+        guard = Guard(
+            f"{self._build}/{self.birth.name}/{mark.leg}", mark.end.distance(Offsets()) + mark.slice
+        )
         if isinstance(rows, DataFrame):
             return self._commit_frame(rows, mark, guard)
         failpoint("table.before_commit")
@@ -163,12 +186,16 @@ class TableWriter:
         kept = rows.persist() if self.birth.keys else rows
         try:
             count = kept.count()
-            if count <= self._driver_rows or (self._merge_bytes and _bytes_kept(kept) <= self._merge_bytes):
+            if count <= self._driver_rows or (
+                self._merge_bytes and _bytes_kept(kept) <= self._merge_bytes
+            ):
                 return self.commit(kept.toArrow() if count else None, mark)
             self._drain()
             before = self.version
             failpoint("table.before_spark_commit")
-            self._spark_merge(kept, mark, guard) if self.birth.keys else self._spark_append(kept, mark, guard)
+            self._spark_merge(kept, mark, guard) if self.birth.keys else self._spark_append(
+                kept, mark, guard
+            )
             failpoint("table.after_spark_commit")
         finally:
             if self.birth.keys:
@@ -176,7 +203,10 @@ class TableWriter:
         self.stored.refresh()
         # Delta skips a transaction that it has seen without a word.
         if self.version == before or self.stored.mark() != mark:
-            raise Broken(f"Spark did not commit slice {mark.leg}/{mark.slice} to table {self.birth.name} of build {self._build}", hint=_REPLAY)
+            raise Broken(
+                f"Spark did not commit slice {mark.leg}/{mark.slice} to table {self.birth.name} of build {self._build}",
+                hint=_REPLAY,
+            )
         return "spark"
 
     def _drain(self) -> None:
@@ -184,7 +214,11 @@ class TableWriter:
             self.recent.drain()
 
     def _spark_append(self, rows: DataFrame, mark: Mark, guard: Guard) -> None:
-        options = {"txnAppId": guard.application, "txnVersion": str(guard.number), "userMetadata": mark.to_json()}
+        options = {
+            "txnAppId": guard.application,
+            "txnVersion": str(guard.number),
+            "userMetadata": mark.to_json(),
+        }
         rows.write.format("delta").mode("append").options(**options).save(self.path)
 
     def _spark_merge(self, rows: DataFrame, mark: Mark, guard: Guard) -> None:
@@ -203,8 +237,16 @@ class TableWriter:
         how = merge_for(self.birth, spark_quote)
         into = SparkTable.forPath(session, self.path).alias("t").merge(rows.alias("s"), how.match)
         update, insert = dict(how.update), dict(how.insert)
-        matched = into.whenMatchedUpdate(set=update) if how.update_when is None else into.whenMatchedUpdate(how.update_when, set=update)  # type: ignore[arg-type]  # delta's stubs want an invariant dict
-        settings = {_APPLICATION: guard.application, _NUMBER: str(guard.number), _METADATA: mark.to_json()}
+        matched = (
+            into.whenMatchedUpdate(set=update)
+            if how.update_when is None
+            else into.whenMatchedUpdate(how.update_when, set=update)
+        )  # type: ignore[arg-type]  # delta's stubs want an invariant dict
+        settings = {
+            _APPLICATION: guard.application,
+            _NUMBER: str(guard.number),
+            _METADATA: mark.to_json(),
+        }
         for name, value in settings.items():
             session.conf.set(name, value)
         try:
@@ -224,7 +266,10 @@ class TableWriter:
             unfit = unfit_in(str(error))
             if unfit is None:
                 raise
-            raise Broken(f"contributions could not be folded into table {self.birth.name}: {unfit}", hint=OVERFLOW_HINT) from error
+            raise Broken(
+                f"contributions could not be folded into table {self.birth.name}: {unfit}",
+                hint=OVERFLOW_HINT,
+            ) from error
 
 
 def _bytes_kept(rows: DataFrame) -> int:

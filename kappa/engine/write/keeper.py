@@ -19,7 +19,15 @@ from kappa.state.store import Store
 class Keeper:
     """What one build's job keeps; told of every record of the journal, and of what readers see."""
 
-    def __init__(self, store: Store, build: str, *, pipeline: str, every_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        store: Store,
+        build: str,
+        *,
+        pipeline: str,
+        every_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """At most one frontier in `every_seconds` is kept, switches aside."""
         self._store = store
         self._build = build
@@ -51,7 +59,12 @@ class Keeper:
 
     def _keep(self, shown: Frontier, *generations: int, stays: bool = False) -> None:
         before = read_kept(self._store, self._build, shown.number) or Kept(shown)
-        kept = Kept(shown, tuple(sorted({*before.generations, *generations})), before.stays or stays, before.until)
+        kept = Kept(
+            shown,
+            tuple(sorted({*before.generations, *generations})),
+            before.stays or stays,
+            before.until,
+        )
         if kept != before or self._newest_kept != shown.number:
             put_kept(self._store, kept)
         self._newest_kept = shown.number

@@ -64,11 +64,19 @@ class Maintenance:
         was killed in between has left them so.
         """
         recent = [writer.recent for writer in self._writers if writer.recent is not None]
-        if self._publisher.is_held() or (self._clock() - self._last < self._seconds and not any(each.wants_upkeep for each in recent)):
+        if self._publisher.is_held() or (
+            self._clock() - self._last < self._seconds
+            and not any(each.wants_upkeep for each in recent)
+        ):
             return False
         leases = len(self._store.names("leases"))
         waits = any(each.holds for each in recent)
-        if self._settled == (self._publisher.newest.number, 0) and leases == 0 and not waits and not self._has_past():
+        if (
+            self._settled == (self._publisher.newest.number, 0)
+            and leases == 0
+            and not waits
+            and not self._has_past()
+        ):
             return False
         # Their slice is folded again first: at those versions the frontier would show rows behind its offsets, or half a slice.
         if self._are_ahead():
@@ -85,7 +93,9 @@ class Maintenance:
                 writer.recent.begin_upkeep()
             for name, stored in writer.at_rest():
                 self._ensure_compact(name, stored)
-        versions = {name: version for writer in self._writers for name, version in writer.versions().items()}
+        versions = {
+            name: version for writer in self._writers for name, version in writer.versions().items()
+        }
         if dict(newest.versions) != versions:
             newest = self._publisher.republish(versions)
         put_floor(self._store, self._build, newest.number)
@@ -93,7 +103,12 @@ class Maintenance:
         leases = live_leases(self._store, self._clock())
         for name, stored in (each for writer in self._writers for each in writer.at_rest()):
             in_history, listed = kept_versions(kept, name), self._listed.setdefault(name, {})
-            delete_unneeded(stored.path, stored.version, pinned_versions(leases, self._build, name) | in_history, listed=listed)
+            delete_unneeded(
+                stored.path,
+                stored.version,
+                pinned_versions(leases, self._build, name) | in_history,
+                listed=listed,
+            )
             # What it was listed from goes with the next run.
             for version in sorted(in_history & listed.keys()):
                 ensure_checkpointed(stored.path, version)
@@ -104,7 +119,10 @@ class Maintenance:
 
     def _are_ahead(self) -> bool:
         newest = self._publisher.newest
-        return any((mark.leg, mark.slice) != (newest.leg, newest.slice) for mark in (writer.mark() for writer in self._writers))
+        return any(
+            (mark.leg, mark.slice) != (newest.leg, newest.slice)
+            for mark in (writer.mark() for writer in self._writers)
+        )
 
     def _has_past(self) -> bool:
         going, told = past(kept_of(self._store, self._build), self._clock(), self._keep_seconds)
@@ -125,9 +143,15 @@ def wants_joining(sizes: Iterable[int]) -> bool:
 
 def pinned_versions(leases: Iterable[Lease], build: str, table: str) -> frozenset[int]:
     """The versions of one table that leases pin. Pure."""
-    return frozenset(lease.pins[build].versions[table] for lease in leases if build in lease.pins and table in lease.pins[build].versions)
+    return frozenset(
+        lease.pins[build].versions[table]
+        for lease in leases
+        if build in lease.pins and table in lease.pins[build].versions
+    )
 
 
 def kept_versions(kept: Iterable[Kept], table: str) -> frozenset[int]:
     """The versions of one table that kept frontiers pin. Pure."""
-    return frozenset(each.frontier.versions[table] for each in kept if table in each.frontier.versions)
+    return frozenset(
+        each.frontier.versions[table] for each in kept if table in each.frontier.versions
+    )

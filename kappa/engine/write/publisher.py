@@ -51,7 +51,13 @@ class Publisher:
         self._build = birth.build
         self._journal = Journal(store)
         self._frontiers = Frontiers(store, birth.build)
-        self._keeper = Keeper(store, birth.build, pipeline=birth.pipeline, every_seconds=keep_every_seconds, clock=clock)
+        self._keeper = Keeper(
+            store,
+            birth.build,
+            pipeline=birth.pipeline,
+            every_seconds=keep_every_seconds,
+            clock=clock,
+        )
         self._hold_seconds = hold_seconds
         self._clock = clock
         self._turn = threading.RLock()
@@ -73,7 +79,9 @@ class Publisher:
             self._newest = self._frontiers.publish_next(lambda found: self._begun(found, first))
         return self.newest
 
-    def publish(self, mark: Mark, versions: Mapping[str, int], *, heard_at: str | None = None) -> Frontier:
+    def publish(
+        self, mark: Mark, versions: Mapping[str, int], *, heard_at: str | None = None
+    ) -> Frontier:
         """Publishes that all tables have folded the slice of `mark`; `heard_at` is new where it is given. Waits while a hold is open; raises Stopping if asked to stop meanwhile."""
         return self._when_free(
             lambda last: replace(
@@ -90,7 +98,9 @@ class Publisher:
 
     def republish(self, versions: Mapping[str, int]) -> Frontier:
         """Publishes the same frontier at other versions of the same rows, after maintenance."""
-        return self._when_free(lambda last: replace(last, versions=dict(versions), heard_at=last.heard))
+        return self._when_free(
+            lambda last: replace(last, versions=dict(versions), heard_at=last.heard)
+        )
 
     def hear(self, heard_at: str) -> Frontier:
         """Publishes the same frontier, of a build that has nothing left to read of its compacted topics."""
@@ -106,7 +116,15 @@ class Publisher:
                 return
             if self.newest.hold != self._hold.number:
                 failpoint("publisher.before_acknowledge")
-                self._put(replace(self.newest, number=self.newest.number + 1, hold=self._hold.number, published_at=now(), heard_at=self.newest.heard))
+                self._put(
+                    replace(
+                        self.newest,
+                        number=self.newest.number + 1,
+                        hold=self._hold.number,
+                        published_at=now(),
+                        heard_at=self.newest.heard,
+                    )
+                )
                 failpoint("publisher.after_acknowledge")
             if self._clock() - self._held_since >= self._hold_seconds:
                 self._release(self._hold)
@@ -121,7 +139,9 @@ class Publisher:
                 self.look()
                 if self._hold is None:
                     last = self.newest
-                    self._put(replace(change(last), number=last.number + 1, hold=None, published_at=now()))
+                    self._put(
+                        replace(change(last), number=last.number + 1, hold=None, published_at=now())
+                    )
                     return self.newest
             if self._stop.wait(_LOOK_SECONDS):
                 raise Stopping
@@ -132,13 +152,22 @@ class Publisher:
             # What readers saw all the while that no job was there.
             self._keeper.look(found)
         at = now()
-        begun = replace(first, heard_at=at) if found is None else replace(found, number=found.number + 1, epoch=found.epoch + 1, heard_at=found.heard)
+        begun = (
+            replace(first, heard_at=at)
+            if found is None
+            else replace(
+                found, number=found.number + 1, epoch=found.epoch + 1, heard_at=found.heard
+            )
+        )
         return replace(begun, hold=self._hold_number(), published_at=at)
 
     def _put(self, frontier: Frontier) -> None:
         last = self._newest
         if last is not None and not frontier.offsets.covers(last.offsets):
-            raise Broken(f"frontier {frontier.number} of build {self._build} would go back, from {last.offsets} to {frontier.offsets}", hint="kappa replay makes a new build")
+            raise Broken(
+                f"frontier {frontier.number} of build {self._build} would go back, from {last.offsets} to {frontier.offsets}",
+                hint="kappa replay makes a new build",
+            )
         self._frontiers.publish(frontier)
         self._newest = frontier
 
@@ -153,7 +182,9 @@ class Publisher:
     def _release(self, hold: Record) -> None:
         assert isinstance(hold.event, Held)
         reason = f"the job of build {self._build} has waited {self._hold_seconds:g} seconds"
-        self._journal.append(self._seen + 1, Released(hold.event.rollout, self._build, hold.number, reason))
+        self._journal.append(
+            self._seen + 1, Released(hold.event.rollout, self._build, hold.number, reason)
+        )
         # Taken or not: what stands there now decides.
         self._read_journal(self._newest)
 

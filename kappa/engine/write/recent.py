@@ -40,13 +40,22 @@ _COPIES = 4
 class RecentRows:
     """The recent rows of one table of a build. Used by the thread that folds; what drains is a thread of its own, begun by the first merge or upkeep."""
 
-    def __init__(self, birth: TableBirth, table: StoredTable, paths: Mapping[str, str], *, large_rows: int | None) -> None:
+    def __init__(
+        self,
+        birth: TableBirth,
+        table: StoredTable,
+        paths: Mapping[str, str],
+        *,
+        large_rows: int | None,
+    ) -> None:
         """`paths`: the recent tables, by name. They are opened where they are there; a table is large from so many rows on, or never."""
         self._birth = birth
         self._table = table
         self._large_rows = large_rows
         self._into = merge_for(birth, quoted)
-        self._parts = tuple(_Part(name, path, contributions_of(birth)) for name, path in paths.items())
+        self._parts = tuple(
+            _Part(name, path, contributions_of(birth)) for name, path in paths.items()
+        )
         self._draining: tuple[_Part, Future[None]] | None = None
         self._thread: ThreadPoolExecutor | None = None
         # Since the last upkeep: how often it was drained, and whether it was fed.
@@ -78,14 +87,30 @@ class RecentRows:
     def at_rest(self) -> Iterator[tuple[str, StoredTable]]:
         """Of the table and its recent ones those that no drain is at, by name; what is drained keeps its version, by which it is known."""
         drained = () if self._draining is None else (self._table, self._draining[0].stored)
-        yield from ((name, stored) for name, stored in ((self._birth.name, self._table), *self.stored()) if stored not in drained)
+        yield from (
+            (name, stored)
+            for name, stored in ((self._birth.name, self._table), *self.stored())
+            if stored not in drained
+        )
 
     def takes(self, rows: pa.Table) -> bool:
         """True where contributions are to be merged here: the table is large, they are few beside it, and no sum could pass its column's limit."""
-        if self._large_rows is None or self._rows() < self._large_rows or rows.num_rows > self._full():
+        if (
+            self._large_rows is None
+            or self._rows() < self._large_rows
+            or rows.num_rows > self._full()
+        ):
             return False
         return all(
-            sum((self._table.greatest(name), *(part.greatest[name] for part in self._parts), _greatest(rows, name))) <= limit for name, limit in _limits(self._birth).items()
+            sum(
+                (
+                    self._table.greatest(name),
+                    *(part.greatest[name] for part in self._parts),
+                    _greatest(rows, name),
+                )
+            )
+            <= limit
+            for name, limit in _limits(self._birth).items()
         )
 
     def merge(self, rows: pa.Table | None, mark: Mark, guard: Guard) -> None:
@@ -177,7 +202,10 @@ class _Part:
         self.greatest = dict.fromkeys(_sums(birth), 0)
         if self.stored is not None:
             held = self.read()
-            self.rows, self.greatest = held.num_rows, {name: _greatest(held, name) for name in self.greatest}
+            self.rows, self.greatest = (
+                held.num_rows,
+                {name: _greatest(held, name) for name in self.greatest},
+            )
 
     @property
     def token(self) -> str:
@@ -208,10 +236,13 @@ class _Part:
         held = [self._schema.empty_table()]
         for path in files(self._path, self.stored.version):
             try:
-                held.append(pq.ParquetFile(path).read().select(self._schema.names).cast(self._schema))
+                held.append(
+                    pq.ParquetFile(path).read().select(self._schema.names).cast(self._schema)
+                )
             except (OSError, pa.ArrowInvalid) as error:
                 raise Damaged(
-                    f"file {path} cannot be read, and contributions to table {self._birth.name} wait in it: {error}", hint="kappa replay makes a new build of it"
+                    f"file {path} cannot be read, and contributions to table {self._birth.name} wait in it: {error}",
+                    hint="kappa replay makes a new build of it",
                 ) from error
         return pa.concat_tables(held)
 
@@ -226,7 +257,11 @@ class _Part:
 def _sums(birth: TableBirth) -> tuple[str, ...]:
     """The columns whose sums might not fit: those of whole numbers and decimals."""
     kinds = dict(birth.columns)
-    return tuple(name for name, (how, _) in birth.fold.items() if how == FoldKind.SUM and parse_type(kinds[name]) != Scalar("double"))
+    return tuple(
+        name
+        for name, (how, _) in birth.fold.items()
+        if how == FoldKind.SUM and parse_type(kinds[name]) != Scalar("double")
+    )
 
 
 def _limits(birth: TableBirth) -> dict[str, Any]:
@@ -244,4 +279,7 @@ def _limits(birth: TableBirth) -> dict[str, Any]:
 
 def _greatest(rows: pa.Table, column: str) -> Any:
     bounds = pc.min_max(rows.column(column))
-    return max((abs(end) for end in (bounds["min"].as_py(), bounds["max"].as_py()) if end is not None), default=0)
+    return max(
+        (abs(end) for end in (bounds["min"].as_py(), bounds["max"].as_py()) if end is not None),
+        default=0,
+    )

@@ -17,7 +17,13 @@ from confluent_kafka import Consumer, TopicPartition
 
 BATCH = 50_000
 bootstrap, topic, folder = sys.argv[1:4]
-options = {"group.id": "consume", "enable.auto.commit": False, "fetch.message.max.bytes": 16 << 20, "queued.min.messages": 500_000, "queued.max.messages.kbytes": 262_144}
+options = {
+    "group.id": "consume",
+    "enable.auto.commit": False,
+    "fetch.message.max.bytes": 16 << 20,
+    "queued.min.messages": 500_000,
+    "queued.max.messages.kbytes": 262_144,
+}
 consumer = Consumer({"bootstrap.servers": bootstrap, **options})
 places, left = [], 0
 for partition in consumer.list_topics(topic, timeout=20).topics[topic].partitions:
@@ -39,7 +45,12 @@ while left:
         begun, events_after = time.monotonic(), left
 ended = time.monotonic()
 consumer.close()
-lines = ["partition,records,bytes", *(f"{partition},{records[partition]},{size[partition]}" for partition in sorted(records))]
+lines = [
+    "partition,records,bytes",
+    *(f"{partition},{records[partition]},{size[partition]}" for partition in sorted(records)),
+]
 Path(folder, "consumed.csv").write_text("\n".join(lines), encoding="utf-8")
 if events_after:
-    Path(folder, "warm.json").write_text(json.dumps({"events": events_after, "seconds": ended - begun}), encoding="utf-8")
+    Path(folder, "warm.json").write_text(
+        json.dumps({"events": events_after, "seconds": ended - begun}), encoding="utf-8"
+    )

@@ -18,11 +18,21 @@ from kappa.engine.spark.session import Profile, boot, end_process
 WARM, COUNTED = 30, 100
 
 folder = Path(sys.argv[1])
-spark = boot(profile=Profile.TAIL, name="empty", memory="1g", jars=ensure_jars(find_java()), local_dir=folder / "spark").session()
+spark = boot(
+    profile=Profile.TAIL,
+    name="empty",
+    memory="1g",
+    jars=ensure_jars(find_java()),
+    local_dir=folder / "spark",
+).session()
 spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(2 * (WARM + COUNTED)))
 enough = threading.Event()
 stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load().writeStream
-query = stream.foreachBatch(lambda _frame, number: enough.set() if number > WARM + COUNTED else None).option("checkpointLocation", str(folder / "checkpoint")).start()
+query = (
+    stream.foreachBatch(lambda _frame, number: enough.set() if number > WARM + COUNTED else None)
+    .option("checkpointLocation", str(folder / "checkpoint"))
+    .start()
+)
 while not enough.wait(1.0):
     if not query.isActive:
         raise SystemExit(f"the stream ended: {query.exception()}")

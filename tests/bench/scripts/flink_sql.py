@@ -32,7 +32,9 @@ used, made, query = {
         "select bidder, began, count(*), sum(price) from (select bidder, `dateTime` - mod(`dateTime`, 600000) as began, price from bids) group by bidder, began",
     ),
 }[task]
-flink = TableEnvironment.create(EnvironmentSettings.in_batch_mode() if into is None else EnvironmentSettings.in_streaming_mode())
+flink = TableEnvironment.create(
+    EnvironmentSettings.in_batch_mode() if into is None else EnvironmentSettings.in_streaming_mode()
+)
 options = {
     "pipeline.jars": f"file://{jar}",
     "parallelism.default": cores,
@@ -42,7 +44,11 @@ options = {
     "table.optimizer.agg-phase-strategy": "TWO_PHASE",
 }
 if into is not None:
-    options |= {"table.exec.mini-batch.enabled": "true", "table.exec.mini-batch.allow-latency": "2 s", "table.exec.mini-batch.size": "50000"}
+    options |= {
+        "table.exec.mini-batch.enabled": "true",
+        "table.exec.mini-batch.allow-latency": "2 s",
+        "table.exec.mini-batch.size": "50000",
+    }
 for option, value in options.items():
     flink.get_config().set(option, value)
 # Flink's JSON format decodes no other fields than those of the table.
@@ -52,7 +58,9 @@ flink.execute_sql(f"""
         'properties.max.poll.records' = '20000', 'properties.max.partition.fetch.bytes' = '16777216',
         'scan.startup.mode' = 'earliest-offset', 'scan.bounded.mode' = 'latest-offset', 'format' = 'json')""")
 if into is None:
-    flink.execute_sql(f"create table made ({made}) with ('connector' = 'filesystem', 'path' = 'file://{folder}/{name}', 'format' = 'json')")
+    flink.execute_sql(
+        f"create table made ({made}) with ('connector' = 'filesystem', 'path' = 'file://{folder}/{name}', 'format' = 'json')"
+    )
 else:
     flink.execute_sql(f"""
         create table made ({made}, primary key (bidder) not enforced)

@@ -33,7 +33,9 @@ log = Log(bootstrap, {"linger.ms": "5"})
 stop = stop_at_end_of_input()
 places = {partition: offset for _, partition, offset in log.high_watermark([topic]).items()}
 begin = sum(places.values())
-records = (record for first in count(begin, CHUNK) for record in bids(first, first + CHUNK, int(keys)))
+records = (
+    record for first in count(begin, CHUNK) for record in bids(first, first + CHUNK, int(keys))
+)
 sent: list[tuple[int, int, float]] = []
 with log.producer() as producer:
     began, numbers = time.monotonic(), 0
@@ -47,5 +49,16 @@ with log.producer() as producer:
             places[partition] += 1
             numbers += 1
     acknowledged = producer.flush().offsets
-    assert all(acknowledged.at(topic, partition) == end for partition, end in places.items() if numbers >= int(partitions)), "somebody else has written to the topic"
-pq.write_table(pa.table(dict(zip(("partition", "offset", "sent_at"), map(list, zip(*sent, strict=True)), strict=True))), ledger)
+    assert all(
+        acknowledged.at(topic, partition) == end
+        for partition, end in places.items()
+        if numbers >= int(partitions)
+    ), "somebody else has written to the topic"
+pq.write_table(
+    pa.table(
+        dict(
+            zip(("partition", "offset", "sent_at"), map(list, zip(*sent, strict=True)), strict=True)
+        )
+    ),
+    ledger,
+)

@@ -20,8 +20,18 @@ from deltalake import write_deltalake
 
 BATCH = 100_000
 bootstrap, topic, folder, task, name = sys.argv[1:6]
-used = {"totals": ["bidder", "price"], "windows": ["bidder", "price", "dateTime"], "projection": ["auction", "bidder", "price", "dateTime"]}[task]
-options = {"group.id": "polars", "enable.auto.commit": False, "fetch.message.max.bytes": 16 << 20, "queued.min.messages": 500_000, "queued.max.messages.kbytes": 262_144}
+used = {
+    "totals": ["bidder", "price"],
+    "windows": ["bidder", "price", "dateTime"],
+    "projection": ["auction", "bidder", "price", "dateTime"],
+}[task]
+options = {
+    "group.id": "polars",
+    "enable.auto.commit": False,
+    "fetch.message.max.bytes": 16 << 20,
+    "queued.min.messages": 500_000,
+    "queued.max.messages.kbytes": 262_144,
+}
 consumer = Consumer({"bootstrap.servers": bootstrap, **options})
 parts: list[pl.DataFrame] = []
 
@@ -33,9 +43,20 @@ def aggregate(values: list[bytes]) -> None:
         case "projection":
             parts.append(rows.select("auction", "bidder", euros=price * 908 // 1000, ms=at))
         case "windows":
-            parts.append(rows.group_by("bidder", began=at - at % 600_000).agg(bids=pl.len().cast(pl.Int64), total=price.sum()))
+            parts.append(
+                rows.group_by("bidder", began=at - at % 600_000).agg(
+                    bids=pl.len().cast(pl.Int64), total=price.sum()
+                )
+            )
         case _:
-            parts.append(rows.group_by("bidder").agg(bids=pl.len().cast(pl.Int64), total=price.sum(), lowest=price.min(), highest=price.max()))
+            parts.append(
+                rows.group_by("bidder").agg(
+                    bids=pl.len().cast(pl.Int64),
+                    total=price.sum(),
+                    lowest=price.min(),
+                    highest=price.max(),
+                )
+            )
 
 
 places, left = [], 0
@@ -66,4 +87,7 @@ match task:
         whole = whole.group_by("bidder").agg(*sums, pl.col("lowest").min(), pl.col("highest").max())
 write_deltalake(f"{folder}/{name}", whole)
 if first_done:
-    Path(folder, "warm.json").write_text(json.dumps({"events": events_after, "seconds": time.monotonic() - first_done}), encoding="utf-8")
+    Path(folder, "warm.json").write_text(
+        json.dumps({"events": events_after, "seconds": time.monotonic() - first_done}),
+        encoding="utf-8",
+    )

@@ -26,5 +26,10 @@ with Path(out).open("w", encoding="utf-8") as lines:
     while not stop.wait(PAUSE_SECONDS):
         found = answer(store, sql)
         # Whoever started it reads along.
-        lines.write(json.dumps({"at": time.monotonic(), "offsets": found.offsets[found.serving[pipeline]].plain()}) + "\n")
+        lines.write(
+            json.dumps(
+                {"at": time.monotonic(), "offsets": found.offsets[found.serving[pipeline]].plain()}
+            )
+            + "\n"
+        )
         lines.flush()

@@ -24,11 +24,17 @@ imported = time.monotonic()
 folder = Path(sys.argv[1])
 jars = ensure_jars(find_java())
 looked = time.monotonic()
-spark = boot(profile=Profile.TAIL, name="parts", memory="1g", jars=jars, local_dir=folder / "spark").session()
+spark = boot(
+    profile=Profile.TAIL, name="parts", memory="1g", jars=jars, local_dir=folder / "spark"
+).session()
 session = time.monotonic()
 ends: list[float] = []
 stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load().writeStream
-query = stream.foreachBatch(lambda _frame, _number: ends.append(time.monotonic())).option("checkpointLocation", str(folder / "checkpoint")).start()
+query = (
+    stream.foreachBatch(lambda _frame, _number: ends.append(time.monotonic()))
+    .option("checkpointLocation", str(folder / "checkpoint"))
+    .start()
+)
 while len(ends) < 2:
     time.sleep(0.005)
     assert query.isActive, query.exception()
