@@ -20,14 +20,14 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka import Producer as KafkaProducer
-from confluent_kafka.admin import (
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not by name
     AdminClient,
     ConfigResource,
     NewPartitions,
     NewTopic,
     OffsetSpec,
     ResourceType,
-)  # type: ignore[attr-defined]  # exported, but not by name
+)
 
 from kappa.base.errors import Conflict, KappaError, Unreachable, UsageError
 from kappa.declare.topic import BROKERS_TIME, SET_BROKERS_TIME, TIMESTAMP_TYPE

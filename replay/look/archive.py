@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kappa.base.errors import UsageError
@@ -170,9 +171,9 @@ def verify_archives(
                     archive,
                     topic if same else None,
                     beginning,
-                    lambda part, start, end, name=name: source.batches(name, part, start, end),
+                    partial(source.batches, name),
                     into,
-                ):  # type: ignore[misc]  # bound at once
+                ):
                     yield Checked(mark.topic, mark.fingerprint, check)
             finally:
                 shutil.rmtree(into, ignore_errors=True)

@@ -167,10 +167,10 @@ class Rehearsal:
             self.store,
             self.birth,
             self._pipeline,
-            self._log,
+            self._log,  # type: ignore[arg-type]  # it answers the one question it is asked
             driver_rows=driver_rows,
             merging=Merging(merge_bytes),
-        )  # type: ignore[arg-type]  # the one question it is asked
+        )
         self.publisher = Publisher(self.store, self.birth, hold_seconds=1)
         self.publisher.take_over(self.slices.first_frontier())
 

@@ -113,9 +113,10 @@ def _fold(rows: DataFrame, table: Path) -> None:
     ).save(str(table))
     into = DeltaTable.forPath(rows.sparkSession, str(table)).alias("t")
     added = {"hits": F.col("t.hits") + F.col("s.hits")}
-    into.merge(folded.alias("s"), "t.day <=> s.day").whenMatchedUpdate(
-        set=added
-    ).whenNotMatchedInsertAll().execute()  # type: ignore[arg-type]  # delta's own stubs want invariant dicts
+    merging = into.merge(folded.alias("s"), "t.day <=> s.day")
+    # Delta's stubs want an invariant dict.
+    matched = merging.whenMatchedUpdate(set=added)  # type: ignore[arg-type]
+    matched.whenNotMatchedInsertAll().execute()
     rows.sparkSession.read.format("delta").load(str(table)).toArrow()
     typed.unpersist()
 

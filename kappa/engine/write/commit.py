@@ -237,11 +237,8 @@ class TableWriter:
         how = merge_for(self.birth, spark_quote)
         into = SparkTable.forPath(session, self.path).alias("t").merge(rows.alias("s"), how.match)
         update, insert = dict(how.update), dict(how.insert)
-        matched = (
-            into.whenMatchedUpdate(set=update)
-            if how.update_when is None
-            else into.whenMatchedUpdate(how.update_when, set=update)
-        )  # type: ignore[arg-type]  # delta's stubs want an invariant dict
+        # Delta's stubs want an invariant dict.
+        matched = into.whenMatchedUpdate(how.update_when, set=update)  # type: ignore[arg-type]
         settings = {
             _APPLICATION: guard.application,
             _NUMBER: str(guard.number),
