@@ -5,7 +5,7 @@
 The live build publishes nothing between its acknowledgement and the record that ends the hold, so what is compared last
 is what readers saw last. The record is put at exactly the number after the last one looked at: a release by the live job,
 an abandon, or another pipeline's switch in between takes that number, and the choice is made again. The journal decides
-every race, never a clock. `tests/replay/test_promote_model.py` takes every order of steps of a small world with these
+every race, never a clock. `tests/replay/rollout/test_promote_model.py` takes every order of steps of a small world with these
 functions. An undo is the same in the other direction.
 
 Rollouts that were approved together hold together: not before each of them is near, and served by one record, which any of

@@ -2,7 +2,7 @@
 
 Pinning reads the journal's last Served, then the frontiers; puts a lease on them; then reads the floors and the journal
 again. A newer Served or a frontier below its floor means: start over. With the hold of a promote this makes that no
-reader ever goes back (tests/replay/test_promote_model.py checks all interleavings); without the second look, one does.
+reader ever goes back (tests/replay/rollout/test_promote_model.py checks all interleavings); without the second look, one does.
 What was served in the past is pinned likewise, and its second look is at whether it is kept still.
 It never reads a table's data. Read next: kappa/state/lease.py, past.py, query.py.
 """

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +12,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 # The deploy that is watched is a real one, on what the end-to-end tests stand on.
-sys.path.append(str(Path(__file__).parents[1] / "e2e"))
 # In a venv without what drives the browser all other tests run still; `make test-browser` finds none then, and fails.
 collect_ignore_glob = [] if find_spec("playwright") else ["test_*.py"]
 

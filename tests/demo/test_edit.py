@@ -6,12 +6,13 @@ import runpy
 from pathlib import Path
 
 import pytest
+from house import HOUSE
 
 from demo.edit import difference, edited
 from kappa.base.errors import KappaError
 from kappa.declare.pipeline import Pipeline
 
-FILE = Path(__file__).parents[2] / "pipelines" / "flights.py"
+FILE = HOUSE / "pipelines" / "flights.py"
 
 
 def declared(file: Path) -> Pipeline:

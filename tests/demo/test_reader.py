@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from house import HOUSE
 
 from demo.edit import edited
 from demo.reader import look
@@ -119,7 +120,7 @@ def serve(
 
 
 def declared(folder: Path, version: int) -> Pipeline:
-    text = (Path(__file__).parents[2] / "pipelines" / "flights.py").read_text(encoding="utf-8")
+    text = (HOUSE / "pipelines" / "flights.py").read_text(encoding="utf-8")
     file = folder / "flights.py"
     file.write_text(edited(text) if version == 2 else text, encoding="utf-8")
     found = runpy.run_path(str(file))["flights"]

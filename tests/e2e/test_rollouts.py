@@ -31,7 +31,7 @@ from serving.query.query import connect
 
 pytestmark = [pytest.mark.jvm, pytest.mark.fault, pytest.mark.timeout(1200)]
 
-# Where a supervisor is killed: in a promote (at every effect of it, by tests/replay/test_crashes.py), as it comes up, and as it goes down.
+# Where a supervisor is killed: in a promote (at every effect of it, by tests/replay/run/test_crashes.py), as it comes up, and as it goes down.
 FAILPOINTS = {
     "promote": ["journal.before_held", "journal.before_served", "journal.after_served"],
     "up": ["supervisor.before_ready", "supervisor.after_ready"],

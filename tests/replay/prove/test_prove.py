@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from house import HOUSE
 from hypothesis import given
 from hypothesis import strategies as st
 from journals import NOWHERE, CaughtUp, served, staged, verified
@@ -219,7 +220,7 @@ def test_anybody_can_compute_the_hash(store: Store) -> None:
 
 
 def test_the_query_that_the_guarantees_tell_computes_it(store: Store) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "guarantees.md").read_text(encoding="utf-8")
+    page = (HOUSE / "docs" / "guarantees.md").read_text(encoding="utf-8")
     (query,) = re.findall(r"```sql\n(with rows as.*?)```", page, re.DOTALL)
     table = folded("by_item", "item string, orders bigint", keys=("item",))
     rows = [{"item": "é", "orders": 3}, {"item": None, "orders": None}]

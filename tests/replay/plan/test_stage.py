@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from house import HOUSE, SUPPORT
 from journals import NOWHERE, held, served, staged, switch_asked, verified
 from plans import birth, declared, log
 
@@ -300,7 +301,7 @@ def test_a_stage_that_is_killed_before_its_record_has_begun_nothing(store: Store
         import sys
         stage(Store(sys.argv[1]), make_plan(Observed(frozenset({"flights"}), {"flights": declared()}, State(), {}, log())))
     """
-    path = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[2])])
+    path = os.pathsep.join([str(SUPPORT), str(HOUSE)])
 
     died = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program), str(store.folder)],

@@ -16,6 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from house import SUPPORT
 from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
 from kappa.base.errors import KappaError, UsageError
@@ -183,7 +184,7 @@ def unchecked() -> Iterator[Sandbox]:
     """A sandbox without its first wall."""
     with Sandbox(
         Allowance(memory=256 << 20, seconds=20, rows=1000, bytes=1 << 20),
-        program=(str(Path(__file__).with_name("unchecked_nursery.py")),),
+        program=(str(SUPPORT / "unchecked_nursery.py"),),
     ) as sandbox:
         yield sandbox
 

@@ -6,12 +6,12 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
 from deltalake import write_deltalake
+from house import HOUSE
 from twins import appended, folded, make_build
 
 from kappa.state.build import table_path
@@ -82,7 +82,7 @@ def diff_in_a_process(store: Store, table: str) -> Any:
         capture_output=True,
         text=True,
         check=False,
-        cwd=Path(__file__).parents[2],
+        cwd=HOUSE,
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

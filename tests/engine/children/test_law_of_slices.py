@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from house import HOUSE
 
 from kappa import Pipeline, Table, Topic, count, hll, kll, max_, pipeline, set_, sum_, top_k
 from kappa.base.errors import DeclarationError, UsageError
@@ -43,11 +44,10 @@ def of_rows(change: Any, *, keyed: bool = True) -> Pipeline:
 
 
 def of_the_repository() -> Mapping[str, Pipeline]:
-    from pathlib import Path
 
     from kappa.code.project import load_pipelines
 
-    return load_pipelines(Path(__file__).resolve().parents[2])
+    return load_pipelines(HOUSE)
 
 
 def test_the_pipelines_of_the_repository_hold_it() -> None:

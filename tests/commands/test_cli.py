@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from house import HOUSE
 
 import cli
 from kappa.base.clock import now
@@ -47,7 +48,6 @@ from replay.look.here import Here
 from replay.look.progress import ensure_not_waiting, ensure_served, news
 from replay.rollout.rollout import Rollout, fold
 
-HOUSE = Path(__file__).resolve().parent.parent
 PIPELINE = """
 from kappa import Table, Topic, count, pipeline
 

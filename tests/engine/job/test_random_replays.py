@@ -27,6 +27,7 @@ from confluent_kafka.admin import (
     ConfigResource,
     ResourceType,
 )
+from house import SUPPORT
 
 from kappa.base.process import ensure_session_gone, start_tied
 from kappa.log.broker import Broker
@@ -303,7 +304,7 @@ def replay(
     command = [
         sys.executable,
         "-P",
-        str(Path(__file__).with_name("refolding.py")),
+        str(SUPPORT / "refolding.py"),
         str(world.project.folder),
         str(world.project.store.folder),
     ]

@@ -56,7 +56,7 @@ class Testbed:
         """`listen` is where HTTP is served; nowhere, by default."""
         self.folder = folder
         self._mark = secrets.token_hex(8)
-        # Holding each version to the law of slices takes a JVM: tests/replay/test_law.py does.
+        # Holding each version to the law of slices takes a JVM: tests/replay/plan/test_law.py does.
         self.environment = {
             **os.environ,
             MARK: self._mark,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from house import HOUSE
 
 from kappa import Table, Topic, count, hll, kll, pipeline, sum_
 from kappa.code.declaration import declarations
@@ -18,7 +19,7 @@ from kappa.state.store import Store
 from kappa.tables.shape import table_births
 from kappa.values.columns import parse_type
 
-GUARANTEES = Path(__file__).parents[1] / "docs" / "guarantees.md"
+GUARANTEES = HOUSE / "docs" / "guarantees.md"
 FOLDED = {
     "rows": count(),
     "x": sum_("x"),

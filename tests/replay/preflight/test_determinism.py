@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from house import HOUSE
 
 from kappa import Table, Topic, ordered, pipeline
 from kappa.code.project import Place
@@ -291,10 +292,9 @@ def test_a_finding_says_what_to_do_and_what_lets_it_through() -> None:
 
 
 def test_the_pipelines_of_this_tree_are_not_doubtful() -> None:
-    from pathlib import Path
 
     from kappa.code.sources import Sources
 
-    sources = Sources(Path(__file__).parents[2])
+    sources = Sources(HOUSE)
     for file in sources.pipeline_files():
         assert doubtful(f"pipelines.{file.stem}", file.stem, sources.find) == ()

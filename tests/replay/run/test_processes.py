@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from house import HOUSE
 from hypothesis import given
 from hypothesis import strategies as st
 from journals import served, staged, verified
@@ -235,7 +236,7 @@ def test_a_supervisor_that_is_killed_at_any_step_with_a_job_leaves_none_and_the_
         str(tmp_path),
         "end" if point.endswith("_end") else "reap",
     ]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(HOUSE)}
 
     killed = subprocess.run(
         command,

@@ -9,29 +9,28 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields
-from pathlib import Path
 from typing import get_args
 
 import pytest
+from house import HOUSE
 
 from kappa.base.errors import UsageError
 from kappa.base.failpoint import NAMES, acting, failpoint, parsed
 from kappa.journal.journal import Event
 
-HOUSE = Path(__file__).resolve().parent.parent
 # Each declares in FAILPOINTS at which ones it kills.
 KILLING = (
     *(
-        "tests/replay/test_crashes.py",
-        "tests/replay/test_splits.py",
-        "tests/replay/test_processes.py",
-        "tests/replay/test_prove.py",
+        "tests/replay/run/test_crashes.py",
+        "tests/engine/job/test_splits.py",
+        "tests/replay/run/test_processes.py",
+        "tests/replay/prove/test_prove.py",
     ),
     *(
-        "tests/test_lock.py",
-        "tests/engine/test_job.py",
-        "tests/engine/test_archive.py",
-        "tests/engine/test_recent.py",
+        "tests/base/test_lock.py",
+        "tests/engine/job/test_job.py",
+        "tests/engine/archive/test_archive.py",
+        "tests/engine/write/test_recent.py",
         "tests/e2e/test_rollouts.py",
     ),
 )

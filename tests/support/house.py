@@ -1,0 +1,6 @@
+"""Where this tree lies."""
+
+from pathlib import Path
+
+HOUSE = Path(__file__).resolve().parents[2]
+SUPPORT = Path(__file__).parent
