@@ -52,9 +52,10 @@ def test_all_is_heard_that_was_there_when_it_was_asked_though_more_comes_all_the
         asked.append(9 + len(asked))
         return Offsets({"pages": {0: asked[-1]}})
 
-    made = pipeline(name="web", reads={"pages": PAGES}, writes=[Table("pages", latest=PAGES)])(
-        dict
-    )  # a pipeline wants a function
+    def web() -> dict[str, object]:
+        return {}
+
+    made = pipeline(name="web", reads={"pages": PAGES}, writes=[Table("pages", latest=PAGES)])(web)
     birth = Birth(
         "b",
         "web",
