@@ -36,7 +36,7 @@ from serving.pin.past import AtGeneration
 from serving.query.query import schema_of, tables_named
 from serving.query.tables import ServedTable, served_tables
 from serving.rejects.rejects import Reject, Wanted, newest_rejects
-from serving.sandbox.sandbox import Question
+from serving.sandbox.question import Question
 
 if TYPE_CHECKING:
     from replay.look.status import BuildStatus

@@ -35,7 +35,8 @@ from serving.http.http import Stand, make_app
 from serving.http.patience import patient
 from serving.http.snapshots import Snapshots
 from serving.sandbox import confine
-from serving.sandbox.sandbox import Allowance, Sandbox
+from serving.sandbox.question import Allowance
+from serving.sandbox.sandbox import Sandbox
 
 # What listens to events never ends by itself.
 _GRACE_SECONDS = 2

@@ -100,9 +100,16 @@ class Gate:
         self._wrong = wrong
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, or the server's own beginning and end."""
-        if scope["type"] != "http":
+        """Passes on one request that may pass, and the server's own beginning and end.
+
+        Refuses every other scope: nothing inside answers a websocket, with the token or without.
+        """
+        if scope["type"] == "lifespan":
             await self._inside(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            # Closed before it is accepted: the server answers 403.
+            await send({"type": "websocket.close", "code": 1008})
             return
         headers = joined(scope["headers"])
         try:

@@ -27,14 +27,15 @@ from serving.http.gate import OPEN, Bounds, Gate, Line
 from serving.http.problem import MEDIA_TYPE, HttpError, Problem, problem_of
 from serving.http.snapshots import Snapshots
 from serving.page.render import HEADERS, problem_html
-from serving.sandbox.sandbox import Busy, Form, Question, Reply, Sandbox, head_of
+from serving.sandbox.question import Busy, Format, Question, Reply
+from serving.sandbox.sandbox import Sandbox, head_of
 
 API = "/api/v1"
-_FORMS: Mapping[str, Form] = {
-    "application/json": Form.JSON,
-    "text/csv": Form.CSV,
-    "application/vnd.apache.arrow.stream": Form.ARROW,
-    "application/vnd.apache.parquet": Form.PARQUET,
+_FORMS: Mapping[str, Format] = {
+    "application/json": Format.JSON,
+    "text/csv": Format.CSV,
+    "application/vnd.apache.arrow.stream": Format.ARROW,
+    "application/vnd.apache.parquet": Format.PARQUET,
 }
 # What is answered instead, wherever something is wrong (RFC 9457).
 _PROBLEM: dict[str, Any] = {
@@ -52,6 +53,7 @@ _PROBLEM: dict[str, Any] = {
         }
     },
 }
+_TO_THE_OVERVIEW = "the overview leads to every page: /"
 _PIECE_BYTES = 1 << 16
 # Clients and proxies take some 8 KiB of headers.
 _HEADER_CHARACTERS = 4000
@@ -283,7 +285,7 @@ def _compact(document: object) -> str:
     return json.dumps(document, separators=(",", ":"))
 
 
-def _form(accept: str) -> tuple[Form, str]:
+def _form(accept: str) -> tuple[Format, str]:
     """The first of those asked for that there is, by weight (RFC 9110, 12.5.1)."""
     asked = []
     for place, each in enumerate(accept.split(",")):
@@ -302,7 +304,7 @@ def _form(accept: str) -> tuple[Form, str]:
             if weight and (
                 kind in (known, "*/*") or (kind.endswith("/*") and known.startswith(kind[:-1]))
             ):
-                return form, known if form is not Form.CSV else "text/csv; charset=utf-8"
+                return form, known if form is not Format.CSV else "text/csv; charset=utf-8"
     raise HttpError(
         406, f"an answer cannot be written as {accept}", hint=f"ask for one of {', '.join(_FORMS)}"
     )
@@ -368,16 +370,20 @@ def _threads(app: FastAPI, stand: Stand) -> anyio.CapacityLimiter:
 
 
 async def _told(request: Request, error: Exception) -> Response:
+    to_a_person = "text/html" in request.headers.get(
+        "accept", ""
+    ) and not request.url.path.startswith(API)
     match error:
         case KappaError():
             problem = problem_of(error)
         case RequestValidationError():
             first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
             problem = problem_of(
                 HttpError(
                     400,
-                    f"the request cannot be read: {'.'.join(str(part) for part in first['loc'])}: {first['msg']}",
-                    hint=f"see {API}/openapi.json",
+                    f"the request cannot be read: {where}: {first['msg']}",
+                    hint=_TO_THE_OVERVIEW if to_a_person else f"see {API}/openapi.json",
                 )
             )
         case HTTPException():
@@ -385,13 +391,13 @@ async def _told(request: Request, error: Exception) -> Response:
                 HttpError(
                     error.status_code,
                     str(error.detail),
-                    hint=f"{API}/openapi.json lists what there is",
+                    hint=_TO_THE_OVERVIEW if to_a_person else f"{API}/openapi.json lists all paths",
                     headers=error.headers,
                 )
             )
         case _:
             problem = Problem(500, {"title": "failed", "status": 500})
-    if "text/html" in request.headers.get("accept", "") and not request.url.path.startswith(API):
+    if to_a_person:
         return Response(
             problem_html(problem.document),
             problem.status,

@@ -1,8 +1,8 @@
 """The nursery: a process of one thread that has imported what a query needs, and makes a child of itself for each.
 
-So a query's process is there within milliseconds, and none is ever used twice. It is told by a socket: `fork`, with the
-child's end of the way to the server and a pipe; it tells back a handle of the child (pidfd_open(2)), which is never another
-process's. What a child died of goes into its pipe. It ends when the server does, and its children with it. As a program it is
+So a query's process is there within milliseconds, and none is ever used twice. A socket brings requests: a number, with the
+child's end of the way to the server and a pipe. The answer repeats the number, and has the child's pid and a handle of it
+(pidfd_open(2)), which is never another process's. What a child died of goes into its pipe. It ends when the server does, and its children with it. As a program it is
 `python -m serving.sandbox.nursery SOCKET`. Read next: sandboxed.py (the child), sandbox.py (the server's side).
 """
 
@@ -41,8 +41,8 @@ def main(arguments: list[str]) -> int:
             os.close(pipe)
             os.close(handle)
         if control.fileno() in ready:
-            said, files, _, _ = socket.recv_fds(control, 16, 2)
-            if not said:
+            number, files, _, _ = socket.recv_fds(control, 16, 2)
+            if not number:
                 return 0
             way_back, pipe = files
             pid = os.fork()
@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> int:
             os.close(way_back)
             handle = os.pidfd_open(pid)
             running[handle] = (pid, pipe)
-            socket.send_fds(control, [str(pid).encode()], [handle])
+            socket.send_fds(control, [number + f" {pid}".encode()], [handle])
 
 
 def _become_child(way_back: int, parent: int) -> NoReturn:

@@ -20,7 +20,8 @@ from serving.http.gate import Bounds
 from serving.http.http import Stand, make_app
 from serving.http.patience import patient
 from serving.http.snapshots import Snapshots
-from serving.sandbox.sandbox import Allowance, Sandbox
+from serving.sandbox.question import Allowance
+from serving.sandbox.sandbox import Sandbox
 
 QUERY = "/api/v1/query"
 

@@ -28,7 +28,7 @@ from replay.look.metrics import Seen, metrics_text
 from replay.look.status import BuildStatus, Status
 from replay.rollout.rollout import fold
 from replay.run.serve import serve
-from serving.sandbox.sandbox import Allowance
+from serving.sandbox.question import Allowance
 
 ROLLOUTS = "/api/v1/rollouts"
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

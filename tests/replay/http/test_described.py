@@ -19,7 +19,7 @@ from replay.page import routes
 from serving.http import events
 from serving.http.gate import OPEN, Bounds
 from serving.http.problem import MEDIA_TYPE
-from serving.sandbox.sandbox import Allowance
+from serving.sandbox.question import Allowance
 
 requests = pytest.importorskip("requests")
 schemathesis = pytest.importorskip("schemathesis")

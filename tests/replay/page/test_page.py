@@ -40,7 +40,7 @@ from serving.http.gate import COOKIE, COOKIE_SECONDS, Bounds, cookie_of, is_cook
 from serving.http.problem import HttpError
 from serving.page import marks
 from serving.page.render import _pages, page_html, problem_html
-from serving.sandbox.sandbox import Allowance
+from serving.sandbox.question import Allowance
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HTML = "text/html,application/xhtml+xml"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import json
@@ -21,8 +22,8 @@ from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 from kappa.journal.journal import Journal, Retired
 from kappa.state.lease import sorted_leases
 from kappa.state.store import Store
-from serving.http.gate import Bounds
-from serving.sandbox.sandbox import Allowance
+from serving.http.gate import Bounds, Gate, Line, Message, Receive, Scope, Send
+from serving.sandbox.question import Allowance
 
 
 @pytest.fixture(scope="module")
@@ -424,3 +425,40 @@ def test_the_api_is_described(server: Server) -> None:
         "application/vnd.apache.parquet"
         in described["paths"][QUERY]["post"]["responses"]["200"]["content"]
     )
+
+
+def test_the_gate_refuses_a_websocket_and_lets_the_lifespan_pass() -> None:
+    """Only the two scopes that this server answers pass: HTTP by its rules, and the lifespan."""
+    passed: list[str] = []
+    sent: list[str] = []
+
+    async def inside(scope: Scope, _receive: Receive, _send: Send) -> None:
+        passed.append(scope["type"])
+
+    async def receive() -> Message:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message["type"])
+
+    async def knock() -> None:
+        gate = Gate(inside, token="sesame", bounds=Bounds(), wrong=Line(0))
+        for kind in ("lifespan", "websocket"):
+            await gate({"type": kind, "path": "/", "headers": []}, receive, send)
+
+    asyncio.run(knock())
+
+    assert passed == ["lifespan"]
+    assert sent == ["websocket.close"]
+
+
+def test_a_person_is_pointed_to_the_overview_and_a_program_to_the_description(
+    server: Server,
+) -> None:
+    page = server.ask("GET", "/nowhere", Accept="text/html")
+    program = server.ask("GET", "/api/v1/nowhere", Accept="text/html")
+
+    assert (page.status, program.status) == (404, 404)
+    assert "openapi.json" not in page.body.decode()
+    assert 'href="/"' in page.body.decode()
+    assert "/api/v1/openapi.json" in program.document["hint"]

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from house import SUPPORT
+from late_nursery import LATE_SECONDS
 from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
 from kappa.base.errors import KappaError, UsageError
@@ -26,7 +27,9 @@ from kappa.state.store import Store
 from serving.query.allowed import ensure_allowed
 from serving.query.query import TooMuch, answer
 from serving.sandbox import confine
-from serving.sandbox.sandbox import Allowance, Form, Question, Reply, Sandbox
+from serving.sandbox.children import Nursery
+from serving.sandbox.question import Allowance, Format, Question, Reply
+from serving.sandbox.sandbox import Sandbox
 
 SECRET = "the-secret-of-another"
 # What a stranger has to be kept from is told by names in these texts: {secret} is a file beside the root, {parquet} likewise, {own} one of the
@@ -262,7 +265,11 @@ class Answered:
 
 
 def asked(
-    sandbox: Sandbox, platform: Platform, sql: str, form: Form = Form.JSON, rows: int | None = None
+    sandbox: Sandbox,
+    platform: Platform,
+    sql: str,
+    form: Format = Format.JSON,
+    rows: int | None = None,
 ) -> Answered:
     return Answered(sandbox.ask(platform.store, Question(sql, form, rows)))
 
@@ -381,12 +388,12 @@ def test_values_are_told_as_everywhere_and_in_each_form(
         document["builds"]["flights"]["versions"]["delays"],
     ) == (1, False, 0)
     assert (
-        asked(sandbox, platform, sql, Form.CSV).body.decode()
+        asked(sandbox, platform, sql, Format.CSV).body.decode()
         == "t,n,d,at,x,l,t_1\nÅÄ,,1.50,2013-01-01T05:00:00Z,NaN,[1],a\n"
     )
     for table in (
-        pa.ipc.open_stream(asked(sandbox, platform, sql, Form.ARROW).body).read_all(),
-        pq.read_table(io.BytesIO(asked(sandbox, platform, sql, Form.PARQUET).body)),
+        pa.ipc.open_stream(asked(sandbox, platform, sql, Format.ARROW).body).read_all(),
+        pq.read_table(io.BytesIO(asked(sandbox, platform, sql, Format.PARQUET).body)),
     ):
         assert table.column_names == ["t", "n", "d", "at", "x", "l", "t_1"]
         assert (table["t"][0].as_py(), table["at"][0].as_py(), table["l"][0].as_py()) == (
@@ -408,9 +415,9 @@ def test_a_message_that_is_cut_within_a_character_is_told(
         )
 
 
-@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("form", Format)
 def test_an_answer_that_has_too_many_rows_is_cut_and_says_so(
-    sandbox: Sandbox, platform: Platform, form: Form
+    sandbox: Sandbox, platform: Platform, form: Format
 ) -> None:
     whole = asked(sandbox, platform, "from range(1000)", form)
     cut = asked(sandbox, platform, "from range(1001)", form)
@@ -423,9 +430,9 @@ def test_an_answer_that_has_too_many_rows_is_cut_and_says_so(
     ]
 
 
-@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("form", Format)
 def test_an_answer_that_has_too_many_bytes_is_cut_and_says_so(
-    sandbox: Sandbox, platform: Platform, form: Form
+    sandbox: Sandbox, platform: Platform, form: Format
 ) -> None:
     reply = asked(
         sandbox, platform, "select repeat(md5(range::varchar), 200) as x from range(900)", form
@@ -440,7 +447,7 @@ def test_what_cannot_be_written_as_parquet_says_what_can_be_done(
     sandbox: Sandbox, platform: Platform
 ) -> None:
     with pytest.raises(UsageError) as told:
-        asked(sandbox, platform, "select interval 1 day as i", Form.PARQUET)
+        asked(sandbox, platform, "select interval 1 day as i", Format.PARQUET)
     assert "JSON" in told.value.hint
 
 
@@ -539,6 +546,26 @@ def test_a_process_that_is_killed_at_work_is_told_of(small: Sandbox, platform: P
 
     with pytest.raises(TooMuch, match="SIGKILL"):
         asked(small, platform, "select count(*) from range(100000000000)")
+
+
+def test_a_late_answer_of_the_nursery_names_no_other_child() -> None:
+    """A child that was given up before its answer arrived must not lend its pid and handle to the next."""
+    nursery = Nursery((str(SUPPORT / "late_nursery.py"),), start_seconds=LATE_SECONDS / 3)
+    given_up = 0
+    while True:
+        try:
+            child = nursery.child()
+        except KappaError:
+            given_up += 1
+            continue
+        break
+    signal.pidfd_send_signal(child.handle, signal.SIGKILL)
+
+    child.way.settimeout(10)
+    assert child.way.recv(1) == b"", "the process at the other end of this child's way is dead"
+    assert given_up > 0
+    child.end()
+    nursery.end()
 
 
 def test_many_ask_at_once_and_nothing_is_left_of_it(sandbox: Sandbox, platform: Platform) -> None:

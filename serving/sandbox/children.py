@@ -1,0 +1,244 @@
+"""The processes of queries, as the server sees them: the nursery, and its children."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from kappa.base.errors import KappaError, UsageError
+from serving.pin.catalog import Snapshot
+from serving.query.query import TooMuch
+from serving.sandbox.frames import ACCEPTED, ASKED, ENDED, PIECE, REFUSED, put, take
+from serving.sandbox.question import Allowance, Reply
+
+_HOUSE = Path(__file__).resolve().parents[2]
+_FRAME_BYTES = 1 << 20
+# What a child needs to say beside its answer.
+_SLACK_BYTES = 1 << 20
+# What an answer may take of the server's memory; beyond, it lies in a file.
+_IN_MEMORY_BYTES = 1 << 20
+# A nursery imports DuckDB and Arrow first.
+_START_SECONDS = 60.0
+_GRACE_SECONDS = 1.0
+_LESS = "select fewer rows or columns, or aggregate in steps; {} in kappa.toml allows more"
+
+
+@dataclass(slots=True)
+class Child:
+    """The process of one query, seen from the server: its pid for people, a handle for the kernel, the way to it, and what it dies of."""
+
+    pid: int
+    handle: int
+    way: socket.socket
+    death: int
+    _ended: bool = field(default=False)
+
+    def accepts(self, request: bytes) -> bool:
+        """Asks it; False where it has died before."""
+        self.way.settimeout(_START_SECONDS)
+        try:
+            put(self.way.fileno(), ASKED, request)
+            return take(self.way.recv, most=0) == (ACCEPTED, b"")
+        except (OSError, ValueError):
+            return False
+
+    def reply(self, allowance: Allowance, snapshot: Snapshot) -> Reply:
+        """Its answer, whole. Raises what it says, and TooMuch where it takes too long, or dies."""
+        body: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115  # who asked closes it
+        try:
+            ended = self._ended_with(body, allowance)
+        except BaseException:
+            body.close()
+            raise
+        size = body.tell()
+        body.seek(0)
+        return Reply(
+            body,
+            size,
+            tuple(ended["columns"]),
+            int(ended["rows"]),
+            bool(ended["truncated"]),
+            snapshot,
+        )
+
+    def _ended_with(self, body: IO[bytes], allowance: Allowance) -> Any:
+        deadline = time.monotonic() + allowance.seconds
+        while (left := deadline - time.monotonic()) > 0:
+            self.way.settimeout(left)
+            try:
+                frame = take(self.way.recv, most=_FRAME_BYTES)
+            except TimeoutError:
+                break
+            except (OSError, ValueError) as error:
+                raise KappaError(
+                    f"the query's process said what could not be understood: {error}",
+                    hint="ask again; if it stays so, the query is to blame",
+                ) from error
+            match frame:
+                case (kind, content) if (
+                    kind == PIECE and body.tell() + len(content) <= allowance.bytes + _SLACK_BYTES
+                ):
+                    body.write(content)
+                case (kind, content) if kind == ENDED:
+                    return json.loads(content)
+                case (kind, content) if kind == REFUSED:
+                    raise _refused(json.loads(content), allowance)
+                case None:
+                    raise self._died(allowance)
+                case _:
+                    raise KappaError(
+                        "the query's process gave more than it was to give",
+                        hint="ask again; if it stays so, the query is to blame",
+                    )
+        raise _too_long(allowance)
+
+    def _died(self, allowance: Allowance) -> KappaError:
+        """Why a process is gone that has not answered."""
+        said = os.read(self.death, 16)
+        code = int(said or b"1")
+        if code == -signal.SIGXCPU:
+            return _too_long(allowance)
+        # Memory that is asked for in a place where nobody can say no ends the process, in one of several ways.
+        return TooMuch(
+            f"the query's process has ended ({signal.Signals(-code).name if code < 0 else f'code {code}'}) before it gave an answer: most likely it took more than {_told(allowance.memory)} of memory",
+            hint=_LESS.format("serve.query_memory"),
+        )
+
+    def end(self) -> None:
+        """Kills it, if it is there, and lets go of it; doing so again changes nothing."""
+        if self._ended:
+            return
+        self._ended = True
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.handle, signal.SIGKILL)
+        for each in (self.handle, self.death):
+            os.close(each)
+        self.way.close()
+
+
+class Nursery:
+    """The process that children come from; it ends when this one does, since its socket is closed then."""
+
+    def __init__(self, program: Sequence[str], *, start_seconds: float = _START_SECONDS) -> None:
+        # Nobody writes into it; a query that could, would find nothing else there.
+        self._folder = tempfile.TemporaryDirectory(prefix="kappa-sandbox-")
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115  # closed in `end`
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # No environment but what Python itself needs, and no open file but the socket.
+        environment = {
+            "PYTHONPATH": str(_HOUSE),
+            "PYTHONSAFEPATH": "1",
+            "LC_ALL": "C.UTF-8",
+            "OPENBLAS_NUM_THREADS": "1",
+            "OMP_NUM_THREADS": "1",
+        }
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, *program, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._said,
+                cwd=self._folder.name,
+                env=environment,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        self._start_seconds = start_seconds
+        self._control.settimeout(start_seconds)
+        # The number of the last request.
+        self._asked = 0
+
+    def alive(self) -> bool:
+        """True while it runs."""
+        return self._process.poll() is None
+
+    def child(self) -> Child:
+        """Makes a new child, which gets ready meanwhile. Raises KappaError if the nursery cannot.
+
+        Each request has a number and its answer repeats it: the answer to a request that was
+        given up may arrive late, and must not be taken for the pid and handle of the next child.
+        """
+        self._asked += 1
+        way, theirs = socket.socketpair()
+        death, deaths = os.pipe()
+        try:
+            with theirs:
+                socket.send_fds(
+                    self._control, [str(self._asked).encode()], [theirs.fileno(), deaths]
+                )
+                pid, handle = self._answer_to(self._asked)
+        except OSError as error:
+            way.close()
+            os.close(death)
+            raise KappaError(
+                f"no process for a query could be started: {self._last_words() or error}",
+                hint="see whether the machine has memory left, then ask again",
+            ) from error
+        finally:
+            os.close(deaths)
+        return Child(pid, handle, way, death)
+
+    def _answer_to(self, number: int) -> tuple[int, int]:
+        """Returns the pid and the handle of the child made for this request."""
+        deadline = time.monotonic() + self._start_seconds
+        while (left := deadline - time.monotonic()) > 0:
+            self._control.settimeout(left)
+            answer, handles, _, _ = socket.recv_fds(self._control, 32, 1)
+            if not answer:
+                raise ConnectionResetError("it has ended")
+            answered, pid = map(int, answer.split())
+            if answered == number:
+                return pid, handles[0]
+            # The child of a request given up: its way is closed, so it ends by itself.
+            os.close(handles[0])
+        raise TimeoutError("it does not answer")
+
+    def _last_words(self) -> str:
+        self._said.seek(0)
+        return (self._said.read().decode(errors="replace").strip().splitlines() or [""])[-1]
+
+    def end(self) -> None:
+        """Ends it, and its children with it."""
+        self._control.close()
+        try:
+            self._process.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._said.close()
+        self._folder.cleanup()
+
+
+def _too_long(allowance: Allowance) -> TooMuch:
+    return TooMuch(
+        f"the query took longer than {allowance.seconds:g} s, and was ended",
+        hint=_LESS.format("serve.query_seconds"),
+    )
+
+
+def _refused(said: Mapping[str, str], allowance: Allowance) -> KappaError:
+    match said["kind"]:
+        case "usage":
+            return UsageError(said["message"], hint=said["hint"])
+        case "too_much":
+            return TooMuch(
+                f"the query needs more than {_told(allowance.memory)} of memory",
+                hint=_LESS.format("serve.query_memory"),
+            )
+        case _:
+            return KappaError(said["message"], hint=said["hint"])
+
+
+def _told(count: int) -> str:
+    return f"{count >> 20}m"

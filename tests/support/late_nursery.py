@@ -1,0 +1,31 @@
+"""A nursery whose first answer is late: the server has given that child up before it learns of it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from socket import socket
+
+from serving.sandbox import nursery
+
+LATE_SECONDS = 3.0
+
+
+def main() -> int:
+    answer = nursery.socket.send_fds
+    answered = 0
+
+    def late(control: socket, texts: Iterable[bytes], handles: list[int]) -> int:
+        nonlocal answered
+        answered += 1
+        if answered == 1:
+            time.sleep(LATE_SECONDS)
+        return answer(control, list(texts), handles)
+
+    nursery.socket.send_fds = late
+    return nursery.main(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
