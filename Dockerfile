@@ -7,8 +7,9 @@ RUN apt-get update \
 
 WORKDIR /opt/kappa
 # Packages first: they change less often than the code.
-COPY requirements.lock ./
-RUN pip install --no-cache-dir --no-deps -r requirements.lock
+COPY requirements ./requirements
+RUN pip install --no-cache-dir --no-deps --require-hashes -r requirements/build.lock \
+    && pip install --no-cache-dir --no-deps --require-hashes --no-build-isolation -r requirements/run.lock
 COPY . .
 RUN pip install --no-cache-dir --no-deps --no-build-isolation -e . && pip check
 

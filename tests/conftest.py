@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -92,3 +93,19 @@ def topic_name(request: pytest.FixtureRequest, _numbers: Callable[[], int]) -> s
 @pytest.fixture(scope="session")
 def _numbers() -> Callable[[], int]:
     return itertools.count(1).__next__
+
+
+# The files that make a run long are named at its end.
+_SLOWEST = 10
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Lists the files that took longest, in seconds of wall time over all their tests."""
+    seconds: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[report.nodeid.partition("::")[0]] += report.duration
+    terminalreporter.section("slowest files")
+    for file, took in seconds.most_common(_SLOWEST):
+        terminalreporter.line(f"{took:7.1f} s  {file}")

@@ -224,7 +224,7 @@ def test_what_is_imported_is_required_at_the_version_of_the_lock() -> None:
     }
     locked = {
         _plain(each)
-        for each in (HOUSE / "requirements.lock").read_text(encoding="utf-8").splitlines()
+        for each in (HOUSE / "requirements/run.lock").read_text(encoding="utf-8").splitlines()
         if "==" in each
     }
     # Spark's own way to its JVM, of the version that it says.

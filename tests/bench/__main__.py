@@ -292,7 +292,7 @@ def _code() -> Mapping[str, bytes]:
     files = [
         *(TREE / "kappa").rglob("*"),
         *Path(__file__).parent.rglob("*"),
-        TREE / "requirements.lock",
+        TREE / "requirements" / "run.lock",
     ]
     return {
         str(file.relative_to(TREE)): file.read_bytes()

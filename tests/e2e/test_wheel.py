@@ -1,0 +1,92 @@
+"""An installed wheel needs nothing of this repository: a project anywhere is run by it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+from e2e_shop import V1, order
+from house import HOUSE
+from testbed import Testbed
+
+pytestmark = pytest.mark.jvm
+
+PACKED = ("kappa", "replay", "serving", "commands", "demo")
+BESIDE = ("cli.py", "pyproject.toml", "README.md", "LICENSE")
+
+
+class Installed(Testbed):
+    """A project whose commands are those of the wheel in `venv`."""
+
+    def __init__(self, folder: Path, venv: Path) -> None:
+        super().__init__(folder)
+        self.venv = venv
+        del self.environment["PYTHONPATH"]
+
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [str(self.venv / "bin" / "kappa"), *arguments],
+            cwd=self.folder,
+            env={**self.environment, **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+
+def wheel(folder: Path) -> Path:
+    """A wheel of this tree, built beside it: a build leaves its traces in the tree it is given."""
+    source = folder / "source"
+    for name in PACKED:
+        if (HOUSE / name).is_dir():
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(HOUSE / name, source / name, ignore=ignored)
+    for name in BESIDE:
+        shutil.copy(HOUSE / name, source)
+    pip("wheel", "--no-deps", "--no-build-isolation", "-w", str(folder), str(source))
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def pip(*arguments: str) -> None:
+    quiet = ("--quiet", "--disable-pip-version-check")
+    subprocess.run([sys.executable, "-m", "pip", *quiet, *arguments], check=True)
+
+
+def installed(folder: Path) -> Path:
+    """A fresh venv with the wheel; the packages that it requires are those of this one."""
+    venv = folder / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    python = str(venv / "bin" / "python")
+    pip("--python", python, "install", "--no-deps", str(wheel(folder)))
+    (site,) = venv.glob("lib/python*/site-packages")
+    # A folder that a .pth file names is searched, but what it says of this tree (.pth) is not read.
+    (site / "required.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    where = [python, "-P", "-c", "import kappa, cli; print(kappa.__file__)"]
+    found = subprocess.run(where, env={}, capture_output=True, text=True, check=True)
+    assert found.stdout.startswith(str(site))
+    return venv
+
+
+def test_a_wheel_deploys_a_pipeline_and_answers_queries(tmp_path: Path) -> None:
+    bed = Installed(tmp_path / "project", installed(tmp_path))
+    bed.declare("shop", V1)
+    try:
+        bed.must("up", "-d")
+        bed.must("topics", "create")
+        bed.log.produce((order(number) for number in range(60)), "orders")
+        bed.must("deploy", "shop", "--yes")
+        bed.wait_until_folded("shop", bed.log.end(["orders"]))
+
+        said = bed.must("query", "select sum(orders)::int as n from by_customer", "-o", "json")
+
+        assert said.json()["rows"] == [{"n": 60}]
+        bed.must("down")
+        assert bed.pids() == []
+    finally:
+        bed.ensure_gone()
