@@ -35,7 +35,8 @@ def test_the_settings_page_tells_every_setting_with_its_default_and_what_it_is()
     page = {
         row["name"]: (row["default"], row["what"])
         for row in map(
-            ROW.match, (ROOT / "docs" / "settings.md").read_text(encoding="utf-8").splitlines()
+            ROW.match,
+            (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8").splitlines(),
         )
         if row
     }
@@ -72,7 +73,7 @@ def test_the_files_that_the_readme_names_in_its_tree_are_there() -> None:
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
-@pytest.mark.parametrize("page", ["design.md", "guarantees.md"])
+@pytest.mark.parametrize("page", ["design.md", "explain/guarantees.md"])
 def test_the_tests_that_a_page_names_are_there(page: str) -> None:
     named = set(
         re.findall(

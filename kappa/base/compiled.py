@@ -1,4 +1,4 @@
-"""Loops over all records, which Numba compiles (docs/decisions/0007-compiled-loops.md): each once for a user and a machine, and kept in his cache.
+"""Loops over all records, which Numba compiles (docs/explain/decisions/0007-compiled-loops.md): each once for a user and a machine, and kept in his cache.
 
 `make setup` imports the modules that have such loops, so that no worker waits for the compiler. Where nothing can be kept each process compiles for itself.
 """

@@ -140,7 +140,7 @@ def readable(found: Sample, *, most: float, is_read_as_before: bool) -> Iterator
         message = f"topic {found.topic}: more than {most:.0%} of the records that were sampled {beyond[0] if beyond else 'in all'} would be rejected"
         yield Finding(
             message,
-            f"{examples}; mend the declaration: a default, was=, a wider type (docs/events.md)",
+            f"{examples}; mend the declaration: a default, was=, a wider type (docs/reference/events.md)",
             f"unreadable:{found.topic}",
         )
     else:

@@ -19,7 +19,7 @@ from kappa.state.store import Store
 from kappa.tables.shape import table_births
 from kappa.values.columns import parse_type
 
-GUARANTEES = HOUSE / "docs" / "guarantees.md"
+GUARANTEES = HOUSE / "docs" / "explain" / "guarantees.md"
 FOLDED = {
     "rows": count(),
     "x": sum_("x"),

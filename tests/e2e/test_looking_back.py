@@ -105,7 +105,7 @@ def test_what_serves_is_proved_by_another_cut_of_the_log_while_events_arrive_aft
 
 
 def hash_by_hand(rows: list[dict[str, Any]]) -> str:
-    """The hash that docs/guarantees.md defines, of rows whose values are text, whole numbers or null."""
+    """The hash that docs/explain/guarantees.md defines, of rows whose values are text, whole numbers or null."""
     sums = [0, 0, 0, 0]
     for row in rows:
         texts = [

@@ -220,7 +220,7 @@ def test_anybody_can_compute_the_hash(store: Store) -> None:
 
 
 def test_the_query_that_the_guarantees_tell_computes_it(store: Store) -> None:
-    page = (HOUSE / "docs" / "guarantees.md").read_text(encoding="utf-8")
+    page = (HOUSE / "docs" / "explain" / "guarantees.md").read_text(encoding="utf-8")
     (query,) = re.findall(r"```sql\n(with rows as.*?)```", page, re.DOTALL)
     table = folded("by_item", "item string, orders bigint", keys=("item",))
     rows = [{"item": "é", "orders": 3}, {"item": None, "orders": None}]
