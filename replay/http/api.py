@@ -31,7 +31,8 @@ from replay.rollout.intents import (
     seen_rollout,
     undone,
 )
-from replay.rollout.rollout import Rollout, State
+from replay.rollout.rollout import Rollout
+from replay.rollout.state import State
 from serving.http.http import API
 from serving.http.problem import HttpError
 from serving.query.render import to_json

@@ -12,7 +12,9 @@ from kappa.state.build import read_birth
 from kappa.state.frontier import Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from replay.rollout.rollout import Rollout, State, fold
+from replay.rollout.fold import fold
+from replay.rollout.rollout import Rollout
+from replay.rollout.state import State
 from replay.rollout.underway import Waiting, read_underway
 
 _LOOK_SECONDS = 0.2

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kappa.log.client import Log
     from kappa.state.store import Store
     from replay.look.running import Running
-    from replay.rollout.rollout import State
+    from replay.rollout.state import State
 
 
 class Here:
@@ -88,7 +88,7 @@ class Here:
     def state(self) -> State:
         """What the journal comes to now."""
         from kappa.journal.journal import Journal
-        from replay.rollout.rollout import fold
+        from replay.rollout.fold import fold
 
         return fold(Journal(self.store).after(0))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kappa.base.errors import UsageError
 from kappa.state.store import Store
-from replay.rollout.rollout import State
+from replay.rollout.state import State
 
 _OWN = ("supervisor", "broker", "verification", "http", "archiver")
 _BLOCK = 65_536

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from kappa.state.frontier import Frontier
 from replay.look.status import BuildStatus, Status
-from replay.rollout.rollout import State
+from replay.rollout.state import State
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -16,8 +16,10 @@ from kappa.state.offsets import Offsets
 from kappa.state.stopped import Stopped, read_stopped
 from kappa.state.store import Store
 from kappa.values.tally import Tally
+from replay.rollout.fold import fold
 from replay.rollout.libraries import changed_libraries, installed_libraries
-from replay.rollout.rollout import Rollout, State, fold, soak_end
+from replay.rollout.rollout import Rollout
+from replay.rollout.state import State, soak_end
 from replay.rollout.underway import Underway, Waiting
 
 

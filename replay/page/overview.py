@@ -8,7 +8,8 @@ from datetime import datetime
 
 from replay.look.status import BuildStatus, Status
 from replay.page.trail import Step, rate_of, rates
-from replay.rollout.rollout import Phase, State
+from replay.rollout.rollout import Phase
+from replay.rollout.state import State
 
 # A job that has published within this time is at work on what is still missing.
 _AT_WORK_SECONDS = 10.0

@@ -9,7 +9,8 @@ from typing import Any
 from kappa.journal.journal import Check, Count, Difference, Served
 from kappa.state.offsets import Offsets
 from replay.look.status import BuildStatus
-from replay.rollout.rollout import Phase, Rollout, State
+from replay.rollout.rollout import Phase, Rollout
+from replay.rollout.state import State
 from replay.verify.diff import Comparison, Sample
 from replay.verify.diff_listing import count_line, differing, rejects_line
 from serving.query.render import plain

@@ -26,8 +26,8 @@ from replay.page.table import first_query, table_view
 from replay.page.timeline import timeline, undo_to
 from replay.page.topic import Paces, as_text, newest_records, topic_rates
 from replay.page.trail import Trails
-from replay.rollout.rollout import State
 from replay.rollout.show import code_of, serving_in, shown
+from replay.rollout.state import State
 from serving.http import login, static
 from serving.http.http import stand_of
 from serving.http.problem import HttpError

@@ -11,7 +11,8 @@ from replay.page.rollout import Deed
 from replay.prove.proof_text import proof_line
 from replay.rollout.history import ProofRecord, proof_records
 from replay.rollout.intents import undone
-from replay.rollout.rollout import Phase, Rollout, State
+from replay.rollout.rollout import Phase, Rollout
+from replay.rollout.state import State
 
 
 @dataclass(frozen=True, slots=True)

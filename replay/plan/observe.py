@@ -35,8 +35,9 @@ from replay.preflight.determinism import doubtful, overlooked
 from replay.preflight.finding import Finding
 from replay.preflight.observed import Declared, DiskFacts, LogFacts, Observed
 from replay.preflight.readable import read_samples
+from replay.rollout.fold import fold
 from replay.rollout.libraries import installed_libraries
-from replay.rollout.rollout import State, fold
+from replay.rollout.state import State
 from serving.query.query import unreadable
 
 if TYPE_CHECKING:

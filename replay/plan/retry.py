@@ -11,7 +11,8 @@ from replay.plan.plan import Change, Plan, make_plan
 from replay.preflight.finding import Accepting
 from replay.preflight.observed import Observed
 from replay.rollout.intents import refuse_underway
-from replay.rollout.rollout import Phase, Rollout, State
+from replay.rollout.rollout import Phase, Rollout
+from replay.rollout.state import State
 
 
 def ended_without_serving(state: State, pipeline: str) -> Rollout:

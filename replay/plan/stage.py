@@ -24,8 +24,9 @@ from kappa.tables.branch import begin_from, shown_of
 from replay.plan.branch import Branch, Branching, branch_of
 from replay.plan.plan import Change, Plan, Step
 from replay.preflight.observed import Declared
+from replay.rollout.fold import check_may_follow, fold
 from replay.rollout.libraries import installed_libraries
-from replay.rollout.rollout import State, check_may_follow, fold
+from replay.rollout.state import State
 from serving.pin.catalog import pin_frontier
 
 # It renews itself for as long as files are being linked.

@@ -16,7 +16,7 @@ from kappa.state.offsets import Offsets
 from kappa.tables.archive import ArchiveMark
 from replay.preflight.finding import Finding
 from replay.preflight.readable import Sample
-from replay.rollout.rollout import State
+from replay.rollout.state import State
 
 
 @dataclass(frozen=True, slots=True)

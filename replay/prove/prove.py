@@ -42,8 +42,9 @@ from kappa.tables.archive import FOLDER, ArchiveMark, one_log
 from kappa.tables.branch import base_frontier, begin_from
 from replay.plan.observe import doubts
 from replay.prove.equality import Compared, compare_tables, hash_before
+from replay.rollout.fold import fold
 from replay.rollout.libraries import changed_libraries, installed_libraries
-from replay.rollout.rollout import State, fold
+from replay.rollout.state import State
 from replay.verify.diff import tallied
 from replay.verify.diff_listing import differing
 from replay.verify.left_out import within

@@ -26,7 +26,8 @@ from kappa.state.lease import Lease, lease_name, put_floor, sorted_leases
 from kappa.state.store import Store
 from kappa.tables.delta import newest_version, unneeded
 from replay.retire.retire import data_of, orphans
-from replay.rollout.rollout import State, fold
+from replay.rollout.fold import fold
+from replay.rollout.state import State
 from serving.query.spill import left_behind
 
 # What a job writes anew each time it begins.

@@ -1,1 +1,19 @@
-"""The way of one build from stage to serving: states, records, what a command may ask."""
+"""The way of one build from stage to serving, or to its end without.
+
+The journal decides everything: what happened is a fold of its records. This room may not run jobs
+and may not look at the user's code or at the log. Read in this order:
+
+rollout.py    a rollout, its phases, and the one table of legal transitions
+state.py      all builds and rollouts at one record of the journal
+move.py       one move of one rollout
+group.py      moves of rollouts that one yes approves together
+fold.py       records to state
+step.py       what the controller knows at one tick, and the step it chooses
+promote.py    the promote: hold, acknowledge, reach, serve
+intents.py    requests of an operator: undo, promote, verify, abandon
+conflicts.py  refusals of requests that came second
+history.py    rollouts and proofs, oldest first
+show.py       one generation in full
+underway.py   what the supervisor knows and the journal does not
+libraries.py  packages of this environment, and what changed since a birth
+"""

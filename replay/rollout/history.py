@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kappa.journal.journal import Proved, Receipt, Record, Served
-from replay.rollout.rollout import Rollout, State
+from replay.rollout.rollout import Rollout
+from replay.rollout.state import State
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,10 @@ from kappa.journal.journal import (
 )
 from kappa.state.alignment import Alignments
 from kappa.state.store import Store
-from replay.rollout.rollout import Phase, Rollout, State, check_may_follow, fold
+from replay.rollout.fold import check_may_follow, fold
+from replay.rollout.rollout import Phase, Rollout
 from replay.rollout.show import serving_in
+from replay.rollout.state import State
 
 
 def ask_undo(

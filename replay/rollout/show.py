@@ -11,7 +11,8 @@ from kappa.journal.journal import Check, Receipt, Record, Served, as_document
 from kappa.state.build import Birth, folder
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from replay.rollout.rollout import Rollout, State
+from replay.rollout.rollout import Rollout
+from replay.rollout.state import State
 from serving.query.render import Listing
 
 

@@ -14,7 +14,8 @@ from kappa.state.build import Base
 from kappa.state.frontier import Frontier
 from kappa.state.offsets import Offsets
 from kappa.state.stopped import Stopped
-from replay.rollout.rollout import Phase, Rollout, State
+from replay.rollout.rollout import Phase, Rollout
+from replay.rollout.state import State
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 from kappa.state.frontier import Frontiers
 from kappa.state.store import Store
-from replay.rollout.rollout import State
+from replay.rollout.state import State
 
 _NAME = "run/underway.json"
 # Rates change all the time; nobody reads more often.

@@ -25,8 +25,10 @@ from kappa.state.offsets import Offsets
 from kappa.state.stopped import Stopped
 from kappa.state.store import Store
 from replay.retire.retire import ensure_data_deleted, ensure_orphans_deleted
+from replay.rollout.fold import advance, check_may_follow, fold
 from replay.rollout.promote import ensure_acknowledged, next_promote_step
-from replay.rollout.rollout import Phase, Rollout, State, advance, check_may_follow, fold, soaked
+from replay.rollout.rollout import Phase, Rollout
+from replay.rollout.state import State, soaked
 from replay.rollout.step import (
     Acknowledge,
     AlignAgain,

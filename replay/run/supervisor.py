@@ -26,7 +26,7 @@ from kappa.base.process import process_id
 from kappa.base.settings import Settings, load_settings
 from kappa.state.store import Store
 from replay.look.running import RUNNING, Running, running_at
-from replay.rollout.rollout import State
+from replay.rollout.state import State
 from replay.rollout.underway import Reporter, ensure_nothing_said
 from replay.run.archiver_process import ArchiverProcess
 from replay.run.controller import Controller

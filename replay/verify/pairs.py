@@ -17,7 +17,7 @@ from kappa.state.build import comparable_topics, read_birth
 from kappa.state.frontier import Frontier
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from replay.rollout.rollout import State
+from replay.rollout.state import State
 from replay.verify.diff import Comparison, Side, compare
 from replay.verify.unsettled import KeyLog, unsettled_keys
 from serving.pin.catalog import PinnedSnapshot, newest_frontier, pin_pair

@@ -29,7 +29,8 @@ from kappa.state.build import Birth, TableBirth, comparable_topics, read_birth
 from kappa.state.frontier import Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from replay.rollout.rollout import Phase, Rollout, fold
+from replay.rollout.fold import fold
+from replay.rollout.rollout import Phase, Rollout
 from replay.verify.pairs import aligned_pair, compare_pair
 from replay.verify.thresholds import exceeded, unmeasured
 from replay.verify.unsettled import KeyLog

@@ -30,7 +30,7 @@ from demo.freshness import Freshness, measure
 from demo.reckoning import answers_in, sent_in
 from kappa.base.errors import KappaError
 from kappa.journal.journal import Journal
-from replay.rollout.rollout import fold
+from replay.rollout.fold import fold
 
 RATES = (1_000, 10_000)
 KEYS = 16_384

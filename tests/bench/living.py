@@ -34,7 +34,7 @@ from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from replay.look.running import running
-from replay.rollout.rollout import fold
+from replay.rollout.fold import fold
 from serving.query.query import tables_of
 
 TREE = Path(__file__).resolve().parents[2]

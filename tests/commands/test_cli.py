@@ -46,7 +46,8 @@ from kappa.state.store import Store
 from kappa.values.tally import Tally
 from replay.look.here import Here
 from replay.look.progress import ensure_not_waiting, ensure_served, news
-from replay.rollout.rollout import Rollout, fold
+from replay.rollout.fold import fold
+from replay.rollout.rollout import Rollout
 
 PIPELINE = """
 from kappa import Table, Topic, count, pipeline

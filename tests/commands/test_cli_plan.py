@@ -24,7 +24,9 @@ from kappa.state.build import read_birth
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from replay.look.here import Here
-from replay.rollout.rollout import Phase, Rollout, State, fold
+from replay.rollout.fold import fold
+from replay.rollout.rollout import Phase, Rollout
+from replay.rollout.state import State
 
 PIPELINE = """
 from kappa import Table, Topic, count, pipeline

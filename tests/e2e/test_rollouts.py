@@ -25,7 +25,8 @@ from testbed import Testbed, platform
 from kappa.engine.job.legs import Legs
 from kappa.journal.journal import Held, Journal
 from kappa.state.offsets import Offsets
-from replay.rollout.rollout import Phase, Rollout, State
+from replay.rollout.rollout import Phase, Rollout
+from replay.rollout.state import State
 from serving.pin.catalog import pin
 from serving.query.query import connect
 

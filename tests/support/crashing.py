@@ -35,7 +35,9 @@ from replay.plan.stage import stage
 from replay.preflight.observed import Observed
 from replay.retire.gc import gc
 from replay.retire.retire import data_of
-from replay.rollout.rollout import Phase, Rollout, State, fold
+from replay.rollout.fold import fold
+from replay.rollout.rollout import Phase, Rollout
+from replay.rollout.state import State
 from replay.run.controller import Controller
 from replay.verify.verify import Means, ensure_verified
 from serving.pin.catalog import pin

@@ -14,7 +14,7 @@ from kappa.state.build import Birth, TableBirth, TopicBirth
 from kappa.state.offsets import Offsets
 from kappa.tables.shape import REJECTS_BIRTH
 from replay.preflight.observed import Declared, LogFacts, Observed
-from replay.rollout.rollout import fold
+from replay.rollout.fold import fold
 
 ORDERS = Topic("orders", event="id string, n int", partitions=2, key="id")
 

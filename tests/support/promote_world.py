@@ -33,9 +33,10 @@ from kappa.journal.journal import (
     Served,
     SwitchAsked,
 )
+from replay.rollout.fold import advance, check_may_follow
 from replay.rollout.intents import undone
 from replay.rollout.promote import next_promote_step
-from replay.rollout.rollout import State, advance, check_may_follow
+from replay.rollout.state import State
 from replay.rollout.step import Acknowledge, Append, Sight
 
 TOPICS = frozenset({"flights"})

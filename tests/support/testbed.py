@@ -25,7 +25,8 @@ from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from replay.look.running import running
-from replay.rollout.rollout import State, fold
+from replay.rollout.fold import fold
+from replay.rollout.state import State
 from serving.query.query import answer
 
 TREE = Path(__file__).resolve().parents[2]

@@ -26,7 +26,7 @@ from replay.look.desk import Desk
 from replay.look.here import Here
 from replay.look.metrics import Seen, metrics_text
 from replay.look.status import BuildStatus, Status
-from replay.rollout.rollout import fold
+from replay.rollout.fold import fold
 from replay.run.serve import serve
 from serving.sandbox.question import Allowance
 

@@ -15,7 +15,8 @@ from kappa.state.build import Base
 from kappa.state.offsets import Offsets
 from replay.look.follow import Progress
 from replay.look.progress import news, standing, tell
-from replay.rollout.rollout import Rollout, fold
+from replay.rollout.fold import fold
+from replay.rollout.rollout import Rollout
 from replay.rollout.underway import Waiting
 
 

@@ -33,7 +33,7 @@ from replay.page.rollout import deeds_of, rollout_view
 from replay.page.timeline import timeline
 from replay.page.topic import Paces, as_text, newest_records
 from replay.page.trail import Step, rate_of, rates
-from replay.rollout.rollout import fold
+from replay.rollout.fold import fold
 from replay.verify import diff
 from serving.http import events, gate
 from serving.http.gate import COOKIE, COOKIE_SECONDS, Bounds, cookie_of, is_cookie_of, joined

@@ -24,7 +24,9 @@ from replay.plan.plan import Plan, make_plan
 from replay.plan.stage import stage
 from replay.preflight.finding import Accepting
 from replay.preflight.observed import Declared, Observed
-from replay.rollout.rollout import Phase, State, fold
+from replay.rollout.fold import fold
+from replay.rollout.rollout import Phase
+from replay.rollout.state import State
 
 V1 = declared()
 V2 = declared(code="2")

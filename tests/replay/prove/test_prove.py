@@ -45,8 +45,9 @@ from replay.prove.prove import (
     why_not_provable,
 )
 from replay.prove.row_hash import hash_of_all, hash_sql, table_hash
+from replay.rollout.fold import fold
 from replay.rollout.history import chapters, proof_records
-from replay.rollout.rollout import State, fold
+from replay.rollout.state import State
 from serving.query.pair import connect_pair
 from serving.query.query import open_reader
 

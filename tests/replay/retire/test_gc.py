@@ -27,7 +27,7 @@ from kappa.tables.delta import files
 from kappa.tables.shape import REJECTS_BIRTH
 from kappa.values.arrow import arrow_schema
 from replay.retire.gc import Find, What, gc, look
-from replay.rollout.rollout import fold
+from replay.rollout.fold import fold
 from serving.query.spill import PROVE, SPILL, make_folder
 
 pytestmark = pytest.mark.slow

@@ -22,9 +22,9 @@ from kappa.journal.journal import CaughtUp, Event, Failed, Held, Journal, Releas
 from kappa.state.build import Birth, TopicBirth, comparable_topics, put_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.store import Store
+from replay.rollout.fold import fold
 from replay.rollout.intents import abandon, ask_undo
 from replay.rollout.promote import ensure_acknowledged, next_promote_step
-from replay.rollout.rollout import fold
 from replay.rollout.step import Acknowledge, Append, Sight, Wait
 from replay.run.controller import Controller, next_step
 

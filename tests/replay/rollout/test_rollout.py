@@ -35,19 +35,9 @@ from kappa.journal.journal import (
     Served,
     VerifyAsked,
 )
-from replay.rollout.rollout import (
-    BEGINNINGS,
-    TRANSITIONS,
-    IllegalTransition,
-    Move,
-    Phase,
-    State,
-    advance,
-    check_may_follow,
-    fold,
-    soak_end,
-    soaked,
-)
+from replay.rollout.fold import advance, check_may_follow, fold
+from replay.rollout.rollout import BEGINNINGS, TRANSITIONS, IllegalTransition, Move, Phase
+from replay.rollout.state import State, soak_end, soaked
 
 FIRST = (staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
 SECOND = (

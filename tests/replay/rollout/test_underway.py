@@ -10,7 +10,7 @@ from journals import at, numbered, staged
 from kappa.journal.journal import Failed, Held
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.store import Store
-from replay.rollout.rollout import fold
+from replay.rollout.fold import fold
 from replay.rollout.step import Acknowledge, Append, StartVerification, Step, Wait, waits_for
 from replay.rollout.underway import (
     Deaths,

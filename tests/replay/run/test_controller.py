@@ -32,7 +32,8 @@ from kappa.values.arrow import arrow_schema
 from replay.look.follow import follow
 from replay.look.progress import ensure_served
 from replay.rollout.intents import abandon, ask_promote, ask_undo, ask_verify, undone
-from replay.rollout.rollout import Phase, Rollout, State
+from replay.rollout.rollout import Phase, Rollout
+from replay.rollout.state import State
 from replay.run.controller import Controller
 from replay.verify.verify import Means, ensure_verified
 

@@ -23,7 +23,8 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from replay.plan.stage import stage
 from replay.rollout.intents import abandon, ask_promote, ask_undo, ask_verify
-from replay.rollout.rollout import Phase, State
+from replay.rollout.rollout import Phase
+from replay.rollout.state import State
 
 # The failpoints that a story has to die at; it may die at others too.
 FAILPOINTS = {

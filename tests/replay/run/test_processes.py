@@ -27,7 +27,7 @@ from kappa.state.build import Base, Birth, put_birth
 from kappa.state.offsets import Offsets
 from kappa.state.stopped import Stopped
 from kappa.state.store import Store
-from replay.rollout.rollout import fold
+from replay.rollout.fold import fold
 from replay.rollout.underway import Deaths
 from replay.run.processes import Course, Processes, after_death, deaths_of, open_log
 

@@ -27,9 +27,10 @@ from kappa.values.tally import Tally
 from replay.look.listings import history_listing, status_heading, status_listing
 from replay.look.progress import news, told_verification
 from replay.look.status import observe_status
+from replay.rollout.fold import fold
 from replay.rollout.history import chapters
 from replay.rollout.promote import next_promote_step
-from replay.rollout.rollout import State, fold
+from replay.rollout.state import State
 from replay.rollout.step import Append, Sight
 from replay.verify.diff_listing import difference_line
 from serving.query.render import plain

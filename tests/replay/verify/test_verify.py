@@ -21,7 +21,8 @@ from kappa.state.lease import ensure_lease, ensure_released, live_leases, put_fl
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.values.tally import Tally
-from replay.rollout.rollout import Rollout, fold
+from replay.rollout.fold import fold
+from replay.rollout.rollout import Rollout
 from replay.verify.pairs import builds_to_compare, pin_equal
 from replay.verify.thresholds import exceeded, unmeasured
 from replay.verify.unsettled import unsettled_keys

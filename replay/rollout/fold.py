@@ -1,0 +1,184 @@
+"""The fold of the journal's records into the state of all rollouts. Pure.
+
+Nothing here reads or writes: promote.py, verify.py and controller.py act. Of several writers the
+journal decides who was first. An illegal transition is an error and nothing happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from kappa.journal.journal import (
+    Abandoned,
+    CaughtUp,
+    Event,
+    Failed,
+    Held,
+    PromoteAsked,
+    Proved,
+    Record,
+    Released,
+    Retired,
+    Served,
+    Staged,
+    SwitchAsked,
+    Verified,
+    VerifyAsked,
+)
+from replay.rollout.group import approve, fail, leave_group, release, switch
+from replay.rollout.move import moved, require, rollout_in
+from replay.rollout.rollout import BEGINNINGS, IllegalTransition, Move, Rollout
+from replay.rollout.state import State
+
+
+def fold(records: Iterable[Record], state: State | None = None) -> State:
+    """Returns the state after these records, in order. Raises IllegalTransition."""
+    state = state or State()
+    for record in records:
+        state = advance(state, record)
+    return state
+
+
+def advance(state: State, record: Record) -> State:
+    """Returns the state after one more record. Raises IllegalTransition if it cannot follow."""
+    if record.number != state.last + 1:
+        raise IllegalTransition(f"journal record {record.number} cannot follow record {state.last}")
+    return replace(_advanced(state, record), last=record.number)
+
+
+def check_may_follow(state: State, event: Event) -> None:
+    """Raises IllegalTransition if `event` could not be the next record.
+
+    Check before the record is put: no record can be taken back.
+    """
+    advance(state, Record(number=state.last + 1, event=event, at="", by="", id=""))
+
+
+def _advanced(state: State, record: Record) -> State:
+    match record.event:
+        case Staged() as event:
+            require(
+                record, event.build not in state.versions, f"build {event.build} was staged before"
+            )
+            known = replace(
+                state,
+                versions={**state.versions, event.build: event.version},
+                pipelines={**state.pipelines, event.build: event.pipeline},
+            )
+            return _begun(known, record, event, Move.STAGED, event.reasons)
+        case SwitchAsked() as event:
+            require(
+                record,
+                state.idle.get(event.pipeline) == event.build,
+                f"build {event.build} is not kept for pipeline {event.pipeline}",
+            )
+            return _begun(state, record, event, Move.SWITCH_ASKED, (event.reason,))
+        case CaughtUp() as event:
+            return moved(state, record, event.rollout, Move.CAUGHT_UP, caught_up=event.offsets)
+        case Verified(verdict="passed") as event:
+            return moved(state, record, event.rollout, Move.PASSED, verified=event)
+        case Verified() as event:
+            reason = event.reason or f"the verification of the candidate was {event.verdict}"
+            return moved(
+                state, record, event.rollout, Move.NOT_PASSED, verified=event, reason=reason
+            )
+        case VerifyAsked() as event:
+            alone = leave_group(state, record, event.rollout, "is verified once more")
+            return moved(
+                alone,
+                record,
+                event.rollout,
+                Move.VERIFY_ASKED,
+                verified=None,
+                approved=False,
+                group=(),
+                alignment_after=event.alignment_after,
+                asked_by=record.by,
+            )
+        case PromoteAsked() as event:
+            return approve(state, record, event)
+        case Held() as event:
+            rollout = rollout_in(state, record, event.rollout)
+            require(record, rollout.approved, f"rollout {rollout.number} waits for a yes")
+            live = state.serving.get(rollout.pipeline)
+            require(
+                record,
+                event.build == live,
+                f"build {event.build} does not serve pipeline {rollout.pipeline}",
+            )
+            require(
+                record,
+                sorted(event.together) == sorted(rollout.together),
+                f"rollout {rollout.number} was not approved together with {event.together}",
+            )
+            return moved(
+                state,
+                record,
+                event.rollout,
+                Move.HELD,
+                hold=record.number,
+                attempts=rollout.attempts + 1,
+            )
+        case Released() as event:
+            rollout = rollout_in(state, record, event.rollout)
+            require(record, event.hold == rollout.hold, f"hold {event.hold} is not open")
+            return release(state, record, rollout, event.reason)
+        case Served() as event:
+            return switch(state, record, event)
+        case Abandoned() as event:
+            alone = leave_group(state, record, event.rollout, f"was abandoned ({event.reason})")
+            return moved(
+                alone,
+                record,
+                event.rollout,
+                Move.ABANDONED,
+                hold=None,
+                reason=event.reason,
+                asked_by=record.by,
+            )
+        case Failed() as event:
+            return fail(state, record, event)
+        case Retired() as event:
+            require(
+                record,
+                event.build in state.may_retire(),
+                f"build {event.build} is not one to retire",
+            )
+            idle = {
+                pipeline: build for pipeline, build in state.idle.items() if build != event.build
+            }
+            return replace(state, idle=idle, retired=state.retired | {event.build})
+        case Proved() as event:
+            require(
+                record,
+                state.pipelines.get(event.build) == event.pipeline,
+                f"pipeline {event.pipeline} has no build {event.build}",
+            )
+            return replace(state, proofs=(*state.proofs, record))
+
+
+def _begun(
+    state: State, record: Record, event: Staged | SwitchAsked, move: Move, reasons: tuple[str, ...]
+) -> State:
+    require(
+        record,
+        state.active(event.pipeline) is None,
+        f"a rollout of pipeline {event.pipeline} has not ended",
+    )
+    begun = Rollout(
+        number=record.number,
+        pipeline=event.pipeline,
+        build=event.build,
+        version=state.versions[event.build],
+        reasons=reasons,
+        phase=BEGINNINGS[move],
+        switch=move is Move.SWITCH_ASKED,
+        approved=isinstance(event, SwitchAsked) or event.auto_promote,
+        at=record.at,
+        by=record.by,
+        accepted=event.accepted,
+        asked_by=record.by,
+        base=event.base if isinstance(event, Staged) else None,
+    )
+    return replace(state, rollouts=(*state.rollouts, begun))

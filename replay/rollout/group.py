@@ -1,0 +1,145 @@
+"""Moves of a group: the rollouts that one yes approves together. Pure.
+
+They switch in one record or not at all. So what takes one of them out takes back the yes to the
+others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kappa.journal.journal import (
+    Failed,
+    PromoteAsked,
+    Record,
+    Served,
+)
+from replay.rollout.move import moved, require, rollout_in, with_rollout
+from replay.rollout.rollout import Move, Phase, Rollout
+from replay.rollout.state import State
+
+
+def approve(state: State, record: Record, event: PromoteAsked) -> State:
+    """Returns the state after a yes to one rollout, or to several that become a group."""
+    group = (event.rollout, *event.together) if event.together else ()
+    require(record, len(set(group)) == len(group), "it names a rollout twice")
+    for number in group or (event.rollout,):
+        rollout = rollout_in(state, record, number)
+        require(
+            record,
+            not (rollout.group or (group and rollout.approved)),
+            f"rollout {number} is approved already",
+        )
+        state = moved(
+            state,
+            record,
+            number,
+            Move.PROMOTE_ASKED,
+            approved=True,
+            group=group,
+            attempts=0,
+            reason="",
+            asked_by=record.by,
+        )
+    return state
+
+
+def release(state: State, record: Record, rollout: Rollout, reason: str) -> State:
+    """Returns the state after a hold ended: with it end all holds of the group.
+
+    The group is tried again together, so all of it counts as tried equally often.
+    """
+    members = [rollout_in(state, record, number) for number in rollout.group or (rollout.number,)]
+    attempts = max(member.attempts for member in members)
+    for member in members:
+        if member.phase is Phase.HOLDING:
+            state = moved(
+                state,
+                record,
+                member.number,
+                Move.RELEASED,
+                hold=None,
+                reason=reason,
+                attempts=attempts,
+            )
+        else:
+            state = with_rollout(state, replace(member, attempts=attempts, reason=reason))
+    return state
+
+
+def leave_group(state: State, record: Record, number: int, why: str) -> State:
+    """Returns the state after a rollout has left its group.
+
+    The yes was to all of them, so the others wait for a new one and hold nothing.
+    """
+    left = rollout_in(state, record, number)
+    reason = (
+        f"rollout {number} of pipeline {left.pipeline}, with which it was to serve, {why}: "
+        "it waits for a new yes"
+    )
+    for other in left.together:
+        state = moved(
+            state, record, other, Move.YES_LOST, hold=None, approved=False, group=(), reason=reason
+        )
+    return state
+
+
+def fail(state: State, record: Record, event: Failed) -> State:
+    """Returns the state after a rollout failed, alone or with all of its group."""
+    rollout = rollout_in(state, record, event.rollout)
+    require(
+        record,
+        sorted(event.together) in ([], sorted(rollout.together)),
+        f"rollout {rollout.number} was not approved together with {event.together}",
+    )
+    if not event.together:
+        state = leave_group(state, record, event.rollout, f"failed ({event.reason})")
+    for number in (event.rollout, *event.together):
+        state = moved(
+            state, record, number, Move.FAILED, hold=None, reason=event.reason, hint=event.hint
+        )
+    return state
+
+
+def switch(state: State, record: Record, event: Served) -> State:
+    """Returns the state after all rollouts of a group, or one alone, have begun to serve."""
+    require(
+        record,
+        event.generation == state.generation + 1,
+        f"generation {event.generation} does not follow {state.generation}",
+    )
+    rollouts = [rollout_in(state, record, each.rollout) for each in event.switched]
+    group = rollouts[0].group or (event.rollout,)
+    require(
+        record,
+        sorted(each.number for each in rollouts) == sorted(group),
+        f"rollouts {group} serve together or not at all",
+    )
+    switched = {rollout.pipeline: rollout.build for rollout in rollouts}
+    require(
+        record,
+        dict(event.serving) == {**state.serving, **switched},
+        "its serving map is not the one before with the builds of its rollouts",
+    )
+    after, idle = state, dict(state.idle)
+    for rollout, receipt in zip(rollouts, (each.receipt for each in event.switched), strict=True):
+        live = state.serving.get(rollout.pipeline)
+        require(
+            record,
+            (receipt.pipeline, receipt.build) == (rollout.pipeline, rollout.build),
+            f"the receipt of build {receipt.build} is not that of rollout {rollout.number}",
+        )
+        require(
+            record, live is None or rollout.phase is not Phase.READY, f"build {live} was not held"
+        )
+        require(record, rollout.approved, f"rollout {rollout.number} waits for a yes")
+        after = moved(after, record, rollout.number, Move.SERVED, hold=None, reason="")
+        if live is not None:
+            idle[rollout.pipeline] = live
+    return replace(
+        after,
+        generation=event.generation,
+        serving=dict(event.serving),
+        idle=idle,
+        served=(*state.served, record),
+    )

@@ -1,0 +1,55 @@
+"""One move of one rollout, by the table of transitions. Pure.
+
+fold.py and group.py use these functions. Each raises IllegalTransition and changes nothing if
+the record cannot follow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kappa.journal.journal import Record
+from replay.rollout.rollout import TRANSITIONS, IllegalTransition, Move, Rollout
+from replay.rollout.state import State
+
+
+def rollout_in(state: State, record: Record, number: int) -> Rollout:
+    """Returns the rollout that a record names."""
+    # Rollouts end in about the order they begin, so the one that is named is near the end.
+    for rollout in reversed(state.rollouts):
+        if rollout.number == number:
+            return rollout
+    raise IllegalTransition(
+        f"journal record {record.number} names rollout {number}, which was never begun"
+    )
+
+
+def moved(state: State, record: Record, number: int, move: Move, **changes: object) -> State:
+    """Returns the state after one rollout has moved; `changes` are fields of the rollout."""
+    rollout = rollout_in(state, record, number)
+    after = TRANSITIONS[rollout.phase].get(move)
+    if after is None:
+        raise IllegalTransition(
+            f"journal record {record.number} says {move} of rollout {number}, "
+            f"which is {rollout.phase}"
+        )
+    # The callers name fields of Rollout.
+    return with_rollout(state, replace(rollout, phase=after, **changes))  # type: ignore[arg-type]
+
+
+def with_rollout(state: State, rollout: Rollout) -> State:
+    """Returns the state with this rollout in place of the one of its number."""
+    return replace(
+        state,
+        rollouts=tuple(
+            rollout if each.number == rollout.number else each for each in state.rollouts
+        ),
+    )
+
+
+def require(record: Record, holds: bool, otherwise: str) -> None:
+    """Raises IllegalTransition with the reason `otherwise`, unless the condition `holds`."""
+    if not holds:
+        raise IllegalTransition(
+            f"journal record {record.number} ({record.event.kind}) cannot follow: {otherwise}"
+        )

@@ -1,0 +1,139 @@
+"""The state of all builds and rollouts, as the journal's records add up to it. Pure.
+
+fold.py computes it, record by record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+from kappa.journal.journal import (
+    Record,
+    Served,
+)
+from replay.rollout.rollout import Phase, Rollout
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """All builds and rollouts of the journal up to record `last`.
+
+    `serving` and `idle` map pipeline to build. The idle build served before and is kept consuming,
+    so that an undo is a switch to it. `versions` and `pipelines` map every build ever staged to its
+    version and its pipeline. `proofs` are the Proved records, passed or not.
+    """
+
+    last: int = 0
+    generation: int = 0
+    serving: Mapping[str, str] = field(default_factory=dict)
+    idle: Mapping[str, str] = field(default_factory=dict)
+    rollouts: tuple[Rollout, ...] = ()
+    served: tuple[Record, ...] = ()
+    retired: frozenset[str] = frozenset()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    pipelines: Mapping[str, str] = field(default_factory=dict)
+    proofs: tuple[Record, ...] = ()
+
+    def active(self, pipeline: str) -> Rollout | None:
+        """Returns the pipeline's rollout that has not ended, if any: there is at most one."""
+        return next(
+            (rollout for rollout in self.active_rollouts if rollout.pipeline == pipeline), None
+        )
+
+    @property
+    def active_rollouts(self) -> tuple[Rollout, ...]:
+        """All rollouts that have not ended, oldest first."""
+        return tuple(rollout for rollout in self.rollouts if rollout.active)
+
+    def rollout(self, number: int) -> Rollout:
+        """Returns the rollout that record `number` began. Raises KeyError if it began none."""
+        for rollout in self.rollouts:
+            if rollout.number == number:
+                return rollout
+        raise KeyError(number)
+
+    def wanted_builds(self) -> frozenset[str]:
+        """Returns the builds whose jobs should run: serving, idle, and active candidates."""
+        return (
+            frozenset(self.serving.values())
+            | frozenset(self.idle.values())
+            | {rollout.build for rollout in self.active_rollouts}
+        )
+
+    def to_retire(self) -> frozenset[str]:
+        """Returns the builds that nothing needs any more and that are not retired yet."""
+        return frozenset(self.versions) - self.wanted_builds() - self.retired
+
+    def may_retire(self) -> frozenset[str]:
+        """Returns those to retire, and the idle builds that no rollout lets serve again."""
+        return self.to_retire() | (
+            frozenset(self.idle.values()) - {rollout.build for rollout in self.active_rollouts}
+        )
+
+    def idle_since(self, pipeline: str) -> datetime | None:
+        """Returns when the pipeline's idle build last served. Returns None if it has none."""
+        idle = self.idle.get(pipeline)
+        for before, record in reversed(tuple(pairwise(self.served))):
+            if idle is not None and _build_in(before, pipeline) == idle != _build_in(
+                record, pipeline
+            ):
+                return datetime.fromisoformat(record.at).astimezone(UTC)
+        return None
+
+    def served_in(self, rollout: int) -> Record | None:
+        """Returns the Served record of a rollout, alone or in a group, or None if it has none."""
+        return next(
+            (
+                record
+                for record in self.served
+                if isinstance(record.event, Served)
+                and any(each.rollout == rollout for each in record.event.switched)
+            ),
+            None,
+        )
+
+    def switched_by(self, pipeline: str) -> str:
+        """Returns the author of the request that led to what serves a pipeline now."""
+        return next(
+            (
+                rollout.asked_by
+                for rollout in reversed(self.rollouts)
+                if rollout.pipeline == pipeline and rollout.phase is Phase.SERVED
+            ),
+            "somebody",
+        )
+
+    def served_before(self, pipeline: str) -> str | None:
+        """Returns the build that served a pipeline before, kept or not, or None."""
+        builds = [_build_in(record, pipeline) for record in self.served]
+        return next(
+            (
+                build
+                for build in reversed(builds)
+                if build is not None and build != self.serving.get(pipeline)
+            ),
+            None,
+        )
+
+
+def soak_end(state: State, pipeline: str, soak_seconds: float) -> datetime | None:
+    """Returns when the soak of the pipeline's idle build ends, or None if it has no idle build."""
+    since = state.idle_since(pipeline)
+    return None if since is None else since + timedelta(seconds=soak_seconds)
+
+
+def soaked(state: State, now: datetime, soak_seconds: float) -> frozenset[str]:
+    """Returns the idle builds whose soak is over, except those that a rollout lets serve again."""
+    over = (
+        build
+        for pipeline, build in state.idle.items()
+        if (end := soak_end(state, pipeline, soak_seconds)) is not None and end <= now
+    )
+    return frozenset(over) & state.may_retire()
+
+
+def _build_in(record: Record, pipeline: str) -> str | None:
+    return record.event.serving.get(pipeline) if isinstance(record.event, Served) else None
