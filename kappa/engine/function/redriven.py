@@ -19,13 +19,13 @@ from kappa.state.build import Birth, TableBirth
 from kappa.state.slices import Slice
 
 if TYPE_CHECKING:
-    from kappa.engine.function.decoded import DecodedAtSpark, DecodedHere
+    from kappa.engine.function.decoded import Decoded
 
 _COLUMNS = ("topic", "partition", "offset", "_redrives", "_deleted")
 
 
 def settle_redriven(
-    decoded: DecodedHere | DecodedAtSpark,
+    decoded: Decoded,
     piece: Slice,
     birth: Birth,
     rejects: TableBirth,
@@ -60,7 +60,7 @@ def remembers(rejects: TableBirth) -> bool:
 
 
 def _rejected(
-    decoded: DecodedHere | DecodedAtSpark,
+    decoded: Decoded,
     attempts: Collection[Attempt],
     piece: Slice,
     files: Sequence[str],

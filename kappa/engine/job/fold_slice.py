@@ -34,7 +34,9 @@ from kappa.engine.fold.ordered import OrderedFold
 from kappa.engine.fold.touched import stored_frame, touched_rows
 from kappa.engine.function.contribution import Function, columns_used, raised_here
 from kappa.engine.function.culprits import Culprits, only, reject_detail
-from kappa.engine.function.decoded import DecodedAtSpark, DecodedHere, SeenOf
+from kappa.engine.function.decoded import SeenOf
+from kappa.engine.function.decoded_at_spark import DecodedAtSpark
+from kappa.engine.function.decoded_here import DecodedHere
 from kappa.engine.function.prepared import Prepared
 from kappa.engine.function.redriven import settle_redriven
 from kappa.engine.function.trouble import SPARK_ERRORS, translated

@@ -1,0 +1,223 @@
+"""A large slice in files that Spark reads while it is folded: decoded by its workers, or an archive's own."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from kappa.declare.topic import Topic
+from kappa.engine.fold.fold import spark_quote
+from kappa.engine.function.contribution import latest_frame
+from kappa.engine.function.decoded import Columns, Decoded, Details, SeenOf
+from kappa.engine.function.decoded_files import DecodedFiles
+from kappa.engine.function.decoded_rows import (
+    REJECT_COLUMNS,
+    attempts_in,
+    hidden_rows,
+    refusals_of,
+    rejects_at,
+    topics_of,
+    topics_with_attempts,
+    with_duplicates_counted,
+    with_rejects_counted,
+    without_places,
+)
+from kappa.engine.read.archived import Ranges, Taken
+from kappa.engine.read.decode import (
+    Clock,
+    Fate,
+    Remembering,
+    Seen,
+    decode_to_files,
+    decoded_columns,
+)
+from kappa.engine.read.rows import Rows
+from kappa.engine.read.source import RawRange
+from kappa.records.redrive import Attempt, Position, Settled
+from kappa.state.build import TableBirth
+from kappa.state.offsets import Offsets
+from kappa.state.slices import Slice
+from kappa.values.arrow import arrow_schema
+
+_PLACE = (("_partition", "int"), ("_offset", "bigint"))
+# Links what an archive has of the beginnings of a topic's ranges into a folder (read/archived.py).
+Archived = Callable[[Topic, Ranges, Clock, Path], Mapping[int, Taken]]
+
+
+class DecodedAtSpark(Decoded):
+    """A large slice, decoded in Spark's workers."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        topics: Iterable[Topic],
+        piece: Slice,
+        raw: Callable[[Slice, str], Sequence[RawRange]],
+        clocks: Mapping[str, Clock],
+        remembering: Mapping[str, Remembering],
+        folder: Path,
+        archived: Archived,
+        left_out: Mapping[str, frozenset[str]],
+    ) -> None:
+        """Decodes the slice into files of `folder`, which is made anew.
+
+        `raw` gives the ranges of a topic in a slice; `archived` gives what need not be decoded.
+        `left_out` names, per topic, columns of its events that the function does not use. A frame
+        that is asked for one of them fails; in `chunks` they are null.
+        """
+        self._spark = spark
+        self._folder = folder
+        self._files: dict[str, DecodedFiles] = {}
+        self._frames: dict[str, DataFrame] = {}
+        self._folded: Mapping[Position, int] = {}
+        self._duplicates: frozenset[Position] = frozenset()
+        seen_of: dict[str, Mapping[int, Seen]] = {}
+        # A crash may have left files.
+        self.close()
+        for number, topic in enumerate(topics):
+            name = topic.name
+            path = folder / str(number)
+            path.mkdir(parents=True)
+            clock = clocks.get(name, {})
+            ranges = {
+                partition: (start, end)
+                for partition, end in piece.end.next.get(name, {}).items()
+                if end > (start := piece.start.at(name, partition))
+            }
+            taken = archived(topic, ranges, clock, path)
+            files = DecodedFiles(
+                name, path, ranges if taken else None, left_out.get(name, frozenset())
+            )
+            seen = {partition: one.seen for partition, one in taken.items() if one.seen is not None}
+            # The log is read from exactly the archive's end, in its log time too.
+            archived_to = Offsets({name: {partition: one.end for partition, one in taken.items()}})
+            decoded = decode_to_files(
+                spark,
+                raw(replace(piece, start=piece.start.highest(archived_to)), name),
+                topic,
+                {**clock, **{partition: one.log_time for partition, one in seen.items()}},
+                remembering.get(name, Remembering()),
+                path,
+                first=sum(1 for _ in path.glob("*.parquet")),
+                left_out=files.left_out,
+            )
+            seen_of[name] = {
+                **seen,
+                **{
+                    partition: seen[partition].then(one) if partition in seen else one
+                    for partition, one in decoded.items()
+                },
+            }
+            self._files[name] = files
+            self._frames[name] = files.frame(spark, decoded_columns(topic))
+        self._seen: SeenOf = seen_of
+
+    def seen(self) -> SeenOf:
+        """Returns what the tasks counted, and what was counted of the archive's files."""
+        return self._seen
+
+    def attempts(self) -> tuple[Attempt, ...]:
+        """Reads the redriven records, by Arrow: they are few."""
+        return tuple(
+            each
+            for name in topics_with_attempts(self._seen)
+            for each in attempts_in(
+                name, self._files[name].places(pc.field("_redrives").is_valid())
+            )
+        )
+
+    def rejected(self, places: Collection[Position]) -> dict[Position, int | None]:
+        """Reads the rejects at these places, by Arrow: they are few."""
+        offsets = pc.field("_offset").isin([place.offset for place in places])
+        return {
+            place: of
+            for name in topics_of(places)
+            if name in self._files
+            for place, of in rejects_at(name, self._files[name].places(offsets), places)
+        }
+
+    def settle(self, found: Settled) -> None:
+        """Leaves duplicates out of the frames by an anti join; the files keep them."""
+        self._folded, self._duplicates = found.folded, found.duplicates
+        self._seen = with_duplicates_counted(self._seen, found.duplicates)
+        for name in topics_of(found.duplicates):
+            rows = [
+                {"_partition": place.partition, "_offset": place.offset}
+                for place in found.duplicates
+                if place.topic == name
+            ]
+            left_out = self._spark.createDataFrame(
+                pa.Table.from_pylist(rows, schema=arrow_schema(_PLACE))
+            )
+            self._frames[name] = self._frames[name].join(
+                F.broadcast(left_out), [column for column, _ in _PLACE], "left_anti"
+            )
+
+    def accepted(self, topic: Topic, columns: Columns) -> DataFrame:
+        """Returns a frame that reads the files of the topic again each time it is computed."""
+        frame = self._frames.get(topic.name)
+        if frame is None:
+            return self._spark.createDataFrame(arrow_schema(columns).empty_table())
+        return frame.where(f"_fate = {int(Fate.DECODED)}").select(
+            *(spark_quote(name) for name, _ in columns)
+        )
+
+    def chunks(self, topic: Topic, columns: Columns, at_most: int) -> Iterator[pa.Table]:
+        """Reads the files in the order of the partitions. Columns that were left out are null."""
+        files = self._files.get(topic.name)
+        for found in () if files is None else files.valid(columns, at_most):
+            rows = without_places(found, topic.name, self._duplicates)
+            if rows.num_rows:
+                yield rows.select([name for name, _ in columns])
+
+    def reject(self, raw: pa.Table, details: Details) -> None:
+        """Rewrites the files of the topics that have such records."""
+        refusals = refusals_of(raw, details)
+        for topic, refused in refusals.items():
+            self._files[topic].reject(refused)
+            # Spark remembers how long files are, so the frame is made anew.
+            columns = [
+                (field.name, field.dataType.simpleString())
+                for field in self._frames[topic].schema.fields
+            ]
+            self._frames[topic] = self._files[topic].frame(self._spark, columns)
+        self._seen = with_rejects_counted(self._seen, refusals)
+
+    def latest(self, topic: Topic, table: TableBirth) -> Rows:
+        """Returns a frame that finds the newest record per key."""
+        frame = self._frames.get(topic.name)
+        return None if frame is None else latest_frame(frame, table)
+
+    def rejects(self, table: TableBirth) -> Rows:
+        """Returns a frame of the topics that have rejects; None if there is no row at all."""
+        hidden = hidden_rows(table, self._folded)
+        rows: DataFrame | None = None
+        for name, frame in self._frames.items():
+            if any(seen.rejected for seen in self._seen[name].values()):
+                columns = (
+                    F.col(REJECT_COLUMNS[column])
+                    if column in REJECT_COLUMNS
+                    else F.lit(None).cast(kind)
+                    for column, kind in table.columns
+                )
+                rejected = frame.where(f"_fate = {int(Fate.REJECTED)}").select(
+                    *(
+                        source.alias(column)
+                        for (column, _), source in zip(table.columns, columns, strict=True)
+                    )
+                )
+                rows = rejected if rows is None else rows.unionAll(rejected)
+        if rows is None or hidden.num_rows == 0:
+            return hidden if rows is None and hidden.num_rows else rows
+        return rows.unionAll(self._spark.createDataFrame(hidden))
+
+    def close(self) -> None:
+        """Deletes the files."""
+        shutil.rmtree(self._folder, ignore_errors=True)

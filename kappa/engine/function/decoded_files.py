@@ -1,0 +1,120 @@
+"""The Parquet files of one topic in a large slice: decoded by Spark's workers, or linked from an archive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from kappa.base.errors import KappaError
+from kappa.engine.fold.fold import spark_ddl, spark_quote
+from kappa.engine.function.decoded import Columns
+from kappa.engine.function.decoded_rows import PLACE_AND_FATE, Refusals, rejected_rows, with_fate
+from kappa.engine.function.trouble import raised_at_spark
+from kappa.engine.read.archived import Ranges
+from kappa.engine.read.decode import Fate, decoded_file
+from kappa.values.arrow import arrow_schema
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedFiles:
+    """The files of a topic, named by numbers in the order of the partitions.
+
+    `within` are the slice's ranges if the files contain records beside them. `left_out` are
+    columns that are in no file.
+    """
+
+    topic: str
+    folder: Path
+    within: Ranges | None
+    left_out: frozenset[str]
+
+    def frame(self, spark: SparkSession, columns: Columns) -> DataFrame:
+        """Returns the records as Spark reads them. A column that is in no file raises if it is used."""
+        frame = spark.read.schema(
+            spark_ddl([column for column in columns if column[0] not in self.left_out])
+        ).parquet(str(self.folder))
+        if self.left_out:
+            frame = frame.select(
+                *(
+                    _raising_column(self.topic, *column)
+                    if column[0] in self.left_out
+                    else F.col(spark_quote(column[0]))
+                    for column in columns
+                )
+            )
+        return frame if self.within is None else frame.where(_sql_within(self.within))
+
+    def places(self, where: ds.Expression) -> pa.Table:
+        """Reads place and fate of the records that meet a condition, in this process."""
+        within = self.within
+        return ds.dataset(self.folder, format="parquet").to_table(
+            columns=list(PLACE_AND_FATE),
+            filter=where if within is None else where & _rows_within(within),
+        )
+
+    def valid(self, columns: Columns, at_most: int) -> Iterator[pa.Table]:
+        """Yields the valid records in this process. Columns that are in no file are null."""
+        wanted = dict.fromkeys(("_fate", "_partition", "_offset", *(name for name, _ in columns)))
+        for path in self._parts():
+            with pq.ParquetFile(path) as file:
+                for batch in file.iter_batches(at_most, columns=list(wanted)):
+                    rows = _with_null_columns(pa.Table.from_batches([batch]), columns)
+                    rows = with_fate(rows, Fate.DECODED)
+                    yield rows if self.within is None else rows.filter(_rows_within(self.within))
+
+    def reject(self, refused: Refusals) -> None:
+        """Rewrites the files, with those records as rejects."""
+        for path in self._parts():
+            written = path.with_suffix(".new")
+            with pq.ParquetFile(path) as file, decoded_file(written, file.schema_arrow) as into:
+                for batch in file.iter_batches():
+                    rows = pa.Table.from_batches([batch], schema=file.schema_arrow)
+                    into.write_table(rejected_rows(rows, refused))
+            written.replace(path)
+
+    def _parts(self) -> list[Path]:
+        return sorted(self.folder.glob("*.parquet"), key=lambda path: int(path.stem))
+
+
+def _rows_within(ranges: Ranges) -> ds.Expression:
+    part, offset = pc.field("_partition"), pc.field("_offset")
+    return reduce(
+        or_,
+        (
+            (part == partition) & (offset >= start) & (offset < end)
+            for partition, (start, end) in ranges.items()
+        ),
+    )
+
+
+def _sql_within(ranges: Ranges) -> str:
+    return " or ".join(
+        f"(_partition = {partition} and _offset >= {start} and _offset < {end})"
+        for partition, (start, end) in ranges.items()
+    )
+
+
+def _raising_column(topic: str, name: str, kind: str) -> Column:
+    """Returns a column that raises: its value is in no file, and null would be another value."""
+    error = KappaError(
+        f"column {name} of topic {topic} is used in this slice, and was not in one before",
+        hint="the function may give one plan only; a job begins again with all columns",
+    )
+    return F.raise_error(F.lit(raised_at_spark(error))).cast(kind).alias(name)
+
+
+def _with_null_columns(table: pa.Table, columns: Columns) -> pa.Table:
+    for field in arrow_schema(columns):
+        if field.name not in table.column_names:
+            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+    return table

@@ -1,0 +1,146 @@
+"""A small slice, decoded in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kappa.declare.topic import Topic
+from kappa.engine.fold.fold import latest_table
+from kappa.engine.function.decoded import Columns, Decoded, Details, SeenOf
+from kappa.engine.function.decoded_rows import (
+    PLACE_AND_FATE,
+    REJECT_COLUMNS,
+    attempts_in,
+    hidden_rows,
+    refusals_of,
+    rejected_rows,
+    rejects_at,
+    topics_of,
+    topics_with_attempts,
+    with_duplicates_counted,
+    with_fate,
+    with_rejects_counted,
+    without_places,
+)
+from kappa.engine.read.decode import Clock, Fate, Memories, decode_table, of_topic, seen_in
+from kappa.engine.read.rows import Rows
+from kappa.records.redrive import Attempt, Position, Settled
+from kappa.state.build import TableBirth
+from kappa.values.arrow import arrow_schema
+
+
+class DecodedHere(Decoded):
+    """A small slice, in Arrow tables of this process."""
+
+    def __init__(
+        self,
+        raw: pa.Table,
+        topics: Iterable[Topic],
+        clocks: Mapping[str, Clock],
+        memories: Mapping[str, Memories],
+    ) -> None:
+        """Decodes `raw`, the records of all these topics.
+
+        The memories of topics that declare an identity are carried along.
+        """
+        self._tables = {
+            topic.name: decode_table(
+                of_topic(raw, topic.name),
+                topic,
+                clocks.get(topic.name, {}),
+                memories.get(topic.name, {}),
+            )
+            for topic in topics
+        }
+        self._seen: SeenOf = {name: seen_in(table) for name, table in self._tables.items()}
+        self._folded: Mapping[Position, int] = {}
+
+    def seen(self) -> SeenOf:
+        """Returns what was counted of the tables once."""
+        return self._seen
+
+    def attempts(self) -> tuple[Attempt, ...]:
+        """Picks the redriven records from the tables."""
+        return tuple(
+            each
+            for name in topics_with_attempts(self._seen)
+            for each in attempts_in(
+                name,
+                self._tables[name].select(PLACE_AND_FATE).filter(pc.field("_redrives").is_valid()),
+            )
+        )
+
+    def rejected(self, places: Collection[Position]) -> dict[Position, int | None]:
+        """Picks the rejects at these places from the tables."""
+        return {
+            place: of
+            for name in topics_of(places)
+            if name in self._tables
+            for place, of in rejects_at(name, self._tables[name].select(PLACE_AND_FATE), places)
+        }
+
+    def settle(self, found: Settled) -> None:
+        """Drops the duplicates from the tables."""
+        self._folded = found.folded
+        self._seen = with_duplicates_counted(self._seen, found.duplicates)
+        for name in topics_of(found.duplicates):
+            self._tables[name] = without_places(self._tables[name], name, found.duplicates)
+
+    def accepted(self, topic: Topic, columns: Columns) -> pa.Table:
+        """Returns these columns of the valid records, in Arrow."""
+        table = self._tables.get(topic.name)
+        return (
+            arrow_schema(columns).empty_table()
+            if table is None
+            else with_fate(table, Fate.DECODED).select([name for name, _ in columns])
+        )
+
+    def chunks(self, topic: Topic, columns: Columns, at_most: int) -> Iterator[pa.Table]:
+        """Yields slices of the valid records, without a copy."""
+        rows = self.accepted(topic, columns)
+        for start in range(0, rows.num_rows, at_most):
+            yield rows.slice(start, at_most)
+
+    def reject(self, raw: pa.Table, details: Details) -> None:
+        """Replaces the columns of such records in the tables."""
+        refusals = refusals_of(raw, details)
+        self._tables |= {
+            name: rejected_rows(self._tables[name], refused) for name, refused in refusals.items()
+        }
+        self._seen = with_rejects_counted(self._seen, refusals)
+
+    def latest(self, topic: Topic, table: TableBirth) -> Rows:
+        """Finds the newest record per key, by Arrow."""
+        decoded = self._tables.get(topic.name)
+        return None if decoded is None else latest_table(decoded, table)
+
+    def rejects(self, table: TableBirth) -> Rows:
+        """Returns the rejects of all topics as one Arrow table."""
+        sources = {
+            name: REJECT_COLUMNS[name] for name, _ in table.columns if name in REJECT_COLUMNS
+        }
+        rejected = [
+            with_fate(decoded, Fate.REJECTED)
+            .select(list(sources.values()))
+            .rename_columns(list(sources))
+            for decoded in self._tables.values()
+        ]
+        return _with_hidden(
+            pa.concat_tables(rejected, promote_options="default") if rejected else None,
+            hidden_rows(table, self._folded),
+            table,
+        )
+
+    def close(self) -> None:
+        """Releases the tables."""
+        self._tables = {}
+
+
+def _with_hidden(rejected: pa.Table | None, hidden: pa.Table, table: TableBirth) -> pa.Table:
+    found = pa.concat_tables(
+        [hidden] if rejected is None else [rejected, hidden], promote_options="default"
+    )
+    return found.select([name for name, _ in table.columns]).cast(arrow_schema(table.columns))

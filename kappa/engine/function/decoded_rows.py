@@ -1,0 +1,168 @@
+"""Rows of decoded records: picked, counted and rejected alike by both ways of decoding a slice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kappa.engine.function.decoded import Details, SeenOf
+from kappa.engine.read.decode import Fate, Seen
+from kappa.records.redrive import Attempt, Position
+from kappa.state.build import TableBirth
+from kappa.values.arrow import arrow_schema
+from kappa.values.reason import Reason
+
+# The column of a decoded record behind each column of the rejects table; an older build has fewer of them.
+REJECT_COLUMNS = {
+    "topic": "_topic",
+    "partition": "_partition",
+    "offset": "_offset",
+    "timestamp": "_timestamp",
+    "key": "_raw_key",
+    "value": "_raw_value",
+    "headers": "_raw_headers",
+    "reason": "_reason",
+    "detail": "_detail",
+    "_redrives": "_redrives",
+}
+PLACE_AND_FATE = ("_partition", "_offset", "_fate", "_redrives")
+
+
+def with_fate(table: pa.Table, fate: Fate) -> pa.Table:
+    """Selects the records of one fate."""
+    return table.filter(pc.equal(table.column("_fate"), int(fate)))
+
+
+def without_places(rows: pa.Table, topic: str, places: Collection[Position]) -> pa.Table:
+    """Drops the records of a topic that are at these places."""
+    if not places:
+        return rows
+    records = zip(
+        rows.column("_partition").to_pylist(), rows.column("_offset").to_pylist(), strict=True
+    )
+    return rows.filter(
+        pa.array([Position(topic, *record) not in places for record in records], pa.bool_())
+    )
+
+
+def topics_of(places: Iterable[Position]) -> set[str]:
+    """Returns the topics of places."""
+    return {place.topic for place in places}
+
+
+def topics_with_attempts(seen: SeenOf) -> Iterable[str]:
+    """Yields the topics with redriven records: nearly always none."""
+    return (name for name, parts in seen.items() if any(one.redriven for one in parts.values()))
+
+
+def attempts_in(topic: str, rows: pa.Table) -> Iterable[Attempt]:
+    """Yields the redriven records of a topic among rows of their place and fate."""
+    return (
+        Attempt(
+            Position(topic, row["_partition"], row["_offset"]),
+            row["_redrives"],
+            row["_fate"] == Fate.DECODED,
+        )
+        for row in rows.to_pylist()
+    )
+
+
+def rejects_at(
+    topic: str, rows: pa.Table, places: Collection[Position]
+) -> Iterable[tuple[Position, int | None]]:
+    """Yields the rejects of a topic at these places, each with the offset that it names."""
+    for row in rows.filter(pc.field("_fate") == int(Fate.REJECTED)).to_pylist():
+        place = Position(topic, row["_partition"], row["_offset"])
+        if place in places:
+            yield place, row["_redrives"]
+
+
+def hidden_rows(table: TableBirth, folded: Mapping[Position, int]) -> pa.Table:
+    """Returns the rows by which the rejects table remembers folded redriven records."""
+    rows = [
+        {
+            "topic": at.topic,
+            "partition": at.partition,
+            "offset": at.offset,
+            "_redrives": of,
+            "_deleted": True,
+        }
+        for at, of in folded.items()
+    ]
+    return pa.Table.from_pylist(rows, schema=arrow_schema(table.columns))
+
+
+# (partition, offset) -> the columns in which a reject differs from a valid record.
+Refusals = Mapping[tuple[int, int], Mapping[str, Any]]
+
+
+def refusals_of(raw: pa.Table, details: Details) -> Mapping[str, Refusals]:
+    """Returns per topic the columns of its records that become rejects."""
+    refused: dict[str, dict[tuple[int, int], Mapping[str, Any]]] = {}
+    for record in raw.to_pylist():
+        topic, partition, offset = record["topic"], record["partition"], record["offset"]
+        why = {
+            "_fate": int(Fate.REJECTED),
+            "_reason": str(Reason.FUNCTION_FAILED),
+            "_detail": details[topic, partition, offset],
+        }
+        refused.setdefault(topic, {})[partition, offset] = {
+            **why,
+            **{f"_raw_{name}": record[name] for name in ("key", "value", "headers")},
+        }
+    return refused
+
+
+def rejected_rows(decoded: pa.Table, refused: Refusals) -> pa.Table:
+    """Replaces the columns of those records that become rejects."""
+    records = zip(
+        decoded.column("_partition").to_pylist(), decoded.column("_offset").to_pylist(), strict=True
+    )
+    places = {place: refused[record] for place, record in enumerate(records) if record in refused}
+    if not places:
+        return decoded
+    for name in next(iter(places.values())):
+        values = decoded.column(name).to_pylist()
+        for place, columns in places.items():
+            values[place] = columns[name]
+        at = decoded.schema.get_field_index(name)
+        decoded = decoded.set_column(
+            at, decoded.schema.field(at), pa.array(values, decoded.schema.field(at).type)
+        )
+    return decoded
+
+
+def with_rejects_counted(seen: SeenOf, refusals: Mapping[str, Refusals]) -> SeenOf:
+    """Moves records from the valid to the rejected ones of the counts."""
+    moved = Counter(
+        (topic, partition) for topic, refused in refusals.items() for partition, _ in refused
+    )
+    return _recounted(
+        seen,
+        lambda one, part: replace(
+            one, decoded=one.decoded - moved[part], rejected=one.rejected + moved[part]
+        ),
+    )
+
+
+def with_duplicates_counted(seen: SeenOf, duplicates: Iterable[Position]) -> SeenOf:
+    """Moves records from the valid to the duplicate ones of the counts."""
+    moved = Counter((place.topic, place.partition) for place in duplicates)
+    return _recounted(
+        seen,
+        lambda one, part: replace(
+            one, decoded=one.decoded - moved[part], duplicate=one.duplicate + moved[part]
+        ),
+    )
+
+
+def _recounted(seen: SeenOf, change: Callable[[Seen, tuple[str, int]], Seen]) -> SeenOf:
+    return {
+        topic: {partition: change(one, (topic, partition)) for partition, one in parts.items()}
+        for topic, parts in seen.items()
+    }
