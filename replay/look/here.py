@@ -4,7 +4,7 @@ Each is looked up when it is first needed, and what that takes is imported then:
 asks for a supervisor. Nothing is decided or changed here.
 """
 
-# ruff: noqa: PLC0415  # a command imports what it needs and nothing else: see cli.py
+# ruff: noqa: PLC0415  # a command imports what it needs and nothing else: see commands/__init__.py
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import pytest
 from house import HOUSE
 
-import cli
+from commands.app import run_command
 from kappa.base.clock import now
 from kappa.base.errors import Conflict, KappaError, VerificationFailed
 from kappa.base.process import process_id
@@ -90,7 +90,7 @@ def kappa(
     monkeypatch.chdir(project)
 
     def type_in(*arguments: str) -> Ended:
-        code = cli.run(list(arguments))
+        code = run_command(list(arguments))
         said = capsys.readouterr()
         assert "Traceback" not in said.err
         return Ended(code, said.out, said.err)

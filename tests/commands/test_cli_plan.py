@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-import cli
+from commands.app import run_command
 from kappa.base.clock import now
 from kappa.base.process import process_id
 from kappa.code.fingerprint import fingerprint
@@ -170,7 +170,7 @@ def web(
     monkeypatch.setenv("KAPPA__VERIFY__LAW_RECORDS", "0")
 
     def type_in(*arguments: str) -> Ended:
-        code = cli.run(list(arguments))
+        code = run_command(list(arguments))
         said = capsys.readouterr()
         assert "Traceback" not in said.err
         return Ended(code, said.out, said.err)

@@ -14,7 +14,7 @@ from asking import Answered, Server, problem
 from journals import frontier, held, numbered, served, staged, verified
 from served import DELAYS, ROWS_OF_DELAYS, Platform
 
-import cli
+from commands.app import run_command
 from kappa.base.errors import Conflict, SettingsError, UsageError
 from kappa.base.process import process_id
 from kappa.journal.journal import Abandoned, CaughtUp, Event, Journal, PromoteAsked, SwitchAsked
@@ -226,7 +226,7 @@ def test_what_is_told_is_what_the_commands_tell(
         platform.store, Allowance(at_once=1), router=api.router, desk=Desk(Here(tmp_path, None))
     ) as server:
         for path, command in (("tables", ["tables"]), ("rejects", ["rejects"])):
-            assert cli.run(["--project", str(tmp_path), *command, "-o", "json"]) == 0
+            assert run_command(["--project", str(tmp_path), *command, "-o", "json"]) == 0
             assert server.ask("GET", f"/api/v1/{path}").body.decode() == capsys.readouterr().out
         assert server.ask("GET", "/api/v1/rejects?limit=0").status == 400
         assert problem(server.ask("GET", "/api/v1/rejects?pipeline=nobody"))[1] == "usage"
@@ -239,7 +239,7 @@ def test_history_and_builds_are_what_the_commands_tell(
     (tmp_path / "kappa.toml").write_text("", encoding="utf-8")
     project.append(*went_live())
     with project.server as server:
-        assert cli.run(["--project", str(tmp_path), "history", "-o", "json"]) == 0
+        assert run_command(["--project", str(tmp_path), "history", "-o", "json"]) == 0
         assert server.ask("GET", "/api/v1/history").body.decode() == capsys.readouterr().out
         assert server.ask("GET", ROLLOUTS).document["generation"] == 1
         assert server.ask("GET", f"{ROLLOUTS}?active=true").document["rollouts"] == []

@@ -16,7 +16,7 @@ import pytest
 from journals import frontier, held, served, staged, verified
 from twins import align, appended, folded, latest, make_build
 
-import cli
+from commands.app import run_command
 from kappa.base.clock import now
 from kappa.base.settings import RolloutSettings
 from kappa.journal.journal import CaughtUp, Count, Difference, Event, Journal, Served, Verified
@@ -52,7 +52,7 @@ def kappa(
     monkeypatch.chdir(store.folder.parent)
 
     def type_in(*arguments: str) -> tuple[int, str, str]:
-        code = cli.run(list(arguments))
+        code = run_command(list(arguments))
         said = capsys.readouterr()
         return code, said.out, said.err
 

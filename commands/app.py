@@ -1,0 +1,109 @@
+"""The app `kappa`: its commands in the order of its help, and how errors become exit codes."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer.exceptions import Abort, Exit, TyperException
+
+from commands import archive, deploy, look, promote, query, rejects, run, topics
+from commands.terminal import say, show_failure
+from kappa.base.errors import ExitCode, KappaError
+from replay.look.here import Here
+
+app = typer.Typer(
+    name="kappa",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="A replayable event platform: the log, the fold, the table, the query.",
+)
+for _command in (
+    *(run.up, run.down, run.serve, topics.produce),
+    *(deploy.plan, deploy.deploy, deploy.replay, deploy.branch, deploy.retry, deploy.stage),
+    *(promote.wait, promote.verify, promote.promote),
+    *(look.status, promote.undo, promote.abandon, look.history, look.show),
+    *(look.diff, look.prove, look.logs, query.query, query.tables, run.gc),
+):
+    app.command()(_command)
+app.add_typer(topics.app, name="topics")
+app.add_typer(rejects.app, name="rejects")
+app.add_typer(archive.app, name="archive")
+
+
+@app.callback()
+def everywhere(
+    context: typer.Context,
+    project: Annotated[
+        Path | None,
+        typer.Option(
+            "--project", help="a folder in the project, instead of this one", show_default=False
+        ),
+    ] = None,
+    root: Annotated[
+        str | None,
+        typer.Option(
+            "--root", help="where everything lies, instead of kappa.toml's root", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Takes the flags that are given before every command."""
+    context.obj = Here(project, root)
+
+
+def run_command(arguments: list[str]) -> int:
+    """Runs one command and returns its exit code. An error is one sentence and a hint on stderr."""
+    if sys.stdout is None:
+        # The parent closed it: the command still runs, without an answer.
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  # to the end of the process
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # Data are UTF-8 whatever the machine's language is.
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    try:
+        # Typer's own main has other exit codes for an interrupt and a broken pipe.
+        command = typer.main.get_command(app)
+        with command.make_context("kappa", arguments) as context:
+            command.invoke(context)
+        sys.stdout.flush()
+    except Exit as ended:
+        return ended.exit_code
+    except KappaError as error:
+        return show_failure(error)
+    except TyperException as error:
+        return _misused(error)
+    except (KeyboardInterrupt, Abort):
+        say("interrupted")
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        # The reader has read enough (`kappa history | head`).
+        _write_no_more()
+        return ExitCode.OK
+    except OSError as error:
+        _write_no_more()
+        return show_failure(
+            KappaError(
+                f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}",
+                hint="what there was to print may not all be written",
+            )
+        )
+    return ExitCode.OK
+
+
+def _write_no_more() -> None:
+    # Python would complain again at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _misused(error: TyperException) -> int:
+    context, message = getattr(error, "ctx", None), error.format_message()
+    # Without a message it was the bare name of a group, and its help is printed.
+    if message:
+        say(f"error: {message}")
+        say(f"hint: {context.command_path if context is not None else 'kappa'} --help")
+    return ExitCode.USAGE

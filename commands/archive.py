@@ -1,0 +1,64 @@
+"""Archives of topics: their state, and the check against the topics."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from commands.options import As, here_of
+from commands.terminal import print_listing, talk
+from serving.query.render import Form
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="The archives of topics that are declared with archive=True: what they hold, and whether it is what the topics are.",
+)
+
+
+@app.command("status")
+def archive_status(context: typer.Context, output: As = Form.TABLE) -> None:
+    """Show each archive: from where to where it goes, how far it is behind its topic, and what hinders it."""
+    from replay.look.archive import archive_listing
+    from replay.look.archive import archive_status as look
+
+    here = here_of(context)
+    print_listing(
+        output,
+        archive_listing(
+            look(
+                here.settings,
+                here.store,
+                here.topics,
+                here.log() if here.bootstrap_servers else None,
+            )
+        ),
+    )
+
+
+@app.command("verify")
+def verify_archives(
+    context: typer.Context,
+    topic: Annotated[
+        str | None, typer.Argument(metavar="[TOPIC]", show_default=False, help="that of one topic")
+    ] = None,
+    output: As = Form.TABLE,
+) -> None:
+    """Check that archives have no gap and nothing twice, and decode again what topics still have, to compare it (exit code 4 where it differs)."""
+    from kappa.base.errors import VerificationFailed
+    from kappa.tables.archive import folder
+    from replay.look.archive import checked_listing
+    from replay.look.archive import verify_archives as check
+
+    here = here_of(context)
+    with talk().status("reading"):
+        found = tuple(check(here.settings, here.store, here.topics, here.log(), topic))
+    print_listing(output, checked_listing(found))
+    wrong = [each for each in found if each.found.wrong is not None]
+    if wrong:
+        where = f"topic {wrong[0].topic} partition {wrong[0].found.partition}"
+        kept = here.store.path(folder(wrong[0].topic, wrong[0].fingerprint))
+        hint = f"move {kept} away, and it is made again from what the topic has"
+        raise VerificationFailed(
+            f"the archive of {where} is not what it should be: {wrong[0].found.wrong}", hint=hint
+        )

@@ -1,0 +1,231 @@
+"""Commands that begin rollouts: plan, deploy, replay, branch, retry, stage."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer.exceptions import Exit
+
+from commands.begin import apply_saved, begin, begin_planned, observed_for, plan_changes, roll_out
+from commands.follow import bring_on
+from commands.options import (
+    AcceptGap,
+    Allow,
+    AllowBreaking,
+    As,
+    AutoPromote,
+    OnePipeline,
+    Timeout,
+    Yes,
+    here_of,
+)
+from commands.terminal import say
+from kappa.base.errors import ExitCode, UsageError
+from serving.query.render import Form, rendered
+
+
+def plan(
+    context: typer.Context,
+    pipeline: OnePipeline = None,
+    detailed_exitcode: Annotated[
+        bool, typer.Option("--detailed-exitcode", help="exit with 3 where there are changes")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            show_default=False,
+            help="save the plan, for: kappa deploy --plan FILE",
+        ),
+    ] = None,
+    allow_breaking: AllowBreaking = False,
+    accept_gap: AcceptGap = False,
+    allow: Allow = None,
+    output: As = Form.TABLE,
+) -> None:
+    """Show what a deploy would do, why, and what stands in the way."""
+    from replay.plan.plan_text import plan_document, plan_listing, plan_text
+    from replay.plan.saved_plan import save_plan
+    from replay.preflight.finding import accepting
+
+    accepted = accepting(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
+    made, observed = plan_changes(here_of(context), pipeline, again=False, accepting=accepted)
+    sys.stdout.write(
+        plan_text(made)
+        if output is Form.TABLE
+        else rendered(output, plan_listing(made), document=plan_document(made))
+    )
+    made.ensure_possible()
+    if out is not None:
+        save_plan(out, made, observed, only=pipeline, accepting=accepted)
+        say(f"saved; to apply it: kappa deploy --plan {out}")
+    if detailed_exitcode and made.has_changes:
+        raise Exit(ExitCode.CHANGES_PENDING)
+
+
+def deploy(
+    context: typer.Context,
+    pipeline: OnePipeline = None,
+    saved: Annotated[
+        Path | None,
+        typer.Option(
+            "--plan",
+            metavar="FILE",
+            show_default=False,
+            help="apply a plan that was saved, with no question; refused when stale",
+        ),
+    ] = None,
+    allow_breaking: AllowBreaking = False,
+    accept_gap: AcceptGap = False,
+    allow: Allow = None,
+    yes: Yes = False,
+    auto_promote: AutoPromote = False,
+    timeout: Timeout = None,
+) -> None:
+    """Bring what the project declares to serve: replay beside what serves, verify, promote."""
+    from replay.preflight.finding import Accepting, accepting
+
+    accepted = accepting(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
+    if saved is None:
+        roll_out(
+            here_of(context),
+            "deploy",
+            pipeline,
+            again=False,
+            accepting=accepted,
+            yes=yes,
+            auto_promote=auto_promote,
+            timeout=timeout,
+        )
+    elif pipeline is not None or accepted != Accepting():
+        raise UsageError(
+            "a saved plan says itself what is deployed, and what is let through",
+            hint=f"kappa deploy --plan {saved}; or plan again: kappa plan --out {saved}",
+        )
+    else:
+        apply_saved(here_of(context), saved, timeout=timeout)
+
+
+def replay(
+    context: typer.Context,
+    pipeline: Annotated[str, typer.Argument(help="the pipeline", show_default=False)],
+    allow_breaking: AllowBreaking = False,
+    accept_gap: AcceptGap = False,
+    allow: Allow = None,
+    yes: Yes = False,
+    auto_promote: AutoPromote = False,
+    timeout: Timeout = None,
+) -> None:
+    """Make a new build of the same code from the log's beginning, and promote it like any other."""
+    from replay.preflight.finding import accepting
+
+    accepted = accepting(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
+    roll_out(
+        here_of(context),
+        "replay",
+        pipeline,
+        again=True,
+        accepting=accepted,
+        yes=yes,
+        auto_promote=auto_promote,
+        timeout=timeout,
+    )
+
+
+def branch(
+    context: typer.Context,
+    pipeline: Annotated[str, typer.Argument(help="the pipeline", show_default=False)],
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="OFFSETS",
+            help="topic:partition=offset,... of every partition; or now: where what serves stands",
+            show_default=False,
+        ),
+    ],
+    allow_breaking: AllowBreaking = False,
+    allow: Allow = None,
+    yes: Yes = False,
+    auto_promote: AutoPromote = False,
+    timeout: Timeout = None,
+) -> None:
+    """Build what is declared now on the state that what serves had at these offsets: for changes that concern only the future.
+
+    What lies before them stays as it was folded; topics, tables, keys, folds and columns must be the same. It is promoted like any
+    other build, and told as a branch wherever it is shown. Its version is that of the code alone, as if it were no branch: kappa
+    deploy of the same code changes nothing then, and kappa replay builds it from the log's beginning.
+    """
+    from replay.plan.branch import Branching
+    from replay.plan.plan import make_plan
+    from replay.preflight.finding import accepting
+    from serving.pin.at_log import parse_offsets
+
+    here = here_of(context)
+    branching = Branching(None if start == "now" else parse_offsets(start))
+    accepted = accepting(gap=False, breaking=allow_breaking, allow=allow or ())
+    here.must_run()
+    made = make_plan(
+        observed_for(here, pipeline), only=pipeline, accepting=accepted, branching=branching
+    )
+    bring_on(
+        here,
+        begin(
+            here,
+            f"branch --from {start}",
+            pipeline,
+            made,
+            yes=yes,
+            auto_promote=yes or auto_promote,
+        ),
+        timeout,
+    )
+
+
+def retry(
+    context: typer.Context,
+    pipeline: Annotated[str, typer.Argument(help="the pipeline", show_default=False)],
+    yes: Yes = False,
+    auto_promote: AutoPromote = False,
+    timeout: Timeout = None,
+) -> None:
+    """Begin a rollout again that failed or was abandoned: a new build of the same code, with what was let through then."""
+    from replay.plan.retry import ended_without_serving, plan_again
+
+    here = here_of(context)
+    ended_without_serving(here.state(), pipeline)
+    here.must_run()
+    made = plan_again(observed_for(here, pipeline), pipeline)
+    bring_on(
+        here,
+        begin(here, "retry", pipeline, made, yes=yes, auto_promote=yes or auto_promote),
+        timeout,
+    )
+
+
+def stage(
+    context: typer.Context,
+    pipeline: OnePipeline = None,
+    allow_breaking: AllowBreaking = False,
+    accept_gap: AcceptGap = False,
+    allow: Allow = None,
+    yes: Yes = False,
+) -> None:
+    """Begin the rollouts of a deploy and return: they replay and are verified, and then wait for `kappa promote`."""
+    from replay.preflight.finding import accepting
+
+    accepted = accepting(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
+    for number in begin_planned(
+        here_of(context),
+        "stage",
+        pipeline,
+        again=False,
+        accepting=accepted,
+        yes=yes,
+        auto_promote=False,
+    ):
+        say(f"rollout {number} has begun: kappa wait follows it")

@@ -1,0 +1,244 @@
+"""Looks at what runs and what happened, and comparisons of rows."""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from commands.options import As, here_of
+from commands.terminal import console, print_listing, talk, write_bytes
+from kappa.base.errors import UsageError
+from serving.query.render import Form, rendered
+
+if TYPE_CHECKING:
+    from replay.look.here import Here
+
+
+_WATCH_SECONDS = 1.0
+
+
+def status(
+    context: typer.Context,
+    watch: Annotated[bool, typer.Option("-w", "--watch", help="go on showing it")] = False,
+    output: As = Form.TABLE,
+) -> None:
+    """Show what serves, what is on its way, how far behind the log each build is, and what runs."""
+    here = here_of(context)
+    if not watch:
+        sys.stdout.write(_status_text(here, output))
+        return
+    if output is not Form.TABLE:
+        raise UsageError("watching shows a table", hint=f"leave out -w, or -o {output}")
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(console=console(stderr=False), auto_refresh=False) as live:
+        while True:
+            live.update(
+                Text(_status_text(here, output).rstrip("\n"), no_wrap=True, overflow="ellipsis"),
+                refresh=True,
+            )
+            time.sleep(_WATCH_SECONDS)
+
+
+def history(context: typer.Context, output: As = Form.TABLE) -> None:
+    """List every rollout with its receipt, and every proof: who, when, which build, why, and how it ended."""
+    from replay.look.listings import history_listing
+    from replay.rollout.history import chapters, proof_records
+
+    state = here_of(context).state()
+    print_listing(output, history_listing(chapters(state), proof_records(state)))
+
+
+def show(
+    context: typer.Context,
+    generation: Annotated[
+        int, typer.Argument(help="its number, from kappa history", show_default=False)
+    ],
+    output: As = Form.TABLE,
+) -> None:
+    """Show one generation in full: who, when, why, which code, and the receipt of its promote."""
+    from kappa.state.build import read_birth
+    from replay.rollout.show import (
+        code_of,
+        serving_in,
+        show_document,
+        show_listing,
+        show_text,
+        shown,
+    )
+
+    here = here_of(context)
+    state = here.state()
+    births = {
+        build: read_birth(here.store, build) for build in serving_in(state, generation).values()
+    }
+    found = shown(
+        state,
+        generation,
+        births,
+        {build: code_of(here.store, birth) for build, birth in births.items()},
+    )
+    print_listing(
+        output, show_listing(found), document=show_document(found), heading=show_text(found)
+    )
+
+
+def diff(
+    context: typer.Context,
+    pipeline: Annotated[str, typer.Argument(help="the pipeline", show_default=False)],
+    before: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[A]",
+            help="a build; default: the one that serves while a candidate is on its way, else the one that served before",
+            show_default=False,
+        ),
+    ] = None,
+    after: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[B]",
+            help="another build; default: the candidate, else the one that serves",
+            show_default=False,
+        ),
+    ] = None,
+    table: Annotated[
+        list[str] | None,
+        typer.Option("--table", "-t", help="only this table; again for more", show_default=False),
+    ] = None,
+    sample: Annotated[
+        int, typer.Option("--sample", min=0, max=10_000, help="so many rows of each kind are shown")
+    ] = 5,
+    output: As = Form.TABLE,
+) -> None:
+    """Compare the rows of two builds of a pipeline at equal offsets: added, removed, changed by column."""
+    from replay.verify.diff_listing import diff_document, diff_listing, diff_text
+    from replay.verify.pairs import builds_to_compare, compare_pair, pin_equal
+    from serving.query.query import Limits
+
+    here = here_of(context)
+    builds = builds_to_compare(here.state(), pipeline, before, after)
+    with (
+        talk().status("comparing"),
+        pin_equal(here.store, *builds, lease_seconds=here.lease_seconds) as (pair, pinned),
+    ):
+        log = None if here.bootstrap_servers is None else here.log()
+        found = compare_pair(
+            here.store,
+            pair,
+            pinned,
+            log=log,
+            limits=Limits.of(here.settings.verify, here.store),
+            samples=sample,
+            only=table,
+        )
+    if output is not Form.TABLE:
+        print_listing(output, diff_listing(found), document=diff_document(pair, found))
+        return
+    sys.stdout.write(
+        diff_text(
+            pair,
+            found,
+            {each.name: each.keys for each in pinned.snapshot.births[pair.after.build].tables},
+        )
+    )
+
+
+def prove(
+    context: typer.Context,
+    pipeline: Annotated[str, typer.Argument(help="the pipeline", show_default=False)],
+    slices: Annotated[
+        str,
+        typer.Option(
+            "--slices",
+            metavar="random|one|N",
+            help="how the log is cut: at random, not at all (a plain Spark batch job), or in N slices",
+        ),
+    ] = "random",
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            "--seed",
+            min=0,
+            help="cut at random as a proof before that printed this seed",
+            show_default=False,
+        ),
+    ] = None,
+    output: As = Form.TABLE,
+) -> None:
+    """Fold the log again in other slices, beside what serves, and compare: equal rows, with their hash, or those that differ (exit code 4; 1 where nothing can be proved)."""
+    from kappa.base.errors import VerificationFailed
+    from replay.prove.proof_text import proof_document, proof_listing, proof_text
+    from replay.prove.prove import cutting
+    from replay.prove.prove import prove as compare_again
+
+    here = here_of(context)
+    how = cutting(slices, seed)
+    with talk().status("looking at the log") as moving:
+        proof = compare_again(
+            here.settings, here.store, here.log(), pipeline, how, on_progress=moving.update
+        )
+    if output is Form.TABLE:
+        sys.stdout.write(proof_text(proof))
+    else:
+        print_listing(output, proof_listing(proof), document=proof_document(proof))
+    found = proof.proved
+    if not found.equal:
+        raise VerificationFailed(
+            f"pipeline {pipeline} is not proved: what serves is not what the log gives again at {found.offsets}",
+            hint=f"it serves as before; kappa replay {pipeline} makes a new build of it, and kappa history keeps what was found",
+        )
+
+
+def logs(
+    context: typer.Context,
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="supervisor, broker, verification, http, archiver, a build, or a pipeline"
+        ),
+    ] = "supervisor",
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="go on with what is written")
+    ] = False,
+    lines: Annotated[
+        int, typer.Option("-n", "--lines", min=0, help="how many of the last lines")
+    ] = 40,
+) -> None:
+    """Show what the supervisor, the broker or a build's job said."""
+    from replay.look.logs import following, last_lines, log_file
+
+    here = here_of(context)
+    path = log_file(here.store, here.state(), name)
+    said, position = last_lines(path, lines)
+    write_bytes(said)
+    for more in following(path, position) if follow else ():
+        write_bytes(more)
+
+
+def _status_text(here: Here, form: Form) -> str:
+    from replay.look.listings import status_document, status_heading, status_listing
+    from replay.look.status import observe_status
+    from replay.rollout.underway import read_underway
+
+    running, broker = here.running, here.bootstrap_servers
+    underway = None if running is None else read_underway(here.store)
+    seen = observe_status(
+        here.store,
+        None if broker is None else here.log(),
+        soak_seconds=here.settings.rollout.soak_seconds,
+        underway=underway,
+    )
+    now = datetime.now(UTC)
+    document = status_document(seen, running, broker, now)
+    return rendered(
+        form,
+        status_listing(seen, now),
+        document=document,
+        heading=status_heading(seen, running, broker),
+    )

@@ -1,0 +1,125 @@
+"""The options and arguments that several commands take, each declared once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from replay.look.here import Here
+from serving.query.render import Form
+
+As = Annotated[Form, typer.Option("-o", "--output", help="what is printed")]
+
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask")]
+
+
+AutoPromote = Annotated[
+    bool,
+    typer.Option(
+        "--auto-promote", help="ask about the plan only: what passes its verification serves"
+    ),
+]
+
+
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout", min=0, help="stop waiting after so many seconds; the rollout goes on"
+    ),
+]
+
+
+AllowBreaking = Annotated[
+    bool,
+    typer.Option(
+        "--allow-breaking", help="let changes through that may break what reads the tables"
+    ),
+]
+
+
+AcceptGap = Annotated[
+    bool,
+    typer.Option(
+        "--accept-gap",
+        help="replay a topic that has lost its beginning; the history tells it for ever",
+    ),
+]
+
+
+Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow",
+        metavar="NAME=REASON",
+        show_default=False,
+        help="let through what the plan refuses under that name; the reason is kept",
+    ),
+]
+
+
+PastGeneration = Annotated[
+    int | None,
+    typer.Option(
+        "--at-generation",
+        min=1,
+        help="of what that generation showed last, as long as it is kept",
+        show_default=False,
+    ),
+]
+
+
+PastTime = Annotated[
+    str | None,
+    typer.Option(
+        "--at",
+        metavar="TIME",
+        help="of what was served then (ISO 8601; UTC without a zone), as long as it is kept",
+        show_default=False,
+    ),
+]
+
+
+PastOffsets = Annotated[
+    str | None,
+    typer.Option(
+        "--at-offsets",
+        metavar="TOPIC:PARTITION=OFFSET,...",
+        help="of what serves, as it stood exactly there, as long as it is kept",
+        show_default=False,
+    ),
+]
+
+
+PastEventTime = Annotated[
+    str | None,
+    typer.Option(
+        "--at-event-time",
+        metavar="TIME",
+        help="of what serves, as it stood when it had folded what its log held up to that time (log time: the running maximum of the records' timestamps), as long as it is kept",
+        show_default=False,
+    ),
+]
+
+
+OfBuild = Annotated[
+    str | None,
+    typer.Option(
+        "--build",
+        help="those of this build, such as a candidate that is on its way, and not of what serves",
+        show_default=False,
+    ),
+]
+
+
+OnePipeline = Annotated[
+    str | None, typer.Argument(metavar="[PIPELINE]", show_default=False, help="one pipeline")
+]
+
+
+def here_of(context: typer.Context) -> Here:
+    """Returns the project and root of this command, as the callback has set them."""
+    here = context.obj
+    assert isinstance(here, Here), "the callback has run"
+    return here

@@ -1,0 +1,104 @@
+"""Commands that bring a rollout to its end: wait, verify, promote, undo, abandon."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from commands.follow import approve, follow_rollout
+from commands.options import OnePipeline, Timeout, Yes, here_of
+from commands.terminal import ask_consent, say, typed
+
+
+def wait(context: typer.Context, pipeline: OnePipeline = None, timeout: Timeout = None) -> None:
+    """Wait until a rollout serves, or has passed its verification and waits for a yes; of one that has ended already, tell how."""
+    from replay.rollout.intents import awaited_rollout
+
+    here = here_of(context)
+    ended = follow_rollout(
+        here, awaited_rollout(here.state(), pipeline).number, timeout, to_the_yes=True
+    )
+    if ended.waits:
+        print(
+            f"{ended.pipeline}: build {ended.build} (version {ended.version}) passed; to let it serve: kappa promote {ended.pipeline}"
+        )
+
+
+def verify(context: typer.Context, pipeline: OnePipeline = None, timeout: Timeout = None) -> None:
+    """Verify a candidate that is ready once more, at a newer frontier of what serves."""
+    from kappa.journal.journal import VerifyAsked
+    from replay.rollout.intents import ask_verify
+
+    here = here_of(context)
+    here.must_run()
+    record = ask_verify(here.store, pipeline)
+    assert isinstance(record.event, VerifyAsked)
+    follow_rollout(here, record.event.rollout, timeout, to_the_yes=True)
+
+
+def promote(
+    context: typer.Context,
+    pipelines: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PIPELINES]...",
+            show_default=False,
+            help="the one that is ready, if none is named",
+        ),
+    ] = None,
+    yes: Yes = False,
+    timeout: Timeout = None,
+) -> None:
+    """Let candidates that have passed their verification serve; those that are named together, in one generation."""
+    from replay.look.progress import told_verification
+    from replay.rollout.intents import ready_rollouts
+
+    here = here_of(context)
+    here.must_run()
+    ready = ready_rollouts(here.state(), *(pipelines or ()))
+    for rollout in ready:
+        sys.stdout.write(told_verification(rollout))
+    ask_consent(typed("promote", " ".join(pipelines or []) or None), yes=yes, question="promote?")
+    approve(here, ready, timeout)
+
+
+def undo(
+    context: typer.Context,
+    pipeline: OnePipeline = None,
+    to: Annotated[
+        int | None,
+        typer.Option(
+            "--to",
+            metavar="GENERATION",
+            min=1,
+            help="the build of that generation, if it is kept; default: the one before",
+            show_default=False,
+        ),
+    ] = None,
+    yes: Yes = False,
+    timeout: Timeout = None,
+) -> None:
+    """Let the build that served before serve again; after that, the same is a redo."""
+    from replay.rollout.intents import ask_undo, undone
+
+    here = here_of(context)
+    here.must_run()
+    state = here.state()
+    name, build = undone(state, pipeline, to)
+    print(
+        f"{name}: build {build} (version {state.versions[build]}) will serve instead of {state.serving[name]} (version {state.versions[state.serving[name]]})"
+    )
+    ask_consent(typed("undo", pipeline) + ("" if to is None else f" --to {to}"), yes=yes)
+    follow_rollout(here, ask_undo(here.store, name, to=to, seen=state).number, timeout)
+
+
+def abandon(context: typer.Context, pipeline: OnePipeline = None) -> None:
+    """Give up a rollout that does not serve yet; what serves goes on serving."""
+    from kappa.journal.journal import Abandoned
+    from replay.rollout.intents import abandon as give_up
+
+    record = give_up(here_of(context).store, pipeline)
+    if isinstance(record.event, Abandoned):
+        say(f"rollout {record.event.rollout} is given up")

@@ -1,0 +1,191 @@
+"""Rejects: list and show them, export them to be fixed, redrive those that are fixed."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from commands.lines import open_lines, open_new_file
+from commands.options import As, OfBuild, OnePipeline, Yes, here_of
+from commands.terminal import ask_consent, print_listing, say
+from kappa.base.errors import UsageError
+from serving.query.render import Form, Listing
+
+
+class _Rejects(TyperGroup):
+    """`kappa rejects [PIPELINE]` is `kappa rejects list [PIPELINE]`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        # Typer has no public name for that type.
+        return super().parse_args(
+            ctx,
+            args if args and (args[0] in self.commands or args[0] == "--help") else ["list", *args],
+        )
+
+
+app = typer.Typer(
+    cls=_Rejects,
+    help="The records that were not valid: list and show them, export them to mend them, and redrive what is mended.",
+)
+
+
+@app.command("list")
+def list_rejects(
+    context: typer.Context,
+    pipeline: OnePipeline = None,
+    lines: Annotated[
+        int, typer.Option("-n", "--lines", min=0, help="how many of the newest; 0 for all")
+    ] = 20,
+    reason: Annotated[
+        str | None,
+        typer.Option(
+            "--reason",
+            help="only those with this reason: wrong_type, missing_field, ...",
+            show_default=False,
+        ),
+    ] = None,
+    build: OfBuild = None,
+    output: As = Form.TABLE,
+) -> None:
+    """List the newest: where they lie, what they hold, and why. `kappa rejects` alone does the same."""
+    from replay.look.listings import rejects_listing
+    from serving.rejects.rejects import Wanted, newest_rejects
+
+    here = here_of(context)
+    print_listing(
+        output,
+        rejects_listing(
+            newest_rejects(
+                here.store,
+                Wanted(pipeline, build, reason),
+                limit=lines or None,
+                lease_seconds=here.lease_seconds,
+            )
+        ),
+    )
+
+
+@app.command("show")
+def show_reject(
+    context: typer.Context,
+    place: Annotated[
+        str,
+        typer.Argument(metavar="TOPIC:PARTITION:OFFSET", help="where it lies", show_default=False),
+    ],
+    build: OfBuild = None,
+    output: As = Form.TABLE,
+) -> None:
+    """Show all of one record that was rejected, once for each pipeline that has rejected it."""
+    from kappa.records.redrive import parse_position
+    from replay.look.listings import reject_text, rejects_listing
+    from serving.rejects.rejects import Wanted, newest_rejects
+
+    here = here_of(context)
+    at = parse_position(place)
+    found = newest_rejects(
+        here.store, Wanted(build=build, at=at), limit=None, lease_seconds=here.lease_seconds
+    )
+    if not found:
+        raise UsageError(
+            f"{at} is no reject of {f'build {build}' if build else 'what serves'}",
+            hint="see kappa rejects list",
+        )
+    if output is Form.TABLE:
+        sys.stdout.write("\n".join(map(reject_text, found)))
+    else:
+        print_listing(output, rejects_listing(found))
+
+
+@app.command("export")
+def export_rejects(
+    context: typer.Context,
+    arguments: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[PIPELINE] FILE",
+            help="one pipeline; a new file for the lines, or - for stdout",
+            show_default=False,
+        ),
+    ],
+    reason: Annotated[
+        str | None, typer.Option("--reason", help="only those with this reason", show_default=False)
+    ] = None,
+) -> None:
+    """Write those that are still to be mended as lines of JSON, to mend and then to redrive.
+
+    A line is an envelope as `kappa produce --envelope` reads it: "value" is a JSON object, or a text; what is no UTF-8 is in
+    base 64, and "base64" names it. The header kappa-redrive names the original, and has to stay.
+    """
+    from serving.rejects.redrive import export_line, to_mend
+    from serving.rejects.rejects import Wanted, rejects_in_order
+
+    if len(arguments) > 2:
+        raise UsageError(
+            f"{len(arguments)} arguments were given", hint="kappa rejects export [PIPELINE] FILE"
+        )
+    here = here_of(context)
+    pipeline, file = (arguments[0] if len(arguments) == 2 else None), arguments[-1]
+    found = to_mend(
+        rejects_in_order(
+            here.store, Wanted(pipeline, reason=reason), lease_seconds=here.lease_seconds
+        )
+    )
+    with open_new_file(file) as lines:
+        lines.writelines(f"{export_line(reject)}\n".encode() for reject in found)
+    say(
+        f"{len(found):,} rejects; once they are mended: kappa rejects redrive {'FILE' if file == '-' else file}"
+    )
+
+
+@app.command("redrive")
+def redrive_rejects(
+    context: typer.Context,
+    file: Annotated[
+        str,
+        typer.Argument(
+            help="a file with mended lines of kappa rejects export, or - for stdin",
+            show_default=False,
+        ),
+    ],
+    yes: Yes = False,
+    output: As = Form.TABLE,
+) -> None:
+    """Produce mended rejects again: each is folded once, in place of the record that its header names."""
+    from kappa.state.build import read_birth
+    from serving.rejects.redrive import plan_redrive, read_lines
+    from serving.rejects.rejects import Wanted, rejects_in_order
+
+    here = here_of(context)
+    with open_lines(file) as lines:
+        read = read_lines(lines)
+    topics = sorted({line.names.topic for line in read})
+    found = rejects_in_order(here.store, Wanted(topics=topics), lease_seconds=here.lease_seconds)
+    log = here.log()
+    births = {build: read_birth(here.store, build) for build in {reject.build for reject in found}}
+    planned = plan_redrive(read, found, births, {topic: log.facts(topic) for topic in topics})
+    sys.stdout.write(planned.text) if output is Form.TABLE else say(planned.text.rstrip("\n"))
+    sys.stdout.flush()
+    if planned.records:
+        ask_consent(
+            f"rejects redrive {file}",
+            yes=yes,
+            question="produce them?",
+            what="records would be produced",
+            undone="nothing was produced",
+        )
+    sent = {topic: log.produce(records, topic) for topic, records in planned.records.items()}
+    count = sum(each.count for each in sent.values())
+    say(f"{count} records acknowledged; what becomes of them: kappa rejects list")
+    rows = tuple((*row,) for each in sent.values() for row in each.offsets.items())
+    print_listing(
+        output,
+        Listing(("topic", "partition", "next_offset"), rows),
+        document={
+            "acknowledged": count,
+            "folded_already": planned.folded_already,
+            "unmended": planned.unmended,
+        },
+    )

@@ -1,0 +1,99 @@
+"""The platform itself: start it, stop it, serve HTTP alone, and collect what is no longer needed."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Annotated
+
+import typer
+
+from commands.options import As, here_of
+from commands.terminal import print_listing, say, talk
+from serving.query.render import Form
+
+
+def up(
+    context: typer.Context,
+    detach: Annotated[
+        bool, typer.Option("-d", "--detach", help="in the background; returns when it is ready")
+    ] = False,
+) -> None:
+    """Start the platform: the broker (unless one is configured), a job for each build, the controller, HTTP."""
+    from replay.run import supervisor
+    from replay.run.http_process import served_at
+
+    here = here_of(context)
+    with talk().status("starting") if detach else contextlib.nullcontext():
+        started = supervisor.up(here.settings, detach=detach)
+    if started is not None:
+        url = served_at(here.store)
+        say(
+            f"kappa is up: process {started.pid}, Kafka at {started.bootstrap_servers}{f', HTTP at {url}' if url else ''}"
+        )
+
+
+def down(context: typer.Context) -> None:
+    """Stop the platform; everything is kept."""
+    from replay.run import supervisor
+
+    with talk().status("ending"):
+        was_up = supervisor.down(here_of(context).settings)
+    say("kappa is down" if was_up else "kappa was not up")
+
+
+def serve(
+    context: typer.Context,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            "--listen",
+            metavar="HOST:PORT",
+            show_default=False,
+            help="where, instead of serve.listen; port 0: any that is free",
+        ),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            "--token",
+            show_default=False,
+            help="who asks has to bring it; KAPPA__SERVE__TOKEN is not seen by other users",
+        ),
+    ] = None,
+) -> None:
+    """Serve HTTP alone, without the rest of the platform: queries of strangers, and looks at what runs. `kappa up` does it too."""
+    from replay.run.serve import serve as serve_http
+
+    serve_http(here_of(context), listen=listen, token=token, say=say)
+
+
+def gc(
+    context: typer.Context,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="only say what would be deleted")
+    ] = False,
+    output: As = Form.TABLE,
+) -> None:
+    """Delete what nobody needs: retired builds, files that nothing refers to, expired leases. Running jobs keep their own builds in shape."""
+    from replay.look.listings import gc_listing
+    from replay.retire import gc as collection
+
+    here = here_of(context)
+    collect = collection.look if dry_run else collection.gc
+    found = collect(
+        here.store,
+        keep_seconds=here.settings.history.keep_seconds,
+        now=time.time(),
+        temp=here.settings.verify.temp,
+    )
+    listing = gc_listing(found, done=not dry_run)
+    print_listing(
+        output,
+        listing,
+        document={
+            "dry_run": dry_run,
+            "bytes": sum(each.bytes for each in found),
+            "found": listing.objects(),
+        },
+    )
