@@ -119,7 +119,7 @@ def diff(
     """Compare the rows of two builds of a pipeline at equal offsets: added, removed, changed by column."""
     from replay.verify.diff_listing import diff_document, diff_listing, diff_text
     from replay.verify.pairs import builds_to_compare, compare_pair, pin_equal
-    from serving.query.query import Limits
+    from serving.query.reader import Limits
 
     here = here_of(context)
     builds = builds_to_compare(here.state(), pipeline, before, after)

@@ -58,13 +58,7 @@ DOORS = {
     "pyspark": ("kappa/engine/", "kappa/code/ddl.py", "pipelines/"),
     "py4j": ("kappa/engine/",),
     # The demo's oracle is an independent computation: it must not go through our door.
-    # The sandboxed child is a process of its own, for one query of a stranger.
-    "duckdb": (
-        "serving/query/query.py",
-        "serving/sandbox/sandboxed.py",
-        "kappa/engine/read/plain_events.py",
-        "demo/oracle.py",
-    ),
+    "duckdb": ("kappa/base/duck.py", "demo/oracle.py"),
     "pyarrow": (
         "kappa/values/arrow.py",
         "kappa/base/lengths.py",
@@ -105,7 +99,7 @@ DOOR_MODULES = {
     "kappa.log.client",
     "kappa.tables.delta",
     "kappa.engine.spark.session",
-    "serving.query.query",
+    "kappa.base.duck",
 }
 
 

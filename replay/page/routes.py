@@ -33,8 +33,9 @@ from serving.http.http import stand_of
 from serving.http.problem import HttpError
 from serving.page.render import HEADERS, page_html
 from serving.pin.past import AtGeneration
-from serving.query.query import schema_of, tables_named
+from serving.query.table_sql import schema_of
 from serving.query.tables import ServedTable, served_tables
+from serving.query.views import tables_named
 from serving.rejects.rejects import Reject, Wanted, newest_rejects
 from serving.sandbox.question import Question
 

@@ -38,7 +38,7 @@ from replay.preflight.readable import read_samples
 from replay.rollout.fold import fold
 from replay.rollout.libraries import installed_libraries
 from replay.rollout.state import State
-from serving.query.query import unreadable
+from serving.query.views import unreadable
 
 if TYPE_CHECKING:
     from kappa.log.client import Log

@@ -18,7 +18,8 @@ from replay.prove.row_hash import hash_of_all, hash_sql, table_hash
 from replay.verify.diff import Sample, Sources, Unsettled, compare_appended, compare_keyed, settled
 from replay.verify.left_out import left_out_of
 from serving.query.pair import AFTER, BEFORE
-from serving.query.query import Reader, text
+from serving.query.reader import Reader
+from serving.query.table_sql import text
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ from replay.verify.left_out import within
 from replay.verify.unsettled import KeyLog, unsettled_keys
 from serving.pin.catalog import PinnedSnapshot, pin_build
 from serving.query.pair import connect_pair
-from serving.query.query import Limits
+from serving.query.reader import Limits
 from serving.query.spill import PROVE, make_folder
 
 # Others go before it: the live job keeps its freshness.

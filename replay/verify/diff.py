@@ -19,7 +19,8 @@ from kappa.state.build import Birth, TableBirth, range_columns
 from kappa.state.frontier import Frontier
 from kappa.values.columns import INTEGERS, Decimal, Scalar, parse_type, quoted
 from serving.query.pair import AFTER, BEFORE, put_keys
-from serving.query.query import Reader, text
+from serving.query.reader import Reader
+from serving.query.table_sql import text
 
 _UNSETTLED = "unsettled"
 _DOUBLES = frozenset({Scalar("float"), Scalar("double")})

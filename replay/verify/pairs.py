@@ -22,7 +22,7 @@ from replay.verify.diff import Comparison, Side, compare
 from replay.verify.unsettled import KeyLog, unsettled_keys
 from serving.pin.catalog import PinnedSnapshot, newest_frontier, pin_pair
 from serving.query.pair import connect_pair
-from serving.query.query import Limits
+from serving.query.reader import Limits
 
 _LOOKS = 5
 

@@ -35,7 +35,9 @@ from replay.verify.pairs import aligned_pair, compare_pair
 from replay.verify.thresholds import exceeded, unmeasured
 from replay.verify.unsettled import KeyLog
 from serving.pin.catalog import PinnedSnapshot, Snapshot, pin_build, pin_pair
-from serving.query.query import Limits, Reader, check_sql, connect
+from serving.query.query import connect
+from serving.query.reader import Limits, Reader
+from serving.query.table_sql import check_sql
 
 
 @dataclass(frozen=True, slots=True)

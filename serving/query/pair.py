@@ -14,7 +14,9 @@ from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
 from kappa.state.store import Store
 from kappa.values.columns import quoted
-from serving.query.query import Limits, Reader, open_reader, put_tables
+from serving.query.opened import open_reader
+from serving.query.reader import Limits, Reader
+from serving.query.relations import put_tables
 
 BEFORE = "before"
 AFTER = "after"

@@ -15,8 +15,10 @@ from kappa.state.store import Store
 from kappa.values.columns import quoted
 from serving.pin.at_log import Past
 from serving.pin.catalog import Snapshot
-from serving.query.query import Reader, ask, schema_of
+from serving.query.query import ask
+from serving.query.reader import Reader
 from serving.query.render import Listing
+from serving.query.table_sql import schema_of
 
 
 @dataclass(frozen=True, slots=True)

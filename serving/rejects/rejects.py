@@ -18,7 +18,8 @@ from kappa.state.store import Store
 from kappa.tables.delta import files
 from kappa.tables.shape import REJECTS_BIRTH
 from serving.pin.catalog import PinnedSnapshot, Snapshot, pin, pin_build
-from serving.query.query import open_reader, stored_sql, text
+from serving.query.opened import open_reader
+from serving.query.table_sql import stored_sql, text
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from kappa.base.errors import KappaError, UsageError
 from serving.pin.catalog import Snapshot
-from serving.query.query import TooMuch
+from serving.query.explained import TooMuch
 from serving.sandbox.frames import ACCEPTED, ASKED, ENDED, PIECE, REFUSED, put, take
 from serving.sandbox.question import Allowance, Reply
 

@@ -17,7 +17,8 @@ from typing import Any, Self
 from kappa.base.errors import Conflict, KappaError
 from kappa.state.store import Store
 from serving.pin.catalog import PinnedSnapshot, Snapshot, pin
-from serving.query.query import Relations, TooMuch, relations_of
+from serving.query.explained import TooMuch
+from serving.query.relations import Relations, relations_of
 from serving.query.render import plain
 from serving.sandbox.children import Child, Nursery
 from serving.sandbox.question import Allowance, Busy, Question, Reply

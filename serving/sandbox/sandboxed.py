@@ -15,29 +15,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kappa.base.duck import (
+    DUCKDB_ERRORS,
+    CatalogError,
+    Connection,
+    OutOfMemory,
+    Setting,
+    Statement,
+    open_connection,
+)
 from kappa.base.errors import KappaError, UsageError
 from serving.query.allowed import ensure_allowed
-from serving.query.query import (
-    DUCKDB_ERRORS,
-    Reader,
-    Relations,
-    TableFiles,
-    explained,
-    literal,
-    put_relations,
-    schema_of,
-    text,
-    told_apart,
-)
+from serving.query.explained import explained
+from serving.query.reader import Reader
+from serving.query.relations import Relations, TableFiles, put_relations
 from serving.query.render import csv_line, plain
+from serving.query.table_sql import distinct_names, literal, schema_of, text
 from serving.sandbox import confine
 from serving.sandbox.frames import ACCEPTED, ENDED, PIECE, REFUSED, put, take
 
-_CONFIGURED: dict[str, str | bool | int | float | list[str]] = {
+_CONFIGURED: dict[str, Setting] = {
     "threads": 1,
     "temp_directory": "",
     "autoinstall_known_extensions": False,
@@ -63,9 +63,7 @@ def answer_one(way_back: int, parent: int) -> None:
     confine.tie_to_parent(parent)
     confine.close_all_but(way_back)
     os.environ.clear()
-    connection = duckdb.connect(":memory:", config=_CONFIGURED)
-    connection.execute("set TimeZone = 'UTC'")
-    connection.execute("set enable_progress_bar = false")
+    connection = open_connection(_CONFIGURED)
     connection.execute(_WARM).fetchall()
     connection.execute(_WARM).to_arrow_table()
     asked = take(lambda count: os.read(way_back, count), most=_REQUEST_BYTES)
@@ -76,7 +74,7 @@ def answer_one(way_back: int, parent: int) -> None:
     try:
         ended = _answered(connection, request, _Pieces(way_back, request["bytes"]))
     except KappaError as error:
-        too_much = isinstance(error.__cause__, duckdb.OutOfMemoryException)
+        too_much = isinstance(error.__cause__, OutOfMemory)
         kind = "too_much" if too_much else "usage" if isinstance(error, UsageError) else "failed"
         put(
             way_back,
@@ -90,7 +88,7 @@ def answer_one(way_back: int, parent: int) -> None:
 
 
 def _answered(
-    connection: duckdb.DuckDBPyConnection, request: Mapping[str, Any], pieces: _Pieces
+    connection: Connection, request: Mapping[str, Any], pieces: _Pieces
 ) -> Mapping[str, Any]:
     found = [
         Relations(
@@ -126,6 +124,8 @@ def _answered(
         result = connection.execute(statement)
         ended: Mapping[str, Any] = _FORMS[request["form"]](result, request, pieces)
     except DUCKDB_ERRORS as error:
+        if isinstance(error, CatalogError):
+            reader.ensure_names_nothing_broken(request["sql"])
         raise explained(error, served=bool(found)) from error
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise UsageError(
@@ -146,15 +146,13 @@ def _looked_through(paths: Sequence[str]) -> frozenset[str]:
 
 
 def _allowed(
-    connection: duckdb.DuckDBPyConnection, reader: Reader, sql: str, found: Sequence[Relations]
-) -> duckdb.Statement:
+    connection: Connection, reader: Reader, sql: str, found: Sequence[Relations]
+) -> Statement:
     """The one statement in the text, which may be asked; two readings of it have to agree: as statements, and as a tree."""
     reader.only_select(sql)
     (statement,) = connection.extract_statements(sql)
-    serialized = connection.execute("select json_serialize_sql(?)", [sql]).fetchone()
-    assert serialized is not None, "it is one row"
     try:
-        tree = json.loads(serialized[0])
+        tree = reader.tree(sql)
     except RecursionError:
         raise UsageError(
             "the query is nested too deeply to be read",
@@ -199,9 +197,9 @@ class _Pieces:
         """Arrow's writers say so at their end."""
 
 
-def _described(result: duckdb.DuckDBPyConnection) -> list[dict[str, str]]:
+def _described(result: Connection) -> list[dict[str, str]]:
     described = result.description or []
-    names = told_apart(str(column[0]) for column in described)
+    names = distinct_names(str(column[0]) for column in described)
     return [
         {"name": name, "type": str(column[1])}
         for name, column in zip(names, described, strict=True)
@@ -216,7 +214,7 @@ def _ended(
 
 
 def _lines(
-    result: duckdb.DuckDBPyConnection, request: Mapping[str, Any], pieces: _Pieces, line: Any
+    result: Connection, request: Mapping[str, Any], pieces: _Pieces, line: Any
 ) -> tuple[int, bool]:
     """Writes a line for each row until there are enough; gives how many, and whether there were more."""
     count = 0
@@ -230,9 +228,7 @@ def _lines(
     return count, False
 
 
-def _as_json(
-    result: duckdb.DuckDBPyConnection, request: Mapping[str, Any], pieces: _Pieces
-) -> Mapping[str, Any]:
+def _as_json(result: Connection, request: Mapping[str, Any], pieces: _Pieces) -> Mapping[str, Any]:
     columns = _described(result)
     names = [column["name"] for column in columns]
 
@@ -249,9 +245,7 @@ def _as_json(
     return _ended(columns, rows, truncated=truncated, pieces=pieces)
 
 
-def _as_csv(
-    result: duckdb.DuckDBPyConnection, request: Mapping[str, Any], pieces: _Pieces
-) -> Mapping[str, Any]:
+def _as_csv(result: Connection, request: Mapping[str, Any], pieces: _Pieces) -> Mapping[str, Any]:
     columns = _described(result)
     pieces.write(csv_line([column["name"] for column in columns]).encode())
     rows, truncated = _lines(
@@ -275,9 +269,7 @@ def _batches(
         left -= len(cut)
 
 
-def _as_arrow(
-    result: duckdb.DuckDBPyConnection, request: Mapping[str, Any], pieces: _Pieces
-) -> Mapping[str, Any]:
+def _as_arrow(result: Connection, request: Mapping[str, Any], pieces: _Pieces) -> Mapping[str, Any]:
     columns = _described(result)
     reader = result.to_arrow_reader(_ARROW_ROWS_AT_ONCE)
     schema = pa.schema(

@@ -35,7 +35,7 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from replay.look.running import running
 from replay.rollout.fold import fold
-from serving.query.query import tables_of
+from serving.query.relations import tables_of
 
 TREE = Path(__file__).resolve().parents[2]
 SCRIPTS = Path(__file__).with_name("scripts")

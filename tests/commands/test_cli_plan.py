@@ -337,6 +337,16 @@ def test_where_no_plan_can_be_saved_is_said(web: Project, path: str) -> None:
             '), View("v", "select page from w"), View("w", "select hits as page from u"',
             "view v cannot be read",
         ),
+        (
+            """), View("v", "select content from read_text('/etc/hostname')\"""",
+            "view v cannot be read: the query cannot be run: read_text looks outside",
+        ),
+        ("""), View("v", "from 'c.csv'\"""", "view v cannot be read"),
+        (
+            '), View("v", "select page, random() as r from page_hits"',
+            "view v cannot be read: random()",
+        ),
+        ('), View("v", "select now() as at from page_hits"', "view v cannot be read: now()"),
     ],
 )
 def test_sql_that_a_pipelines_own_tables_do_not_bear_is_refused_before_anything_is_replayed(

@@ -16,7 +16,8 @@ from builds import Project
 from kappa.log.client import Log, ProducedRecord
 from kappa.state.build import read_birth
 from kappa.state.frontier import Frontier
-from serving.query.query import open_reader, put_tables
+from serving.query.opened import open_reader
+from serving.query.relations import put_tables
 
 OUTPUTS = {"totals": "kind string, n bigint, at timestamp, who int", "all": "kind string, n bigint"}
 

@@ -25,7 +25,8 @@ from kappa.state.store import Store
 from kappa.tables.merge import contribution_columns
 from kappa.tables.shape import order_column
 from kappa.values.arrow import arrow_schema
-from serving.query.query import open_reader, put_tables
+from serving.query.opened import open_reader
+from serving.query.relations import put_tables
 
 # So many rows fill a recent table here.
 FULL = 8

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Self
 
-import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kappa.base.duck import Connection, open_connection
 from kappa.declare.topic import Topic
 from kappa.engine.read.find_values import Expected, Found, Spelling, Texts, find, strings, texts_of
 from kappa.values.arrow import arrow_schema
@@ -236,11 +236,9 @@ def _made(
 
 
 @cache
-def _connection() -> duckdb.DuckDBPyConnection:
+def _connection() -> Connection:
     # Spark has a process a core.
-    connection = duckdb.connect(":memory:", config={"threads": 1})
-    connection.execute("set TimeZone = 'UTC'")
-    return connection
+    return open_connection({"threads": 1})
 
 
 def _texts(values: pa.Array) -> pa.Array:

@@ -30,18 +30,11 @@ from kappa.tables.shape import REJECTS_BIRTH
 from kappa.values.arrow import arrow_schema
 from serving.pin.catalog import Snapshot, pin_build
 from serving.pin.past import AtGeneration, AtTime
-from serving.query.query import (
-    Reader,
-    Relations,
-    Rows,
-    answer,
-    ask,
-    connect,
-    open_reader,
-    put_relations,
-    read,
-    tables_named,
-)
+from serving.query.opened import open_reader
+from serving.query.query import answer, ask, connect, read
+from serving.query.reader import Reader, Rows
+from serving.query.relations import Relations, put_relations
+from serving.query.views import tables_named
 
 
 @pytest.fixture
@@ -210,7 +203,7 @@ def test_times_that_two_writers_spell_in_two_ways_are_one_column(
 ) -> None:
     import pyarrow.parquet as pq
 
-    from serving.query.query import read_sql
+    from serving.query.table_sql import read_sql
 
     moment = datetime(2013, 1, 1, 5, 0, tzinfo=UTC)
     rows = pa.table({"at": pa.array([moment], pa.timestamp("us", "UTC"))})
@@ -241,14 +234,55 @@ def test_views_are_made_in_the_order_they_need(platform: Platform) -> None:
     assert platform.ask("select count(*) from flights.b_named").rows == ((2,),)
 
 
-def test_a_view_that_cannot_be_bound_is_named(platform: Platform) -> None:
-    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS}, views={"top": "select carier from delays"})
-    with pytest.raises(
-        UsageError, match=r'view top of pipeline flights cannot be read: .*"carier" not found'
-    ) as told:
-        platform.ask("from delays")
+def test_a_view_that_cannot_be_made_costs_only_the_queries_that_name_it(
+    platform: Platform,
+) -> None:
+    views = {"top": "select carier from delays", "over": "from top", "fine": "from delays"}
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS}, views=views)
+    platform.serve("planes", {PLANES: ROWS_OF_PLANES})
 
-    assert "carrier" in told.value.hint
+    assert len(platform.ask("from delays").rows) == len(platform.ask("from flights.fine").rows) == 3
+    assert len(platform.ask("with top as (from planes) from top").rows) == 1
+    for sql in ("from top", "select * from flights.TOP", "from delays where carrier in (from top)"):
+        with pytest.raises(
+            UsageError, match=r'view top of pipeline flights cannot be read: .*"carier" not found'
+        ) as refused:
+            platform.ask(sql)
+        assert "carrier" in refused.value.hint
+    with pytest.raises(UsageError, match="view over of pipeline flights cannot be read"):
+        platform.ask("from over")
+
+
+def test_a_table_whose_files_are_gone_costs_only_the_queries_that_name_it(
+    platform: Platform, store: Store
+) -> None:
+    platform.serve(
+        "flights",
+        {DELAYS: ROWS_OF_DELAYS, PLANES: ROWS_OF_PLANES},
+        views={"busy": "from delays"},
+    )
+    for path in Path(table_path(store, "flights-1", "delays")).glob("*.parquet"):
+        path.unlink()
+
+    assert len(platform.ask("from planes").rows) == 1
+    assert platform.ask("select count(*) from rejects").rows == ((0,),)
+    with pytest.raises(KappaError, match="table delays of pipeline flights cannot be read"):
+        platform.ask("from delays")
+    with pytest.raises(KappaError, match="view busy of pipeline flights cannot be read"):
+        platform.ask("from busy")
+
+
+def test_a_candidate_with_a_broken_view_cannot_be_looked_at(
+    platform: Platform, store: Store
+) -> None:
+    """Verification reads the whole of a build, so one broken relation ends it."""
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS}, views={"top": "select carier from delays"})
+
+    with (
+        pin_build(store, "flights-1", lease_seconds=60) as pinned,
+        pytest.raises(UsageError, match="view top of pipeline flights cannot be read"),
+    ):
+        connect(pinned.snapshot, store)
 
 
 @pytest.mark.parametrize(
@@ -256,8 +290,9 @@ def test_a_view_that_cannot_be_bound_is_named(platform: Platform) -> None:
 )
 def test_a_view_is_one_query_over_what_there_is(platform: Platform, sql: str) -> None:
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS}, views={"itself": sql})
-    with pytest.raises(UsageError):
-        platform.ask("from delays")
+    with pytest.raises(UsageError, match="view itself of pipeline flights"):
+        platform.ask("from itself")
+    assert len(platform.ask("from delays").rows) == 3
 
 
 def test_a_reader_finds_nothing_of_those_before_it_or_beside_it(

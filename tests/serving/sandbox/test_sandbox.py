@@ -25,7 +25,8 @@ from kappa.state.build import table_path
 from kappa.state.lease import sorted_leases
 from kappa.state.store import Store
 from serving.query.allowed import ensure_allowed
-from serving.query.query import TooMuch, answer
+from serving.query.explained import TooMuch
+from serving.query.query import answer
 from serving.sandbox import confine
 from serving.sandbox.children import Nursery
 from serving.sandbox.question import Allowance, Format, Question, Reply

@@ -1,0 +1,41 @@
+"""DuckDB: the one place that opens a connection, and its names for everybody else.
+
+Every connection is in memory, counts in UTC and draws nothing. The demo's oracle has a door of
+its own, because it is an independent computation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import duckdb
+
+Connection = duckdb.DuckDBPyConnection
+Statement = duckdb.Statement
+CatalogError = duckdb.CatalogException
+DuckError = duckdb.Error
+OutOfMemory = duckdb.OutOfMemoryException
+SELECT = duckdb.StatementType.SELECT
+
+# A message that quotes a text may cut it within a character: Python cannot make that an error of
+# DuckDB's.
+DUCKDB_ERRORS = (duckdb.Error, UnicodeDecodeError)
+# Errors that are not the query's fault. All others are.
+MACHINE_ERRORS = (
+    duckdb.IOException,
+    duckdb.InternalException,
+    duckdb.FatalException,
+    duckdb.OutOfMemoryException,
+    duckdb.ConnectionException,
+)
+
+Setting = str | bool | int | float | list[str]
+
+
+def open_connection(config: Mapping[str, Setting] | None = None) -> Connection:
+    """Opens a DuckDB in memory, in UTC."""
+    connection = duckdb.connect(":memory:", config=dict(config or {}))
+    connection.execute("set TimeZone = 'UTC'")
+    # With a program given by `-c`, DuckDB would draw its progress on stdout.
+    connection.execute("set enable_progress_bar = false")
+    return connection

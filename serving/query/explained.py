@@ -1,0 +1,40 @@
+"""DuckDB's errors as ours: its message as one sentence, its candidates as the hint."""
+
+from __future__ import annotations
+
+import re
+
+from kappa.base.duck import MACHINE_ERRORS, CatalogError, DuckError
+from kappa.base.errors import KappaError, UsageError
+
+
+class TooMuch(UsageError):
+    """A query that wants more than it may have, of memory or of time."""
+
+    status = 422
+
+
+def explained(error: DuckError | UnicodeDecodeError, *, served: bool) -> KappaError:
+    """Translates an error of DuckDB's. `served`: some pipeline is served, so that names exist."""
+    whole = (
+        error.object.decode(errors="replace")
+        if isinstance(error, UnicodeDecodeError)
+        else str(error)
+    )
+    lines = [line.strip() for line in whole.partition("\n\nLINE ")[0].splitlines() if line.strip()]
+    message = lines[0] if lines else type(error).__name__
+    if isinstance(error, MACHINE_ERRORS):
+        return KappaError(
+            f"the query could not be run: {message}", hint="kappa status shows whether all is well"
+        )
+    hints = [
+        line[0].lower() + line[1:]
+        for line in lines[1:]
+        if not re.search(r'"(pg_|duckdb_|sqlite_|information_schema|pragma_)', line)
+    ]
+    if isinstance(error, CatalogError) and not served:
+        hints = ["nothing is served yet: kappa deploy"]
+    return UsageError(
+        f"the query cannot be run: {message.partition(' Error: ')[2] or message}",
+        hint="; ".join([*hints, "kappa tables shows tables and columns"]),
+    )
