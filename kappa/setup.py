@@ -32,7 +32,7 @@ def set_up(console: Console, settings: JarsSettings) -> Jars:
                     soft_wrap=True,
                 )
     # Each worker of a catch-up would wait for it otherwise (kappa/base/compiled.py).
-    for module in ("kappa.log.bulk", "kappa.engine.read.find_values"):
+    for module in ("kappa.log.bulk", "kappa.engine.decode.find_loops"):
         importlib.import_module(module)
     console.print(
         f"ready: Java {java.version} ({java.home}), {len(jars.broker) + len(jars.spark)} jars in {jars.spark[0].parent}",

@@ -21,6 +21,7 @@ kappa/values
 kappa/declare
 kappa/records           kappa/state
 kappa/code              kappa/journal        kappa/log            kappa/tables
+kappa/engine/decode
 kappa/engine/spark      kappa/engine/read    serving/pin
 kappa/engine/archive    kappa/engine/fold    serving/query
 kappa/engine/function   serving/page         serving/rejects      serving/sandbox
@@ -50,7 +51,7 @@ DOORS = {
     "pydantic_settings": ("kappa/base/settings.py",),
     "confluent_kafka": ("kappa/log/client.py", "kappa/log/reader.py", "kappa/log/bulk.py"),
     # Loops over each record of a replay.
-    "numba": ("kappa/base/compiled.py", "kappa/engine/read/find_values.py", "kappa/log/bulk.py"),
+    "numba": ("kappa/base/compiled.py", "kappa/engine/decode/find_loops.py", "kappa/log/bulk.py"),
     "llvmlite": ("kappa/base/compiled.py", "kappa/log/bulk.py"),
     "deltalake": ("kappa/tables/delta.py",),
     "delta": ("kappa/engine/write/commit.py", "kappa/engine/spark/recording.py"),

@@ -4,7 +4,7 @@ A record is exactly one JSON object in UTF-8 (json_text.py). Unknown fields are 
 string is no number, 1.0 no integer), and what is out of range is rejected (value.py); a missing field is its column's default, or null.
 A field that is not there under its name is looked for under the names it had. What a JSON Schema demands besides is held last
 (schema_rules.py). The Kafka key, where one is declared, is the event's key field as text. A change here, or in those files, that
-rejects or accepts other records raises `kappa.code.semantics`. Read next: engine/read/decode.py, which runs it.
+rejects or accepts other records raises `kappa.code.semantics`. Read next: engine/decode/decoder.py, which runs it.
 """
 
 from __future__ import annotations

@@ -18,8 +18,9 @@ import pyarrow.parquet as pq
 from kappa.base.errors import Damaged
 from kappa.declare.topic import Topic
 from kappa.engine.archive.archiver import Read
+from kappa.engine.decode.decode import decoded_batches
+from kappa.engine.decode.fate import decoded_columns
 from kappa.engine.read.archived import log_time_before, rows_of
-from kappa.engine.read.decode import decoded_batches, decoded_columns
 from kappa.tables.archive import ArchiveMark
 from kappa.tables.delta import Block, StoredArchive, link_file
 from kappa.values.tally import Tally

@@ -29,8 +29,9 @@ from kappa.base.settings import load_settings
 from kappa.code.project import load_pipelines
 from kappa.declare.topic import Archive, Topic
 from kappa.engine.archive.earlier import Earlier
+from kappa.engine.decode.decode import decoded_batches
+from kappa.engine.decode.fate import Counts, counts_in, decoded_columns
 from kappa.engine.read.archived import archive_fingerprint
-from kappa.engine.read.decode import Seen, decoded_batches, decoded_columns, seen_in
 from kappa.engine.read.source import Kafka, Source
 from kappa.log.client import Log
 from kappa.state.store import Store
@@ -142,14 +143,14 @@ class ArchiveWriter:
         end: int,
         batches: Iterator[pa.RecordBatch],
         taken_along: Sequence[Block],
-    ) -> tuple[Block | None, int, Seen | None]:
+    ) -> tuple[Block | None, int, Counts | None]:
         first_batch = next(batches, None)
         if first_batch is None:
             return None, end, None
         first = taken_along[0].first if taken_along else start
         path = Path(self._archive.path) / f"{partition}-{first:020d}-{secrets.token_hex(4)}.parquet"
         schema = arrow_schema(self._columns)
-        seen: Seen | None = None
+        seen: Counts | None = None
         reached, last = end, start
         # What is not written yet: small files that are taken along, and what is new, in groups that are large.
         waiting: list[pa.RecordBatch] = []
@@ -163,7 +164,7 @@ class ArchiveWriter:
                     batch: pa.RecordBatch | None = first_batch
                     while batch is not None:
                         waiting.append(batch)
-                        found = seen_in(batch)[partition]
+                        found = counts_in(batch)[partition]
                         seen = found if seen is None else seen.then(found)
                         last = int(batch.column("_offset")[-1].as_py())
                         if self._is_full(waiting):

@@ -12,8 +12,8 @@ from typing import Self
 import pyarrow as pa
 
 from kappa.base.errors import Damaged
+from kappa.engine.decode.raw import RAW_SCHEMA
 from kappa.engine.read.archived import rows_of
-from kappa.engine.read.source import RAW_SCHEMA
 from kappa.state.store import Store
 from kappa.tables.archive import FOLDER, ArchiveMark, folder
 from kappa.tables.delta import Block, open_archive

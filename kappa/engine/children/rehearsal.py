@@ -25,8 +25,8 @@ from kappa.base.stopwatch import Stopwatch
 from kappa.code.semantics import SEMANTICS
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.children.describe import Watch, describe
+from kappa.engine.decode.raw import RawRange, RawRecord, raw_table
 from kappa.engine.job.fold_slice import SliceFolder
-from kappa.engine.read.source import RawRange, RawRecord, raw_table
 from kappa.engine.spark.session import Profile, boot
 from kappa.engine.write.commit import Merging
 from kappa.engine.write.publisher import Publisher

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import pyarrow as pa
 
 from kappa.declare.table import FOLD_ORDER_COLUMNS, ORDER_COLUMNS, FoldKind, Option, overflow_column
-from kappa.engine.read.decode import Fate
+from kappa.engine.decode.fate import Fate
 from kappa.state.build import TableBirth
 from kappa.tables.merge import WIDE, carried
 from kappa.tables.shape import order_column, sketch_column, top_column

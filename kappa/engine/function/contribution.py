@@ -21,8 +21,8 @@ from pyspark.sql import functions as F
 
 from kappa.base.errors import Broken, KappaError
 from kappa.declare.pipeline import Pipeline
+from kappa.engine.decode.fate import Fate
 from kappa.engine.fold.fold import aggregates, latest_aggregate, spark_quote
-from kappa.engine.read.decode import Fate
 from kappa.engine.spark.used import used_columns
 from kappa.state.build import TableBirth
 from kappa.tables.shape import table_births

@@ -14,12 +14,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from kappa.declare.topic import Topic
-from kappa.engine.read.decode import Seen
+from kappa.engine.decode.fate import Counts
 from kappa.engine.read.rows import Rows
 from kappa.records.redrive import Attempt, Position, Settled
 from kappa.state.build import TableBirth
 
-SeenOf = Mapping[str, Mapping[int, Seen]]
+SeenOf = Mapping[str, Mapping[int, Counts]]
 # Names and Spark's types.
 Columns = Sequence[tuple[str, str]]
 # Details of records that were valid and become rejects, by (topic, partition, offset).

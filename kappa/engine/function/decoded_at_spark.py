@@ -13,6 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kappa.declare.topic import Topic
+from kappa.engine.decode.decoder import Clock
+from kappa.engine.decode.fate import Counts, Fate, decoded_columns
+from kappa.engine.decode.raw import RawRange
+from kappa.engine.decode.to_files import Remembering, decode_to_files
 from kappa.engine.fold.fold import spark_quote
 from kappa.engine.function.contribution import latest_frame
 from kappa.engine.function.decoded import Columns, Decoded, Details, SeenOf
@@ -30,16 +34,7 @@ from kappa.engine.function.decoded_rows import (
     without_places,
 )
 from kappa.engine.read.archived import Ranges, Taken
-from kappa.engine.read.decode import (
-    Clock,
-    Fate,
-    Remembering,
-    Seen,
-    decode_to_files,
-    decoded_columns,
-)
 from kappa.engine.read.rows import Rows
-from kappa.engine.read.source import RawRange
 from kappa.records.redrive import Attempt, Position, Settled
 from kappa.state.build import TableBirth
 from kappa.state.offsets import Offsets
@@ -78,7 +73,7 @@ class DecodedAtSpark(Decoded):
         self._frames: dict[str, DataFrame] = {}
         self._folded: Mapping[Position, int] = {}
         self._duplicates: frozenset[Position] = frozenset()
-        seen_of: dict[str, Mapping[int, Seen]] = {}
+        seen_of: dict[str, Mapping[int, Counts]] = {}
         # A crash may have left files.
         self.close()
         for number, topic in enumerate(topics):

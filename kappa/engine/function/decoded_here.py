@@ -8,6 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kappa.declare.topic import Topic
+from kappa.engine.decode.decode import decode_table, of_topic
+from kappa.engine.decode.decoder import Clock, Memories
+from kappa.engine.decode.fate import Fate, counts_in
 from kappa.engine.fold.fold import latest_table
 from kappa.engine.function.decoded import Columns, Decoded, Details, SeenOf
 from kappa.engine.function.decoded_rows import (
@@ -25,7 +28,6 @@ from kappa.engine.function.decoded_rows import (
     with_rejects_counted,
     without_places,
 )
-from kappa.engine.read.decode import Clock, Fate, Memories, decode_table, of_topic, seen_in
 from kappa.engine.read.rows import Rows
 from kappa.records.redrive import Attempt, Position, Settled
 from kappa.state.build import TableBirth
@@ -55,7 +57,7 @@ class DecodedHere(Decoded):
             )
             for topic in topics
         }
-        self._seen: SeenOf = {name: seen_in(table) for name, table in self._tables.items()}
+        self._seen: SeenOf = {name: counts_in(table) for name, table in self._tables.items()}
         self._folded: Mapping[Position, int] = {}
 
     def seen(self) -> SeenOf:

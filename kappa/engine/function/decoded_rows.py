@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kappa.engine.decode.fate import Counts, Fate
 from kappa.engine.function.decoded import Details, SeenOf
-from kappa.engine.read.decode import Fate, Seen
 from kappa.records.redrive import Attempt, Position
 from kappa.state.build import TableBirth
 from kappa.values.arrow import arrow_schema
@@ -161,7 +161,7 @@ def with_duplicates_counted(seen: SeenOf, duplicates: Iterable[Position]) -> See
     )
 
 
-def _recounted(seen: SeenOf, change: Callable[[Seen, tuple[str, int]], Seen]) -> SeenOf:
+def _recounted(seen: SeenOf, change: Callable[[Counts, tuple[str, int]], Counts]) -> SeenOf:
     return {
         topic: {partition: change(one, (topic, partition)) for partition, one in parts.items()}
         for topic, parts in seen.items()

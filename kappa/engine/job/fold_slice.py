@@ -30,6 +30,8 @@ from kappa.base.stopwatch import Stopwatch
 from kappa.declare.pipeline import OnError, Pipeline
 from kappa.declare.table import REJECTS
 from kappa.declare.topic import Topic, TopicKind
+from kappa.engine.decode.fate import decoded_columns
+from kappa.engine.decode.to_files import Remembering
 from kappa.engine.fold.ordered import OrderedFold
 from kappa.engine.fold.touched import stored_frame, touched_rows
 from kappa.engine.function.contribution import Function, columns_used, raised_here
@@ -42,7 +44,6 @@ from kappa.engine.function.redriven import settle_redriven
 from kappa.engine.function.trouble import SPARK_ERRORS, translated
 from kappa.engine.job.splits import Splits
 from kappa.engine.read.archived import Archives
-from kappa.engine.read.decode import Remembering, decoded_columns
 from kappa.engine.read.identities import Identities
 from kappa.engine.read.rows import Rows
 from kappa.engine.read.source import Source

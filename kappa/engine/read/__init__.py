@@ -1,1 +1,9 @@
-"""From offsets to decoded records."""
+"""From offsets to the records of a slice, of the log or of an archive.
+
+It decides nothing about records: decoding is `kappa/engine/decode`. Read in this order:
+
+- `source.py`: exact ranges of the log, and the stream of the tail with its bounds.
+- `archived.py`: a slice's records from the archive of their topic.
+- `identities.py`: the memory of identities that a slice is decoded with.
+- `rows.py`: the type of rows that a slice contributes to a table.
+"""

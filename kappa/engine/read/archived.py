@@ -24,7 +24,8 @@ import pyarrow.parquet as pq
 from kappa.base.errors import KappaError
 from kappa.code.semantics import SEMANTICS
 from kappa.declare.topic import Topic, TopicKind
-from kappa.engine.read.decode import Clock, Seen, decoded_columns, seen_in
+from kappa.engine.decode.decoder import Clock
+from kappa.engine.decode.fate import Counts, counts_in, decoded_columns
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables.archive import ArchiveMark, folder
@@ -50,7 +51,7 @@ class Taken:
     """What an archive gave of a partition's range: all of it up to `end`, and what was seen there; None where no record was."""
 
     end: int
-    seen: Seen | None
+    seen: Counts | None
 
 
 def archive_fingerprint(topic: Topic) -> str:
@@ -128,12 +129,12 @@ class Archives:
                 start, own
             ) != clock.get(partition):
                 continue
-            seen: Seen | None = None
+            seen: Counts | None = None
             for block in own:
                 if block.least < reached and block.greatest >= start:
                     link_file(Path(block.path), into / f"{number}.parquet")
                     number += 1
-                    more = seen_in(rows_of(block, _TOLD, start, reached)).get(partition)
+                    more = counts_in(rows_of(block, _TOLD, start, reached)).get(partition)
                     seen = more if seen is None or more is None else seen.then(more)
             taken[partition] = Taken(reached, seen)
         return taken

@@ -2,7 +2,7 @@
 
 While slices follow one another the memory goes along. Where they do not (a job has begun, a slice that was cut short is folded
 again, the last one was folded by Spark's tasks) it is made again: from the newest memory that was put for an offset
-(engine/read/remembered.py), or with nothing at the build's origin where none was, reading the log back up to the slice, by the same
+(engine/decode/remembered.py), or with nothing at the build's origin where none was, reading the log back up to the slice, by the same
 decoding. One is put whenever the horizon has passed since the last, by the log's time or the wall's, so about so much of the log is read back,
 and of a partition to which nothing comes nothing, which retention may empty meanwhile. To read just the horizon before the slice would not do:
 what was accepted there depends on what was accepted before, and that on what was before it.
@@ -19,8 +19,10 @@ from typing import Protocol
 import pyarrow as pa
 
 from kappa.declare.topic import Topic
-from kappa.engine.read.decode import Memories, decode_table, of_topic, seen_in
-from kappa.engine.read.remembered import drop_memories, get_memory, memory_offsets, put_memory
+from kappa.engine.decode.decode import decode_table, of_topic
+from kappa.engine.decode.decoder import Memories
+from kappa.engine.decode.fate import counts_in
+from kappa.engine.decode.remembered import drop_memories, get_memory, memory_offsets, put_memory
 from kappa.records.identity import Memory
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
@@ -144,7 +146,7 @@ class Identities:
                     of_topic(raw, name), topic, self._log_time[name], self._memories[name]
                 )
                 self._log_time[name] |= {
-                    partition: seen.log_time for partition, seen in seen_in(decoded).items()
+                    partition: seen.log_time for partition, seen in counts_in(decoded).items()
                 }
         self._at = start
         # Nobody reads it back again.

@@ -9,40 +9,21 @@ count too. Options: https://spark.apache.org/docs/latest/streaming/structured-st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from kappa.base.errors import Damaged
+from kappa.engine.decode.raw import RAW_SCHEMA, RawRange, raw_table
 from kappa.log.client import Log
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
-from kappa.values.arrow import arrow_schema
-from kappa.values.columns import HEADERS
 
-# What a slice is read as. `timestamp` is the record's own, or the broker's where the topic says LogAppendTime.
-# Headers are there for rejects and for what is redriven: null where a record has none, so that they cost nearly nothing.
-RAW_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
-RAW_SCHEMA = arrow_schema(
-    zip(
-        RAW_COLUMNS,
-        ("string", "int", "bigint", "timestamp", "binary", "binary", HEADERS),
-        strict=True,
-    )
-)
-# One record in the order of those columns, its time in microseconds since 1970, its headers as name and value.
-RawRecord = tuple[
-    str, int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]
-]
-# The raw records of one partition in a slice, in the order of their offsets: one task reads them all, on which the log time
-# depends (law 4). It is called in a worker, and so goes there as it is.
-RawRange = Callable[[], Iterator[pa.RecordBatch]]
 # What makes the stream's bounds exact; nothing the user sets may undo it.
 _EXACT = {"kafka.isolation.level": "read_committed", "failOnDataLoss": "true"}
 # Settings that librdkafka and Kafka's Java client spell differently, and that have one meaning.
@@ -103,20 +84,6 @@ class Source:
     def close(self) -> None:
         """Ends the connection to the broker."""
         self._reader.close()
-
-
-def raw_table(records: Iterable[RawRecord]) -> pa.Table:
-    """Raw records as a table."""
-    *others, headers = list(zip(*records, strict=True)) or [()] * len(RAW_COLUMNS)
-    # Null where there are none.
-    columns: list[Sequence[Any]] = [
-        *others,
-        [[{"key": name, "value": value} for name, value in each] or None for each in headers],
-    ]
-    return pa.table(
-        [pa.array(column, field.type) for column, field in zip(columns, RAW_SCHEMA, strict=True)],
-        schema=RAW_SCHEMA,
-    )
 
 
 def _read_range(

@@ -30,8 +30,9 @@ from kappa.declare.pipeline import Pipeline
 from kappa.engine.archive.archive_check import PartitionCheck, check_archive
 from kappa.engine.archive.archiver import Archiver, ArchiveWriter
 from kappa.engine.children.rehearsal import MemoryLog
+from kappa.engine.decode.decode import decode_table
+from kappa.engine.decode.fate import counts_in, decoded_columns
 from kappa.engine.read.archived import Archives, archive_fingerprint
-from kappa.engine.read.decode import decode_table, decoded_columns, seen_in
 from kappa.log.client import Log, ProducedRecord, TopicFacts
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
@@ -169,7 +170,7 @@ def test_an_archive_holds_what_decoding_the_log_gives_in_whatever_steps_it_was_m
 
     assert rows(store).equals(decoded(log, log.end))
     assert mark.end == log.end.next["visits"]
-    for partition, seen in seen_in(decoded(log, log.end)).items():
+    for partition, seen in counts_in(decoded(log, log.end)).items():
         span = mark.end[partition]
         held = seen.decoded + seen.rejected + seen.tombstone
         assert mark.tally[partition] == Tally(
@@ -409,7 +410,7 @@ def test_what_is_taken_of_a_range_is_what_decoding_it_gives(
     log = some_log(500)
     writer = archived(store, log, steps(log, 45), block_bytes=5_000)
     before = decoded(log, Offsets({"visits": {0: cut, 1: cut}}))
-    clock = {partition: seen.log_time for partition, seen in seen_in(before).items()}
+    clock = {partition: seen.log_time for partition, seen in counts_in(before).items()}
     ends = writer.mark().end
     (tmp_path / "slice").mkdir()
 
@@ -423,7 +424,7 @@ def test_what_is_taken_of_a_range_is_what_decoding_it_gives(
         (place == 1) & (offset >= cut)
     )
     own = decoded(log, log.end).filter(within)
-    assert {partition: one.seen for partition, one in taken.items()} == seen_in(own)
+    assert {partition: one.seen for partition, one in taken.items()} == counts_in(own)
     linked = pa.concat_tables(
         pq.read_table(file, partitioning=None)
         for file in sorted((tmp_path / "slice").glob("*.parquet"), key=lambda file: int(file.stem))
@@ -512,7 +513,7 @@ def test_files_that_are_joined_while_a_slice_takes_them_are_looked_for_again(
     )
 
     assert (opened, taken[0].end) == (2, 45)
-    assert {0: taken[0].seen} == seen_in(decoded(log, Offsets({"visits": {0: 45}})))
+    assert {0: taken[0].seen} == counts_in(decoded(log, Offsets({"visits": {0: 45}})))
 
 
 def test_whether_a_topic_is_archived_decides_no_rows() -> None:

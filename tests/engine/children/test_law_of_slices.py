@@ -101,7 +101,8 @@ def test_late_records_and_duplicates_are_the_same_whoever_decodes_them_and_where
     tmp_path: Path,
 ) -> None:
     from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
-    from kappa.engine.read.decode import Fate, decode_table
+    from kappa.engine.decode.decode import decode_table
+    from kappa.engine.decode.fate import Fate
     from kappa.state.offsets import Offsets
     from kappa.state.slices import Slice
     from kappa.testing import _bytes, some_events

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from kappa.engine.children.rehearsal import LocalPipeline, MemoryLog, Rehearsal
-    from kappa.engine.read.source import RawRange
+    from kappa.engine.decode.raw import RawRange
 
     Build = Callable[..., Rehearsal]
 

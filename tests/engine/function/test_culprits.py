@@ -171,7 +171,7 @@ def test_records_that_fail_are_rejects_of_all_tables_and_all_others_are_folded(
         b"k2",
         {"k": "k2", "n": 12, "text": "\U0001f600"},
     )
-    assert last["detail"].startswith("engine/test_culprits.py:")
+    assert last["detail"].startswith("function/test_culprits.py:")
     assert "failed on a row: [CAST_INVALID_INPUT]" in last["detail"]
     assert built.publisher.newest.tally == {
         "events": {

@@ -19,9 +19,11 @@ from kappa import Topic
 from kappa.base.duration import parse_duration, told_ms
 from kappa.base.errors import Damaged
 from kappa.engine.children.rehearsal import MemoryLog
-from kappa.engine.read.decode import Fate, Remembering, decode_table, decode_to_file, seen_in
+from kappa.engine.decode.decode import decode_table
+from kappa.engine.decode.fate import Fate, counts_in
+from kappa.engine.decode.remembered import memory_offsets
+from kappa.engine.decode.to_files import Remembering, decode_to_file
 from kappa.engine.read.identities import Identities
-from kappa.engine.read.remembered import memory_offsets
 from kappa.records.identity import Memory, identity_of
 from kappa.records.redrive import Original, Position
 from kappa.state.mark import Mark
@@ -29,7 +31,7 @@ from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 
 if TYPE_CHECKING:
-    from kappa.engine.read.decode import Seen
+    from kappa.engine.decode.fate import Counts
 
 HORIZON_MS = 10_000
 LATENESS_MS = 5_000
@@ -125,7 +127,7 @@ class Build:
         else:
             memories = self.identities.take(piece.start, self)
             decoded = decode_table(raw, PAID, clock, memories["paid"])
-            mark = self._after(piece, seen_in(decoded))
+            mark = self._after(piece, counts_in(decoded))
             self.identities.folded(mark)
         if dies:
             self.restart()
@@ -140,8 +142,8 @@ class Build:
 
     def _by_tasks(
         self, raw: pa.Table, clock: Mapping[int, int], remembering: Remembering
-    ) -> tuple[pa.Table, dict[int, Seen]]:
-        seen: dict[int, Seen] = {}
+    ) -> tuple[pa.Table, dict[int, Counts]]:
+        seen: dict[int, Counts] = {}
         tables = []
         for task in range(2):
             file = self.folder / f"{task}.parquet"
@@ -157,7 +159,7 @@ class Build:
             tables.append(pq.ParquetFile(file).read())
         return pa.concat_tables(tables), seen
 
-    def _after(self, piece: Slice, seen: Mapping[int, Seen]) -> Mark:
+    def _after(self, piece: Slice, seen: Mapping[int, Counts]) -> Mark:
         log_time = {
             **self.mark.log_time.get("paid", {}),
             **{partition: one.log_time for partition, one in seen.items()},
@@ -372,9 +374,9 @@ def test_a_late_record_says_by_how_much_and_an_early_one_is_not_late() -> None:
         ("missing_field", "at is null or missing, and it says whether the record is late"),
     ]
     assert (
-        seen_in(decoded)[0].late,
-        seen_in(decoded)[0].rejected,
-        seen_in(decoded)[0].decoded,
+        counts_in(decoded)[0].late,
+        counts_in(decoded)[0].rejected,
+        counts_in(decoded)[0].decoded,
     ) == (1, 2, 2)
 
 

@@ -13,8 +13,8 @@ from kappa import Topic
 from kappa.base.lock import Lock
 from kappa.base.settings import Settings, load_settings
 from kappa.engine.archive.archiver import LOCK
+from kappa.engine.decode.fate import decoded_columns
 from kappa.engine.read.archived import archive_fingerprint
-from kappa.engine.read.decode import decoded_columns
 from kappa.log.client import TopicFacts
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store

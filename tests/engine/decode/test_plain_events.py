@@ -14,10 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa import Topic
-from kappa.engine.read import plain_events
-from kappa.engine.read.decode import decode_table, loading_plain_events, seen_in
-from kappa.engine.read.plain_events import PlainEvents
-from kappa.engine.read.source import raw_table
+from kappa.engine.decode import plain_events
+from kappa.engine.decode.decode import decode_table
+from kappa.engine.decode.decoder import loading_plain_events
+from kappa.engine.decode.fate import counts_in
+from kappa.engine.decode.plain_events import PlainEvents
+from kappa.engine.decode.raw import raw_table
 from kappa.records.record import RecordReader, Tombstone
 
 EVENT = "id string not null, t string, n bigint, small smallint, tiny tinyint, i int not null, flag boolean, x double, f float, day date, at timestamp, price decimal(12,3), big decimal(38,0), part decimal(3,3)"
@@ -394,7 +396,7 @@ def test_a_large_batch_is_decoded_as_small_ones_are(wrong: float) -> None:
     together, clock = decode_table(raw, TOPIC, {}, {}), dict[int, int]()
     for start in range(0, 4_000, 400):
         piece = decode_table(raw.slice(start, 400), TOPIC, clock, {})
-        clock |= {partition: seen.log_time for partition, seen in seen_in(piece).items()}
+        clock |= {partition: seen.log_time for partition, seen in counts_in(piece).items()}
         assert together.slice(start, 400) == piece
 
 

@@ -1,21 +1,19 @@
-"""Finds the values of flat JSON objects whose layout is known: the text between them, and how each of them is spelled. Compiled by Numba.
+"""Loops that go through JSON objects byte by byte, compiled by Numba.
 
-A record is found only where it is that text and such values from its first byte to its last. Read next: engine/read/plain_events.py, which learns layouts.
+All compiled code, and every constant in it, is in this one file: what is kept of it is known by this
+file's digest alone (kappa/base/compiled.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import IntEnum
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 from numba import types
 
 from kappa.base.compiled import compiled
-from kappa.base.lengths import Bytes, Ends, Numbers, array_of, ends_of
+from kappa.base.lengths import Bytes, Ends, Numbers
 
 
 class Spelling(IntEnum):
@@ -27,76 +25,6 @@ class Spelling(IntEnum):
     # Without a sign that means nothing.
     INTEGER = 2
     BOOLEAN = 3
-
-
-class Expected(NamedTuple):
-    """A value that is looked for. An integer lies between `low` and `high`; a number has at most so many digits: before the point, behind it, in its exponent."""
-
-    spelling: Spelling
-    nullable: bool
-    low: int = 0
-    high: int = 0
-    exponent: int = 0
-
-
-class Texts(NamedTuple):
-    """A binary or string array, as compiled code reads it."""
-
-    ends: Ends
-    data: Bytes
-    valid: npt.NDArray[np.bool_]
-
-
-class Found(NamedTuple):
-    """What stands in records: per value (rows) and record (columns) an integer or a truth, or where a text or number begins in the data; and how many bytes that has, or -1 for null. `sure`: which records are of the layout at all."""
-
-    sure: npt.NDArray[np.bool_]
-    values: Numbers
-    lengths: Numbers
-
-
-def texts_of(array: pa.Array) -> Texts:
-    """A view of an array of binaries or strings."""
-    _, ends, data = array.buffers()
-    found = Texts(
-        np.frombuffer(ends, np.int32)[array.offset : array.offset + len(array) + 1]
-        if ends
-        else np.zeros(len(array) + 1, np.int32),
-        np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8),
-        array.is_valid().to_numpy(zero_copy_only=False),
-    )
-    for each in found:
-        each.flags.writeable = False
-    return found
-
-
-def find(
-    records: Texts,
-    places: Numbers,
-    between: Sequence[bytes],
-    values: Sequence[Expected],
-    keys: Texts,
-    key: int,
-) -> Found:
-    """Looks into the records at these places for values, `between` before, between and behind them; the value numbered `key` must be the bytes of the record's key (-1: none must)."""
-    literals = np.frombuffer(b"".join(between), np.uint8)
-    ends = np.cumsum([len(text) for text in between], dtype=np.int64)
-    spec = np.array([tuple(map(int, each)) for each in values], np.int64).reshape(-1, 5)
-    found = Found(
-        np.zeros(len(places), np.bool_),
-        np.zeros((len(values), len(places)), np.int64),
-        np.zeros((len(values), len(places)), np.int64),
-    )
-    _find(*records, places, literals, ends, spec, *keys, key, *found)
-    return found
-
-
-def strings(records: Texts, starts: Numbers, lengths: Numbers) -> pa.StringArray:
-    """Pieces of records, as an array; null where a length is -1. They must be UTF-8."""
-    ends = ends_of(lengths)
-    data = np.empty(ends[-1], np.uint8)
-    _gather(records.data, starts, ends, data)
-    return array_of(pa.string(), lengths, ends, data)
 
 
 # Arrow's own memory is not written to.
@@ -114,7 +42,8 @@ _TENTH = -((1 << 63) // 10)
 
 
 @compiled(types.void(_TEXTS[1], types.int64[::1], types.int32[::1], types.uint8[::1]))
-def _gather(data: Bytes, starts: Numbers, ends: Ends, into: Bytes) -> None:
+def gather(data: Bytes, starts: Numbers, ends: Ends, into: Bytes) -> None:
+    """Copies pieces of the data one behind the other."""
     for place in range(len(starts)):
         into[ends[place] : ends[place + 1]] = data[
             starts[place] : starts[place] + ends[place + 1] - ends[place]
@@ -228,7 +157,7 @@ def _integer(data: Bytes, at: int, end: int, low: int, high: int) -> tuple[np.in
         types.int64[:, ::1],
     ),
 )
-def _find(
+def find_all(
     record_ends: Ends,
     data: Bytes,
     valid: npt.NDArray[np.bool_],
@@ -244,6 +173,7 @@ def _find(
     values: Numbers,
     lengths: Numbers,
 ) -> None:
+    """Finds the values of a layout in the records at these places."""
     for number in range(len(places)):
         record = places[number]
         at, end = int(record_ends[record]), int(record_ends[record + 1])

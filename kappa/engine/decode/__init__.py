@@ -1,0 +1,17 @@
+"""From raw records to decoded records, by the one definition of a valid record (kappa/records).
+
+It reads no log and knows no slice: raw records come in, decoded records go out. Read in this order:
+
+- `raw.py`: raw records, as the log gives them.
+- `fate.py`: what becomes of a record, the columns of decoded records, the counts per partition.
+- `decoder.py`: the decoder of a topic, batch by batch: log time, lateness, duplicates.
+- `originals.py`: which records of a batch are redriven.
+- `assemble.py`: the columns of a decoded batch, made of its parts.
+- `decode.py`: decoding in this process.
+- `to_files.py`: decoding in Spark's workers, into Parquet files.
+- `remembered.py`: a partition's memory of identities as a file.
+- `plain_events.py`: whole batches of plain events, decoded by compiled code.
+- `layout.py`: how plain events of one kind are written.
+- `find_values.py`, `find_loops.py`: where the values of a layout are, and the compiled loops.
+- `typed_texts.py`: values that DuckDB makes of their texts.
+"""

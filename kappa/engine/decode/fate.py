@@ -1,0 +1,122 @@
+"""What became of records: fates, the columns of decoded records, and counts per partition."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import IntEnum
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kappa.declare.pipeline import ORIGIN_COLUMNS
+from kappa.declare.topic import Topic
+from kappa.values.columns import HEADERS
+from kappa.values.reason import Reason
+
+
+class Fate(IntEnum):
+    """What became of a record."""
+
+    DECODED = 0
+    TOMBSTONE = 1
+    REJECTED = 2
+    DUPLICATE = 3
+
+
+# What only the platform sees. The raw record is kept only where it is rejected; `_redrives` is the offset that a redriven one names.
+HIDDEN_COLUMNS = (
+    ("_log_time", "bigint"),
+    ("_fate", "tinyint"),
+    ("_reason", "string"),
+    ("_detail", "string"),
+    ("_raw_key", "binary"),
+    ("_raw_value", "binary"),
+    ("_raw_headers", HEADERS),
+    ("_redrives", "bigint"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What was seen of one partition in a slice: how many records of each fate, and the log time after the last of them.
+
+    `late` of the rejected were so; `redriven` name an earlier one, whatever their fate, and those among them that are
+    duplicates are known once they are settled (engine/function/redriven.py).
+    """
+
+    decoded: int
+    tombstone: int
+    rejected: int
+    duplicate: int
+    late: int
+    log_time: int
+    redriven: int = 0
+
+    def then(self, more: Counts) -> Counts:
+        """This and what was seen after it."""
+        return Counts(
+            self.decoded + more.decoded,
+            self.tombstone + more.tombstone,
+            self.rejected + more.rejected,
+            self.duplicate + more.duplicate,
+            self.late + more.late,
+            more.log_time,
+            self.redriven + more.redriven,
+        )
+
+
+def decoded_columns(topic: Topic) -> tuple[tuple[str, str], ...]:
+    """The columns of decoded records: the event's, where the record stands, and what became of it."""
+    return (
+        *((column.name, str(column.type)) for column in topic.columns),
+        *ORIGIN_COLUMNS,
+        *HIDDEN_COLUMNS,
+    )
+
+
+def counts_in(decoded: pa.Table | pa.RecordBatch) -> dict[int, Counts]:
+    """What was seen of each partition in decoded records, which are in the order of their offsets."""
+    fates = _counted(decoded, "_partition", "_fate")
+    late = _counted(
+        decoded.filter(pc.equal(decoded.column("_reason"), str(Reason.LATE))), "_partition"
+    )
+    redriven = _counted(decoded.filter(decoded.column("_redrives").is_valid()), "_partition")
+    # Within a partition the log time only rises, so its last one is its greatest.
+    clock = (
+        pa.table([decoded.column("_partition"), decoded.column("_log_time")], names=["p", "t"])
+        .group_by("p")
+        .aggregate([("t", "max")])
+    )
+    return {
+        p: Counts(
+            fates[p, Fate.DECODED],
+            fates[p, Fate.TOMBSTONE],
+            fates[p, Fate.REJECTED],
+            fates[p, Fate.DUPLICATE],
+            late[p,],
+            log_time,
+            redriven[p,],
+        )
+        for p, log_time in zip(clock["p"].to_pylist(), clock["t_max"].to_pylist(), strict=True)
+    }
+
+
+def _counted(decoded: pa.Table | pa.RecordBatch, *by: str) -> Counter[tuple[int, ...]]:
+    """How many rows there are of each combination of values."""
+    if len(decoded) == 0:
+        return Counter()
+    found = (
+        pa.table([decoded.column(name) for name in by], names=list(by))
+        .group_by(list(by))
+        .aggregate([([], "count_all")])
+    )
+    return Counter(
+        dict(
+            zip(
+                zip(*(found[name].to_pylist() for name in by), strict=True),
+                found["count_all"].to_pylist(),
+                strict=True,
+            )
+        )
+    )

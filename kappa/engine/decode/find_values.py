@@ -1,0 +1,86 @@
+"""The values of flat JSON objects whose layout is known: the text between them, and how each is spelled.
+
+A record is found only if it is that text and such values from its first byte to its last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kappa.base.lengths import Bytes, Ends, Numbers, array_of, ends_of
+from kappa.engine.decode.find_loops import Spelling, find_all, gather
+
+
+class Expected(NamedTuple):
+    """A value that is looked for. An integer lies between `low` and `high`; a number has at most so many digits: before the point, behind it, in its exponent."""
+
+    spelling: Spelling
+    nullable: bool
+    low: int = 0
+    high: int = 0
+    exponent: int = 0
+
+
+class Texts(NamedTuple):
+    """A binary or string array, as compiled code reads it."""
+
+    ends: Ends
+    data: Bytes
+    valid: npt.NDArray[np.bool_]
+
+
+class Found(NamedTuple):
+    """What stands in records: per value (rows) and record (columns) an integer or a truth, or where a text or number begins in the data; and how many bytes that has, or -1 for null. `sure`: which records are of the layout at all."""
+
+    sure: npt.NDArray[np.bool_]
+    values: Numbers
+    lengths: Numbers
+
+
+def texts_of(array: pa.Array) -> Texts:
+    """A view of an array of binaries or strings."""
+    _, ends, data = array.buffers()
+    found = Texts(
+        np.frombuffer(ends, np.int32)[array.offset : array.offset + len(array) + 1]
+        if ends
+        else np.zeros(len(array) + 1, np.int32),
+        np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8),
+        array.is_valid().to_numpy(zero_copy_only=False),
+    )
+    for each in found:
+        each.flags.writeable = False
+    return found
+
+
+def find(
+    records: Texts,
+    places: Numbers,
+    between: Sequence[bytes],
+    values: Sequence[Expected],
+    keys: Texts,
+    key: int,
+) -> Found:
+    """Looks into the records at these places for values, `between` before, between and behind them; the value numbered `key` must be the bytes of the record's key (-1: none must)."""
+    literals = np.frombuffer(b"".join(between), np.uint8)
+    ends = np.cumsum([len(text) for text in between], dtype=np.int64)
+    spec = np.array([tuple(map(int, each)) for each in values], np.int64).reshape(-1, 5)
+    found = Found(
+        np.zeros(len(places), np.bool_),
+        np.zeros((len(values), len(places)), np.int64),
+        np.zeros((len(values), len(places)), np.int64),
+    )
+    find_all(*records, places, literals, ends, spec, *keys, key, *found)
+    return found
+
+
+def strings(records: Texts, starts: Numbers, lengths: Numbers) -> pa.StringArray:
+    """Pieces of records, as an array; null where a length is -1. They must be UTF-8."""
+    ends = ends_of(lengths)
+    data = np.empty(ends[-1], np.uint8)
+    gather(records.data, starts, ends, data)
+    return array_of(pa.string(), lengths, ends, data)

@@ -1,0 +1,113 @@
+"""The layout of an event: the texts between its values, and how each value is spelled. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from kappa.declare.topic import Topic
+from kappa.engine.decode.find_loops import Spelling
+from kappa.engine.decode.find_values import Expected
+from kappa.values.columns import INTEGERS, Column, Decimal, Scalar
+from kappa.values.value import FIRST_MICROS, LAST_MICROS
+
+_FIELDS = 100
+_SPACE = r"[ \t\n\r]*"
+_TEXT = r'"[^"\\\x00-\x1f]*"'
+# RFC 8259, section 6.
+_NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
+# The reader of records refuses numbers that are longer, or further from 1, than any that is meant, also in fields that nobody declares: so many digits before the point, behind it and in the exponent.
+_NUMBER_DIGITS = (40, 40, 3)
+_FIELD = re.compile(
+    rf'(?P<before>{_SPACE}"(?P<name>[^"\\\x00-\x1f]+)"{_SPACE}:{_SPACE})(?P<value>{_TEXT}|{_NUMBER}|true|false|null)(?P<after>{_SPACE}(?:,|\}}{_SPACE}$))'
+)
+_OPENING = re.compile(rf"{_SPACE}\{{")
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutField:
+    """One field of a layout: the text before its value, and how that is spelled; no column: it is not declared."""
+
+    before: str
+    name: str
+    spelling: Spelling
+    column: Column | None
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How events of one kind are written."""
+
+    fields: tuple[LayoutField, ...]
+    after: str
+
+    @property
+    def between(self) -> list[bytes]:
+        """The texts before, between and behind the values."""
+        return [*(field.before.encode() for field in self.fields), self.after.encode()]
+
+
+def layout_of(text: str, topic: Topic) -> Layout | None:
+    """How an event is written; None where it is not flat, or lacks what must be there."""
+    opening = _OPENING.match(text)
+    if opening is None:
+        return None
+    columns = {column.name: column for column in topic.columns}
+    fields: list[LayoutField] = []
+    before, at, last = opening[0], opening.end(), ","
+    while last.endswith(","):
+        found = _FIELD.match(text, at)
+        if found is None or len(fields) == _FIELDS:
+            return None
+        column = columns.get(found["name"])
+        fields.append(
+            LayoutField(
+                before + found["before"], found["name"], _spelling(column, found["value"]), column
+            )
+        )
+        before = last = found["after"]
+        at = found.end()
+    names = {field.name for field in fields}
+    # A record without the field that is its key is never valid.
+    needed = {name for name, column in columns.items() if not column.nullable or name == topic.key}
+    if len(names) < len(fields) or not needed <= names:
+        return None
+    return Layout(tuple(fields), last)
+
+
+def _spelling(column: Column | None, value: str) -> Spelling:
+    spelled = {
+        '"': Spelling.TEXT,
+        "t": Spelling.BOOLEAN,
+        "f": Spelling.BOOLEAN,
+        "n": Spelling.TEXT,
+    }.get(value[0], Spelling.NUMBER)
+    match None if column is None else column.type:
+        case Scalar("boolean"):
+            return Spelling.BOOLEAN
+        case Scalar("timestamp"):
+            return Spelling.INTEGER if spelled is Spelling.NUMBER else Spelling.TEXT
+        case Scalar("string" | "date"):
+            return Spelling.TEXT
+        case Scalar("double" | "float") | Decimal():
+            return Spelling.NUMBER
+        case Scalar():
+            return Spelling.INTEGER
+        case _:
+            return spelled
+
+
+def expected_value(field: LayoutField) -> Expected:
+    """Returns what the value of a field must be for its column."""
+    column = field.column
+    nullable = column is None or column.nullable
+    match None if column is None else column.type:
+        case Scalar("timestamp") if field.spelling is Spelling.INTEGER:
+            return Expected(field.spelling, nullable, FIRST_MICROS // 1000, LAST_MICROS // 1000)
+        case Scalar(name) if name in INTEGERS:
+            limit = 1 << (INTEGERS[name] - 1)
+            return Expected(field.spelling, nullable, -limit, limit - 1)
+        case Decimal(precision, scale):
+            return Expected(field.spelling, nullable, precision - scale, scale)
+        case _:
+            return Expected(field.spelling, nullable, *_NUMBER_DIGITS)

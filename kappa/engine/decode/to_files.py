@@ -1,0 +1,161 @@
+"""Decodes a topic of a large slice into Parquet files, in Spark's workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kappa.declare.topic import Topic
+from kappa.engine.decode.decoder import Clock, Decoder, Memories
+from kappa.engine.decode.fate import HIDDEN_COLUMNS, Counts, counts_in, decoded_columns
+from kappa.engine.decode.raw import RawRange
+from kappa.engine.decode.remembered import get_memory, memory_offsets, put_memory
+from kappa.records.identity import Memory
+from kappa.values.arrow import arrow_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Columns with few different values.
+_REPEATED = [
+    "_topic",
+    "_partition",
+    *(name for name, _ in HIDDEN_COLUMNS if name not in {"_log_time", "_raw_headers"}),
+]
+_COUNTS = ("decoded", "tombstone", "rejected", "duplicate", "late", "log_time", "redriven")
+_SEEN_TYPES = (("partition", "int"), *((name, "bigint") for name in _COUNTS))
+_SEEN_COLUMNS = ", ".join(f"{name} {kind}" for name, kind in _SEEN_TYPES)
+
+
+@dataclass(frozen=True, slots=True)
+class Remembering:
+    """Where a large slice's tasks find the memories of a topic for its start, and put those for its end, per partition; no folder: it declares no identity."""
+
+    folder: Path | None = None
+    start: Mapping[int, int] = field(default_factory=dict)
+    end: Mapping[int, int] = field(default_factory=dict)
+
+
+def decode_to_files(
+    spark: SparkSession,
+    ranges: Sequence[RawRange],
+    topic: Topic,
+    clock: Clock,
+    remembering: Remembering,
+    folder: Path,
+    *,
+    first: int = 0,
+    left_out: frozenset[str] = frozenset(),
+) -> dict[int, Counts]:
+    """Decodes one topic's raw records in Spark's workers, a task for each range, into Parquet files of `folder` named by their numbers, from `first`.
+
+    Columns of the event that are `left_out` decide what is valid as all do, and are not in the files.
+
+    Rows that went back to Spark to be kept by it would cost more than their decoding. Gives what was seen of each partition.
+    """
+    decode = partial(
+        _decode_ranges,
+        ranges=ranges,
+        topic=topic,
+        clock=clock,
+        remembering=remembering,
+        folder=folder,
+        first=first,
+        left_out=left_out,
+    )
+    found = (
+        spark.range(0, len(ranges), 1, len(ranges)).mapInArrow(decode, _SEEN_COLUMNS).collect()
+        if ranges
+        else []
+    )
+    return {row.partition: Counts(*(row[name] for name in _COUNTS)) for row in found}
+
+
+def _decode_ranges(
+    numbers: Iterable[pa.RecordBatch],
+    ranges: Sequence[RawRange],
+    topic: Topic,
+    clock: Clock,
+    remembering: Remembering,
+    folder: Path,
+    first: int,
+    left_out: frozenset[str],
+) -> Iterator[pa.RecordBatch]:
+    for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
+        # A task that is tried again writes its files again.
+        seen = decode_to_file(
+            ranges[number](),
+            topic,
+            clock,
+            remembering,
+            folder / f"{first + number}.parquet",
+            left_out=left_out,
+        )
+        yield pa.RecordBatch.from_pylist(
+            [{"partition": partition, **asdict(one)} for partition, one in seen.items()],
+            schema=arrow_schema(_SEEN_TYPES),
+        )
+
+
+def decode_to_file(
+    batches: Iterable[pa.RecordBatch],
+    topic: Topic,
+    clock: Clock,
+    remembering: Remembering,
+    path: Path,
+    *,
+    left_out: frozenset[str] = frozenset(),
+) -> dict[int, Counts]:
+    """Decodes raw records into a Parquet file, as one of Spark's tasks does, and gives what was seen of each."""
+    seen: dict[int, Counts] = {}
+    schema = arrow_schema(
+        [column for column in decoded_columns(topic) if column[0] not in left_out]
+    )
+    memories: Memories = {}
+    decoder = Decoder(
+        topic,
+        clock,
+        memories,
+        partial(_remembered, remembering, topic.identity_horizon_ms),
+        left_out=left_out,
+    )
+    with decoded_file(path, schema) as file:
+        for raw in batches:
+            if raw.num_rows == 0:
+                continue
+            batch = decoder.decode(raw).select(schema.names)
+            file.write_batch(batch)
+            for partition, more in counts_in(batch).items():
+                before = seen.get(partition)
+                seen[partition] = more if before is None else before.then(more)
+    for partition, memory in memories.items():
+        if remembering.folder is not None:
+            put_memory(
+                remembering.folder,
+                partition,
+                remembering.end[partition],
+                memory,
+                seen[partition].log_time,
+            )
+    return seen
+
+
+def decoded_file(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    """A file that takes decoded records, and that is read once or twice: what would make it smaller, or searched quicker, costs more than it saves."""
+    return pq.ParquetWriter(
+        path, schema, compression="lz4", use_dictionary=_REPEATED, write_statistics=False
+    )
+
+
+def _remembered(remembering: Remembering, horizon_ms: int, partition: int) -> Memory:
+    """The memory of a partition as the slice begins; where none was put, nothing has been accepted in it."""
+    folder, start = remembering.folder, remembering.start.get(partition, 0)
+    if folder is None or start not in memory_offsets(folder, partition):
+        return Memory(horizon_ms)
+    return get_memory(folder, partition, start, horizon_ms)[0]
