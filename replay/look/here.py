@@ -81,9 +81,11 @@ class Here:
     @property
     def bootstrap_servers(self) -> str | None:
         """Where Kafka is: the configured cluster, or the supervisor's own broker while that is up."""
-        return self.settings.kafka.bootstrap_servers or (
-            self.running.bootstrap_servers if self.running else None
-        )
+        if self.settings.kafka.bootstrap_servers:
+            return self.settings.kafka.bootstrap_servers
+        # Read once: a supervisor that ends between two readings must not raise an AttributeError.
+        running = self.running
+        return None if running is None else running.bootstrap_servers
 
     def state(self) -> State:
         """What the journal comes to now."""
@@ -96,11 +98,12 @@ class Here:
         """The broker's client. Raises Unreachable where no broker is known."""
         from kappa.log.client import Log
 
-        if self.bootstrap_servers is None:
+        servers = self.bootstrap_servers
+        if servers is None:
             raise Unreachable(
                 "kappa is not up, so there is no broker", hint="start it with: kappa up -d"
             )
-        return Log(self.bootstrap_servers, self.settings.kafka.options)
+        return Log(servers, self.settings.kafka.options)
 
     def must_run(self) -> None:
         """Raises Unreachable where no supervisor is up."""

@@ -107,11 +107,11 @@ class Controller:
     def tick(self) -> State:
         """Looks at everything once, takes at most one step per rollout, and gives the state after it.
 
-        Raises KappaError, after all else was brought on, where something could not be looked at: Unreachable where the
-        broker did not answer. Nothing is decided without it.
+        Raises KappaError or OSError, after all else was brought on, if something could not be
+        looked at or done: Unreachable if the broker did not answer. Nothing is decided without it.
         """
         self.state = fold(self._journal.after(self.state.last), self.state)
-        unseen: list[KappaError] = []
+        unseen: list[KappaError | OSError] = []
         self.waits = {}
         for begun in self.state.active_rollouts:
             rollout = self.state.rollout(begun.number)
@@ -124,8 +124,9 @@ class Controller:
                 self._take(rollout, step)
             except (Broken, UsageError) as error:
                 self._append(Failed(rollout.number, error.message, error.hint))
-            except KappaError as error:
-                self.waits[rollout.number] = f"what could not be looked at: {error.message}"
+            except (KappaError, OSError) as error:
+                why = error.message if isinstance(error, KappaError) else str(error)
+                self.waits[rollout.number] = f"what could not be looked at: {why}"
                 unseen.append(error)
         self._let_go()
         self._retire()

@@ -104,7 +104,13 @@ class Processes:
             code = job.process.poll()
             if code is not None:
                 self._reap_job(build, job, code)
-            elif build not in wanted or moved or build in self._aligning:
+            elif (
+                build not in wanted
+                or moved
+                or build in self._aligning
+                # It was asked to end at an earlier tick, and is killed once patience ends.
+                or job.killed_at is not None
+            ):
                 self._end(job)
         for build in sorted(wanted - set(self._jobs)):
             course = self._courses.get(build, Course())
@@ -226,10 +232,10 @@ class Processes:
                 )
 
     def _reap_job(self, build: str, job: _Child, code: int) -> None:
-        del self._jobs[build]
         failpoint("processes.before_reap")
         ensure_session_gone(job.process.pid)
         failpoint("processes.after_reap")
+        del self._jobs[build]
         stopped = read_stopped(self._store, build)
         news = stopped if stopped != job.stopped_before else None
         before, now = self._courses.get(build, Course()), self._clock()

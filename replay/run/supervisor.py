@@ -214,13 +214,14 @@ def _loop(
             said = ""
         except Broken:
             raise
-        except KappaError as error:
-            # A full disk, a broker that is away: what runs goes on, and it is tried again. Said once, not at every tick.
+        except (KappaError, OSError) as error:
+            # A full disk, a fork that fails, a broker that is away: jobs go on, and the next tick
+            # tries again. It is reported once, not at every tick.
             if str(error) != said:
                 said = str(error)
                 say(said)
-        # For people to read, and nothing else: a disk that is full was said above.
-        with contextlib.suppress(KappaError):
+        # For people to read, and nothing else: a full disk was reported above.
+        with contextlib.suppress(KappaError, OSError):
             reporter.report(controller.state, controller.waits)
         if kafka.bootstrap_servers != ready_at:
             ready_at = kafka.bootstrap_servers

@@ -598,6 +598,29 @@ def test_without_the_broker_nothing_is_decided_and_nothing_is_lost(platform: Pla
     assert platform.tick(6).serving == {"flights": "a"}
 
 
+def test_a_failed_fork_keeps_nothing_else_of_the_tick_back(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for build in "abc":
+        platform.serve(build)
+
+    def fail_to_fork(_rollout: int) -> str | None:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(platform, "ensure_verifying", fail_to_fork)
+    platform.stage("d")
+    platform.fold_to("d", 10)
+    platform.begin_tail("d")
+    with pytest.raises(OSError, match="Resource"):
+        platform.tick(9)
+    platform.running.discard("a")
+
+    with pytest.raises(OSError, match="Resource"):
+        platform.tick()
+
+    assert not platform.store.path("builds/a/tables").exists()
+
+
 def test_a_topic_created_anew_fails_the_rollout(platform: Platform) -> None:
     platform.stage("a")
     platform.fold_to("a", 10)

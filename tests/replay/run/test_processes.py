@@ -274,3 +274,42 @@ def _is_job_of(process: Path, folder: Path) -> bool:
     except OSError:
         return False
     return b"kappa.engine.job.job" in words and str(folder).encode() in words
+
+
+def test_a_job_that_ignores_sigterm_after_the_broker_moved_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kappa.toml").touch()
+    settings = load_settings(tmp_path)
+    put_birth(Store(settings.root_url), birth("b", declared()))
+    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); signal.pause()"
+    begun: list[subprocess.Popen[bytes]] = []
+
+    def start(_command: list[str], *, output: object, nice: int) -> subprocess.Popen[bytes]:
+        job = subprocess.Popen(
+            [sys.executable, "-c", deaf], stdout=subprocess.PIPE, start_new_session=True
+        )
+        assert job.stdout is not None
+        job.stdout.readline()
+        job.stdout.close()
+        begun.append(job)
+        return job
+
+    monkeypatch.setattr("replay.run.processes.start_tied", start)
+    time_passed = [0.0]
+    processes = Processes(
+        Store(settings.root_url), settings, say=lambda _text: None, clock=lambda: time_passed[0]
+    )
+    processes.ensure_jobs(frozenset(["b"]), "127.0.0.1:1")
+    processes.ensure_jobs(frozenset(["b"]), "127.0.0.1:2")
+    try:
+        assert begun[0].poll() is None
+
+        time_passed[0] = 31.0
+        processes.ensure_jobs(frozenset(["b"]), "127.0.0.1:2")
+
+        assert begun[0].poll() == -signal.SIGKILL
+    finally:
+        for job in begun:
+            job.kill()
+            job.wait()
