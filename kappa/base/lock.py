@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import struct
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +18,9 @@ from typing import Self
 from kappa.base.errors import Broken, Conflict
 from kappa.base.failpoint import failpoint
 from kappa.base.process import boot, ensure_session_gone, started
+
+# struct flock of Linux on 64 bits: type, whence, start, length (0: all of the file), pid (0).
+_FLOCK = "hhqqi0q"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,8 @@ class Lock:
                 f"{self._what} is held by {who}",
                 hint="kappa status shows what runs; kappa down ends it",
             ) from None
+        # What `is_held` asks about. Only a holder takes it, so it is free.
+        fcntl.fcntl(handle, fcntl.F_OFD_SETLK, _whole_file(fcntl.F_WRLCK))
         before = _read(handle)
         if before is not None:
             _end_session(before)
@@ -87,18 +93,20 @@ class Lock:
 
 
 def is_held(path: Path) -> bool:
-    """True where a living process holds the lock on `path` at this moment."""
+    """Returns True if a living process holds the lock on `path` at this moment.
+
+    It asks the kernel and takes no lock itself: a lock taken only to look, however briefly, would
+    be a conflict to whoever acquires meanwhile.
+    """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        found = fcntl.fcntl(handle, fcntl.F_OFD_GETLK, _whole_file(fcntl.F_RDLCK))
     finally:
         os.close(handle)
-    return False
+    return bool(struct.unpack(_FLOCK, found)[0] != fcntl.F_UNLCK)
 
 
 def holder(path: Path) -> Holder | None:
@@ -110,6 +118,10 @@ def holder(path: Path) -> Holder | None:
         return _read(handle)
     finally:
         os.close(handle)
+
+
+def _whole_file(kind: int) -> bytes:
+    return struct.pack(_FLOCK, kind, os.SEEK_SET, 0, 0, 0)
 
 
 def _end_session(holder: Holder) -> None:

@@ -139,15 +139,20 @@ def settle(
 def _root(
     named: Position, rejected: Mapping[Position, int | None], origin: Mapping[tuple[str, int], int]
 ) -> Position | None:
-    """The first record of the chain in which each is a reject and names the one before; None where what is named is no reject."""
-    if named.offset < origin.get((named.topic, named.partition), 0):
+    """Returns the first record of a chain in which each is a reject and names the one before.
+
+    Returns None if what is named is no reject. A reject that named no reject stands for itself.
+    """
+    begins = origin.get((named.topic, named.partition), 0)
+    if named.offset < begins:
         return named
     if named not in rejected:
         return None
-    before = rejected[named]
-    # One that named no reject stands for itself.
-    return (
-        named
-        if before is None
-        else _root(Position(named.topic, named.partition, before), rejected, origin) or named
-    )
+    while (before := rejected[named]) is not None:
+        earlier = Position(named.topic, named.partition, before)
+        if earlier.offset < begins:
+            return earlier
+        if earlier not in rejected:
+            break
+        named = earlier
+    return named

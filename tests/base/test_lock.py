@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -127,3 +128,27 @@ def test_who_is_killed_while_it_takes_a_lock_holds_it_no_more(point: str, tmp_pa
         held = holder_of(tmp_path / "lock")
         assert held is not None
         assert held.pid == os.getpid()
+
+
+def test_a_look_at_a_lock_is_no_conflict_to_who_takes_it(tmp_path: Path) -> None:
+    lock = Lock(tmp_path / "lock", what="build b")
+    lock.acquire()
+    lock.release()
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            is_held(tmp_path / "lock")
+
+    looking = [threading.Thread(target=look) for _ in range(2)]
+    for each in looking:
+        each.start()
+    try:
+        for _ in range(2_000):
+            lock.acquire()
+            assert is_held(tmp_path / "lock")
+            lock.release()
+    finally:
+        done.set()
+        for each in looking:
+            each.join()

@@ -166,3 +166,12 @@ def test_any_cut_settles_the_same(history: list[tuple[bool, int | None]], cut: l
         at(offset) for offset, (valid, of) in enumerate(history) if valid and of is not None
     }
     assert len(set(whole[0].values())) == len(whole[0])
+
+
+def test_a_chain_of_rejected_redrives_is_as_long_as_it_gets() -> None:
+    rejected: dict[Position, int | None] = {at(0): None}
+    rejected |= {at(offset): offset - 1 for offset in range(1, 5_000)}
+
+    found = settle([attempt(5_000, 4_999, valid=True)], rejected, (), {})
+
+    assert found.folded == {at(5_000): 0}
