@@ -64,7 +64,7 @@ def plan_changes(
     here: Here, pipeline: str | None, *, again: bool, accepting: Accepting
 ) -> tuple[Plan, Observed]:
     """Plans what is declared. Returns the plan with the facts that it was made of."""
-    from replay.plan.plan import make_plan
+    from replay.plan.make_plan import make_plan
 
     observed = observed_for(here, pipeline)
     return make_plan(observed, only=pipeline, again=again, accepting=accepting), observed

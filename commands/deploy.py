@@ -161,7 +161,7 @@ def branch(
     deploy of the same code changes nothing then, and kappa replay builds it from the log's beginning.
     """
     from replay.plan.branch import Branching
-    from replay.plan.plan import make_plan
+    from replay.plan.make_plan import make_plan
     from replay.preflight.finding import accepting
     from serving.pin.at_log import parse_offsets
 

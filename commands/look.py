@@ -173,8 +173,8 @@ def prove(
 ) -> None:
     """Fold the log again in other slices, beside what serves, and compare: equal rows, with their hash, or those that differ (exit code 4; 1 where nothing can be proved)."""
     from kappa.base.errors import VerificationFailed
+    from replay.prove.cutting import cutting
     from replay.prove.proof_text import proof_document, proof_listing, proof_text
-    from replay.prove.prove import cutting
     from replay.prove.prove import prove as compare_again
 
     here = here_of(context)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kappa.state.build import TopicBirth
     from replay.look.running import Running
     from replay.look.status import BuildStatus, Status
-    from replay.retire.gc import Find
+    from replay.retire.garbage import Garbage
     from serving.rejects.rejects import Reject
 
 _SHOWN_LIBRARIES = 3
@@ -244,7 +244,7 @@ def topics_listing(log: Log, declared: Mapping[str, Topic] | Mapping[str, TopicB
     )
 
 
-def gc_listing(found: tuple[Find, ...], *, done: bool) -> Listing:
+def gc_listing(found: tuple[Garbage, ...], *, done: bool) -> Listing:
     """A row per build and kind of thing; `done`: it is deleted, and not only found."""
     rows = (
         (

@@ -11,8 +11,9 @@ from kappa.state.offsets import Offsets
 from replay.look.status import BuildStatus
 from replay.rollout.rollout import Phase, Rollout
 from replay.rollout.state import State
-from replay.verify.diff import Comparison, Sample
+from replay.verify.diff import Comparison
 from replay.verify.diff_listing import count_line, differing, rejects_line
+from replay.verify.rows import RowSample
 from serving.query.render import plain
 
 # What a rollout goes through, in order; one that switches to a kept build has no replay and no verification.
@@ -222,7 +223,7 @@ def sampled(found: Comparison) -> tuple[SampledRows, ...]:
     )
 
 
-def _sampled(table: str, kind: str, samples: list[Sample]) -> SampledRows:
+def _sampled(table: str, kind: str, samples: list[RowSample]) -> SampledRows:
     columns = tuple((samples[0].after or samples[0].before or {}).keys())
     return SampledRows(
         table,
@@ -232,7 +233,7 @@ def _sampled(table: str, kind: str, samples: list[Sample]) -> SampledRows:
     )
 
 
-def _cell(sample: Sample, column: str) -> tuple[Any, ...]:
+def _cell(sample: RowSample, column: str) -> tuple[Any, ...]:
     before, after = sample.before or {}, sample.after or {}
     if sample.before is None or sample.after is None:
         return ((after or before)[column],)

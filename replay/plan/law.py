@@ -14,7 +14,7 @@ from kappa.base.settings import Settings
 from kappa.code.spark_child import ask
 from kappa.log.reader import Record
 from kappa.state.store import Store
-from replay.plan.plan import Plan, Step
+from replay.plan.plan import Plan, PlanStep
 from replay.preflight.sample import Sampled, sample
 
 _FORMAT = 1
@@ -74,12 +74,12 @@ def ensure_lawful(settings: Settings, store: Store, log: Sampled, plan: Plan) ->
         store.put_json(_cache(steps[name]), {"format": _FORMAT, "records": len(records[name])})
 
 
-def _tried_on(store: Store, step: Step) -> int:
+def _tried_on(store: Store, step: PlanStep) -> int:
     """On how many records this version was held to the law before."""
     return int((store.get_json(_cache(step)) or {}).get("records", 0))
 
 
-def _sample(log: Sampled, step: Step, at_most: int) -> Iterator[Record]:
+def _sample(log: Sampled, step: PlanStep, at_most: int) -> Iterator[Record]:
     """Records of each partition's beginning, middle and end, in the order of their offsets."""
     for topic in () if step.declared is None else step.declared.pipeline.topics:
         taken = 0
@@ -91,7 +91,7 @@ def _sample(log: Sampled, step: Step, at_most: int) -> Iterator[Record]:
             yield record
 
 
-def _cache(step: Step) -> str:
+def _cache(step: PlanStep) -> str:
     return f"cache/law/{step.version}.json"
 
 

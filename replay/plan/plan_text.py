@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from replay.plan.plan import Plan, Refusal, Step
+from replay.plan.plan import Plan, PlanStep, Refusal
 from replay.preflight.code_diff import PartDiff
 from replay.preflight.cost import Cost
 from serving.query.render import Listing
@@ -71,7 +71,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _below(step: Step) -> Iterator[str]:
+def _below(step: PlanStep) -> Iterator[str]:
     for diff in step.diffs:
         yield from _diff(diff)
     yield from (
@@ -97,7 +97,7 @@ def _diff(diff: PartDiff) -> Iterator[str]:
             yield "  ..."
 
 
-def _step(step: Step) -> dict[str, Any]:
+def _step(step: PlanStep) -> dict[str, Any]:
     return {
         "pipeline": step.pipeline,
         "change": str(step.change),

@@ -7,10 +7,11 @@ from dataclasses import replace
 from kappa.base.errors import Conflict, UsageError
 from kappa.state.offsets import Offsets
 from replay.plan.branch import Branching
-from replay.plan.plan import Change, Plan, make_plan
+from replay.plan.make_plan import make_plan
+from replay.plan.plan import Change, Plan
 from replay.preflight.finding import Accepting
 from replay.preflight.observed import Observed
-from replay.rollout.intents import refuse_underway
+from replay.rollout.conflicts import refuse_underway
 from replay.rollout.rollout import Phase, Rollout
 from replay.rollout.state import State
 

@@ -19,7 +19,8 @@ from kappa.base.errors import Conflict, Damaged, UsageError
 from kappa.code.fingerprint import differences
 from kappa.journal.journal import whoami
 from kappa.state.offsets import Offsets
-from replay.plan.plan import Plan, Step, make_plan
+from replay.plan.make_plan import make_plan
+from replay.plan.plan import Plan, PlanStep
 from replay.plan.plan_text import plan_document
 from replay.preflight.finding import Accepting
 from replay.preflight.observed import Observed
@@ -194,7 +195,7 @@ def moved(then: Ground, now_: Ground) -> Iterator[str]:
         yield from _topic_moved(name, then.topics.get(name), now_.topics.get(name))
 
 
-def _pipeline_ground(step: Step, observed: Observed) -> PipelineGround:
+def _pipeline_ground(step: PlanStep, observed: Observed) -> PipelineGround:
     declared = observed.declared.get(step.pipeline)
     return PipelineGround(
         change=str(step.change),

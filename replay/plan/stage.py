@@ -22,7 +22,7 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables.branch import begin_from, shown_of
 from replay.plan.branch import Branch, Branching, branch_of
-from replay.plan.plan import Change, Plan, Step
+from replay.plan.plan import Change, Plan, PlanStep
 from replay.preflight.observed import Declared
 from replay.rollout.fold import check_may_follow, fold
 from replay.rollout.libraries import installed_libraries
@@ -52,7 +52,7 @@ def stage(store: Store, plan: Plan, *, auto_promote: bool = True) -> tuple[int, 
 
 
 def _begin(
-    store: Store, plan: Plan, step: Step, libraries: Mapping[str, str], *, auto_promote: bool
+    store: Store, plan: Plan, step: PlanStep, libraries: Mapping[str, str], *, auto_promote: bool
 ) -> int:
     if step.change is Change.KEPT and step.build is not None:
         asked = SwitchAsked(
@@ -90,7 +90,7 @@ def _begin(
 
 
 def _ensure_born(
-    store: Store, build: str, step: Step, declared: Declared, libraries: Mapping[str, str]
+    store: Store, build: str, step: PlanStep, declared: Declared, libraries: Mapping[str, str]
 ) -> Base | None:
     """Puts the build's files; gives what it stands on where it is a branch."""
     ensure_snapshot(store, build, declared.files)
@@ -141,7 +141,7 @@ def _ensure_branched(store: Store, birth: Birth, branch: Branch) -> Base:
     )
 
 
-def _append(store: Store, plan: Plan, step: Step, event: Event) -> Record:
+def _append(store: Store, plan: Plan, step: PlanStep, event: Event) -> Record:
     journal = Journal(store)
     number = plan.looked_at + 1
     while (record := journal.append(number, event)) is None:
@@ -152,7 +152,7 @@ def _append(store: Store, plan: Plan, step: Step, event: Event) -> Record:
     return record
 
 
-def _refuse_moved(state: State, step: Step) -> None:
+def _refuse_moved(state: State, step: PlanStep) -> None:
     underway = state.active(step.pipeline)
     if underway is not None:
         raise Conflict(

@@ -20,7 +20,7 @@ _CONTEXT_LINES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class CodeSide:
     """One of two versions: its parts and their fingerprints, the files of its code, its declarations (declaration.py)."""
 
     parts: Mapping[str, str]
@@ -37,7 +37,7 @@ class PartDiff:
     lines: tuple[str, ...]
 
 
-def part_diffs(old: Side, new: Side) -> tuple[PartDiff, ...]:
+def part_diffs(old: CodeSide, new: CodeSide) -> tuple[PartDiff, ...]:
     """The parts in which two versions differ, the user's own code first."""
     return tuple(
         PartDiff(part, part_name(part), tuple(_diff(part, old, new)))
@@ -45,7 +45,7 @@ def part_diffs(old: Side, new: Side) -> tuple[PartDiff, ...]:
     )
 
 
-def _diff(part: str, old: Side, new: Side) -> Iterator[str]:
+def _diff(part: str, old: CodeSide, new: CodeSide) -> Iterator[str]:
     before, after = _lines(part, old, new), _lines(part, new, old)
     if before is None or after is None:
         return
@@ -54,7 +54,7 @@ def _diff(part: str, old: Side, new: Side) -> Iterator[str]:
     yield from body
 
 
-def _lines(part: str, side: Side, other: Side) -> list[str] | None:
+def _lines(part: str, side: CodeSide, other: CodeSide) -> list[str] | None:
     """A part as lines; [] where the side has none of that name, None where what it was cannot be told."""
     if part not in side.parts:
         return []
@@ -100,7 +100,7 @@ def _meanings(
             yield f"# {name} is {' or '.join(map(str, here))}"
 
 
-def _module(path: str, side: Side) -> Module | None:
+def _module(path: str, side: CodeSide) -> Module | None:
     content = side.files.get(path)
     if content is None:
         return None

@@ -9,241 +9,27 @@ not follow values. Views and checks are left alone: they are asked anew each tim
 from __future__ import annotations
 
 import ast
-import builtins
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 
 from kappa.code.reach import reached
 from kappa.code.scan import Module, Statement, imported_by, root
 from kappa.code.sources import Find
+from replay.preflight.doubts import (
+    CHANCE,
+    FROM_RECORD,
+    METHODS,
+    SPARK,
+    SPARK_CLASSES,
+    SPARK_NAMES,
+    Doubt,
+    doubt_of,
+)
 from replay.preflight.finding import Finding
+from replay.preflight.names import Names
 
-_FROM_RECORD = (
-    "take it from the record: _timestamp, _partition and _offset stand beside the event's columns"
-)
-_KEYED = (
-    "give the table a key and a fold: Kappa groups and folds, in an order that a replay repeats"
-)
-_AS_TOPIC = "produce it to a topic and read that: a replay must find it again"
-_IN_CODE = "write it into the code, or produce it to a topic: a build's snapshot holds code alone"
-
-
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """Why something is doubtful, and how to say it otherwise."""
-
-    why: str
-    hint: str
-
-
-_CLOCK = _Kind("reads the clock", _FROM_RECORD)
-_CHANCE = _Kind("is random", _FROM_RECORD)
-_PLACE = _Kind("depends on the process or machine that runs it", _FROM_RECORD)
-_ORDER = _Kind("depends on the order of rows", _KEYED)
-_NETWORK = _Kind("asks somebody else", _AS_TOPIC)
-_FILES = _Kind("reads what lies outside the code", _IN_CODE)
-
-_SPARK = "pyspark.sql.functions"
-_SPARK_NAMES: Mapping[str, _Kind] = {
-    **dict.fromkeys(
-        ("current_timestamp", "current_date", "curdate", "current_time", "localtimestamp", "now"),
-        _CLOCK,
-    ),
-    **dict.fromkeys(("rand", "randn", "randstr", "uniform", "uuid", "shuffle"), _CHANCE),
-    **dict.fromkeys(
-        (
-            "monotonically_increasing_id",
-            "spark_partition_id",
-            "input_file_name",
-            "current_user",
-            "session_user",
-            "reflect",
-            "java_method",
-        ),
-        _PLACE,
-    ),
-    **dict.fromkeys(
-        (
-            "first",
-            "first_value",
-            "last",
-            "last_value",
-            "any_value",
-            "collect_list",
-            "collect_set",
-            "array_agg",
-            "listagg",
-            "string_agg",
-        ),
-        _ORDER,
-    ),
-}
-# By its full name, whatever it was imported as; what lies in it counts too.
-_NAMES: Mapping[str, _Kind] = {
-    **{
-        f"{module}.{name}": kind
-        for module in (_SPARK, f"{_SPARK}.builtin")
-        for name, kind in _SPARK_NAMES.items()
-    },
-    **dict.fromkeys(
-        (
-            "time.time",
-            "time.time_ns",
-            "time.monotonic",
-            "time.monotonic_ns",
-            "time.perf_counter",
-            "time.perf_counter_ns",
-        ),
-        _CLOCK,
-    ),
-    **dict.fromkeys(
-        (
-            "time.process_time",
-            "time.process_time_ns",
-            "time.thread_time",
-            "datetime.datetime.now",
-            "datetime.datetime.utcnow",
-        ),
-        _CLOCK,
-    ),
-    **dict.fromkeys(
-        (
-            "datetime.datetime.today",
-            "datetime.date.today",
-            "pandas.Timestamp.now",
-            "pandas.Timestamp.utcnow",
-            "pandas.Timestamp.today",
-        ),
-        _CLOCK,
-    ),
-    **dict.fromkeys(
-        (
-            "random",
-            "secrets",
-            "numpy.random",
-            "uuid.uuid1",
-            "uuid.uuid4",
-            "uuid.uuid6",
-            "uuid.uuid7",
-            "os.urandom",
-            "os.getrandom",
-            "faker",
-        ),
-        _CHANCE,
-    ),
-    **dict.fromkeys(
-        (
-            "uuid.getnode",
-            "os.getpid",
-            "os.getppid",
-            "os.uname",
-            "os.cpu_count",
-            "os.getlogin",
-            "platform",
-            "getpass",
-            "threading.get_ident",
-        ),
-        _PLACE,
-    ),
-    **dict.fromkeys(
-        (
-            "requests",
-            "urllib.request",
-            "urllib3",
-            "http.client",
-            "httpx",
-            "aiohttp",
-            "socket",
-            "ssl",
-            "websocket",
-            "websockets",
-            "grpc",
-        ),
-        _NETWORK,
-    ),
-    **dict.fromkeys(
-        (
-            "ftplib",
-            "smtplib",
-            "imaplib",
-            "poplib",
-            "xmlrpc.client",
-            "paramiko",
-            "boto3",
-            "botocore",
-            "google.cloud",
-            "azure",
-        ),
-        _NETWORK,
-    ),
-    **dict.fromkeys(
-        (
-            "redis",
-            "psycopg",
-            "psycopg2",
-            "pymysql",
-            "pymongo",
-            "sqlalchemy",
-            "sqlite3",
-            "kafka",
-            "confluent_kafka",
-        ),
-        _NETWORK,
-    ),
-    **dict.fromkeys(
-        (
-            "os.environ",
-            "os.environb",
-            "os.getenv",
-            "os.getcwd",
-            "os.listdir",
-            "os.scandir",
-            "os.walk",
-            "os.stat",
-            "os.open",
-            "io.open",
-        ),
-        _FILES,
-    ),
-    **dict.fromkeys(
-        (
-            "os.path.exists",
-            "os.path.isfile",
-            "os.path.getmtime",
-            "os.path.getsize",
-            "subprocess",
-            "os.system",
-            "os.popen",
-            "tempfile",
-            "glob",
-        ),
-        _FILES,
-    ),
-}
-# Read the clock unless they are given a time: by how many arguments.
-_UNLESS_GIVEN = {
-    "time.localtime": 1,
-    "time.gmtime": 1,
-    "time.ctime": 1,
-    "time.asctime": 1,
-    "time.strftime": 2,
-    f"{_SPARK}.unix_timestamp": 1,
-    f"{_SPARK}.builtin.unix_timestamp": 1,
-}
-# Where the name of Spark's expression is not the function's.
-_SPARK_CLASSES = {
-    "curdate": "currentdate",
-    "random": "rand",
-    "sessionuser": "currentuser",
-    "user": "currentuser",
-    "unixtimestamp": "currenttimestamp",
-}
-_BUILTINS: Mapping[str, _Kind] = {"open": _FILES, "input": _FILES, "hash": _PLACE, "id": _PLACE}
-# Of whatever value: only files have them.
-_METHODS: Mapping[str, _Kind] = {"read_text": _FILES, "read_bytes": _FILES}
 _IMPORTS_BY_NAME = frozenset({"importlib.import_module", "__import__"})
-_CALLED = "|".join((*_SPARK_NAMES, "random"))
+_CALLED = "|".join((*SPARK_NAMES, "random"))
 # In any text, since SQL is often put together elsewhere; a space before the bracket would find prose.
 _ANYWHERE = re.compile(rf"\b({_CALLED})\(", re.IGNORECASE)
 # In what is given to a call that takes SQL: there, a bare word is no column's name.
@@ -281,7 +67,7 @@ def overlooked(changing: Iterable[str], found: Iterable[Finding], line: str) -> 
         if kind.lower() not in said:
             yield Finding(
                 f"{line} uses Spark's {kind}, which gives another value each time",
-                _FROM_RECORD,
+                FROM_RECORD,
                 line,
             )
 
@@ -290,22 +76,22 @@ def _as_spark(found: Finding) -> str:
     """Spark's name, in lower case, for the expression of a function of Spark's that was found; "" where something else was."""
     # Neither the file's name nor the reason says what was found, and Python has functions of the same names.
     what = found.message.removeprefix(f"{found.name} uses ").partition(", which ")[0]
-    if not (what.startswith(f"{_SPARK}.") or what.endswith(_AS_SQL)):
+    if not (what.startswith(f"{SPARK}.") or what.endswith(_AS_SQL)):
         return ""
     plain = what.removesuffix(_AS_SQL).rpartition(".")[2].lower().replace("_", "")
-    return _SPARK_CLASSES.get(plain, plain)
+    return SPARK_CLASSES.get(plain, plain)
 
 
 def _in_statement(
     scanned: Module, statement: Statement, find: Find
-) -> Iterator[tuple[int, str, _Kind]]:
+) -> Iterator[tuple[int, str, Doubt]]:
     used = list(_used(scanned, statement, find))
     yield from used
     # An import inside a function is there to be used; where it was not seen to be, it is named itself.
     for node in ast.walk(statement.node):
         if isinstance(node, ast.Import | ast.ImportFrom) and node is not statement.node:
             for _, imported in imported_by(node, scanned.source, find):
-                kind = _kind(str(imported), None)
+                kind = doubt_of(str(imported), None)
                 if (
                     kind is not None
                     and find(imported.module.partition(".")[0]) is None
@@ -314,20 +100,20 @@ def _in_statement(
                     yield node.lineno, str(imported), kind
 
 
-def _used(scanned: Module, statement: Statement, find: Find) -> Iterator[tuple[int, str, _Kind]]:
-    names = _Names(scanned, statement, find)
+def _used(scanned: Module, statement: Statement, find: Find) -> Iterator[tuple[int, str, Doubt]]:
+    names = Names(scanned, statement, find)
     for node, arguments in _uses(statement.node):
         match node:
             case ast.Constant(value=str()):
                 yield from _in_text(node, _ANYWHERE)
             case ast.Call():
-                if isinstance(node.func, ast.Attribute) and node.func.attr in _METHODS:
-                    yield node.lineno, f".{node.func.attr}()", _METHODS[node.func.attr]
+                if isinstance(node.func, ast.Attribute) and node.func.attr in METHODS:
+                    yield node.lineno, f".{node.func.attr}()", METHODS[node.func.attr]
                 yield from _given_sql(node)
                 yield from _by_name(node, names)
             case ast.Name() | ast.Attribute():
                 for full in names.meant(node):
-                    kind = _kind(full, arguments)
+                    kind = doubt_of(full, arguments)
                     if kind is not None:
                         yield node.lineno, full, kind
             case _:
@@ -347,62 +133,7 @@ def _uses(node: ast.AST, arguments: int | None = None) -> Iterator[tuple[ast.AST
         )
 
 
-class _Names:
-    """What the names in one statement mean."""
-
-    def __init__(self, scanned: Module, statement: Statement, find: Find) -> None:
-        self._scanned = scanned
-        self._names = statement.names
-        self._find = find
-        self._inside: dict[str, list[str]] = {}
-        for node in ast.walk(statement.node):
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                for alias, imported in imported_by(node, scanned.source, find):
-                    self._inside.setdefault(alias, []).append(str(imported))
-
-    def meant(self, node: ast.AST) -> Iterator[str]:
-        """The full names that a dotted expression may stand for, outside the project: `F.now` is `pyspark.sql.functions.now`."""
-        found = root(node)
-        if found is None:
-            return
-        name, attributes = found
-        for full in self._origins(name):
-            if self._find(full.partition(".")[0]) is None:
-                yield ".".join((full, *attributes))
-
-    def _origins(self, name: str) -> Iterator[str]:
-        yield from self._inside.get(name, ())
-        if name not in self._names:
-            # A parameter, or bound within.
-            return
-        imported = self._scanned.imports.get(name, ())
-        yield from map(str, imported)
-        if not imported and name not in self._scanned.defines:
-            if name in dir(builtins):
-                yield f"builtins.{name}"
-            else:
-                yield from (f"{star}.{name}" for star in self._scanned.stars)
-
-
-def _kind(full: str, arguments: int | None) -> _Kind | None:
-    begins, _, builtin = full.partition(".")
-    if begins == "builtins":
-        # Passed on as a value it may be called too.
-        return _BUILTINS.get(builtin)
-    if full in _UNLESS_GIVEN:
-        return _CLOCK if arguments is not None and arguments < _UNLESS_GIVEN[full] else None
-    parts = full.split(".")
-    return next(
-        (
-            _NAMES[known]
-            for length in range(1, len(parts) + 1)
-            if (known := ".".join(parts[:length])) in _NAMES
-        ),
-        None,
-    )
-
-
-def _by_name(call: ast.Call, names: _Names) -> Iterator[tuple[int, str, _Kind]]:
+def _by_name(call: ast.Call, names: Names) -> Iterator[tuple[int, str, Doubt]]:
     """`import_module("random")`: what is imported by its name as text."""
     called = {full.removeprefix("builtins.") for full in names.meant(call.func)}
     if (
@@ -411,12 +142,12 @@ def _by_name(call: ast.Call, names: _Names) -> Iterator[tuple[int, str, _Kind]]:
         and isinstance(call.args[0], ast.Constant)
         and isinstance(call.args[0].value, str)
     ):
-        kind = _kind(call.args[0].value, None)
+        kind = doubt_of(call.args[0].value, None)
         if kind is not None:
             yield call.lineno, call.args[0].value, kind
 
 
-def _given_sql(call: ast.Call) -> Iterator[tuple[int, str, _Kind]]:
+def _given_sql(call: ast.Call) -> Iterator[tuple[int, str, Doubt]]:
     """What is doubtful in the text that is given to a call that takes SQL."""
     name = (
         call.func.attr
@@ -432,7 +163,7 @@ def _given_sql(call: ast.Call) -> Iterator[tuple[int, str, _Kind]]:
                     yield from _in_text(each, _IN_SQL)
 
 
-def _in_text(constant: ast.Constant, words: re.Pattern[str]) -> Iterator[tuple[int, str, _Kind]]:
+def _in_text(constant: ast.Constant, words: re.Pattern[str]) -> Iterator[tuple[int, str, Doubt]]:
     """The words in a text, with their lines; what SQL quotes or comments out is blanked out first."""
     if not isinstance(constant.value, str):
         return
@@ -443,4 +174,4 @@ def _in_text(constant: ast.Constant, words: re.Pattern[str]) -> Iterator[tuple[i
             constant.lineno + plain.count("\n", 0, match.start()),
             constant.end_lineno or constant.lineno,
         )
-        yield line, f"{word}{_AS_SQL}", _SPARK_NAMES.get(word, _CHANCE)
+        yield line, f"{word}{_AS_SQL}", SPARK_NAMES.get(word, CHANCE)

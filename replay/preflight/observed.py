@@ -15,7 +15,7 @@ from kappa.state.frontier import Frontier
 from kappa.state.offsets import Offsets
 from kappa.tables.archive import ArchiveMark
 from replay.preflight.finding import Finding
-from replay.preflight.readable import Sample
+from replay.preflight.readable import TopicSample
 from replay.rollout.state import State
 
 
@@ -90,7 +90,7 @@ class Observed:
     replays: Mapping[str, Replayed] = field(default_factory=dict)
     disk: DiskFacts | None = None
     libraries: Mapping[str, str] = field(default_factory=dict)
-    samples: Mapping[str, Sample] = field(default_factory=dict)
+    samples: Mapping[str, TopicSample] = field(default_factory=dict)
     max_unreadable: float = 1.0
     rejected: Mapping[str, int] = field(default_factory=dict)
     shown: Mapping[str, tuple[Frontier, ...]] = field(default_factory=dict)

@@ -40,7 +40,7 @@ class Unreadable:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class TopicSample:
     """What was seen of one topic.
 
     `read` and `rejected` count records by the place they were taken at; `partitions` how many of all that hold records were looked
@@ -74,7 +74,7 @@ class Sample:
 
 def read_samples(
     log: Sampled, topics: Iterable[Topic], begin: Offsets, end: Offsets, *, at_each_place: int
-) -> Mapping[str, Sample]:
+) -> Mapping[str, TopicSample]:
     """Reads so many records at the beginning, in the middle and at the end of each partition of each topic; empty topics are left out.
 
     It ends after some seconds, whatever the log does: what is not read by then is unknown.
@@ -86,7 +86,7 @@ def read_samples(
 
 def _sample_of(
     log: Sampled, topic: Topic, begin: Offsets, end: Offsets, at_each_place: int, deadline: float
-) -> Sample | None:
+) -> TopicSample | None:
     begin, full = (
         begin.only({topic.name}),
         [
@@ -114,7 +114,7 @@ def _sample_of(
     return reading.sample(len(full))
 
 
-def readable(found: Sample, *, most: float, is_read_as_before: bool) -> Iterator[Finding]:
+def readable(found: TopicSample, *, most: float, is_read_as_before: bool) -> Iterator[Finding]:
     """What stands in the way of a replay where more than a share `most` of a sample, or of a place in it, would be rejected; else what should be known.
 
     Where the build that serves reads the topic by the same declaration, it has rejected the same: that is told, and refuses nothing.
@@ -185,7 +185,7 @@ class _Reading:
             self.unknown = "it took too long"
         return bool(self.unknown)
 
-    def sample(self, of_partitions: int) -> Sample:
+    def sample(self, of_partitions: int) -> TopicSample:
         """What it came to."""
         unreadable = tuple(
             Unreadable(
@@ -197,7 +197,7 @@ class _Reading:
             )
             for reason, count in self._reasons.most_common()
         )
-        return Sample(
+        return TopicSample(
             self._topic.name,
             dict(self._read),
             dict(self._rejected),

@@ -14,9 +14,9 @@ from kappa.declare.topic import TopicKind
 from kappa.journal.journal import Difference
 from kappa.state.build import Birth, TableBirth
 from kappa.values.columns import quoted
-from replay.prove.row_hash import hash_of_all, hash_sql, table_hash
-from replay.verify.diff import Sample, Sources, Unsettled, compare_appended, compare_keyed, settled
-from replay.verify.left_out import left_out_of
+from replay.prove.row_hash import hash_of_all, hash_sql, left_out_of, table_hash
+from replay.verify.diff import Unsettled, settled
+from replay.verify.rows import Relations, RowSample, compare_appended, compare_keyed
 from serving.query.pair import AFTER, BEFORE
 from serving.query.reader import Reader
 from serving.query.table_sql import text
@@ -27,7 +27,7 @@ class Compared:
     """One table: how it differs, samples of that, the hashes of what was compared on both sides, and columns that are not in them, with why."""
 
     difference: Difference
-    samples: tuple[Sample, ...]
+    samples: tuple[RowSample, ...]
     hashes: tuple[str, str]
     left_out: Mapping[str, str] = field(default_factory=dict)
 
@@ -78,7 +78,7 @@ def _compared(
     return Compared(replace(difference, unsettled=aside), shown, (before, after), left_out)
 
 
-def _appended(reader: Reader, birth: Birth, table: TableBirth) -> tuple[Sources, int]:
+def _appended(reader: Reader, birth: Birth, table: TableBirth) -> tuple[Relations, int]:
     whole = f"{BEFORE}.{quoted(table.name)}", f"{AFTER}.{quoted(table.name)}"
     compacted = [topic.name for topic in birth.topics if topic.kind == TopicKind.COMPACTED]
     if table.name != REJECTS or not compacted:

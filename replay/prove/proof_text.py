@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from kappa.declare.table import REJECTS
 from kappa.journal.journal import Proved, Record
+from replay.prove.row_hash import within
 from replay.verify.diff_listing import count_line, difference_document, differing, table_lines
-from replay.verify.left_out import within
 from serving.query.render import Listing
 
 if TYPE_CHECKING:

@@ -22,10 +22,17 @@ import hashlib
 from collections.abc import Iterable
 
 from kappa.base.errors import DeclarationError
+from kappa.declare.table import CLOSE, Exactness
+from kappa.state.build import TableBirth
 from kappa.values.columns import Array, Decimal, Scalar, Struct, Type, parse_type, quoted
 
 _WORDS = 4
 _MODULUS = 1 << 64
+_WHY = {Exactness.ROUNDED: "a sum of doubles", Exactness.APPROXIMATE: "an approximate quantile"}
+_WITHIN = {
+    _WHY[Exactness.ROUNDED]: f"{CLOSE:g}",
+    _WHY[Exactness.APPROXIMATE]: "the error of its sketch",
+}
 
 
 def hash_sql(columns: Iterable[tuple[str, str]], source: str) -> str:
@@ -49,6 +56,20 @@ def hash_of_all(tables: Iterable[tuple[str, int, str]]) -> str:
     return hashlib.sha256(
         "".join(f"{name} {rows} {each}\n" for name, rows, each in sorted(tables)).encode()
     ).hexdigest()
+
+
+def left_out_of(table: TableBirth) -> dict[str, str]:
+    """The columns of a table that another order of the same rows, or chance, may make others, and what they are."""
+    return {
+        column: _WHY[table.exactness(column)]
+        for column in table.fold
+        if table.exactness(column) in _WHY
+    }
+
+
+def within(why: str) -> str:
+    """Within what two values of such a column are equal, by what it is."""
+    return _WITHIN[why]
 
 
 def _text(column: str, kind: str) -> str:

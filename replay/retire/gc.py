@@ -7,24 +7,19 @@ disk are those that are referenced. Read next: kappa/engine/write/maintenance.py
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
 
 from kappa.base.errors import Conflict
-from kappa.base.failpoint import failpoint
-from kappa.base.lock import Lock, is_held
 from kappa.journal.journal import Journal
 from kappa.state.build import Birth, folder, read_birth, recent_names, table_path
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.kept import ensure_past_gone, kept_name, kept_of, past
-from kappa.state.lease import Lease, lease_name, put_floor, sorted_leases
+from kappa.state.kept import kept_name, kept_of, past
+from kappa.state.lease import Lease, lease_name, sorted_leases
 from kappa.state.store import Store
 from kappa.tables.delta import newest_version, unneeded
+from replay.retire.garbage import Garbage, What, emptied_folders, garbage_files, garbage_trees
+from replay.retire.hands import Deleting, Hands, Looking
 from replay.retire.retire import data_of, orphans
 from replay.rollout.fold import fold
 from replay.rollout.state import State
@@ -37,44 +32,12 @@ _DESCRIBED = "cache"
 _DESCRIBED_SECONDS = 3600.0
 
 
-class What(StrEnum):
-    """What it is that nobody needs."""
-
-    RETIRED = "retired build"
-    ORPHAN = "build that was never staged"
-    KEPT = "kept frontiers past their time"
-    FRONTIERS = "frontiers before the newest"
-    FILES = "files of tables"
-    SCRATCH = "scratch of a job"
-    FOLDERS = "empty folders"
-    LEASES = "expired leases"
-    DESCRIBED = "described pipelines"
-    LEFT = "left by commands that died"
-
-
-@dataclass(frozen=True, slots=True)
-class Find:
-    """What nobody needs of one build, or (None) of none: files and, deepest first, folders. Or why it is left: `left`."""
-
-    build: str | None
-    what: What | None
-    files: tuple[Path, ...] = ()
-    folders: tuple[Path, ...] = ()
-    bytes: int = 0
-    left: str = ""
-
-    @property
-    def count(self) -> int:
-        """How many files it is; of empty folders, how many of those."""
-        return len(self.files) or len(self.folders)
-
-
-def gc(store: Store, *, keep_seconds: float, now: float, temp: str = "tmp") -> tuple[Find, ...]:
+def gc(store: Store, *, keep_seconds: float, now: float, temp: str = "tmp") -> tuple[Garbage, ...]:
     """Deletes what nobody needs at `now` (seconds since 1970), and says what that was; `temp` is where commands have folders of their own."""
     return tuple(
         _walk(
             store,
-            _Deleting(store, keep_seconds, now),
+            Deleting(store, keep_seconds, now),
             keep_seconds=keep_seconds,
             now=now,
             temp=temp,
@@ -82,76 +45,19 @@ def gc(store: Store, *, keep_seconds: float, now: float, temp: str = "tmp") -> t
     )
 
 
-def look(store: Store, *, keep_seconds: float, now: float, temp: str = "tmp") -> tuple[Find, ...]:
+def look(
+    store: Store, *, keep_seconds: float, now: float, temp: str = "tmp"
+) -> tuple[Garbage, ...]:
     """What `gc` would delete, found in the same way; nothing is changed."""
-    return tuple(_walk(store, _Looking(store), keep_seconds=keep_seconds, now=now, temp=temp))
-
-
-class _Hands(Protocol):
-    """What differs between a look and the deed."""
-
-    def hold(self, build: str) -> AbstractContextManager[object]:
-        """Within it no job of the build runs. Raises Conflict where one does."""
-
-    def let_go(self, build: str, newest: int) -> None:
-        """Lets go of the build's frontiers before the newest, and of what is kept no longer; before the leases are listed."""
-
-    def delete(self, find: Find) -> None:
-        """Deletes what was found."""
-
-
-class _Looking:
-    """Changes nothing."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def hold(self, build: str) -> AbstractContextManager[object]:
-        if is_held(self._store.path(f"{folder(build)}/lock")):
-            raise Conflict(f"the job of build {build} runs")
-        return contextlib.nullcontext()
-
-    def let_go(self, build: str, newest: int) -> None:
-        pass
-
-    def delete(self, find: Find) -> None:
-        pass
-
-
-class _Deleting:
-    """Deletes."""
-
-    def __init__(self, store: Store, keep_seconds: float, now: float) -> None:
-        self._store = store
-        self._keep_seconds = keep_seconds
-        self._now = now
-
-    def hold(self, build: str) -> AbstractContextManager[object]:
-        return Lock(self._store.path(f"{folder(build)}/lock"), what=f"build {build}")
-
-    def let_go(self, build: str, newest: int) -> None:
-        put_floor(self._store, build, newest)
-        ensure_past_gone(self._store, build, self._now, self._keep_seconds)
-
-    def delete(self, find: Find) -> None:
-        for file in find.files:
-            failpoint("gc.before_delete")
-            file.unlink(missing_ok=True)
-            failpoint("gc.after_delete")
-        for path in find.folders:
-            # Somebody may have put something into it since.
-            failpoint("gc.before_rmdir")
-            with contextlib.suppress(OSError):
-                path.rmdir()
-            failpoint("gc.after_rmdir")
+    return tuple(_walk(store, Looking(store), keep_seconds=keep_seconds, now=now, temp=temp))
 
 
 def _walk(
-    store: Store, hands: _Hands, *, keep_seconds: float, now: float, temp: str
-) -> Iterator[Find]:
+    store: Store, hands: Hands, *, keep_seconds: float, now: float, temp: str
+) -> Iterator[Garbage]:
     state = fold(Journal(store).after(0))
     for path in orphans(store, frozenset(state.versions), now=now):
-        yield from _deleted(hands, _whole_tree(path.name, What.ORPHAN, [path]))
+        yield from _deleted(hands, garbage_trees(path.name, What.ORPHAN, [path]))
     for build in sorted(state.versions):
         try:
             yield from (
@@ -160,7 +66,7 @@ def _walk(
                 else _of_build(store, hands, build, keep_seconds=keep_seconds, now=now)
             )
         except Conflict:
-            yield Find(
+            yield Garbage(
                 build,
                 None,
                 left="its job runs, and keeps it in shape"
@@ -169,26 +75,27 @@ def _walk(
             )
     _, ended = sorted_leases(store, now)
     yield from _deleted(
-        hands, _files(None, What.LEASES, (store.path(lease_name(lease.id)) for lease in ended))
+        hands,
+        garbage_files(None, What.LEASES, (store.path(lease_name(lease.id)) for lease in ended)),
     )
-    yield from _deleted(hands, _files(None, What.DESCRIBED, _described(store, state, now)))
-    yield from _deleted(hands, _whole_tree(None, What.LEFT, list(left_behind(store.path(temp)))))
+    yield from _deleted(hands, garbage_files(None, What.DESCRIBED, _described(store, state, now)))
+    yield from _deleted(hands, garbage_trees(None, What.LEFT, list(left_behind(store.path(temp)))))
 
 
-def _of_retired(store: Store, hands: _Hands, build: str, now: float) -> Iterator[Find]:
-    found = _whole_tree(build, What.RETIRED, list(data_of(store, build)))
+def _of_retired(store: Store, hands: Hands, build: str, now: float) -> Iterator[Garbage]:
+    found = garbage_trees(build, What.RETIRED, list(data_of(store, build)))
     if not found.count:
         return
     if any(build in lease.pins for lease in sorted_leases(store, now)[0]):
-        yield Find(build, None, left="it is retired, and a reader has it pinned")
+        yield Garbage(build, None, left="it is retired, and a reader has it pinned")
         return
     with hands.hold(build):
         yield from _deleted(hands, found)
 
 
 def _of_build(
-    store: Store, hands: _Hands, build: str, *, keep_seconds: float, now: float
-) -> Iterator[Find]:
+    store: Store, hands: Hands, build: str, *, keep_seconds: float, now: float
+) -> Iterator[Garbage]:
     birth = read_birth(store, build)
     with hands.hold(build):
         newest = Frontiers(store, build).newest()
@@ -197,12 +104,12 @@ def _of_build(
         going, _ = past(kept, now, keep_seconds)
         records = store.names(f"{folder(build)}/frontier") if newest is not None else ()
         found = [
-            _files(
+            garbage_files(
                 build,
                 What.KEPT,
                 (store.path(kept_name(build, each.frontier.number)) for each in going),
             ),
-            _files(
+            garbage_files(
                 build,
                 What.FRONTIERS,
                 (
@@ -220,9 +127,9 @@ def _of_build(
             *(each.frontier for each in kept if each not in going),
             *(() if newest is None else (newest,)),
         ]
-        found.append(_files(build, What.FILES, _unneeded(store, birth, needed, leases)))
+        found.append(garbage_files(build, What.FILES, _unneeded(store, birth, needed, leases)))
         found.append(
-            _whole_tree(
+            garbage_trees(
                 build,
                 What.SCRATCH,
                 [
@@ -232,7 +139,7 @@ def _of_build(
                 ],
             )
         )
-        found.append(_emptied(store.path(folder(build)), found))
+        found.append(emptied_folders(store.path(folder(build)), found))
         for each in found:
             yield from _deleted(hands, each)
 
@@ -261,48 +168,7 @@ def _described(store: Store, state: State, now: float) -> Iterator[Path]:
             yield path
 
 
-def _deleted(hands: _Hands, find: Find) -> Iterator[Find]:
+def _deleted(hands: Hands, find: Garbage) -> Iterator[Garbage]:
     if find.count:
         hands.delete(find)
         yield find
-
-
-def _files(build: str | None, what: What, paths: Iterable[Path]) -> Find:
-    files = tuple(sorted(paths))
-    return Find(build, what, files, bytes=_bytes(files))
-
-
-def _whole_tree(build: str | None, what: What, tops: list[Path]) -> Find:
-    every = [path for top in tops for path in (top, *top.rglob("*"))]
-    files = tuple(sorted(path for path in every if not _is_folder(path)))
-    return Find(
-        build,
-        what,
-        files,
-        _deepest_first(path for path in every if _is_folder(path)),
-        _bytes(files),
-    )
-
-
-def _emptied(top: Path, doomed: Iterable[Find]) -> Find:
-    """The folders that will hold no file once what is doomed is deleted."""
-    going = {path for find in doomed for path in (*find.files, *find.folders)}
-    every = [path for path in top.rglob("*") if path not in going]
-    holding = {parent for path in every if not _is_folder(path) for parent in path.parents}
-    return Find(
-        top.name,
-        What.FOLDERS,
-        folders=_deepest_first(path for path in every if _is_folder(path) and path not in holding),
-    )
-
-
-def _is_folder(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()
-
-
-def _deepest_first(folders: Iterable[Path]) -> tuple[Path, ...]:
-    return tuple(sorted(folders, key=lambda path: (-len(path.parts), path)))
-
-
-def _bytes(files: Iterable[Path]) -> int:
-    return sum(file.lstat().st_size for file in files if file.exists())

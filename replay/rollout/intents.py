@@ -9,23 +9,22 @@ somebody else has ended or replaced meanwhile gets a Conflict, and not the next 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import assert_never
 
-from kappa.base.errors import Conflict, UsageError
+from kappa.base.errors import UsageError
 from kappa.journal.journal import (
     Abandoned,
     Event,
     Journal,
     PromoteAsked,
     Record,
-    Served,
     SwitchAsked,
     VerifyAsked,
 )
 from kappa.state.alignment import Alignments
 from kappa.state.store import Store
+from replay.rollout.conflicts import moved_on, refuse_switched, refuse_underway
 from replay.rollout.fold import check_may_follow, fold
-from replay.rollout.rollout import Phase, Rollout
+from replay.rollout.rollout import Rollout
 from replay.rollout.show import serving_in
 from replay.rollout.state import State
 
@@ -47,7 +46,7 @@ def ask_undo(
     def decide(looked: State, state: State) -> Event:
         name, build = undone(looked, pipeline, to)
         refuse_underway(state, name)
-        _refuse_switched(state, name, looked.serving[name], build)
+        refuse_switched(state, name, looked.serving[name], build)
         return SwitchAsked(name, build, reason)
 
     return _ask(store, decide, seen)
@@ -200,7 +199,7 @@ def seen_rollout(state: State, number: int, *, ready: bool = False) -> Rollout:
     if ready:
         return _waiting(state, rollout)
     if not rollout.active:
-        raise _moved_on(state, rollout)
+        raise moved_on(state, rollout)
     return rollout
 
 
@@ -230,78 +229,8 @@ def _ask(
 
 def _waiting(state: State, rollout: Rollout) -> Rollout:
     if not rollout.waits:
-        raise _moved_on(state, rollout)
+        raise moved_on(state, rollout)
     return rollout
-
-
-def _moved_on(state: State, rollout: Rollout) -> Conflict:
-    """Says who was first, what became of the rollout, and what to do now."""
-    name, it, first = (
-        rollout.pipeline,
-        f"rollout {rollout.number} of pipeline {rollout.pipeline}",
-        f"{rollout.asked_by} was first",
-    )
-    follow = f"kappa wait {name} waits for it; kappa abandon {name} gives it up"
-    match rollout.phase:
-        case Phase.READY | Phase.HOLDING:
-            return Conflict(
-                f"{first}: {it}, begun by {rollout.by}, is on its way to serve, with build {rollout.build}",
-                hint=follow,
-            )
-        case Phase.REPLAYING | Phase.VERIFYING:
-            return Conflict(
-                f"{it}, begun by {rollout.by}, is {rollout.phase}, and not ready: {rollout.asked_by} asked for that",
-                hint=follow,
-            )
-        case Phase.SERVED:
-            record = state.served_in(rollout.number)
-            assert record is not None
-            assert isinstance(record.event, Served)
-            generation = record.event.generation
-            return Conflict(
-                f"{first}: {it} has served, as generation {generation}, with build {rollout.build}",
-                hint=f"kappa show {generation} shows it; kappa undo {name} takes it back",
-            )
-        case Phase.ABANDONED | Phase.FAILED:
-            ended = (
-                f"{first}: {it} was given up: {rollout.reason}"
-                if rollout.phase is Phase.ABANDONED
-                else f"{it}, begun by {rollout.by}, has failed: {rollout.reason}"
-            )
-            active = state.active(name)
-            if active is None:
-                return Conflict(ended, hint=f"to begin anew: kappa deploy {name}")
-            return Conflict(
-                f"{ended}; rollout {active.number}, begun by {active.by}, is {active.phase} now, with build {active.build}",
-                hint=follow,
-            )
-        case _:
-            assert_never(rollout.phase)
-
-
-def refuse_underway(state: State, pipeline: str) -> None:
-    """Raises Conflict where a rollout of the pipeline has not ended."""
-    active = state.active(pipeline)
-    if active is not None:
-        raise Conflict(
-            f"rollout {active.number} of pipeline {pipeline} has not ended: {active.asked_by} was first, it is {active.phase}, with build {active.build}",
-            hint=f"kappa status -w follows it; kappa abandon {pipeline} gives it up",
-        )
-
-
-def _refuse_switched(state: State, pipeline: str, serving: str, build: str) -> None:
-    """Refuses a switch from `serving` to `build` where it would be another one by now."""
-    now = state.serving.get(pipeline)
-    if now != serving:
-        raise Conflict(
-            f"{state.switched_by(pipeline)} was first: pipeline {pipeline} is served by build {now} now, and not by build {serving}",
-            hint=f"look again: kappa history; then kappa undo {pipeline}",
-        )
-    if state.idle.get(pipeline) != build:
-        raise Conflict(
-            f"build {build} of pipeline {pipeline} was retired meanwhile: its soak is over",
-            hint="bring the code of that version back and kappa deploy: it is replayed",
-        )
 
 
 def _the_one(asked: str | None, there: tuple[str, ...], *, none: str, verb: str) -> str:

@@ -29,10 +29,10 @@ from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from replay.rollout.rollout import Phase
-from replay.rollout.step import Acknowledge, Append, Sight, Step, Wait
+from replay.rollout.step import Acknowledge, Append, RolloutStep, Sight, Wait
 
 
-def next_promote_step(sight: Sight, rules: RolloutSettings) -> Step:
+def next_promote_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
     """The next step of a rollout that is READY or HOLDING."""
     rollout, live_build = sight.rollout, sight.live_build
     if sight.candidate is None:
@@ -120,14 +120,14 @@ def _never_reached(sight: Sight, rules: RolloutSettings) -> Failed:
     )
 
 
-def _while_holding(sight: Sight, live: Frontier, live_build: str, hold: int) -> Step:
+def _while_holding(sight: Sight, live: Frontier, live_build: str, hold: int) -> RolloutStep:
     if live.hold != hold and not sight.live_runs:
         return Acknowledge(live_build, hold)
     missing = _missing(sight)
     return _served_together(sight) if missing is None else Wait(missing)
 
 
-def _served_together(sight: Sight) -> Step:
+def _served_together(sight: Sight) -> RolloutStep:
     """The record that lets a rollout serve that has all it needs, with the others of its group; or what one of those still needs."""
     missing = next(filter(None, map(_missing, sight.others)), None)
     return Append(_served(sight)) if missing is None else Wait(missing)

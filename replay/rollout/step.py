@@ -1,4 +1,4 @@
-"""One step of a rollout, and what is seen before it is chosen. Pure values: rollout by rollout, `Sight` in, `Step` out.
+"""One step of a rollout, and what is seen before it is chosen. Pure values: rollout by rollout, `Sight` in, `RolloutStep` out.
 
 promote.py and controller.py choose steps, controller.py takes them. Taking one twice is taking it once, so a crash
 anywhere is answered by looking and choosing again.
@@ -52,10 +52,10 @@ class Acknowledge:
     hold: int
 
 
-Step = Wait | Append | StartVerification | AlignAgain | Acknowledge
+RolloutStep = Wait | Append | StartVerification | AlignAgain | Acknowledge
 
 
-def waits_for(step: Step) -> str:
+def waits_for(step: RolloutStep) -> str:
     """What has to happen before a rollout is brought on; "" where it is brought on right now."""
     match step:
         case Wait(what):

@@ -33,9 +33,9 @@ from replay.rollout.step import (
     Acknowledge,
     AlignAgain,
     Append,
+    RolloutStep,
     Sight,
     StartVerification,
-    Step,
     Wait,
     waits_for,
 )
@@ -227,7 +227,7 @@ class Controller:
                 return name
         return None
 
-    def _take(self, rollout: Rollout, step: Step) -> None:
+    def _take(self, rollout: Rollout, step: RolloutStep) -> None:
         match step:
             case Wait():
                 return
@@ -292,7 +292,7 @@ class Controller:
             self._orphans_looked_for = True
 
 
-def next_step(sight: Sight, rules: RolloutSettings) -> Step:
+def next_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
     """The next step of an active rollout. Pure."""
     rollout = sight.rollout
     if sight.stopped is not None:

@@ -11,8 +11,9 @@ from serving.query.render import Form, Listing, cell, plain, rendered
 
 if TYPE_CHECKING:
     # A history tells differences too, and needs nothing of what it takes to find them.
-    from replay.verify.diff import Comparison, Sample
+    from replay.verify.diff import Comparison
     from replay.verify.pairs import Pair
+    from replay.verify.rows import RowSample
 
 
 def difference_line(difference: Difference) -> str:
@@ -139,7 +140,7 @@ def _lines(pair: Pair, found: Comparison, keys: Mapping[str, tuple[str, ...]]) -
 
 
 def table_lines(
-    difference: Difference, samples: Iterable[Sample], keys: tuple[str, ...]
+    difference: Difference, samples: Iterable[RowSample], keys: tuple[str, ...]
 ) -> Iterator[str]:
     """A table's difference for people, with samples of the rows that differ."""
     samples = tuple(samples)
@@ -160,7 +161,7 @@ def table_lines(
             yield from (f"    {line}" for line in table.splitlines())
 
 
-def _sampled(samples: list[Sample], keys: tuple[str, ...]) -> Listing:
+def _sampled(samples: list[RowSample], keys: tuple[str, ...]) -> Listing:
     """Samples of one kind as a table; of changed rows the keys and what changed in any of them, both values where it did."""
     sides = [(sample.before or {}, sample.after or {}) for sample in samples]
     if samples[0].kind != "changed":

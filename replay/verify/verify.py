@@ -25,15 +25,15 @@ from kappa.declare.table import REJECTS
 from kappa.engine.job.rejected import Rejected
 from kappa.journal.journal import Check, Failed, Journal, Verified
 from kappa.log.client import Log
-from kappa.state.build import Birth, TableBirth, comparable_topics, read_birth
+from kappa.state.build import Birth, comparable_topics, read_birth
 from kappa.state.frontier import Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from replay.rollout.fold import fold
 from replay.rollout.rollout import Phase, Rollout
 from replay.verify.pairs import aligned_pair, compare_pair
-from replay.verify.thresholds import exceeded, unmeasured
 from replay.verify.unsettled import KeyLog
+from replay.verify.verdict import judged
 from serving.pin.catalog import PinnedSnapshot, Snapshot, pin_build, pin_pair
 from serving.query.query import connect
 from serving.query.reader import Limits, Reader
@@ -61,7 +61,7 @@ def verify(store: Store, rollout: Rollout, live: str | None, means: Means) -> Ve
             checked = _checked(store, pinned, rollout, means)
             beyond = _beyond(store, pinned.snapshot, rollout.build)
             pinned.confirm()
-        return _judged(
+        return judged(
             checked
             if live is None
             else replace(
@@ -112,7 +112,7 @@ def verify(store: Store, rollout: Rollout, live: str | None, means: Means) -> Ve
         counts=found.counts,
         incomparable_topics=found.incomparable_topics,
     )
-    return _judged(seen, pinned.snapshot.births[rollout.build].tables, beyond)
+    return judged(seen, pinned.snapshot.births[rollout.build].tables, beyond)
 
 
 def _checked(store: Store, pinned: PinnedSnapshot, rollout: Rollout, means: Means) -> Verified:
@@ -151,32 +151,6 @@ def _beyond(store: Store, snapshot: Snapshot, build: str) -> str:
         if is_beyond(birth.max_rejects, *counted)
         else ""
     )
-
-
-def _judged(seen: Verified, tables: Iterable[TableBirth], beyond: str = "") -> Verified:
-    """The verdict: a check that fails, a threshold that is exceeded or too many rejects (`beyond`) beat what could not be told, and that beats a pass. Pure."""
-    tables = tuple(tables)
-    failed = [
-        *(
-            f"{check.failing} of {check.rows} rows of table {check.table} do not satisfy: {check.condition}"
-            for check in seen.checks
-            if check.failing
-        ),
-        *exceeded(seen.differences, tables),
-        *([beyond] if beyond else []),
-    ]
-    if failed:
-        return replace(seen, verdict="failed", reason="; ".join(failed))
-    untold = [
-        *([seen.reason] if seen.reason else []),
-        *(
-            f"a check of table {check.table} could not be run: {check.condition}: {check.error}"
-            for check in seen.checks
-            if check.failing is None
-        ),
-        *unmeasured(seen.differences, tables),
-    ]
-    return replace(seen, verdict="inconclusive", reason="; ".join(untold)) if untold else seen
 
 
 def _never_compared(store: Store, rollout: Rollout, live: str | None, reason: str) -> Verified:

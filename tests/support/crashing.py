@@ -30,7 +30,8 @@ from kappa.state.store import Store
 from kappa.tables.branch import shown_of
 from kappa.tables.delta import files, newest_version
 from replay.plan.branch import Branching
-from replay.plan.plan import Plan, make_plan
+from replay.plan.make_plan import make_plan
+from replay.plan.plan import Plan
 from replay.plan.stage import stage
 from replay.preflight.observed import Observed
 from replay.retire.gc import gc

@@ -18,7 +18,8 @@ from kappa.state.build import Base, Birth
 from kappa.state.frontier import Frontier
 from kappa.state.offsets import Offsets
 from replay.plan.branch import Branching, branch_of
-from replay.plan.plan import Change, Plan, make_plan
+from replay.plan.make_plan import make_plan
+from replay.plan.plan import Change, Plan
 from replay.plan.plan_text import plan_document, plan_text
 from replay.plan.retry import plan_again
 from replay.preflight.finding import Finding

@@ -17,8 +17,8 @@ from kappa.log.client import Log, ProducedRecord
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from replay.plan.law import ensure_lawful
+from replay.plan.make_plan import make_plan
 from replay.plan.observe import observe
-from replay.plan.plan import make_plan
 from replay.preflight.sample import pieces
 
 # Each row says how many came with it, which depends on where the slices end.

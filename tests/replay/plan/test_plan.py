@@ -20,8 +20,9 @@ from kappa.log.client import Log, ProducedRecord
 from kappa.state.build import read_birth
 from kappa.state.store import Store
 from kappa.tables.archive import ArchiveMark, one_log
+from replay.plan.make_plan import make_plan
 from replay.plan.observe import observe
-from replay.plan.plan import Change, Plan, Step, make_plan
+from replay.plan.plan import Change, Plan, PlanStep
 from replay.plan.plan_text import plan_text
 from replay.plan.stage import stage
 from replay.preflight.finding import Accepting, Finding
@@ -40,7 +41,7 @@ B_SERVES = (
 )
 
 
-def only_step(seen: Observed) -> Step:
+def only_step(seen: Observed) -> PlanStep:
     (step,) = make_plan(seen).steps
     return step
 

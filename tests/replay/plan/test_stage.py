@@ -20,7 +20,8 @@ from kappa.code.artifact import load_snapshot
 from kappa.journal.journal import CaughtUp, Event, Journal, Staged, SwitchAsked
 from kappa.state.build import Birth, TableBirth, read_birth
 from kappa.state.store import Store
-from replay.plan.plan import Plan, make_plan
+from replay.plan.make_plan import make_plan
+from replay.plan.plan import Plan
 from replay.plan.stage import stage
 from replay.preflight.finding import Accepting
 from replay.preflight.observed import Declared, Observed

@@ -12,7 +12,7 @@ from kappa import Table, Topic, View, count, pipeline, sum_
 from kappa.code.declaration import declarations
 from kappa.code.fingerprint import fingerprint
 from kappa.code.sources import Find, SourceFile
-from replay.preflight.code_diff import PartDiff, Side, part_diffs
+from replay.preflight.code_diff import CodeSide, PartDiff, part_diffs
 
 FLIGHTS = '''
 """Flights."""
@@ -43,7 +43,7 @@ def finding(tree: Mapping[str, str]) -> Find:
     return find
 
 
-def side(text: str = FLIGHTS, *, helpers: str = HELPERS, **declared: object) -> Side:
+def side(text: str = FLIGHTS, *, helpers: str = HELPERS, **declared: object) -> CodeSide:
     made = {
         "topic": Topic("hits", event="id string, n int"),
         "tables": [Table("delays", keys=("id",), fold={"n": count()}, checks=["n > 0"])],
@@ -57,10 +57,12 @@ def side(text: str = FLIGHTS, *, helpers: str = HELPERS, **declared: object) -> 
 
     tree = {"pipelines/flights.py": text, "pipelines/helpers.py": helpers}
     parts = fingerprint(flights, "pipelines.flights", "flights", finding(tree)).parts
-    return Side(parts, {path: code.encode() for path, code in tree.items()}, declarations(flights))
+    return CodeSide(
+        parts, {path: code.encode() for path, code in tree.items()}, declarations(flights)
+    )
 
 
-def edited(old: str, new: str) -> Side:
+def edited(old: str, new: str) -> CodeSide:
     assert old in FLIGHTS
     return side(FLIGHTS.replace(old, new))
 
@@ -69,7 +71,7 @@ def changes(diff: PartDiff) -> list[str]:
     return [line for line in diff.lines if line[0] in "+-"]
 
 
-def only(old: Side, new: Side) -> PartDiff:
+def only(old: CodeSide, new: CodeSide) -> PartDiff:
     (diff,) = part_diffs(old, new)
     return diff
 
@@ -215,11 +217,11 @@ def test_every_change_of_a_version_has_its_diff() -> None:
 
 def test_a_birth_that_kept_no_declarations_shows_none() -> None:
     old = side()
-    forgetful = Side(old.parts, old.files, {})
+    forgetful = CodeSide(old.parts, old.files, {})
 
     assert only(forgetful, side(topic=Topic("hits", event="id string"))).lines == ()
 
 
 @pytest.mark.parametrize("files", [{}, {"pipelines/flights.py": b"this is (no python"}])
 def test_a_snapshot_that_cannot_be_read_shows_none(files: dict[str, bytes]) -> None:
-    assert only(Side(side().parts, files, side().declarations), edited("15", "16")).lines == ()
+    assert only(CodeSide(side().parts, files, side().declarations), edited("15", "16")).lines == ()

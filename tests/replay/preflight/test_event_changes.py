@@ -11,7 +11,7 @@ from plans import birth, declared, observed
 from kappa import Topic
 from kappa.code.declaration import declarations
 from kappa.journal.journal import CaughtUp
-from replay.plan.plan import make_plan
+from replay.plan.make_plan import make_plan
 from replay.plan.plan_text import plan_text
 from replay.preflight.event_changes import event_changes
 

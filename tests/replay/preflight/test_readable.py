@@ -17,11 +17,12 @@ from kappa.base.errors import Unreachable
 from kappa.journal.journal import CaughtUp
 from kappa.log.reader import Record
 from kappa.state.offsets import Offsets
-from replay.plan.plan import Plan, make_plan
+from replay.plan.make_plan import make_plan
+from replay.plan.plan import Plan
 from replay.plan.plan_text import plan_document, plan_text
 from replay.preflight.finding import Accepting
 from replay.preflight.observed import Declared
-from replay.preflight.readable import Sample, read_samples
+from replay.preflight.readable import TopicSample, read_samples
 from replay.preflight.sample import Where
 
 OLD, NEW, BAD = b'{"id": "a", "n": 1}', b'{"id": "a", "n": 2147483648}', b"{"
@@ -70,7 +71,9 @@ class Records:
                     yield Record(topic, partition, offset, 0, b"a", value, ())
 
 
-def sampled(client: Records, *, topic: Topic = ORDERS, at_each_place: int = 20) -> Sample | None:
+def sampled(
+    client: Records, *, topic: Topic = ORDERS, at_each_place: int = 20
+) -> TopicSample | None:
     names = [topic.name]
     return read_samples(
         client, [topic], client.beginning(names), client.end(names), at_each_place=at_each_place

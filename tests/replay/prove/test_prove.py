@@ -32,18 +32,12 @@ from kappa.state.build import Base, Birth, TableBirth, TopicBirth
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from replay.look.listings import history_listing
+from replay.prove.causes import doubts_of, likely_causes
+from replay.prove.cutting import Cutting, cut_as, cutting
 from replay.prove.equality import Compared, compare_tables
 from replay.prove.proof_text import proof_line
-from replay.prove.prove import (
-    Cutting,
-    cut_as,
-    cutting,
-    doubts_of,
-    keep_proof,
-    likely_causes,
-    prove,
-    why_not_provable,
-)
+from replay.prove.provable import why_not_provable
+from replay.prove.prove import keep_proof, prove
 from replay.prove.row_hash import hash_of_all, hash_sql, table_hash
 from replay.rollout.fold import fold
 from replay.rollout.history import chapters, proof_records

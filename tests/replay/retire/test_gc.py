@@ -26,7 +26,8 @@ from kappa.state.store import Store
 from kappa.tables.delta import files
 from kappa.tables.shape import REJECTS_BIRTH
 from kappa.values.arrow import arrow_schema
-from replay.retire.gc import Find, What, gc, look
+from replay.retire.garbage import Garbage, What
+from replay.retire.gc import gc, look
 from replay.rollout.fold import fold
 from serving.query.spill import PROVE, SPILL, make_folder
 
@@ -163,10 +164,10 @@ class House:
             for path in sorted(self.store.folder.rglob("*"))
         }
 
-    def gc(self) -> tuple[Find, ...]:
+    def gc(self) -> tuple[Garbage, ...]:
         return gc(self.store, keep_seconds=KEEP, now=NOW)
 
-    def look(self) -> tuple[Find, ...]:
+    def look(self) -> tuple[Garbage, ...]:
         return look(self.store, keep_seconds=KEEP, now=NOW)
 
     def on_disk(self, build: str, table: str) -> set[str]:

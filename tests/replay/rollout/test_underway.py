@@ -11,7 +11,7 @@ from kappa.journal.journal import Failed, Held
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.store import Store
 from replay.rollout.fold import fold
-from replay.rollout.step import Acknowledge, Append, StartVerification, Step, Wait, waits_for
+from replay.rollout.step import Acknowledge, Append, RolloutStep, StartVerification, Wait, waits_for
 from replay.rollout.underway import (
     Deaths,
     Pace,
@@ -54,7 +54,7 @@ def store(tmp_path: Path) -> Counting:
         (Acknowledge("a", 3), ""),
     ],
 )
-def test_what_a_step_waits_for_is_told_in_its_words(step: Step, told: str) -> None:
+def test_what_a_step_waits_for_is_told_in_its_words(step: RolloutStep, told: str) -> None:
     assert waits_for(step) == told
 
 

@@ -37,7 +37,7 @@ from kappa.state.lease import read_lease
 from kappa.state.stopped import Stopped
 from kappa.state.store import Store
 from replay.look.progress import ensure_served
-from replay.plan.plan import make_plan
+from replay.plan.make_plan import make_plan
 from replay.plan.stage import stage
 from replay.preflight.observed import Observed
 from replay.rollout.fold import fold

@@ -23,8 +23,8 @@ from kappa.journal.journal import Count, Difference
 from kappa.state.build import TableBirth, TopicBirth, table_path
 from kappa.state.store import Store
 from kappa.values.tally import Tally
-from replay.verify.diff import Sample
-from serving.query.reader import Limits
+from replay.verify.rows import RowSample
+from serving.query.query import Limits
 
 
 @pytest.fixture
@@ -374,9 +374,9 @@ def test_appended_rows_are_compared_as_often_as_they_stand_there(store: Store) -
         difference.changed,
     ) == (6, 7, 3, 2, 0)
     assert found.samples["departures"] == (
-        Sample("added", None, {"carrier": "B6", "delay": None}, 2),
-        Sample("added", None, {"carrier": "DL", "delay": None}, 1),
-        Sample("removed", {"carrier": "UA", "delay": None}, None, 2),
+        RowSample("added", None, {"carrier": "B6", "delay": None}, 2),
+        RowSample("added", None, {"carrier": "DL", "delay": None}, 1),
+        RowSample("removed", {"carrier": "UA", "delay": None}, None, 2),
     )
 
 
@@ -450,10 +450,10 @@ def test_samples_are_the_first_of_each_kind_by_key_with_both_values(store: Store
     found = compared(store, *sides, samples=2)
 
     assert found.samples["delays"] == (
-        *(Sample("added", None, {"carrier": f"k{n}", "on_time": n + n % 2}) for n in (30, 31)),
-        *(Sample("removed", {"carrier": f"k{n}", "on_time": n}, None) for n in (0, 1)),
+        *(RowSample("added", None, {"carrier": f"k{n}", "on_time": n + n % 2}) for n in (30, 31)),
+        *(RowSample("removed", {"carrier": f"k{n}", "on_time": n}, None) for n in (0, 1)),
         *(
-            Sample(
+            RowSample(
                 "changed",
                 {"carrier": f"k{n}", "on_time": n},
                 {"carrier": f"k{n}", "on_time": n + 1},

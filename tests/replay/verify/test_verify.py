@@ -24,8 +24,8 @@ from kappa.values.tally import Tally
 from replay.rollout.fold import fold
 from replay.rollout.rollout import Rollout
 from replay.verify.pairs import builds_to_compare, pin_equal
-from replay.verify.thresholds import exceeded, unmeasured
 from replay.verify.unsettled import unsettled_keys
+from replay.verify.verdict import exceeded, unmeasured
 from replay.verify.verify import Means, ensure_verified, verify
 
 HIDDEN = {"_log_time": 1, "_partition": 0, "_offset": 0, "_deleted": False}

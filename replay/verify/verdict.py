@@ -1,12 +1,39 @@
-"""Thresholds: how much of a table a candidate may change. Pure; verify.py asks, and the pipeline's file declares."""
+"""The verdict on a candidate: checks, thresholds and rejects against what was found. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from kappa.declare.table import Thresholds
-from kappa.journal.journal import Difference
+from kappa.journal.journal import Difference, Verified
 from kappa.state.build import TableBirth
+
+
+def judged(seen: Verified, tables: Iterable[TableBirth], beyond: str = "") -> Verified:
+    """The verdict: a check that fails, a threshold that is exceeded or too many rejects (`beyond`) beat what could not be told, and that beats a pass. Pure."""
+    tables = tuple(tables)
+    failed = [
+        *(
+            f"{check.failing} of {check.rows} rows of table {check.table} do not satisfy: {check.condition}"
+            for check in seen.checks
+            if check.failing
+        ),
+        *exceeded(seen.differences, tables),
+        *([beyond] if beyond else []),
+    ]
+    if failed:
+        return replace(seen, verdict="failed", reason="; ".join(failed))
+    untold = [
+        *([seen.reason] if seen.reason else []),
+        *(
+            f"a check of table {check.table} could not be run: {check.condition}: {check.error}"
+            for check in seen.checks
+            if check.failing is None
+        ),
+        *unmeasured(seen.differences, tables),
+    ]
+    return replace(seen, verdict="inconclusive", reason="; ".join(untold)) if untold else seen
 
 
 def exceeded(differences: Iterable[Difference], tables: Iterable[TableBirth]) -> tuple[str, ...]:

@@ -1,0 +1,131 @@
+"""The judgement of a step: what stands in its way, and what was let through. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from kappa.code.fingerprint import changed_parts
+from kappa.code.semantics import SEMANTICS
+from kappa.declare.pipeline import Pipeline
+from kappa.declare.table import REJECTS
+from kappa.state.build import Birth
+from kappa.state.offsets import Offsets
+from replay.plan.branch import unlike
+from replay.plan.plan import PlanStep, Refusal
+from replay.preflight.finding import BREAKING, GAP, Accepting, Finding, flag
+from replay.preflight.observed import Declared, Observed
+from replay.preflight.preflight import preflight
+from replay.preflight.readable import readable
+
+
+def judged(step: PlanStep, found: tuple[Finding, ...], accepting: Accepting) -> PlanStep:
+    """Returns the step with its warnings, and with what was let through."""
+    warnings = tuple(finding.message for finding in found if not finding.refuses)
+    accepted = tuple(
+        let
+        for finding in found
+        if finding.refuses and (let := accepting.lets_through(finding)) is not None
+    )
+    return replace(step, warnings=warnings, accepted=(*step.accepted, *accepted))
+
+
+def refusals_of(
+    step: PlanStep, found: tuple[Finding, ...], accepting: Accepting, *, again: bool
+) -> Iterator[Refusal]:
+    """Yields a refusal for each finding that refuses and was not let through."""
+    command = f"kappa {'branch' if step.branch is not None else 'replay' if again else 'deploy'} {step.pipeline}"
+    if step.branch is not None:
+        command += f" --from {','.join(str(Offsets.parse(step.branch.base.offsets)).split())}"
+    for finding in found:
+        if finding.refuses and accepting.lets_through(finding) is None:
+            allow = f"let it through: {command} {flag(finding)}" if finding.name else ""
+            yield Refusal(
+                step.pipeline,
+                finding.message,
+                "; or ".join(filter(None, (finding.hint, allow))),
+                name=finding.name,
+            )
+
+
+def findings_of(observed: Observed, step: PlanStep, *, again: bool) -> Iterator[Finding]:
+    """Yields all that stands in the way of a step, or should be known before it."""
+    declared = observed.declared[step.pipeline]
+    if not again:
+        yield from _made_anew(observed, step, declared.pipeline)
+    if step.replays and step.cost is not None:
+        serving = None if step.serving is None else observed.births[step.serving]
+        if step.branch is not None and serving is not None:
+            yield from unlike(serving, declared, step.branch, observed.log)
+        # What the log has lost before a branch begins is in its base.
+        yield from (
+            each
+            for each in preflight(declared.pipeline, observed.log, step.cost, serving)
+            if step.branch is None or each.name != GAP
+        )
+        for sample in step.samples:
+            yield from readable(
+                sample,
+                most=observed.max_unreadable,
+                is_read_as_before=serving is not None
+                and not _is_redeclared(sample.topic, serving, declared),
+            )
+        yield from declared.doubtful
+    breaking = [change.text for change in step.readers if change.breaking]
+    if step.acts and breaking:
+        yield Finding(
+            f"what reads the tables of {step.pipeline} may break: {'; '.join(breaking)}",
+            name=BREAKING,
+        )
+
+
+def _is_redeclared(topic: str, born: Birth, declared: Declared) -> bool:
+    """True where what is valid in a topic may be another thing than for a build."""
+    return (
+        f"topic {topic}" in changed_parts(born.parts, declared.parts) or born.semantics != SEMANTICS
+    )
+
+
+def _made_anew(observed: Observed, step: PlanStep, pipeline: Pipeline) -> Iterator[Finding]:
+    for build in dict.fromkeys(build for build in (step.serving, step.build) if build is not None):
+        for topic in pipeline.topics:
+            before, there = (
+                observed.births[build].topic_ids.get(topic.name),
+                observed.log.ids.get(topic.name),
+            )
+            if before is not None and there is not None and before != there:
+                message = f"topic {topic.name} was deleted and made anew since build {build} was born: what it held then is in build {build} alone"
+                yield Finding(
+                    message, f"build from the topic that is there now: kappa replay {step.pipeline}"
+                )
+                return
+
+
+def conflicts_of(observed: Observed, step: PlanStep) -> Iterator[Refusal]:
+    """Another rollout of the pipeline, and other pipelines that serve what it writes."""
+    if not step.acts:
+        return
+    name, state, declared = step.pipeline, observed.state, observed.declared[step.pipeline]
+    if step.rollout is not None:
+        yield Refusal(
+            name,
+            f"rollout {step.rollout.number} of pipeline {name} is on its way: build {step.rollout.build}, begun by {step.rollout.by}",
+            f"wait for it: kappa status -w; or end it: kappa abandon {name}",
+            conflict=True,
+        )
+    written = (
+        {table.name for table in declared.tables} | {view.name for view in declared.pipeline.views}
+    ) - {REJECTS}
+    others = {
+        **state.serving,
+        **{rollout.pipeline: rollout.build for rollout in state.active_rollouts},
+    }
+    for other, build in sorted(others.items()):
+        birth = observed.births[build]
+        shared = sorted(written & ({table.name for table in birth.tables} | set(birth.views)))
+        if other != name and shared:
+            yield Refusal(
+                name,
+                f"{shared[0]} is served by pipeline {other} (build {build})",
+                f"give it another name in pipeline {name}, or deploy {other} without it first",
+            )

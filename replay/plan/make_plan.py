@@ -1,0 +1,257 @@
+"""The making of a plan: the declared pipelines beside what serves, and what has to be replayed. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import replace
+
+from kappa.base.errors import UsageError
+from kappa.code.declaration import declarations
+from kappa.code.fingerprint import differences
+from kappa.state.build import Birth, TopicBirth
+from kappa.state.offsets import Offsets
+from replay.plan.branch import Branching, branch_of
+from replay.plan.judge import conflicts_of, findings_of, judged, refusals_of
+from replay.plan.notes import archive_notes, kept_notes, library_notes, reject_notes
+from replay.plan.plan import Change, Plan, PlanStep
+from replay.preflight.code_diff import CodeSide, PartDiff, part_diffs
+from replay.preflight.cost import cost_of
+from replay.preflight.event_changes import event_changes
+from replay.preflight.finding import GAP, Accepting
+from replay.preflight.observed import Declared, Observed
+from replay.preflight.readers import ReaderChange, reader_changes
+from replay.rollout.rollout import Rollout
+
+
+def make_plan(
+    observed: Observed,
+    *,
+    only: str | None = None,
+    again: bool = False,
+    accepting: Accepting | None = None,
+    branching: Branching | None = None,
+) -> Plan:
+    """The plan for all pipelines, or `only` one.
+
+    `again` makes a new build whatever the version (`kappa replay PIPELINE`); `branching`, one on the state of the build that serves
+    (`kappa branch PIPELINE`). `accepting` is what the user lets through. Raises UsageError where `only` names no pipeline of the project, or no such branch can be.
+    """
+    if only is not None and only not in observed.names:
+        near = difflib.get_close_matches(only, observed.names, n=1)
+        known = (
+            f"there are {', '.join(sorted(observed.names))}"
+            if observed.names
+            else "there are none in pipelines/"
+        )
+        raise UsageError(
+            f"there is no pipeline {only} in this project",
+            hint=f"did you mean {near[0]}?" if near else known,
+        )
+    accepting = accepting or Accepting()
+    wanted = sorted(observed.declared) if only is None else [only]
+    steps, refusals, named = [], [], set()
+    for name in wanted:
+        step = (
+            _step(observed, observed.declared[name], again=again)
+            if branching is None
+            else _branched(observed, observed.declared[name], branching)
+        )
+        found = tuple(findings_of(observed, step, again=again))
+        named |= {finding.name for finding in found}
+        steps.append(judged(step, found, accepting))
+        refusals += [
+            *conflicts_of(observed, step),
+            *refusals_of(step, found, accepting, again=again),
+        ]
+    if only is None:
+        steps += [
+            _gone(observed, name) for name in sorted(observed.state.serving.keys() - observed.names)
+        ]
+    notes = tuple(
+        f"nothing named {name} stands in the way: --allow lets nothing through"
+        for name in sorted(accepting.allowed.keys() - named)
+    )
+    if not observed.names:
+        notes = (*notes, "no pipeline is declared: each is a file in pipelines/, beside kappa.toml")
+    return Plan(
+        tuple(steps), tuple(refusals), observed.state.last, observed.state.generation, notes
+    )
+
+
+def _step(observed: Observed, declared: Declared, *, again: bool) -> PlanStep:
+    name, state = declared.pipeline.name, observed.state
+    serving, idle, rollout = state.serving.get(name), state.idle.get(name), state.active(name)
+    born = None if serving is None else observed.births[serving]
+    if again or born is None or born.version != declared.version:
+        if (
+            not again
+            and born is not None
+            and idle is not None
+            and observed.births[idle].version == declared.version
+        ):
+            reasons = differences(born.parts, declared.parts)
+            diffs, notes = (
+                _diffs(observed, born, declared),
+                kept_notes(observed, observed.births[idle]),
+            )
+            return PlanStep(
+                name,
+                Change.KEPT,
+                declared.version,
+                serving,
+                idle,
+                reasons,
+                _readers(born, declared),
+                rollout=rollout,
+                diffs=diffs,
+                notes=notes,
+            )
+        return _replayed(observed, declared, born, rollout, again=again)
+    return PlanStep(
+        name,
+        Change.SAME,
+        declared.version,
+        serving,
+        serving,
+        rollout=rollout,
+        notes=kept_notes(observed, born),
+    )
+
+
+def _branched(observed: Observed, declared: Declared, branching: Branching) -> PlanStep:
+    name, state, log = declared.pipeline.name, observed.state, observed.log
+    if name not in state.serving:
+        raise UsageError(
+            f"no build of pipeline {name} serves: there is no state to branch from",
+            hint=f"kappa deploy {name}",
+        )
+    born = observed.births[state.serving[name]]
+    branch = branch_of(born, observed.shown[born.build], branching)
+    step = _replayed(observed, declared, born, state.active(name), again=True)
+    there = {topic.name for topic in step.topics}
+    before = Offsets.parse(branch.base.offsets).distance(branch.start)
+    notes = [
+        f"what lies before {Offsets.parse(branch.base.offsets)} stays as build {born.build} has folded it, rejects too",
+        *(
+            [
+                f"{before:,} offsets before that are folded once more, by the code of build {born.build}"
+            ]
+            if before
+            else []
+        ),
+        *library_notes(observed, born),
+    ]
+    return replace(
+        step,
+        reasons=("a branch was asked for",) if step.change is Change.AGAIN else step.reasons,
+        records=log.end.only(there).distance(branch.start),
+        origin=born.origin_offsets,
+        cost=cost_of(
+            there,
+            branch.start,
+            log,
+            serving=step.serving,
+            disk=observed.disk,
+            replayed=observed.replays.get(name),
+        ),
+        notes=(*archive_notes(log, step.topics, branch.start), *notes),
+        # What the rows before it lack, they lack for ever.
+        accepted=tuple(each for each in born.accepted if each.startswith(f"{GAP}: ")),
+        branch=branch,
+    )
+
+
+def _replayed(
+    observed: Observed,
+    declared: Declared,
+    born: Birth | None,
+    rollout: Rollout | None,
+    *,
+    again: bool,
+) -> PlanStep:
+    name, topics, log = declared.pipeline.name, declared.pipeline.topics, observed.log
+    there = {topic.name for topic in topics if topic.name in log.ids}
+    origin = log.beginning.only(there)
+    reasons = () if born is None else differences(born.parts, declared.parts)
+    change = (
+        Change.NEW if born is None else Change.AGAIN if again and not reasons else Change.CHANGED
+    )
+    serving = None if born is None else born.build
+    return PlanStep(
+        pipeline=name,
+        change=change,
+        version=declared.version,
+        serving=serving,
+        build=serving,
+        reasons=("a replay was asked for",) if change is Change.AGAIN else reasons,
+        readers=() if born is None else _readers(born, declared),
+        events=() if born is None else _events(born, declared),
+        records=log.end.only(there).distance(origin),
+        rollout=rollout,
+        declared=declared,
+        topics=tuple(
+            TopicBirth(topic.name, log.ids[topic.name], topic.kind, log.partitions[topic.name])
+            for topic in topics
+            if topic.name in there
+        ),
+        origin=origin,
+        diffs=() if born is None else _diffs(observed, born, declared),
+        samples=tuple(
+            observed.samples[topic.name] for topic in topics if topic.name in observed.samples
+        ),
+        cost=cost_of(
+            there,
+            origin,
+            log,
+            serving=serving,
+            disk=observed.disk,
+            replayed=observed.replays.get(name),
+        ),
+        notes=(
+            *archive_notes(log, topics, origin),
+            *(
+                ()
+                if born is None
+                else (*reject_notes(observed, born), *library_notes(observed, born))
+            ),
+        ),
+    )
+
+
+def _gone(observed: Observed, name: str) -> PlanStep:
+    build = observed.state.serving[name]
+    return PlanStep(
+        name,
+        Change.GONE,
+        observed.births[build].version,
+        build,
+        build,
+        rollout=observed.state.active(name),
+    )
+
+
+def _readers(born: Birth, declared: Declared) -> tuple[ReaderChange, ...]:
+    return reader_changes(
+        born, declared.tables, {view.name: view.sql for view in declared.pipeline.views}
+    )
+
+
+def _events(born: Birth, declared: Declared) -> tuple[str, ...]:
+    # Those of topics that are new, or whose birth keeps no declarations, cannot be told.
+    before = {
+        topic.name: born.declarations.get(f"topic {topic.name}")
+        for topic in declared.pipeline.topics
+    }
+    return tuple(
+        change
+        for topic in declared.pipeline.topics
+        if (lines := before[topic.name]) is not None
+        for change in event_changes(topic, lines)
+    )
+
+
+def _diffs(observed: Observed, born: Birth, declared: Declared) -> tuple[PartDiff, ...]:
+    old = CodeSide(born.parts, observed.snapshots.get(born.build, {}), born.declarations)
+    return part_diffs(
+        old, CodeSide(declared.parts, declared.files, declarations(declared.pipeline))
+    )

@@ -1,0 +1,68 @@
+"""Notes of a plan: what should be known of a step before it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from kappa.declare.topic import Topic
+from kappa.state.build import Birth, TopicBirth
+from kappa.state.offsets import Offsets
+from replay.preflight.observed import LogFacts, Observed
+from replay.rollout.libraries import changed_libraries
+
+
+def reject_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
+    """Returns a note of the records that the serving build has rejected, if any."""
+    rejected = observed.rejected.get(born.build, 0)
+    return (
+        (
+            f"build {born.build} has rejected {rejected:,} records: a replay reads them again, and takes in what can be read now",
+        )
+        if rejected
+        else ()
+    )
+
+
+def archive_notes(
+    log: LogFacts, topics: Iterable[Topic | TopicBirth], origin: Offsets
+) -> Iterator[str]:
+    """Which offsets come from where: an archive and its topic are read as one log."""
+    names = {topic.name for topic in topics}
+    for mark in log.archived:
+        parts = {
+            part: (max(mark.start[part], origin.at(mark.topic, part)), end)
+            for part, end in sorted(mark.end.items())
+        }
+        told = [
+            f"{start} to {end - 1} of partition {part}"
+            for part, (start, end) in parts.items()
+            if end > start
+        ]
+        if mark.topic in names and told:
+            lost = [
+                f"{first} in partition {part}"
+                for _, part, first in log.topics_beginning.only({mark.topic}).items()
+                if first > origin.at(mark.topic, part)
+            ]
+            alone = f"; the topic itself begins at {', '.join(lost)}" if lost else ""
+            yield f"topic {mark.topic}: offsets {', '.join(told)} come from its archive, all that follows from the topic{alone}"
+
+
+def library_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
+    """Returns a note of the libraries that are other versions than at a birth, if any."""
+    changed = changed_libraries(born.libraries, observed.libraries)
+    return (
+        (
+            f"other libraries are installed than when build {born.build} was born: {', '.join(changed)}; that alone replays nothing",
+        )
+        if changed
+        else ()
+    )
+
+
+def kept_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
+    """What should be known of a build that serves, or will again, without a replay."""
+    return (
+        *([] if born.base is None else [f"build {born.build} is {born.base}"]),
+        *library_notes(observed, born),
+    )

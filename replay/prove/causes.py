@@ -1,0 +1,55 @@
+"""Likely causes of a difference that a proof has found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from kappa.code.artifact import load_with_place, snapshot_sources
+from kappa.state.build import Birth
+from kappa.state.store import Store
+from replay.plan.observe import doubts
+from replay.prove.equality import Compared
+from replay.prove.row_hash import within
+
+_SHOWN_LIBRARIES = 3
+_CODE = re.compile(r"\S+\.py:\d+ uses ")
+
+
+def likely_causes(
+    found: Iterable[str], libraries: tuple[str, ...], tables: Iterable[Compared]
+) -> Iterator[str]:
+    """What may explain that tables differ, likeliest first: what the lint finds in the code, libraries, the order of additions. Pure."""
+    causes = list(found)
+    if libraries:
+        more = (
+            f" and {len(libraries) - _SHOWN_LIBRARIES} more"
+            if len(libraries) > _SHOWN_LIBRARIES
+            else ""
+        )
+        causes.append(
+            f"libraries are others than at the build's birth: {', '.join(libraries[:_SHOWN_LIBRARIES])}{more}"
+        )
+    for table in tables:
+        causes += [
+            f"{table.difference.table}.{column} is {why}, and differs by more than {within(why)}"
+            for column, why in table.left_out.items()
+            if column in table.difference.changed_by_column
+        ]
+    yield from causes or [
+        "nothing in the code explains it: other rows were written to the tables than their job's, or Kappa has folded wrongly"
+    ]
+
+
+def doubts_of(store: Store, birth: Birth) -> tuple[str, ...]:
+    """What the lint finds in a build's own code, and what Spark found when it was planned and was let through."""
+    place, pipeline = load_with_place(store, birth)
+    found = [each.message for each in doubts(pipeline, place, snapshot_sources(store, birth).find)]
+    return (
+        *found,
+        *(
+            each
+            for each in birth.accepted
+            if _CODE.match(each) and not any(each.startswith(message) for message in found)
+        ),
+    )

@@ -1,0 +1,98 @@
+"""Whether anything can be proved of a build: code, rules and log are those it was made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Protocol
+
+from kappa.base.errors import Broken, NotProvable
+from kappa.code.artifact import ensure_unchanged, load_snapshot
+from kappa.code.declaration import has_identity
+from kappa.code.semantics import SEMANTICS
+from kappa.declare.topic import TopicKind
+from kappa.engine.read.archived import Archives
+from kappa.log.client import TopicFacts
+from kappa.records.tombstones import may_be_missed
+from kappa.state.build import Birth
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.tables.archive import FOLDER, ArchiveMark, one_log
+from kappa.tables.branch import base_frontier
+from replay.verify.unsettled import KeyLog
+
+
+class ProofLog(KeyLog, Protocol):
+    """What is asked of Kafka (kappa/log/client.py has it)."""
+
+    @property
+    def bootstrap_servers(self) -> str: ...  # noqa: D102  # as in Log
+
+    def beginning(self, topics: Iterable[str]) -> Offsets: ...  # noqa: D102  # as in Log
+
+    def config(self, name: str) -> Mapping[str, str]: ...  # noqa: D102  # as in Log
+
+
+def why_not_provable(
+    birth: Birth, upto: Offsets, facts: Mapping[str, TopicFacts | None], beginning: Offsets
+) -> str | None:
+    """Why what a build holds at `upto` cannot be folded again from its topics as they are now; None where it can. Pure."""
+    if birth.semantics != SEMANTICS:
+        return f"it was folded by Kappa's rules number {birth.semantics}, and they are number {SEMANTICS} now"
+    for name, born in birth.topic_ids.items():
+        found = facts.get(name)
+        if found is None:
+            return f"topic {name} is gone"
+        if found.id != born:
+            return f"topic {name} was re-created: its id is {found.id}, and the build has folded the one with id {born}"
+    for topic, partition, end in upto.items():
+        remembers = has_identity(birth.declarations.get(f"topic {topic}", ""))
+        # What is remembered of identities follows from all that the tables hold.
+        first, begun = (
+            beginning.at(topic, partition),
+            (birth.origin_offsets if remembers else birth.begins).at(topic, partition),
+        )
+        if first > begun and end > begun:
+            return f"{topic} partition {partition} begins at offset {first} now, and the build has folded it from offset {begun} on"
+    return None
+
+
+def _base_too_old(store: Store, log: ProofLog, birth: Birth) -> str | None:
+    """Why what a branch's base holds of a compacted topic cannot be gone on with any more; None where it can."""
+    if birth.base is None:
+        return None
+    read_at, now = base_frontier(store, birth).heard, datetime.now(UTC)
+    compacted = (topic.name for topic in birth.topics if topic.kind == TopicKind.COMPACTED)
+    return next(
+        filter(None, (may_be_missed(name, read_at, log.config(name), now) for name in compacted)),
+        None,
+    )
+
+
+def ensure_provable(store: Store, log: ProofLog, birth: Birth, upto: Offsets) -> None:
+    """Raises NotProvable, with the reason, if a build cannot be folded again up to `upto`."""
+    facts = {name: log.facts(name) for name in birth.topic_ids}
+    there = [name for name, found in facts.items() if found is not None]
+    beginning = one_log(log.beginning(there), _archived(store, birth)) if there else Offsets()
+    why = why_not_provable(birth, upto, facts, beginning) or _base_too_old(store, log, birth)
+    if why is None:
+        try:
+            ensure_unchanged(store, birth)
+        except Broken as error:
+            why = error.message
+    if why is not None:
+        raise NotProvable(
+            f"pipeline {birth.pipeline} is not provable: {why}",
+            hint=f"kappa replay {birth.pipeline} makes a new build, of which it can be proved",
+        )
+
+
+def _archived(store: Store, birth: Birth) -> tuple[ArchiveMark, ...]:
+    """What the archives of a build's topics hold."""
+    if not store.path(FOLDER).is_dir():
+        return ()
+    try:
+        return Archives(store, load_snapshot(store, birth).topics, birth.topic_ids).marks()
+    except Broken:
+        # Why it cannot be loaded is said where that is looked at.
+        return ()

@@ -1,0 +1,108 @@
+"""The second fold of a build's log, in a child process and a folder of its own."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from kappa.base.errors import KappaError
+from kappa.base.process import ensure_session_gone, start_tied
+from kappa.base.settings import Settings
+from kappa.state.build import Birth
+from kappa.state.cuts import Cuts, put_cuts
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.stopped import read_stopped
+from kappa.state.store import Store
+from kappa.tables.branch import base_frontier, begin_from
+from replay.prove.provable import ProofLog, ensure_provable
+from serving.query.spill import PROVE, make_folder
+
+# Others go before it: the live job keeps its freshness.
+_NICE = 5
+_LOOK_SECONDS = 0.2
+
+
+@contextmanager
+def folded_again(
+    settings: Settings,
+    store: Store,
+    log: ProofLog,
+    birth: Birth,
+    cuts: Cuts,
+    on_progress: Callable[[str], None],
+) -> Iterator[tuple[Store, Frontier]]:
+    """The place and the frontier of what the log gives again; both are gone afterwards."""
+    place = make_folder(store.path(settings.verify.temp), PROVE)
+    try:
+        anew = Store(place)
+        put_cuts(anew, cuts)
+        if birth.base is not None:
+            begin_from(anew, birth, store, base_frontier(store, birth))
+        code, said = _run(settings, anew, log.bootstrap_servers, birth, cuts, on_progress)
+        stopped, reached = read_stopped(anew, birth.build), Frontiers(anew, birth.build).newest()
+        # What was lost of the log meanwhile explains whatever else was said.
+        ensure_provable(store, log, birth, cuts.ends[-1])
+        if stopped is not None:
+            raise KappaError(
+                f"the log of build {birth.build} could not be folded again: {stopped.message}",
+                hint=stopped.hint,
+            )
+        if code != 0 or reached is None or not reached.offsets.equals(cuts.ends[-1]):
+            raise KappaError(
+                f"the log of build {birth.build} could not be folded again: {said or f'the process ended with {code}'}",
+                hint="kappa status shows whether all is well",
+            )
+        yield anew, reached
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _run(
+    settings: Settings,
+    anew: Store,
+    bootstrap_servers: str,
+    birth: Birth,
+    cuts: Cuts,
+    on_progress: Callable[[str], None],
+) -> tuple[int, str]:
+    """Runs the child to its end; gives its exit code and its last words."""
+    # -P: what lies in the user's folder must not be imported instead of a library of the same name.
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "kappa.engine.children.refold",
+        "--project",
+        str(settings.project),
+        "--root",
+        settings.root_url,
+    ]
+    command += [
+        "--bootstrap",
+        bootstrap_servers,
+        "--build",
+        birth.build,
+        "--folder",
+        str(anew.folder),
+    ]
+    frontiers, total = Frontiers(anew, birth.build), cuts.ends[-1].distance(birth.begins)
+    words = anew.path("said.log")
+    with words.open("wb") as output:
+        child = start_tied(command, output=output, nice=_NICE)
+    try:
+        while child.poll() is None:
+            newest = frontiers.newest()
+            folded = 0 if newest is None else newest.offsets.distance(birth.begins)
+            on_progress(
+                f"{folded:,} of {total:,} offsets folded again, in {len(cuts.ends):,} slices"
+            )
+            time.sleep(_LOOK_SECONDS)
+    finally:
+        ensure_session_gone(child.pid)
+        child.wait()
+    return child.returncode, (
+        words.read_text(encoding="utf-8", errors="replace").strip().splitlines() or [""]
+    )[-1]

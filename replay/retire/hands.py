@@ -1,0 +1,79 @@
+"""The hands of a collection: some only look, others delete."""
+
+from __future__ import annotations
+
+import contextlib
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from kappa.base.errors import Conflict
+from kappa.base.failpoint import failpoint
+from kappa.base.lock import Lock, is_held
+from kappa.state.build import folder
+from kappa.state.kept import ensure_past_gone
+from kappa.state.lease import put_floor
+from kappa.state.store import Store
+from replay.retire.garbage import Garbage
+
+
+class Hands(Protocol):
+    """What differs between a look and the deed."""
+
+    def hold(self, build: str) -> AbstractContextManager[object]:
+        """Within it no job of the build runs. Raises Conflict where one does."""
+
+    def let_go(self, build: str, newest: int) -> None:
+        """Lets go of the build's frontiers before the newest, and of what is kept no longer; before the leases are listed."""
+
+    def delete(self, find: Garbage) -> None:
+        """Deletes what was found."""
+
+
+class Looking:
+    """Changes nothing."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def hold(self, build: str) -> AbstractContextManager[object]:
+        """Raises Conflict if a job of the build runs; holds nothing."""
+        if is_held(self._store.path(f"{folder(build)}/lock")):
+            raise Conflict(f"the job of build {build} runs")
+        return contextlib.nullcontext()
+
+    def let_go(self, build: str, newest: int) -> None:
+        """Changes nothing."""
+
+    def delete(self, find: Garbage) -> None:
+        """Deletes nothing."""
+
+
+class Deleting:
+    """Deletes."""
+
+    def __init__(self, store: Store, keep_seconds: float, now: float) -> None:
+        self._store = store
+        self._keep_seconds = keep_seconds
+        self._now = now
+
+    def hold(self, build: str) -> AbstractContextManager[object]:
+        """Returns the lock of the build."""
+        return Lock(self._store.path(f"{folder(build)}/lock"), what=f"build {build}")
+
+    def let_go(self, build: str, newest: int) -> None:
+        """Puts the floor, then lets go of what is kept no longer."""
+        put_floor(self._store, build, newest)
+        ensure_past_gone(self._store, build, self._now, self._keep_seconds)
+
+    def delete(self, find: Garbage) -> None:
+        """Deletes files, then the folders that are empty by then."""
+        for file in find.files:
+            failpoint("gc.before_delete")
+            file.unlink(missing_ok=True)
+            failpoint("gc.after_delete")
+        for path in find.folders:
+            # Somebody may have put something into it since.
+            failpoint("gc.before_rmdir")
+            with contextlib.suppress(OSError):
+                path.rmdir()
+            failpoint("gc.after_rmdir")

@@ -1,0 +1,82 @@
+"""Conflicts: who was first, what became of the rollout, and what to do now. Pure."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from kappa.base.errors import Conflict
+from kappa.journal.journal import (
+    Served,
+)
+from replay.rollout.rollout import Phase, Rollout
+from replay.rollout.state import State
+
+
+def moved_on(state: State, rollout: Rollout) -> Conflict:
+    """Says who was first, what became of the rollout, and what to do now."""
+    name, it, first = (
+        rollout.pipeline,
+        f"rollout {rollout.number} of pipeline {rollout.pipeline}",
+        f"{rollout.asked_by} was first",
+    )
+    follow = f"kappa wait {name} waits for it; kappa abandon {name} gives it up"
+    match rollout.phase:
+        case Phase.READY | Phase.HOLDING:
+            return Conflict(
+                f"{first}: {it}, begun by {rollout.by}, is on its way to serve, with build {rollout.build}",
+                hint=follow,
+            )
+        case Phase.REPLAYING | Phase.VERIFYING:
+            return Conflict(
+                f"{it}, begun by {rollout.by}, is {rollout.phase}, and not ready: {rollout.asked_by} asked for that",
+                hint=follow,
+            )
+        case Phase.SERVED:
+            record = state.served_in(rollout.number)
+            assert record is not None
+            assert isinstance(record.event, Served)
+            generation = record.event.generation
+            return Conflict(
+                f"{first}: {it} has served, as generation {generation}, with build {rollout.build}",
+                hint=f"kappa show {generation} shows it; kappa undo {name} takes it back",
+            )
+        case Phase.ABANDONED | Phase.FAILED:
+            ended = (
+                f"{first}: {it} was given up: {rollout.reason}"
+                if rollout.phase is Phase.ABANDONED
+                else f"{it}, begun by {rollout.by}, has failed: {rollout.reason}"
+            )
+            active = state.active(name)
+            if active is None:
+                return Conflict(ended, hint=f"to begin anew: kappa deploy {name}")
+            return Conflict(
+                f"{ended}; rollout {active.number}, begun by {active.by}, is {active.phase} now, with build {active.build}",
+                hint=follow,
+            )
+        case _:
+            assert_never(rollout.phase)
+
+
+def refuse_underway(state: State, pipeline: str) -> None:
+    """Raises Conflict where a rollout of the pipeline has not ended."""
+    active = state.active(pipeline)
+    if active is not None:
+        raise Conflict(
+            f"rollout {active.number} of pipeline {pipeline} has not ended: {active.asked_by} was first, it is {active.phase}, with build {active.build}",
+            hint=f"kappa status -w follows it; kappa abandon {pipeline} gives it up",
+        )
+
+
+def refuse_switched(state: State, pipeline: str, serving: str, build: str) -> None:
+    """Refuses a switch from `serving` to `build` where it would be another one by now."""
+    now = state.serving.get(pipeline)
+    if now != serving:
+        raise Conflict(
+            f"{state.switched_by(pipeline)} was first: pipeline {pipeline} is served by build {now} now, and not by build {serving}",
+            hint=f"look again: kappa history; then kappa undo {pipeline}",
+        )
+    if state.idle.get(pipeline) != build:
+        raise Conflict(
+            f"build {build} of pipeline {pipeline} was retired meanwhile: its soak is over",
+            hint="bring the code of that version back and kappa deploy: it is replayed",
+        )
