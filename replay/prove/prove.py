@@ -31,7 +31,7 @@ from replay.verify.diff_listing import differing
 from replay.verify.unsettled import unsettled_keys
 from serving.pin.catalog import PinnedSnapshot, pin_build
 from serving.query.pair import connect_pair
-from serving.query.query import Limits
+from serving.query.reader import Limits
 
 # Rows of each kind that are shown of a table.
 _SAMPLES = 5

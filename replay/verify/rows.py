@@ -11,7 +11,7 @@ from kappa.declare.table import CLOSE, Exactness
 from kappa.journal.journal import Difference
 from kappa.state.build import range_columns
 from kappa.values.columns import INTEGERS, Decimal, Scalar, parse_type, quoted
-from serving.query.query import Reader
+from serving.query.reader import Reader
 
 _DOUBLES = frozenset({Scalar("float"), Scalar("double")})
 
