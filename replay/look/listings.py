@@ -42,6 +42,7 @@ def status_listing(status: Status, now: datetime) -> Listing:
         "libraries",
         "late",
         "duplicate",
+        "broken",
     )
     columns = (
         "pipeline",
@@ -92,6 +93,11 @@ def status_heading(status: Status, running: Running | None, broker: str | None) 
         f"WARNING: pipeline {each.pipeline}: build {each.build} ({each.role}) has {each.beyond}: kappa rejects list --build {each.build}\n"
         for each in status.builds
         if each.beyond
+    )
+    loud += "".join(
+        f"WARNING: {why}: all else is served; mend it and deploy again\n"
+        for each in status.builds
+        for why in each.broken
     )
     return f"{supervisor}\n{kafka}\n{served}\n{loud}"
 
@@ -289,6 +295,7 @@ def _build_row(build: BuildStatus, now: datetime) -> tuple[Any, ...]:
         build.libraries,
         build.late,
         build.duplicate,
+        build.broken,
         _note(build),
     )
 
@@ -299,6 +306,7 @@ def _note(build: BuildStatus) -> str:
         return build.stopped.message
     said = [
         f"has {build.beyond}" if build.beyond else "",
+        *build.broken,
         build.base,
         build.trouble,
         "" if build.rollout is None else build.rollout.reason,

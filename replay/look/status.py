@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
@@ -51,6 +51,7 @@ class BuildStatus:
     `waits_for`, `rate` (offsets a second) and `trouble` are the supervisor's words. `libraries` are those that are installed
     in another version than when it was born. `beyond` says that it has rejected more than its pipeline allows a candidate;
     `topics` are those that it reads, from `reads_from` on; `base` is what it stands on where it is a branch.
+    `broken` are the live build's tables and views that cannot be read, a sentence each.
     """
 
     pipeline: str
@@ -77,6 +78,7 @@ class BuildStatus:
     base: str = ""
     begun_with: int = 0
     reads_from: Offsets = field(default_factory=Offsets)
+    broken: tuple[str, ...] = ()
 
     @property
     def read(self) -> tuple[int, int] | None:
@@ -136,10 +138,30 @@ def observe_status(
     except KappaError as error:
         broker_error = error.message
     seen = (_seen(store, *each, births[each[2]], end, held) for each in _roles(state))
-    told = (_told(each, state, underway or Underway(), soak_seconds) for each in seen)
+    broken = _broken(store, state, births)
+    told = (
+        replace(
+            _told(each, state, underway or Underway(), soak_seconds),
+            broken=broken.get(each.pipeline, ()) if each.role == "live" else (),
+        )
+        for each in seen
+    )
     return Status(
         state.generation, tuple(sorted(told, key=lambda build: build.pipeline)), broker_error, end
     )
+
+
+def _broken(store: Store, state: State, births: Mapping[str, Birth]) -> dict[str, tuple[str, ...]]:
+    """Lists the relations that cannot be made, by pipeline; only if views serve: they break."""
+    if not any(births[build].views for build in state.serving.values()):
+        return {}
+    # It takes DuckDB, which most looks do without.
+    from serving.query.tables import broken_relations  # noqa: PLC0415  # as said above
+
+    found: dict[str, tuple[str, ...]] = {}
+    for each in broken_relations(store):
+        found[each.pipeline] = (*found.get(each.pipeline, ()), each.refusal().message)
+    return found
 
 
 def held_back(end: Offsets, high_watermark: Offsets) -> tuple[HeldBack, ...]:

@@ -21,6 +21,9 @@ _SPELLINGS = {
     "timestamp_ntz": "timestamp",
 }
 
+# The condition for the served rows of a table that hides some.
+SERVED_ROWS = "_deleted is not true"
+
 
 def read_sql(
     table: TableBirth,
@@ -36,7 +39,7 @@ def read_sql(
     to its declared type: Delta's writers spell times in two ways, and the first file would decide.
     """
     columns = table.served if wanted is None else tuple(wanted)
-    where = " where _deleted is not true" if table.hides_rows else ""
+    where = f" where {SERVED_ROWS}" if table.hides_rows else ""
     waiting = [_read_sql(contribution_columns(table), files, "") for files in recent if files]
     if not waiting:
         return _read_sql(columns, paths, where)

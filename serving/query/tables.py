@@ -1,8 +1,9 @@
-"""The tables and views that are served, or were: whose they are, what is in them, and where other tools find the same rows.
+"""The catalogue of what is served, or was: tables and views, and where other tools find their rows.
 
-A version of a Delta table does not change, so path and version (in Spark: `spark.read.format("delta")` with the option
-`versionAsOf`) name what `kappa query` sees, with hidden columns and deleted rows on top, and without what waits beside a large
-table in `recent` ones, to be folded into it (kappa/engine/write/recent.py). Read next: query.py.
+A version of a Delta table does not change, so path and version (in Spark: format `delta`, option
+`versionAsOf`) name the files that `kappa query` reads. A reader of them applies `where` and selects
+the columns that are listed; what waits beside a large table in its `recent` tables is not in it
+yet (kappa/engine/write/recent.py). See docs/howto/read-the-files.md.
 """
 
 from __future__ import annotations
@@ -10,41 +11,58 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from kappa.base.errors import KappaError
 from kappa.state.build import recent_names, table_path
 from kappa.state.store import Store
 from kappa.values.columns import quoted
 from serving.pin.at_log import Past
 from serving.pin.catalog import Snapshot
 from serving.query.query import ask
-from serving.query.reader import Reader
+from serving.query.reader import Broken, Reader
 from serving.query.render import Listing
-from serving.query.table_sql import schema_of
+from serving.query.table_sql import SERVED_ROWS, schema_of
 
 
 @dataclass(frozen=True, slots=True)
 class ServedTable:
-    """A served table or view, columns as (name, DuckDB's type). A view has no version and no path: it is computed at reading."""
+    """A served table or view, with its columns as (name, DuckDB's type).
+
+    A view is computed at reading: it has no version and no path. `where` is the condition for the
+    served rows in the table's files, None if all are. `recent` are (version, path) of the tables
+    that wait beside it. `broken` says why it cannot be read; it has no rows and no columns then.
+    """
 
     name: str
     pipeline: str
     build: str
-    rows: int
+    rows: int | None
     columns: tuple[tuple[str, str], ...]
     version: int | None = None
     path: str | None = None
+    where: str | None = None
     recent: tuple[tuple[int, str], ...] = ()
+    broken: str = ""
 
 
 def served_tables(
     store: Store, *, when: Past | None = None, lease_seconds: float = 60.0
 ) -> tuple[ServedTable, ...]:
-    """All that is served, or was at a moment of the past, of one snapshot, by pipeline and in the order of its declaration, views last."""
+    """Lists what is served, or was at a moment of the past, of one snapshot.
+
+    By pipeline and in the order of its declaration, views last. A relation that cannot be made or
+    read is listed as broken.
+    """
     return ask(
         store,
         lambda reader, snapshot: tuple(_found(reader, snapshot, store)),
         when=when,
         lease_seconds=lease_seconds,
     )
+
+
+def broken_relations(store: Store, *, lease_seconds: float = 60.0) -> tuple[Broken, ...]:
+    """Lists the relations that are served and cannot be made."""
+    return ask(store, lambda reader, _: reader.broken, lease_seconds=lease_seconds)
 
 
 def _found(reader: Reader, snapshot: Snapshot, store: Store) -> Iterator[ServedTable]:
@@ -56,46 +74,69 @@ def _found(reader: Reader, snapshot: Snapshot, store: Store) -> Iterator[ServedT
                 for name in recent_names(table.name)
                 if name in versions
             )
+            rows, columns, broken = _contents(reader, pipeline, table.name)
             yield ServedTable(
                 table.name,
                 pipeline,
                 build,
-                *_counted(reader, pipeline, table.name),
+                rows,
+                columns,
                 versions[table.name],
                 table_path(store, build, table.name),
+                SERVED_ROWS if table.hides_rows else None,
                 recent,
+                broken,
             )
         for view in birth.views:
-            yield ServedTable(view, pipeline, build, *_counted(reader, pipeline, view))
+            rows, columns, broken = _contents(reader, pipeline, view)
+            yield ServedTable(view, pipeline, build, rows, columns, broken=broken)
 
 
-def _counted(reader: Reader, pipeline: str, name: str) -> tuple[int, tuple[tuple[str, str], ...]]:
+def _contents(
+    reader: Reader, pipeline: str, name: str
+) -> tuple[int | None, tuple[tuple[str, str], ...], str]:
+    """Returns a relation's rows and columns, or neither and why it cannot be read."""
+    for each in reader.broken:
+        if (each.pipeline, each.name) == (pipeline, name):
+            return None, (), each.why
     whole = f"{quoted(schema_of(pipeline))}.{quoted(name)}"
-    described = reader.rows(f"from {whole} limit 0")
-    return int(reader.rows(f"select count(*) from {whole}").rows[0][0]), tuple(
-        zip(described.columns, described.types, strict=True)
-    )
+    try:
+        described = reader.rows(f"from {whole} limit 0")
+        count = int(reader.rows(f"select count(*) from {whole}").rows[0][0])
+    except KappaError as error:
+        # If the lease was lost meanwhile, `ask` throws this away and asks again.
+        return None, (), error.message
+    return count, tuple(zip(described.columns, described.types, strict=True)), ""
 
 
 def tables_listing(found: Iterable[ServedTable], *, columns_as_text: bool = False) -> Listing:
-    """A row per table and view; versions and paths are for machines."""
+    """Makes a row per table and view; versions, paths and conditions are for machines."""
     rows = (
         (
             table.name,
             table.pipeline,
             table.build,
             table.rows,
-            ", ".join(f"{name} {kind.lower()}" for name, kind in table.columns)
+            _columns_text(table)
             if columns_as_text
             else [{"name": name, "type": kind} for name, kind in table.columns],
             table.version,
             table.path,
+            table.where,
             [{"version": version, "path": path} for version, path in table.recent],
+            table.broken or None,
         )
         for table in found
     )
+    machines = ("version", "path", "where", "recent", "broken")
     return Listing(
-        ("table", "pipeline", "build", "rows", "columns", "version", "path", "recent"),
+        ("table", "pipeline", "build", "rows", "columns", *machines),
         tuple(rows),
-        wide=frozenset({"version", "path", "recent"}),
+        wide=frozenset(machines),
     )
+
+
+def _columns_text(table: ServedTable) -> str:
+    if table.broken:
+        return f"BROKEN: {table.broken}"
+    return ", ".join(f"{name} {kind.lower()}" for name, kind in table.columns)

@@ -51,6 +51,8 @@ HITS = TableBirth(
 )
 ROWS = 40
 
+BY_PAGE = "select page, sum(hits)::bigint as hits from page_hits group by page order by page"
+
 
 class FakeLog:
     """What pages ask of a broker: one topic, of two partitions, with a record that is evil; and one that is somebody else's."""
@@ -126,11 +128,17 @@ class World:
         for number, event in enumerate(events, start=last + 1):
             assert self.journal.append(number, event) is not None
 
-    def build(self, name: str, *, hits: int = 1, offset: int = 1000, evil: str = "") -> str:
+    def build(
+        self,
+        name: str,
+        *,
+        hits: int = 1,
+        offset: int = 1000,
+        evil: str = "",
+        by_page: str = BY_PAGE,
+    ) -> str:
         """A build with its tables, and an hour of frontiers."""
-        view = {
-            "by_page": "select page, sum(hits)::bigint as hits from page_hits group by page order by page"
-        }
+        view = {"by_page": by_page}
         tables = (HITS, REJECTS_BIRTH)
         topics = (TopicBirth("visits", "id", "retained", 2),)
         put_birth(

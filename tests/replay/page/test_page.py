@@ -26,7 +26,8 @@ from kappa.state.kept import read_kept
 from kappa.state.lease import Lease, Pin
 from kappa.state.offsets import Offsets
 from replay.http import api
-from replay.look.status import BuildStatus
+from replay.look.listings import status_heading, status_listing
+from replay.look.status import BuildStatus, observe_status
 from replay.page import compared, routes, trail
 from replay.page.overview import health_of
 from replay.page.rollout import deeds_of, rollout_view
@@ -821,3 +822,21 @@ def test_a_problem_is_a_page_too_and_what_it_says_is_escaped() -> None:
 def test_a_template_that_misses_something_fails() -> None:
     with pytest.raises(Exception, match="undefined"):
         page_html("problem")
+
+
+def test_a_view_that_cannot_be_read_is_named_wherever_people_look(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.goes_live(world.build("web-1", by_page="select pag from page_hits"), 1)
+    world.be_up()
+    named = "view by_page of pipeline web cannot be read"
+
+    status = observe_status(world.store, None)
+    (row,) = status_listing(status, NOW).objects()
+    assert named in str(row["broken"])
+    assert named in row["note"]
+    assert f"WARNING: {named}" in status_heading(status, None, None)
+    with serving(world) as server:
+        assert named in got(server, "/").text
+        assert '"pag" not found' in got(server, "/tables").text
+        assert "It cannot be read" in got(server, "/tables/web/by_page").text
+        assert "cannot be read" not in got(server, "/tables/web/page_hits").text

@@ -17,9 +17,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
+from kappa.base.duck import open_connection
 from kappa.base.errors import Conflict, KappaError, UsageError
 from kappa.state.build import TableBirth, table_path
 from kappa.state.frontier import Frontiers
@@ -28,6 +29,7 @@ from kappa.state.lease import live_leases
 from kappa.state.store import Store
 from kappa.tables.shape import REJECTS_BIRTH
 from kappa.values.arrow import arrow_schema
+from kappa.values.columns import quoted
 from serving.pin.catalog import Snapshot, pin_build
 from serving.pin.past import AtGeneration, AtTime
 from serving.query.opened import open_reader
@@ -577,6 +579,37 @@ def test_served_tables_tell_rows_columns_and_where_they_lie(platform: Platform) 
     assert delays.path == table_path(platform.store, "flights-1", "delays")
     assert (planes.rows, rejects.rows) == (1, 0)
     assert (top.rows, top.columns, top.version, top.path) == (1, (("most", "BIGINT"),), None, None)
+
+
+def test_a_broken_view_is_listed_with_its_reason_beside_all_else(platform: Platform) -> None:
+    from serving.query.tables import broken_relations, served_tables, tables_listing
+
+    views = {"top": "select carier from delays", "bad": "select carrier::int as n from delays"}
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS}, views=views)
+    found = {each.name: each for each in served_tables(platform.store)}
+
+    assert [each.name for each in broken_relations(platform.store)] == ["top"]
+    assert (found["delays"].rows, found["delays"].broken) == (3, "")
+    assert (found["top"].rows, found["top"].columns) == (None, ())
+    assert '"carier" not found' in found["top"].broken
+    listed = tables_listing(found.values(), columns_as_text=True).objects()
+    assert "BROKEN: the query cannot be run" in str(listed)
+
+
+def test_the_files_of_a_table_are_read_by_its_where_and_columns(platform: Platform) -> None:
+    """What `kappa tables -o json` gives for other tools is what `kappa query` answers."""
+    from serving.query.tables import served_tables, tables_listing
+
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS, PLANES: ROWS_OF_PLANES})
+    for each in tables_listing(served_tables(platform.store)).objects():
+        names = ", ".join(quoted(column["name"]) for column in each["columns"])
+        files = DeltaTable(each["path"], version=each["version"]).to_pyarrow_dataset()
+        connection = open_connection()
+        connection.register("files", files)
+        read = connection.execute(f"select {names} from files where {each['where'] or 'true'}")
+
+        answered = platform.ask(f"select {names} from flights.{each['table']}")
+        assert sorted(map(str, read.fetchall())) == sorted(map(str, answered.rows))
 
 
 def test_the_tables_that_a_query_names_are_found_whatever_there_is() -> None:

@@ -604,6 +604,20 @@ def test_a_snapshot_that_is_kept_answers_again_what_it_answered(
     assert rows(asked(sandbox, platform, "select count(*) from delays")) == [[6]]
 
 
+def test_a_view_that_cannot_be_made_costs_a_stranger_only_the_queries_that_name_it(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    platform = Platform(Store(tmp_path))
+    views = {"top": "select carier from delays", "file": "from 'c.csv'"}
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS}, views=views)
+
+    assert rows(asked(sandbox, platform, "select count(*) from delays")) == [[3]]
+    with pytest.raises(UsageError, match=r'view top of pipeline flights.*"carier" not found'):
+        asked(sandbox, platform, "from top")
+    with pytest.raises(UsageError, match="view file of pipeline flights cannot be read"):
+        asked(sandbox, platform, "from flights.file")
+
+
 def test_where_nothing_serves_the_hint_says_so(sandbox: Sandbox, tmp_path: Path) -> None:
     platform = Platform(Store(tmp_path))
 
