@@ -66,7 +66,7 @@ _EFFECTS = {
     "retire": ("delete",),
     "gc": ("delete", "rmdir"),
     "lock": ("hold",),
-    "processes": ("start", "end", "reap"),
+    "child": ("start", "end", "reap"),
     "supervisor": ("ready", "down"),
 }
 

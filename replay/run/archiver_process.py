@@ -13,7 +13,7 @@ from pathlib import Path
 from kappa.base.settings import Settings
 from kappa.code.sources import Sources
 from kappa.state.store import Store
-from replay.run.beside import Beside
+from replay.run.child import Child
 
 LOG = "archiver"
 # It may be killed at any time, and goes on from what it has committed; and everything else of the supervisor's waits meanwhile.
@@ -40,7 +40,7 @@ class ArchiverProcess:
         """`say` is told what the operator should read; `clock` gives seconds that only go forward."""
         self._settings = settings
         self._clock = clock
-        self._child = Beside(
+        self._child = Child(
             "the archiver",
             store.path(f"logs/{LOG}.log"),
             say=say,
@@ -93,7 +93,7 @@ class ArchiverProcess:
         self._files = found
         self.end()
         self._wanted = any(_says_archive(path) for path in found)
-        self._child.may_start()
+        self._child.forget_deaths()
 
 
 def _changed_at(paths: Iterable[Path]) -> _Files:

@@ -16,7 +16,7 @@ from kappa.base.failpoint import failpoint
 from kappa.base.settings import RolloutSettings
 from kappa.declare.topic import TopicKind
 from kappa.engine.job.legs import has_tail
-from kappa.journal.journal import CaughtUp, Event, Failed, Held, Journal, Retired, Served, Verified
+from kappa.journal.journal import Event, Failed, Held, Journal, Retired, Served, Verified
 from kappa.state.alignment import Alignment, Alignments
 from kappa.state.build import comparable_topics, read_birth
 from kappa.state.frontier import Frontiers
@@ -26,7 +26,7 @@ from kappa.state.stopped import Stopped
 from kappa.state.store import Store
 from replay.retire.retire import ensure_data_deleted, ensure_orphans_deleted
 from replay.rollout.fold import advance, check_may_follow, fold
-from replay.rollout.promote import ensure_acknowledged, next_promote_step
+from replay.rollout.promote import ensure_acknowledged
 from replay.rollout.rollout import Phase, Rollout
 from replay.rollout.state import State, soaked
 from replay.rollout.step import (
@@ -39,12 +39,10 @@ from replay.rollout.step import (
     Wait,
     waits_for,
 )
+from replay.run.next_step import next_step
 
 if TYPE_CHECKING:
     from kappa.log.client import TopicFacts
-
-# With back-off that is more than five minutes: longer than a broker is away for a restart.
-_MOST_DEATHS = 15
 
 
 class LogView(Protocol):
@@ -57,7 +55,7 @@ class LogView(Protocol):
         """One topic, or None where the broker has none of that name."""
 
 
-class Processes(Protocol):
+class Workers(Protocol):
     """What the controller wants of the supervisor's child processes (processes.py has it)."""
 
     def job_runs(self, build: str) -> bool:
@@ -84,7 +82,7 @@ class Controller:
         store: Store,
         *,
         log: LogView,
-        processes: Processes,
+        processes: Workers,
         rules: RolloutSettings,
         clock: Callable[[], float],
     ) -> None:
@@ -290,64 +288,6 @@ class Controller:
         if not self._orphans_looked_for:
             ensure_orphans_deleted(self._store, frozenset(self.state.versions), now=self._clock())
             self._orphans_looked_for = True
-
-
-def next_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
-    """The next step of an active rollout. Pure."""
-    rollout = sight.rollout
-    if sight.stopped is not None:
-        return Append(
-            Failed(
-                rollout.number,
-                f"the job of build {rollout.build} stopped: {sight.stopped.message}",
-                sight.stopped.hint,
-            )
-        )
-    if sight.deaths >= _MOST_DEATHS:
-        return Append(
-            Failed(
-                rollout.number,
-                f"the job of build {rollout.build} died {sight.deaths} times in a row",
-                f"see kappa logs {rollout.build}",
-            )
-        )
-    if sight.never_aligned is not None:
-        return Append(
-            Failed(
-                rollout.number,
-                f"build {rollout.build} cannot be compared with build {sight.live_build} at equal offsets: it is past where that one stopped: {sight.never_aligned.message}",
-                f"kappa retry {rollout.pipeline} makes a build of the same code that is brought to exactly there",
-            )
-        )
-    match rollout.phase:
-        case Phase.REPLAYING if sight.aligns and sight.alignment is not None:
-            return Append(
-                CaughtUp(rollout.number, sight.alignment.candidate.offsets, sight.alignment.number)
-            )
-        case Phase.REPLAYING if sight.aligns:
-            return (
-                AlignAgain(rollout.build)
-                if sight.tails
-                else Wait(f"build {rollout.build} to come to where build {sight.live_build} is")
-            )
-        case Phase.REPLAYING if sight.candidate is not None and sight.target_reached:
-            return Append(CaughtUp(rollout.number, sight.candidate.offsets))
-        case Phase.REPLAYING:
-            return Wait(f"build {rollout.build} to catch up")
-        case Phase.VERIFYING if sight.aligns and sight.alignment is None:
-            return AlignAgain(rollout.build)
-        case Phase.VERIFYING:
-            return StartVerification()
-        case Phase.READY if rollout.waits:
-            return Wait(f"a yes: kappa promote {rollout.pipeline}")
-        case Phase.READY | Phase.HOLDING if sight.unseen:
-            return Wait(f"what it is promoted together with: {sight.unseen}")
-        case Phase.READY | Phase.HOLDING:
-            return next_promote_step(sight, rules)
-        case Phase.SERVED | Phase.FAILED | Phase.ABANDONED:
-            return Wait("nothing: it has ended")
-        case _:
-            assert_never(rollout.phase)
 
 
 def _shown(sight: Sight) -> Offsets:

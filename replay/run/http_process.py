@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kappa.base.process import ProcessId
 from kappa.base.settings import Settings
 from kappa.state.store import Store
-from replay.run.beside import Beside
+from replay.run.child import Child
 
 SERVED = "run/http.json"
 _LOG = "logs/http.log"
@@ -49,7 +49,7 @@ class HttpProcess:
     ) -> None:
         """`say` is told what the operator should read; `clock` gives seconds that only go forward."""
         self._settings = settings
-        self._child = Beside(
+        self._child = Child(
             "the HTTP server",
             store.path(_LOG),
             say=say,

@@ -16,10 +16,10 @@ from kappa.log.broker import Broker
 from kappa.log.client import Log, TopicFacts
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from replay.run.back_off import BackOff
 from replay.run.told import Told
 
 _EXTERNAL_BROKER_SECONDS = 15.0
-_LONGEST_BACK_OFF_SECONDS = 30.0
 
 
 class Kafka:
@@ -34,8 +34,8 @@ class Kafka:
         self._told = told
         self._broker: Broker | None = None
         self._log: Log | None = None
-        self._starts = 0
-        self._not_before = 0.0
+        self._begun_at = 0.0
+        self._back_off = BackOff()
 
     @property
     def bootstrap_servers(self) -> str:
@@ -77,12 +77,14 @@ class Kafka:
     def _ensure_own(self) -> None:
         if (
             self._broker is not None and self._broker.alive()
-        ) or time.monotonic() < self._not_before:
+        ) or time.monotonic() < self._back_off.not_before:
             return
         if self._broker is not None:
             self._say("the broker has died, and is started again")
-        self._starts += 1
-        self._not_before = time.monotonic() + min(_LONGEST_BACK_OFF_SECONDS, 2.0**self._starts)
+        # Each start counts as a death to come: one that succeeds is forgotten once it ran well.
+        now = time.monotonic()
+        self._back_off = self._back_off.after_death(ran_seconds=now - self._begun_at, now=now)
+        self._begun_at = now
         java = find_java()
         with self._told.interrupting():
             jars = ensure_jars(

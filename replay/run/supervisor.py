@@ -29,10 +29,11 @@ from replay.look.running import RUNNING, Running, running_at
 from replay.rollout.state import State
 from replay.rollout.underway import Reporter, ensure_nothing_said
 from replay.run.archiver_process import ArchiverProcess
+from replay.run.child import open_log
 from replay.run.controller import Controller
 from replay.run.http_process import HttpProcess
 from replay.run.kafka import Kafka
-from replay.run.processes import Processes, open_log
+from replay.run.processes import Processes
 from replay.run.told import Told, ToldToEnd
 
 _LOCK = "run/supervisor.lock"

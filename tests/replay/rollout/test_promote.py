@@ -26,7 +26,8 @@ from replay.rollout.fold import fold
 from replay.rollout.intents import abandon, ask_undo
 from replay.rollout.promote import ensure_acknowledged, next_promote_step
 from replay.rollout.step import Acknowledge, Append, Sight, Wait
-from replay.run.controller import Controller, next_step
+from replay.run.controller import Controller
+from replay.run.next_step import next_step
 
 RULES = RolloutSettings(hold_attempts=3)
 PAIR: tuple[Event, ...] = (

@@ -19,9 +19,9 @@ from journals import served, staged, verified
 from plans import birth, declared
 from twins import align, folded, make_build
 
-from kappa.base.clock import now
 from kappa.base.process import ensure_session_gone, process_id, start_tied
 from kappa.base.settings import load_settings
+from kappa.engine.job.legs import LegKind
 from kappa.journal.journal import CaughtUp, Journal, Verified
 from kappa.state.build import Base, Birth, put_birth
 from kappa.state.offsets import Offsets
@@ -29,15 +29,18 @@ from kappa.state.stopped import Stopped
 from kappa.state.store import Store
 from replay.rollout.fold import fold
 from replay.rollout.underway import Deaths
-from replay.run.processes import Course, Processes, after_death, deaths_of, open_log
+from replay.run.back_off import BackOff
+from replay.run.child import open_log
+from replay.run.course import Course, JobEnd, after_end, deaths_of
+from replay.run.processes import Processes
 
 FAILPOINTS = [
-    "processes.before_start",
-    "processes.after_start",
-    "processes.before_end",
-    "processes.after_end",
-    "processes.before_reap",
-    "processes.after_reap",
+    "child.before_start",
+    "child.after_start",
+    "child.before_end",
+    "child.after_end",
+    "child.before_reap",
+    "child.after_reap",
 ]
 
 # What a supervisor does with jobs, with one that ends by itself: no broker answers it, or its build is not there.
@@ -59,37 +62,47 @@ while True:
 
 
 @given(st.lists(st.floats(0, 59), min_size=2, max_size=30))
-def test_a_job_that_dies_in_a_row_is_started_again_later_each_time_up_to_half_a_minute(
-    runs: list[float],
-) -> None:
-    course, pauses = Course(), []
+def test_deaths_in_a_row_delay_the_next_start_up_to_half_a_minute(runs: list[float]) -> None:
+    back_off, pauses = BackOff(), []
     for ran in runs:
-        course = after_death(course, ran_seconds=ran, now=100.0)
-        pauses.append(course.not_before - 100.0)
+        back_off = back_off.after_death(ran_seconds=ran, now=100.0)
+        pauses.append(back_off.not_before - 100.0)
 
     assert pauses[0] == 0.5
     assert all(later == min(30.0, 2 * sooner) for sooner, later in pairwise(pauses))
-    assert course.deaths == len(runs)
+    assert back_off.deaths == len(runs)
 
 
-def test_a_job_that_ran_well_for_a_minute_is_started_again_as_soon_as_after_its_first_death() -> (
-    None
-):
-    worn = Course(deaths=9, not_before=7.0)
+def test_a_death_after_a_good_minute_counts_as_the_first() -> None:
+    worn = BackOff(deaths=9, not_before=7.0)
 
     assert (
-        after_death(worn, ran_seconds=60.0, now=100.0)
-        == after_death(Course(), ran_seconds=0.0, now=100.0)
-        == Course(deaths=1, not_before=100.5)
+        worn.after_death(ran_seconds=60.0, now=100.0)
+        == BackOff().after_death(ran_seconds=0.0, now=100.0)
+        == BackOff(deaths=1, not_before=100.5)
     )
 
 
-def test_a_death_forgets_neither_the_leg_nor_why_it_stopped() -> None:
-    course = Course(caught_up=True, stopped=Stopped("no", "", now()))
+DIED = JobEnd(1, LegKind.TAIL, asked_to_end=False, stopped=None, ran_seconds=1.0)
+BEFORE = Course(BackOff(2, 7.0), "SIGKILL", caught_up=True)
 
-    after = after_death(course, ran_seconds=1.0, now=0.0)
 
-    assert (after.caught_up, after.stopped) == (course.caught_up, course.stopped)
+@pytest.mark.parametrize(
+    ("end", "after"),
+    [
+        (DIED, Course(BackOff(3, 12.0), "exit code 1", caught_up=True)),
+        (replace(DIED, code=-9), Course(BackOff(3, 12.0), "SIGKILL", caught_up=True)),
+        (replace(DIED, asked_to_end=True), Course(BackOff(), "SIGKILL", caught_up=True)),
+        (replace(DIED, code=0, leg=LegKind.CATCH_UP), Course(caught_up=True)),
+        (replace(DIED, code=0, leg=LegKind.BASE), Course()),
+        (
+            replace(DIED, stopped=Stopped("no", "", "then")),
+            replace(BEFORE, stopped=Stopped("no", "", "then")),
+        ),
+    ],
+)
+def test_the_end_of_a_job_decides_when_it_starts_again(end: JobEnd, after: Course) -> None:
+    assert after_end(BEFORE, end, now=10.0) == after
 
 
 def verified_by_a_process(folder: Path, settings: str) -> tuple[list[str], Verified | None]:
@@ -166,7 +179,7 @@ def test_a_catch_up_and_the_base_of_a_branch_give_way_where_something_serves(
         begun.append((nice, command[-1]))
         return subprocess.Popen(["true"], start_new_session=True)
 
-    monkeypatch.setattr("replay.run.processes.start_tied", start)
+    monkeypatch.setattr("replay.run.child.start_tied", start)
     processes = Processes(Store(settings.root_url), settings, say=lambda _text: None)
 
     processes.ensure_jobs(frozenset(["b"]), "127.0.0.1:1", serves=serves)
@@ -176,7 +189,7 @@ def test_a_catch_up_and_the_base_of_a_branch_give_way_where_something_serves(
 
 
 def test_deaths_are_told_until_the_job_runs_well_again() -> None:
-    course = Course(deaths=3, died_of="exit code 1")
+    course = Course(BackOff(deaths=3), died_of="exit code 1")
 
     assert deaths_of(course, runs_seconds=59.9) == Deaths(3, "exit code 1")
     assert deaths_of(course, runs_seconds=60.0) is None
@@ -295,7 +308,7 @@ def test_a_job_that_ignores_sigterm_after_the_broker_moved_is_killed(
         begun.append(job)
         return job
 
-    monkeypatch.setattr("replay.run.processes.start_tied", start)
+    monkeypatch.setattr("replay.run.child.start_tied", start)
     time_passed = [0.0]
     processes = Processes(
         Store(settings.root_url), settings, say=lambda _text: None, clock=lambda: time_passed[0]

@@ -42,7 +42,8 @@ from replay.rollout.intents import abandon, ask_promote, ask_undo, ask_verify
 from replay.rollout.rollout import Phase
 from replay.rollout.show import Code, show_document, show_listing, show_text, shown
 from replay.rollout.state import State
-from replay.run.controller import Controller, next_step
+from replay.run.controller import Controller
+from replay.run.next_step import next_step
 
 RULES = RolloutSettings(hold_attempts=3, hold_seconds=10)
 PIPELINES = {"a": "flights", "b": "flights", "x": "trains", "y": "trains"}

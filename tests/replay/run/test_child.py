@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from replay.run.beside import Beside
+from replay.run.child import Child
 
 
 class Desk:
@@ -16,7 +16,7 @@ class Desk:
     def __init__(self, folder: Path) -> None:
         self.now = 0.0
         self.said: list[str] = []
-        self.child = Beside(
+        self.child = Child(
             "the child",
             folder / "child.log",
             say=self.said.append,
@@ -45,7 +45,7 @@ def desk(tmp_path: Path) -> Desk:
 
 
 def test_one_that_dies_is_started_again_later_each_time(desk: Desk, tmp_path: Path) -> None:
-    for seconds in (1, 2, 4):
+    for seconds in (0.5, 1, 2):
         desk.dies()
         assert (
             desk.said[-1]
@@ -63,12 +63,12 @@ def test_one_that_ran_well_or_may_be_mended_is_started_as_after_its_first_death(
     desk.child.ensure_started("json.tool", "--no-such-option")
     desk.now += 100
     desk.dies()
-    assert desk.said[-1].endswith("again in 1 s")
+    assert desk.said[-1].endswith("again in 0.5 s")
 
-    desk.child.may_start()
+    desk.child.forget_deaths()
 
     desk.dies()
-    assert desk.said[-1].endswith("again in 1 s")
+    assert desk.said[-1].endswith("again in 0.5 s")
 
 
 def test_it_ends_when_it_is_asked_to(desk: Desk) -> None:

@@ -1,0 +1,141 @@
+"""A child process of the supervisor: started, asked to end, killed once patience ends, reaped.
+
+It runs in a session of its own that dies with the supervisor (kappa/base/process.py). For the main
+thread alone: the kernel ties a child to the thread that made it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from kappa.base.failpoint import failpoint
+from kappa.base.process import ensure_session_gone, start_tied
+from replay.run.back_off import BackOff
+
+_LOG_BYTES = 10_000_000
+_NAP_SECONDS = 0.02
+
+
+class Child:
+    """One child, whether it runs or not."""
+
+    def __init__(
+        self,
+        what: str,
+        log: Path,
+        *,
+        say: Callable[[str], None],
+        clock: Callable[[], float],
+        patience_seconds: float,
+        nice: int = 0,
+    ) -> None:
+        """Makes a child that does not run yet.
+
+        `what` names it to the operator, who reads what `say` gets. `clock` gives seconds that only
+        go forward. It is killed `patience_seconds` after it was asked to end; others have `nice`
+        more of the machine, 0 to 19.
+        """
+        self.what = what
+        self._log = log
+        self._say = say
+        self._clock = clock
+        self._patience_seconds = patience_seconds
+        self._nice = nice
+        self._process: subprocess.Popen[bytes] | None = None
+        self._begun_at = 0.0
+        self._killed_at: float | None = None
+        self._back_off = BackOff()
+
+    @property
+    def pid(self) -> int | None:
+        """Its process; None if it was not started or has been reaped."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def ran_seconds(self) -> float:
+        """How long ago it was started."""
+        return self._clock() - self._begun_at
+
+    @property
+    def asked_to_end(self) -> bool:
+        """True once the process that was started last was asked to end."""
+        return self._killed_at is not None
+
+    def start(self, module: str, *arguments: str) -> None:
+        """Starts a module as its program; its output is appended to its log."""
+        failpoint("child.before_start")
+        # -P: a file of the user's folder must not be imported instead of a library of that name.
+        command = [sys.executable, "-P", "-m", module, *arguments]
+        with open_log(self._log).open("ab") as output:
+            self._process = start_tied(command, output=output, nice=self._nice)
+        failpoint("child.after_start")
+        self._begun_at, self._killed_at = self._clock(), None
+
+    def ensure_started(self, module: str, *arguments: str) -> None:
+        """Starts it unless it runs, or has died and waits for its next start."""
+        if self._process is None and self._clock() >= self._back_off.not_before:
+            self.start(module, *arguments)
+
+    def ended(self) -> int | None:
+        """Reaps it, with all of its session, if it has ended. Returns its exit code, else None."""
+        if self._process is None or (code := self._process.poll()) is None:
+            return None
+        failpoint("child.before_reap")
+        ensure_session_gone(self._process.pid)
+        failpoint("child.after_reap")
+        self._process = None
+        return code
+
+    def has_died(self, code: int) -> None:
+        """Takes an exit code as a death: its next start waits, each time longer."""
+        self._back_off = self._back_off.after_death(ran_seconds=self.ran_seconds, now=self._clock())
+        seconds = self._back_off.not_before - self._clock()
+        self._say(
+            f"{self.what} ended with {code}, see {self._log}; it is started again in {seconds:g} s"
+        )
+
+    def forget_deaths(self) -> None:
+        """Lets it start at once: the cause of its deaths may have been fixed."""
+        self._back_off = BackOff()
+
+    def ask_to_end(self) -> None:
+        """Asks it to end, and kills it if it was asked too long ago. Does not wait."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        if self._killed_at is None:
+            self._killed_at = self._clock() + self._patience_seconds
+            failpoint("child.before_end")
+            self._process.terminate()
+            failpoint("child.after_end")
+        elif self._clock() > self._killed_at:
+            self._say(f"{self.what} does not end, and is killed")
+            ensure_session_gone(self._process.pid)
+            self._process.wait()
+
+    def end(self) -> None:
+        """Ends it and waits for that."""
+        end_all([self])
+
+
+def end_all(children: list[Child]) -> None:
+    """Asks all of them to end at once, waits, and kills those that do not end."""
+    for child in children:
+        child.ask_to_end()
+    while [child.pid for child in children if child.ended() is None and child.pid is not None]:
+        for child in children:
+            child.ask_to_end()
+        time.sleep(_NAP_SECONDS)
+
+
+def open_log(path: Path) -> Path:
+    """Makes room for a log: makes its folder, and moves a large file aside. One older is kept."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        if path.stat().st_size > _LOG_BYTES:
+            path.replace(path.with_suffix(".old.log"))
+    return path
