@@ -385,7 +385,7 @@ def _headers_of(message: int) -> list[dict[str, Any]]:
     ):
         found.append(
             {
-                "key": (name.value or b"").decode(),
+                "key": (name.value or b"").decode(errors="replace"),
                 "value": None if value.value is None else ctypes.string_at(value.value, size.value),
             }
         )

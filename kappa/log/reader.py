@@ -9,12 +9,13 @@ from __future__ import annotations
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from kappa.base.errors import Broken, Unreachable
+from kappa.log.headers import Headers, HeadersAgain, decoded_headers
 from kappa.state.offsets import Offsets
 
 if TYPE_CHECKING:
@@ -47,7 +48,11 @@ class Record:
     timestamp_ms: int
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
+    headers: Headers
+
+
+# In place of headers that are to be read once more.
+_UNREAD: Headers = (("", None),)
 
 
 class LogReader:
@@ -60,6 +65,7 @@ class LogReader:
     ) -> None:
         """`options` are librdkafka's; `refuse` raises what an error of the broker's means."""
         self._consumer = Consumer({**BOUNDED, **options, **EXACT})
+        self._options = options
         self._refuse = refuse
         # Where the last range ended; then up to where each partition was seen, and what was seen of it and not asked for yet.
         self._ended: dict[Part, int] | None = None
@@ -77,6 +83,36 @@ class LogReader:
             self._go_to(places)
         # A range that is not read to its end is followed by nothing.
         self._ended = None
+        again: dict[Part, HeadersAgain] = {}
+        try:
+            for record in self._until(wanted, end):
+                yield (
+                    record
+                    if record.headers is not _UNREAD
+                    else self._read_again(record, wanted, again)
+                )
+        finally:
+            for reader in again.values():
+                reader.close()
+        self._ended = wanted
+
+    def close(self) -> None:
+        """Closes the consumer."""
+        self._consumer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _until(self, wanted: dict[Part, int], end: Offsets) -> Iterator[Record]:
+        """Reads on to where each partition is wanted; keeps what arrives beyond that for the next range."""
         for part, last in wanted.items():
             early = self._early[part]
             while early and early[0].offset < last:
@@ -95,22 +131,14 @@ class LogReader:
                     self._early[part].append(record)
             if time.monotonic() > deadline:
                 raise unreachable(missing, end)
-        self._ended = wanted
 
-    def close(self) -> None:
-        """Closes the consumer."""
-        self._consumer.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+    def _read_again(
+        self, record: Record, wanted: dict[Part, int], again: dict[Part, HeadersAgain]
+    ) -> Record:
+        part = record.topic, record.partition
+        if part not in again:
+            again[part] = HeadersAgain(self._options, self._refuse, *part, wanted[part])
+        return replace(record, headers=again[part].of(record.offset))
 
     def _go_to(self, places: dict[Part, int]) -> None:
         self._early.clear()
@@ -132,7 +160,7 @@ class LogReader:
     def _taken(self, message: Any) -> Record | None:
         if not self._reached(message):
             return None
-        headers = tuple((str(name), value) for name, value in message.headers() or ())
+        headers = decoded_headers(message)
         return Record(
             str(message.topic()),
             int(message.partition()),
@@ -140,7 +168,7 @@ class LogReader:
             message.timestamp()[1],
             message.key(),
             message.value(),
-            headers,
+            _UNREAD if headers is None else headers,
         )
 
     def _reached(self, message: Any) -> bool:

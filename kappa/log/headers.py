@@ -1,0 +1,82 @@
+"""A record's headers, by name and value, also those whose names are not UTF-8.
+
+Such a name is read with U+FFFD for each byte that is no UTF-8, as Kafka's Java clients read it. So it is never the name
+of a header that Kappa knows: the record is like any other, and its other headers mean what they mean.
+
+confluent_kafka cannot decode such a name. Those records are read once more by librdkafka itself (bulk.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from operator import methodcaller
+from typing import Any, NoReturn
+
+from confluent_kafka import KafkaException
+
+from kappa.base.errors import Broken
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+# Raised by the binding with a list that must not be looked at: it has null pointers where the names belong.
+# Called from Python code the interpreter may skip the check that raises; `methodcaller` always makes it.
+_headers = methodcaller("headers")
+
+
+def decoded_headers(message: Any) -> Headers | None:
+    """Returns a message's headers, or None if confluent_kafka cannot decode one of their names."""
+    try:
+        found = _headers(message)
+    except SystemError as error:
+        if not isinstance(error.__cause__, UnicodeDecodeError):
+            raise
+        return None
+    return tuple((str(name), value) for name, value in found or ())
+
+
+class HeadersAgain:
+    """The headers of some records of one partition, in the order of their offsets, by a second reader."""
+
+    def __init__(
+        self,
+        options: Mapping[str, str | int | float | bool],
+        refuse: Callable[[KafkaException, str], NoReturn],
+        topic: str,
+        partition: int,
+        end: int,
+    ) -> None:
+        """Takes what a LogReader takes; no record at or behind `end` will be asked for."""
+        self._options = options
+        self._refuse = refuse
+        self._place = topic, partition
+        self._end = end
+        self._found: Generator[tuple[int, Headers]] | None = None
+
+    def of(self, offset: int) -> Headers:
+        """Returns the headers of the record at `offset`. Raises Broken if the log lost it meanwhile."""
+        if self._found is None:
+            self._found = self._read(offset)
+        for at, headers in self._found:
+            if at == offset:
+                return headers
+            if at > offset:
+                break
+        raise Broken(
+            f"the log lost offset {offset} of {self._place[0]} partition {self._place[1]} while it was read",
+            hint="run it again: it reads what is there now",
+        )
+
+    def close(self) -> None:
+        """Closes the second reader."""
+        if self._found is not None:
+            self._found.close()
+
+    def _read(self, start: int) -> Generator[tuple[int, Headers]]:
+        from kappa.log.bulk import BulkReader  # noqa: PLC0415  # it brings a compiler, which takes a second, and hardly anybody needs it
+
+        with BulkReader(self._options, self._refuse, *self._place, start) as reader:
+            for columns in reader.read(self._end):
+                for at, headers in zip(
+                    columns.offsets.tolist(), columns.headers.to_pylist(), strict=True
+                ):
+                    yield at, tuple((each["key"], each["value"]) for each in headers or ())
