@@ -49,7 +49,7 @@ PROGRAMS = ("demo", "pipelines")
 DOORS = {
     "obstore": ("kappa/state/store.py",),
     "pydantic_settings": ("kappa/base/settings.py",),
-    "confluent_kafka": ("kappa/log/client.py", "kappa/log/reader.py", "kappa/log/bulk.py"),
+    "confluent_kafka": ("kappa/log/",),
     # Loops over each record of a replay.
     "numba": ("kappa/base/compiled.py", "kappa/engine/decode/find_loops.py", "kappa/log/bulk.py"),
     "llvmlite": ("kappa/base/compiled.py", "kappa/log/bulk.py"),

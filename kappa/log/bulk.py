@@ -10,9 +10,9 @@ from __future__ import annotations
 import ctypes
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,15 @@ from numba.extending import intrinsic
 
 from kappa.base.compiled import compiled
 from kappa.base.lengths import Bytes, Numbers, array_of, ends_of
-from kappa.log.reader import BOUNDED, EXACT, PATIENCE_SECONDS, check_error, unreachable
+from kappa.log.consumers import (
+    BOUNDED,
+    EXACT,
+    PATIENCE_SECONDS,
+    Options,
+    Refuse,
+    check_error,
+    unreachable,
+)
 from kappa.values.arrow import HEADERS_TYPE
 
 if TYPE_CHECKING:
@@ -177,8 +185,8 @@ class BulkReader:
 
     def __init__(
         self,
-        options: Mapping[str, str | int | float | bool],
-        refuse: Callable[[KafkaException, str], NoReturn],
+        options: Options,
+        refuse: Refuse,
         topic: str,
         partition: int,
         start: int,
@@ -392,7 +400,7 @@ def _headers_of(message: int) -> list[dict[str, Any]]:
     return found
 
 
-def _consumer(options: Mapping[str, str | int | float | bool]) -> int:
+def _consumer(options: Options) -> int:
     said = ctypes.create_string_buffer(_SAID_BYTES)
     conf = _RD.rd_kafka_conf_new()
     # A plugin may know the options that follow.

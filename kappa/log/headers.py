@@ -8,13 +8,12 @@ confluent_kafka cannot decode such a name. Those records are read once more by l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator
 from operator import methodcaller
-from typing import Any, NoReturn
-
-from confluent_kafka import KafkaException
+from typing import Any
 
 from kappa.base.errors import Broken
+from kappa.log.consumers import Options, Refuse
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -39,8 +38,8 @@ class HeadersAgain:
 
     def __init__(
         self,
-        options: Mapping[str, str | int | float | bool],
-        refuse: Callable[[KafkaException, str], NoReturn],
+        options: Options,
+        refuse: Refuse,
         topic: str,
         partition: int,
         end: int,

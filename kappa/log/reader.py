@@ -8,34 +8,27 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
-from kappa.base.errors import Broken, Unreachable
+from kappa.log.consumers import (
+    BOUNDED,
+    EXACT,
+    PATIENCE_SECONDS,
+    Options,
+    Part,
+    Refuse,
+    check_error,
+    unreachable,
+)
 from kappa.log.headers import Headers, HeadersAgain, decoded_headers
 from kappa.state.offsets import Offsets
 
 if TYPE_CHECKING:
     from types import TracebackType
-
-# How long a broker that is there can take to answer, with room for a busy machine.
-PATIENCE_SECONDS = 20.0
-# A group's name is demanded; nothing is ever committed under it.
-EXACT = {
-    "group.id": "kappa-reads",
-    "enable.auto.commit": "false",
-    "isolation.level": "read_committed",
-    "enable.partition.eof": "true",
-    "auto.offset.reset": "error",
-}
-
-# A bounded range is over before long: what is fetched beyond it was in vain, and where enough waits, librdkafka would look again only after a second.
-BOUNDED = {"queued.min.messages": 20_000, "fetch.queue.backoff.ms": 5}
-
-Part = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +53,8 @@ class LogReader:
 
     def __init__(
         self,
-        options: Mapping[str, str | int | float | bool],
-        refuse: Callable[[KafkaException, str], NoReturn],
+        options: Options,
+        refuse: Refuse,
     ) -> None:
         """`options` are librdkafka's; `refuse` raises what an error of the broker's means."""
         self._consumer = Consumer({**BOUNDED, **options, **EXACT})
@@ -185,25 +178,3 @@ class LogReader:
         # Where the end lies in a hole, only this says that it was reached.
         self._seen[part] = max(self._seen[part], offset)
         return False
-
-
-def check_error(
-    error: KafkaError, part: Part, refuse: Callable[[KafkaException, str], NoReturn]
-) -> None:
-    """Raises what an error that comes in place of a record means; an end that was reached is none."""
-    if error.code() == KafkaError._AUTO_OFFSET_RESET:
-        raise Broken(
-            f"the log no longer has what was to be read of {part[0]} partition {part[1]}: {error.str()}",
-            hint="see kappa topics list; kappa replay begins at what is there",
-        )
-    if error.code() != KafkaError._PARTITION_EOF:
-        refuse(KafkaException(error), f"{part[0]} partition {part[1]} could not be read")
-
-
-def unreachable(parts: Iterable[Part], end: Offsets | int) -> Unreachable:
-    """Nothing comes."""
-    where = ", ".join(f"{topic} partition {partition}" for topic, partition in sorted(parts))
-    return Unreachable(
-        f"nothing came from {where} for {PATIENCE_SECONDS:.0f} seconds before offset {end}",
-        hint="see the broker's log: kappa logs broker",
-    )

@@ -1,0 +1,52 @@
+"""What both readers share: the settings of an exact consumer, and what an error in place of a record means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NoReturn
+
+from confluent_kafka import KafkaError, KafkaException
+
+from kappa.base.errors import Broken, Unreachable
+from kappa.state.offsets import Offsets
+
+# librdkafka's options by name.
+Options = Mapping[str, str | int | float | bool]
+# Raises what an error of the broker's means; the text says what could not be done.
+Refuse = Callable[[KafkaException, str], NoReturn]
+
+# How long a broker that is there can take to answer, with room for a busy machine.
+PATIENCE_SECONDS = 20.0
+# A group's name is demanded; nothing is ever committed under it.
+EXACT = {
+    "group.id": "kappa-reads",
+    "enable.auto.commit": "false",
+    "isolation.level": "read_committed",
+    "enable.partition.eof": "true",
+    "auto.offset.reset": "error",
+}
+# A bounded range is over before long: what is fetched beyond it was in vain. Where enough waits,
+# librdkafka would look again only after a second.
+BOUNDED = {"queued.min.messages": 20_000, "fetch.queue.backoff.ms": 5}
+
+Part = tuple[str, int]
+
+
+def check_error(error: KafkaError, part: Part, refuse: Refuse) -> None:
+    """Raises what an error that comes in place of a record means; an end that was reached is none."""
+    if error.code() == KafkaError._AUTO_OFFSET_RESET:
+        raise Broken(
+            f"the log no longer has what was to be read of {part[0]} partition {part[1]}: {error.str()}",
+            hint="see kappa topics list; kappa replay begins at what is there",
+        )
+    if error.code() != KafkaError._PARTITION_EOF:
+        refuse(KafkaException(error), f"{part[0]} partition {part[1]} could not be read")
+
+
+def unreachable(parts: Iterable[Part], end: Offsets | int) -> Unreachable:
+    """Nothing comes."""
+    where = ", ".join(f"{topic} partition {partition}" for topic, partition in sorted(parts))
+    return Unreachable(
+        f"nothing came from {where} for {PATIENCE_SECONDS:.0f} seconds before offset {end}",
+        hint="see the broker's log: kappa logs broker",
+    )
