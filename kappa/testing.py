@@ -22,8 +22,8 @@ from typing import Any
 from kappa.base.errors import UsageError
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.topic import Topic
-from kappa.engine.children.law import LawBroken, hold_to_law
 from kappa.engine.children.rehearsal import MemoryLog, local_pipeline
+from kappa.engine.children.slicings import LawBroken, hold_to_law
 from kappa.values.columns import INTEGERS, Array, Decimal, Scalar, Struct, Type
 from kappa.values.json_schema import Place
 from kappa.values.reason import Rejected

@@ -66,7 +66,8 @@ def log(broker: Broker) -> Log:
 @pytest.fixture(scope="session")
 def spark(jars: Jars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One session for the run, as a tail has it. Its JVM ends with this process."""
-    from kappa.engine.spark.session import Profile, boot
+    from kappa.engine.spark.jvm import Profile
+    from kappa.engine.spark.session import boot
 
     running = boot(
         profile=Profile.TAIL,

@@ -13,7 +13,7 @@ from house import HOUSE
 from kappa import Table, Topic, count, hll, kll, pipeline, sum_
 from kappa.code.declaration import declarations
 from kappa.declare.table import Exactness, FoldKind
-from kappa.engine.children.law import _equal
+from kappa.engine.children.same_rows import equal_values
 from kappa.state.build import Birth, TableBirth, put_birth, read_birth
 from kappa.state.store import Store
 from kappa.tables.shape import table_births
@@ -93,8 +93,8 @@ def test_the_law_of_slices_takes_two_values_for_equal_as_their_fold_says(
             )
         )
 
-    assert _equal(born(), column, row(one), row(other)) is equal
-    assert _equal(born(), column, row(other), row(one)) is equal
+    assert equal_values(born(), column, row(one), row(other)) is equal
+    assert equal_values(born(), column, row(other), row(one)) is equal
 
 
 def test_a_birth_certificate_keeps_the_options_of_folds_and_an_old_one_has_none(

@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 
 from kappa.base.settings import load_settings
 from kappa.engine.children.refold import refold
-from kappa.engine.spark.session import Profile, boot_for, end_process
+from kappa.engine.spark.jvm import Profile
+from kappa.engine.spark.session import boot_for, end_process
 from kappa.engine.spark.workers import tell_workers
 from kappa.state.store import Store
 

@@ -24,7 +24,8 @@ from kappa.code.artifact import load_snapshot
 from kappa.engine.job.fold_slice import SliceFolder
 from kappa.engine.read.archived import Archives
 from kappa.engine.read.source import Kafka, Source
-from kappa.engine.spark.session import Profile, boot_for, end_process
+from kappa.engine.spark.jvm import Profile
+from kappa.engine.spark.session import boot_for, end_process
 from kappa.engine.write.publisher import Publisher
 from kappa.log.client import Log
 from kappa.state.build import read_birth

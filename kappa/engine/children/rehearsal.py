@@ -24,10 +24,12 @@ from kappa.base.java import find_java
 from kappa.base.stopwatch import Stopwatch
 from kappa.code.semantics import SEMANTICS
 from kappa.declare.pipeline import Pipeline
-from kappa.engine.children.describe import Watch, describe
+from kappa.engine.children.describe import describe
+from kappa.engine.children.watch import Watch
 from kappa.engine.decode.raw import RawRange, RawRecord, raw_table
 from kappa.engine.job.fold_slice import SliceFolder
-from kappa.engine.spark.session import Profile, boot
+from kappa.engine.spark.jvm import Profile
+from kappa.engine.spark.session import boot
 from kappa.engine.write.commit import Merging
 from kappa.engine.write.publisher import Publisher
 from kappa.log.client import TopicFacts

@@ -18,15 +18,15 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Self
 
 from kappa.base.errors import KappaError
 from kappa.base.jars import Jars, ensure_jars
-from kappa.base.java import find_java, locate_java
-from kappa.engine.spark.cds import archive_path, class_path
+from kappa.base.java import find_java
+from kappa.engine.spark.jvm import Profile, command
+from kappa.engine.spark.spark_settings import spark_settings
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -50,70 +50,6 @@ _FOREIGN = (
 )
 
 
-class Profile(StrEnum):
-    """What a session is for: a catch-up wants throughput, a tail wants to start soon and answer soon."""
-
-    LONG_CATCH_UP = "long catch-up"
-    CATCH_UP = "catch-up"
-    TAIL = "tail"
-
-    @classmethod
-    def of_catch_up(cls, offsets: int) -> Profile:
-        """That of a catch-up which has so many offsets to fold."""
-        return cls.LONG_CATCH_UP if offsets >= _LONG else cls.CATCH_UP
-
-
-# C1 alone starts a third quicker and makes small slices quicker. On one core it makes a catch-up of 340,000 records quicker,
-# too, by an eighth, from its first slice to its last: what C2 compiles is paid in the time in which it would have helped. On
-# two, one of 20 million records of few keys takes as long with both; of many keys, one of 10 million takes less with C2, and one of 50 a sixth less.
-_C1_ALONE = "-XX:TieredStopAtLevel=1"
-_LONG = 10_000_000
-_JVM_OPTIONS = {
-    Profile.LONG_CATCH_UP: ("-XX:+UseParallelGC",),
-    Profile.CATCH_UP: (_C1_ALONE, "-XX:+UseParallelGC"),
-    Profile.TAIL: (_C1_ALONE,),
-}
-
-# What spark-submit gives each JVM (launcher/.../JavaModuleOptions.java of Spark 4.2), but for the vector module, which only MLlib's
-# fastest loops use: it costs a start, and a warning.
-_OPENED = (
-    *(
-        f"java.base/java.{name}"
-        for name in (
-            "lang",
-            "lang.invoke",
-            "lang.reflect",
-            "io",
-            "net",
-            "nio",
-            "util",
-            "util.concurrent",
-            "util.concurrent.atomic",
-        )
-    ),
-    *(
-        f"java.base/{name}"
-        for name in (
-            "jdk.internal.ref",
-            "sun.nio.ch",
-            "sun.nio.cs",
-            "sun.security.action",
-            "sun.util.calendar",
-        )
-    ),
-    "java.security.jgss/sun.security.krb5",
-)
-_SPARKS_OPTIONS = (
-    "-XX:+IgnoreUnrecognizedVMOptions",
-    *(f"--add-opens={name}=ALL-UNNAMED" for name in _OPENED),
-    "-Dio.netty.tryReflectionSetAccessible=true",
-    "-Dio.netty.allocator.type=pooled",
-    "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
-    "--sun-misc-unsafe-memory-access=allow",
-    "--enable-native-access=ALL-UNNAMED",
-    "-Dderby.connection.requireAuthentication=false",
-)
-
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 # What PySpark sets when a session begins, and until then its own defaults: a session that is there goes by them while the next JVM boots.
 _SET_BY_PYSPARK = {
@@ -125,9 +61,6 @@ _SET_BY_PYSPARK = {
 # Ctrl-C is for the process to answer, and its JVM to outlive.
 _WITHOUT_INTERRUPTS = ("/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh")
 _NAP_SECONDS = 0.01
-
-# What the system allows (104 on macOS, 108 on Linux) without `/.`, a UUID, `.sock` and an end.
-_SOCKET_FOLDER_BYTES = 104 - 44
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +163,7 @@ def boot(
     )
     # A value that another thread changes may be read meanwhile; one that it adds or takes away may not (getenv(3)).
     os.environ.update(_SET_BY_PYSPARK)
-    return Machine(process, told, name, memory, _settings(local_dir, cores))
+    return Machine(process, told, name, memory, spark_settings(local_dir, cores))
 
 
 def boot_for(settings: Settings, *, profile: Profile, name: str, local_dir: Path) -> Machine:
@@ -317,83 +250,3 @@ def end_process(code: int) -> NoReturn:
 def _cores_here() -> int:
     # Those this process may run on, where the system can say so: containers often have fewer than the machine.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def command(
-    profile: Profile, memory: str, jars: Jars, local_dir: Path, record_archive: Path | None = None
-) -> list[str]:
-    """How a session's JVM is started: what PySpark has `spark-submit` do in half a second and a JVM more (pyspark/java_gateway.py)."""
-    options = [
-        # query.stop() can die of a StackOverflowError with the default.
-        "-Xss8m",
-        f"-Djava.io.tmpdir={local_dir / 'tmp'}",
-        "-Duser.timezone=UTC",
-        f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
-        *_JVM_OPTIONS[profile],
-    ]
-    java = locate_java()
-    archive = archive_path(jars, java)
-    if record_archive is not None:
-        options.append(f"-XX:ArchiveClassesAtExit={record_archive}")
-    elif archive.exists():
-        # A stale one is passed over by the JVM, which would say so on stdout.
-        options += [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
-    return [
-        java,
-        "-cp",
-        class_path(jars),
-        f"-Xmx{memory}",
-        *options,
-        "-Xlog:disable",
-        "-Xlog:all=error:stderr",
-        *_SPARKS_OPTIONS,
-        "org.apache.spark.api.python.PythonGatewayServer",
-    ]
-
-
-def _settings(local_dir: Path, cores: int) -> Mapping[str, str]:
-    return {
-        "spark.master": f"local[{cores}]",
-        # Local mode listens on the outer address otherwise.
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        # Its history makes the heap grow.
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.structuredLogging.enabled": "false",
-        "spark.sql.warehouse.dir": str(local_dir / "warehouse"),
-        "spark.sql.catalogImplementation": "in-memory",
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        # A snapshot of a small table in 50 tasks takes seconds.
-        "spark.databricks.delta.snapshotPartitions": "1",
-        "spark.sql.session.timeZone": "UTC",
-        # The default of 200 costs seconds a batch on two cores.
-        "spark.sql.shuffle.partitions": str(cores),
-        "spark.default.parallelism": str(cores),
-        # INT96, the default, is not what other readers take for a timestamp.
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
-        # Workers import a pipeline's modules from where this process does.
-        "spark.python.daemon.module": "kappa.engine.spark.workers",
-        # By TCP, each task of a worker waits 40 ms for its input: Nagle's algorithm against delayed acknowledgements.
-        "spark.python.unix.domain.socket.enabled": "true",
-        "spark.python.unix.domain.socket.dir": str(_socket_folder(local_dir)),
-        # Spark 4.2.0 waits forever for a UDF over Parquet: it sends such rows in another form than its own workers read.
-        "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
-        # Batches that go to Python, to steps and to functions of the user's: large ones are the fastest way in.
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
-        # Checkpoints lie on a local disk, where rename is atomic: a third of the default's time per micro-batch.
-        "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
-    }
-
-
-def _socket_folder(local_dir: Path) -> Path:
-    """A name for `local_dir`/tmp that is short enough for sockets, whose paths may have some hundred bytes."""
-    folder = local_dir / "tmp"
-    if len(os.fsencode(folder)) <= _SOCKET_FOLDER_BYTES:
-        return folder
-    if Path("/proc/self/fd").is_dir():
-        # The workers and the JVM find it there as long as this process lives.
-        return Path(f"/proc/{os.getpid()}/fd/{os.open(folder, os.O_RDONLY | os.O_DIRECTORY)}")
-    return Path(tempfile.mkdtemp(prefix="kappa-"))

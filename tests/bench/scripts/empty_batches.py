@@ -13,7 +13,8 @@ from pathlib import Path
 
 from kappa.base.jars import ensure_jars
 from kappa.base.java import find_java
-from kappa.engine.spark.session import Profile, boot, end_process
+from kappa.engine.spark.jvm import Profile
+from kappa.engine.spark.session import boot, end_process
 
 WARM, COUNTED = 30, 100
 

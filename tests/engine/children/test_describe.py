@@ -46,7 +46,8 @@ FIRST_LINE = (HEAD + FUNCTION).count("\n", 0, (HEAD + FUNCTION).index("    {body
 @pytest.fixture
 def described(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[[str], Description]]:
     """Describes the one pipeline of a file, in the session of this process."""
-    from kappa.engine.children.describe import Watch, describe
+    from kappa.engine.children.describe import describe
+    from kappa.engine.children.watch import Watch
 
     def answer(text: str) -> Description:
         (tmp_path / "pipelines").mkdir(exist_ok=True)

@@ -87,7 +87,8 @@ def test_the_archive_can_be_recorded_and_is_used_where_there_was_one(spark, jars
 
 def test_a_machine_that_cannot_boot_says_so(jars, tmp_path):
     from kappa.base.errors import KappaError
-    from kappa.engine.spark.session import Profile, boot
+    from kappa.engine.spark.jvm import Profile
+    from kappa.engine.spark.session import boot
 
     machine = boot(
         profile=Profile.TAIL, name="too large", memory="900000g", jars=jars, local_dir=tmp_path
@@ -99,7 +100,8 @@ def test_a_machine_that_cannot_boot_says_so(jars, tmp_path):
 
 
 def test_a_session_answers_while_another_jvm_boots(spark, jars, tmp_path):
-    from kappa.engine.spark.session import Profile, boot
+    from kappa.engine.spark.jvm import Profile
+    from kappa.engine.spark.session import boot
 
     machine = boot(profile=Profile.TAIL, name="next", memory="256m", jars=jars, local_dir=tmp_path)
     try:
@@ -109,7 +111,8 @@ def test_a_session_answers_while_another_jvm_boots(spark, jars, tmp_path):
 
 
 def test_a_machine_that_nobody_wants_any_more_is_gone_when_it_is_ended(jars, tmp_path):
-    from kappa.engine.spark.session import Profile, boot
+    from kappa.engine.spark.jvm import Profile
+    from kappa.engine.spark.session import boot
 
     machine = boot(
         profile=Profile.TAIL, name="unwanted", memory="512m", jars=jars, local_dir=tmp_path
@@ -128,7 +131,8 @@ import sys
 from pathlib import Path
 from threading import Thread
 from pyspark.sql import SparkSession
-from kappa.engine.spark.session import Profile, activate, boot
+from kappa.engine.spark.jvm import Profile
+from kappa.engine.spark.session import activate, boot
 from kappa.base.java import find_java
 from kappa.base.jars import ensure_jars
 
@@ -156,7 +160,7 @@ for number in range(2):
 
 def test_a_machine_is_started_as_spark_submit_would_start_it(jars, tmp_path):
     from kappa.base.jars import spark_home
-    from kappa.engine.spark.session import Profile, command
+    from kappa.engine.spark.jvm import Profile, command
 
     environment = {**os.environ, "SPARK_PRINT_LAUNCH_COMMAND": "1"}
     said = subprocess.run(
@@ -184,7 +188,7 @@ def test_a_machine_is_started_as_spark_submit_would_start_it(jars, tmp_path):
 
 
 def test_a_long_catch_up_is_compiled_for_its_length_and_a_shorter_one_for_its_start(jars, tmp_path):
-    from kappa.engine.spark.session import Profile, command
+    from kappa.engine.spark.jvm import Profile, command
 
     c1_alone = [
         "-XX:TieredStopAtLevel=1" in command(Profile.of_catch_up(offsets), "1g", jars, tmp_path)

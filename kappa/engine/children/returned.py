@@ -1,0 +1,101 @@
+"""What a function returned, held to what its pipeline writes: a frame per table, of columns it can have."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+
+from pyspark.sql import DataFrame
+
+from kappa.base.errors import DeclarationError
+from kappa.declare.pipeline import ORIGIN_COLUMNS, Pipeline
+from kappa.declare.table import FOLD_ORDER_COLUMNS, Table
+from kappa.values.columns import parse_type
+
+_PLATFORM_NAMES = frozenset(name for name, _ in (*ORIGIN_COLUMNS, *FOLD_ORDER_COLUMNS))
+# What Delta takes for a column's name without column mapping, which other readers don't know.
+_COLUMN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def frames_returned(pipeline: Pipeline, returned: object) -> dict[str, DataFrame]:
+    """Returns the frame of each table. Raises DeclarationError if one is missing, or is too much."""
+    source, name = pipeline.source, pipeline.name
+    if not isinstance(returned, Mapping):
+        what = "nothing" if returned is None else f"a {type(returned).__name__}"
+        raise DeclarationError(
+            f"{source}: the function of pipeline {name} returns {what}",
+            hint='return {"table": frame}, one for each table',
+        )
+    wanted = [table.name for table in pipeline.function_tables]
+    for each, frame in returned.items():
+        if each in {table.name for table in pipeline.latest_tables}:
+            raise DeclarationError(
+                f"{source}: pipeline {name} returns rows for table {each}, which takes them from its topic",
+                hint=f"leave {each} out of what the function returns",
+            )
+        if each not in wanted:
+            near = difflib.get_close_matches(str(each), wanted, n=1)
+            raise DeclarationError(
+                f"{source}: pipeline {name} returns rows for {each!r}, which it does not write",
+                hint=f"did you mean {near[0]}?" if near else f'add Table("{each}") to writes',
+            )
+        if not isinstance(frame, DataFrame):
+            raise DeclarationError(
+                f"{source}: pipeline {name} returns a {type(frame).__name__} for table {each}, and not a DataFrame"
+            )
+    missing = [each for each in wanted if each not in returned]
+    if missing:
+        raise DeclarationError(
+            f"{source}: pipeline {name} returns no rows for table {missing[0]}",
+            hint=f'return {{"{missing[0]}": frame, ...}}, or take it out of writes',
+        )
+    return {str(each): frame for each, frame in returned.items()}
+
+
+def columns_of(table: Table, frame: DataFrame) -> Iterator[tuple[str, str]]:
+    """Yields the columns that a table takes of its frame, with Spark's types.
+
+    Raises DeclarationError if a table cannot have one of them.
+    """
+    # A keyed table takes only what its keys and folds name; what else the rows hold may be of any type.
+    order = [name for name, _ in FOLD_ORDER_COLUMNS] if table.by_order else []
+    needed = (
+        None
+        if table.appends or table.ordered is not None
+        else {
+            *table.keys,
+            *(column for fold in table.fold.values() for column in fold.inputs),
+            *order,
+        }
+    )
+    seen: set[str] = set()
+    for field in frame.schema.fields:
+        if needed is not None and field.name not in needed:
+            continue
+        what = f"{table.source}: table {table.name} gets the column {field.name}"
+        if field.name.lower() in seen:
+            raise DeclarationError(
+                f"{what} twice",
+                hint="names are compared without regard to case; give one of them an alias",
+            )
+        seen.add(field.name.lower())
+        if not _COLUMN_NAME.fullmatch(field.name):
+            raise DeclarationError(
+                f"{what}, which is no name of a stored column",
+                hint="use letters, digits and underscores: .alias(...)",
+            )
+        if field.name.startswith("_") and field.name not in _PLATFORM_NAMES:
+            raise DeclarationError(
+                what,
+                hint="a leading underscore marks the platform's own columns: .alias(...) without it",
+            )
+        kind = field.dataType.simpleString()
+        try:
+            parse_type(kind)
+        except DeclarationError:
+            raise DeclarationError(
+                f"{what} of type {kind}, which a table cannot have",
+                hint=f'cast it: .withColumn("{field.name}", F.col("{field.name}").cast("string"))',
+            ) from None
+        yield field.name, kind

@@ -1,0 +1,96 @@
+"""The rows of two foldings of one log, compared as each column's fold asks."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kappa.base.errors import Broken
+from kappa.declare.table import CLOSE, Exactness
+from kappa.engine.children.rehearsal import Rehearsal
+from kappa.state.build import TableBirth, range_columns
+
+# A table's rows: by key where it has keys, else how often each is there.
+FoldedRows = Mapping[tuple[Any, ...], Any]
+
+
+def rows_of(build: Rehearsal, table: TableBirth) -> FoldedRows:
+    """Reads the rows of a table as they are compared. Raises Broken if a key occurs twice."""
+    compared = [
+        column
+        for column, _ in table.columns
+        if column in dict(table.compared) or column == "_deleted"
+    ]
+    rows = [
+        {column: _plain(value) for column, value in row.items()}
+        for row in build.table(table.name).select(compared).to_pylist()
+    ]
+    if table.keys:
+        found = {tuple(row[key] for key in table.keys): row for row in rows}
+        if len(found) < len(rows):
+            raise Broken(
+                f"table {table.name} holds a key more than once",
+                hint="a fault of Kappa's: please report it, with the pipeline's file",
+            )
+        return found
+    return Counter(tuple(row.items()) for row in rows)
+
+
+def _plain(value: Any) -> Any:
+    """Returns a value that can be compared and counted."""
+    match value:
+        case list():
+            return tuple(map(_plain, value))
+        case dict():
+            return tuple((name, _plain(each)) for name, each in value.items())
+        case float() if math.isnan(value):
+            return None
+        case _:
+            return value
+
+
+def differences(table: TableBirth, whole: FoldedRows, found: FoldedRows) -> Iterator[str]:
+    """Yields a sentence for each difference between the rows of one slice and those of many."""
+    name = table.name
+    # Rows that are appended have nothing to be compared by but themselves.
+    columns = [
+        column
+        for column, _ in table.columns
+        if column in dict(table.served) or column == "_deleted"
+    ]
+    for row in [*whole, *(row for row in found if row not in whole)]:
+        before, after = whole.get(row), found.get(row)
+        match before, after:
+            case (dict(), dict()):
+                yield from (
+                    f"table {name}, key {_key_text(row)}, column {column}: {before[column]!r} and {after[column]!r}"
+                    for column in columns
+                    if not equal_values(table, column, before, after)
+                )
+            case (int() | None, int() | None):
+                if (before or 0) != (after or 0):
+                    yield f"table {name} has {before or 0} and {after or 0} times {dict(row)!r}"
+            case _:
+                yield f"table {name} has key {_key_text(row)} {'not any more' if after is None else 'besides'}"
+
+
+def _key_text(key: tuple[Any, ...]) -> str:
+    return ", ".join(map(repr, key))
+
+
+def equal_values(
+    table: TableBirth, column: str, one: Mapping[str, Any], other: Mapping[str, Any]
+) -> bool:
+    """Returns True if two values are equal as their column's fold compares them (declare/table.py)."""
+    if one[column] is None or other[column] is None:
+        return one[column] is other[column]
+    match table.exactness(column):
+        case Exactness.EXACT | Exactness.ESTIMATED:
+            return bool(one[column] == other[column])
+        case Exactness.ROUNDED:
+            return math.isclose(one[column], other[column], rel_tol=CLOSE, abs_tol=CLOSE)
+        case Exactness.APPROXIMATE:
+            low, high = range_columns(column)
+            return bool(one[low] <= other[high] and other[low] <= one[high])

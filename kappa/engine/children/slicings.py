@@ -1,0 +1,180 @@
+"""The law of slices, tried on one log: whatever the cut, folding the slices one after the other gives the same tables.
+
+It is what makes a replay in large slices equal to a tail in small ones. Users hold their pipelines to it in tests
+(kappa/testing.py); a deploy does on a sample of the log, before a version is replayed (law.py).
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from kappa.base.errors import Broken
+from kappa.declare.table import REJECTS, Exactness
+from kappa.engine.children.rehearsal import LocalPipeline, MemoryLog, Rehearsal
+from kappa.engine.children.same_rows import FoldedRows, differences, rows_of
+from kappa.state.build import TableBirth
+from kappa.state.offsets import Offsets
+from kappa.state.slices import Slice, random_ends
+from kappa.tables.shape import table_births
+
+_SHOWN = 5
+_ALL_AT_SPARK = 0
+_ALL_HERE = 1_000_000
+
+
+class LawBroken(Broken):
+    """A pipeline gives other rows when its log is cut otherwise. `ends` are where the slices of the smallest such cut end."""
+
+    def __init__(self, message: str, *, hint: str, ends: Sequence[Offsets]) -> None:
+        super().__init__(message, hint=hint)
+        self.ends = tuple(ends)
+
+
+def hold_to_law(
+    local: LocalPipeline, log: MemoryLog, *, cuts: int, most_slices: int, seed: int = 0
+) -> Counter[str]:
+    """Holds a pipeline to the law on this log, or raises LawBroken with the smallest cut found and the rows that differ.
+
+    Gives how many of its records are rejects, by reason. Tried are a slice per event (or `most_slices` of them), `cuts` random cuts with empty slices and slices that are folded again,
+    and each way that a slice is computed in.
+    """
+    with tempfile.TemporaryDirectory(prefix="kappa-law-") as scratch:
+        trial = _Trial(Path(scratch), local, log)
+        whole = trial.tables([log.end])
+        draw = random.Random(seed)  # noqa: S311  # the same cuts again, and no secret
+        trial.hold(whole, [log.end], _ALL_HERE)
+        trial.hold(whole, _each_event(log, most_slices), _ALL_HERE)
+        for _ in range(cuts):
+            trial.hold(whole, random_ends(Offsets(), log.end, draw), _ALL_HERE, again=draw)
+        # The second one is folded onto what the first has left.
+        trial.hold(whole, [_each_event(log, 2)[0], log.end], _ALL_AT_SPARK)
+    rejected: Counter[str] = Counter()
+    for row, count in whole[REJECTS].items():
+        # One that was redriven and folded leaves a row without a reason.
+        rejected[str(dict(row)["reason"])] += count * (dict(row)["reason"] is not None)
+    return +rejected
+
+
+class _Trial:
+    """One pipeline over one log, folded again and again."""
+
+    def __init__(self, scratch: Path, local: LocalPipeline, log: MemoryLog) -> None:
+        self._scratch = scratch
+        self._local = local
+        self._log = log
+        self._tables = table_births(local.pipeline, local.outputs)
+        self._number = 0
+
+    def hold(
+        self,
+        whole: Mapping[str, FoldedRows],
+        ends: Sequence[Offsets],
+        driver_rows: int,
+        *,
+        again: random.Random | None = None,
+    ) -> None:
+        """Raises LawBroken where this cut gives other tables than one slice of everything."""
+
+        def differing(tried: Sequence[Offsets]) -> list[str]:
+            tables = self.tables(tried, driver_rows, again=again)
+            return [
+                difference
+                for table in self._tables
+                for difference in differences(table, whole[table.name], tables[table.name])
+            ]
+
+        found = differing(ends)
+        if not found:
+            return
+        smallest, found = _smallest(list(ends), found, differing)
+        how = (
+            "the same slice, folded once more,"
+            if len(smallest) == 1
+            else f"the log in {len(smallest)} slices, which end at {'; '.join(map(str, smallest))},"
+        )
+        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        raise LawBroken(
+            f"{self._local.pipeline.source}: pipeline {self._local.pipeline.name} breaks the law of slices: {how} gives other rows than one slice of all: {'; '.join(found[:_SHOWN])}{more}",
+            hint=f"a row's contribution may depend on that row alone: no clock, no chance, nothing remembered from one row to the next{_of_doubles(self._tables)}",
+            ends=smallest,
+        )
+
+    def tables(
+        self,
+        ends: Sequence[Offsets],
+        driver_rows: int = _ALL_HERE,
+        *,
+        again: random.Random | None = None,
+    ) -> dict[str, FoldedRows]:
+        """What the tables hold after these slices. `again`: some slices are folded once more, as after a crash, some by a job that begins anew."""
+        self._number += 1
+        build = Rehearsal(
+            self._scratch / str(self._number), self._local, self._log, driver_rows=driver_rows
+        )
+        try:
+            for end in ends:
+                piece = build.fold(end)
+                if again is not None:
+                    _upset(build, piece, again, driver_rows)
+            return {table.name: rows_of(build, table) for table in build.birth.tables}
+        finally:
+            build.close()
+
+
+def _of_doubles(tables: Sequence[TableBirth]) -> str:
+    rounded = [
+        f"{table.name}.{column}"
+        for table in tables
+        for column, _ in table.served
+        if table.exactness(column) is Exactness.ROUNDED
+    ]
+    return (
+        f"; and {', '.join(rounded)} adds doubles, which lose digits where large ones cancel: add decimals"
+        if rounded
+        else ""
+    )
+
+
+def _upset(build: Rehearsal, piece: Slice, draw: random.Random, driver_rows: int) -> None:
+    if draw.random() < 0.2:
+        build.close()
+        build.begin(driver_rows=driver_rows)
+    if draw.random() < 0.3:
+        build.fold_again(piece)
+
+
+def _smallest(
+    ends: list[Offsets], found: list[str], differing: Callable[[Sequence[Offsets]], list[str]]
+) -> tuple[list[Offsets], list[str]]:
+    """A cut of as few slices as still differ: cuts are taken out, half of them at once, then ever fewer (Zeller's ddmin)."""
+    size = len(ends) - 1
+    while size > 0:
+        place = 0
+        while place < len(ends) - 1:
+            # The last end is the log's.
+            fewer = ends[:place] + ends[min(place + size, len(ends) - 1) :]
+            differs = differing(fewer)
+            if differs:
+                ends, found = fewer, differs
+            else:
+                place += size
+        size //= 2
+    return ends, found
+
+
+def _each_event(log: MemoryLog, most: int) -> list[Offsets]:
+    """Each record a slice of its own, or as many as are tried at most, partition by partition in the order of time."""
+    order = sorted(log.records, key=lambda record: (record[3], record[0], record[1], record[2]))
+    size = -(-len(order) // most) or 1
+    ends: list[Offsets] = []
+    reached = Offsets()
+    for number, (topic, partition, offset, *_) in enumerate(order, 1):
+        # Times may go back within a partition.
+        reached = reached.highest(Offsets({topic: {partition: offset + 1}}))
+        if number % size == 0:
+            ends.append(reached)
+    return [*ends, log.end]

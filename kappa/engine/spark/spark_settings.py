@@ -1,0 +1,60 @@
+"""Spark's settings in a session of Kappa's, each with its reason."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+# What the system allows (104 on macOS, 108 on Linux) without `/.`, a UUID, `.sock` and an end.
+_SOCKET_FOLDER_BYTES = 104 - 44
+
+
+def spark_settings(local_dir: Path, cores: int) -> Mapping[str, str]:
+    """Returns the settings of a session that may write to `local_dir` alone."""
+    return {
+        "spark.master": f"local[{cores}]",
+        # Local mode listens on the outer address otherwise.
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        # Its history makes the heap grow.
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.structuredLogging.enabled": "false",
+        "spark.sql.warehouse.dir": str(local_dir / "warehouse"),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # A snapshot of a small table in 50 tasks takes seconds.
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.sql.session.timeZone": "UTC",
+        # The default of 200 costs seconds a batch on two cores.
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.default.parallelism": str(cores),
+        # INT96, the default, is not what other readers take for a timestamp.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # Workers import a pipeline's modules from where this process does.
+        "spark.python.daemon.module": "kappa.engine.spark.workers",
+        # By TCP, each task of a worker waits 40 ms for its input: Nagle's algorithm against delayed acknowledgements.
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.unix.domain.socket.dir": str(_socket_folder(local_dir)),
+        # Spark 4.2.0 waits forever for a UDF over Parquet: it sends such rows in another form than its own workers read.
+        "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
+        # Batches that go to Python, to steps and to functions of the user's: large ones are the fastest way in.
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+        # Checkpoints lie on a local disk, where rename is atomic: a third of the default's time per micro-batch.
+        "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
+    }
+
+
+def _socket_folder(local_dir: Path) -> Path:
+    """A name for `local_dir`/tmp that is short enough for sockets, whose paths may have some hundred bytes."""
+    folder = local_dir / "tmp"
+    if len(os.fsencode(folder)) <= _SOCKET_FOLDER_BYTES:
+        return folder
+    if Path("/proc/self/fd").is_dir():
+        # The workers and the JVM find it there as long as this process lives.
+        return Path(f"/proc/{os.getpid()}/fd/{os.open(folder, os.O_RDONLY | os.O_DIRECTORY)}")
+    return Path(tempfile.mkdtemp(prefix="kappa-"))
