@@ -24,6 +24,7 @@ from kappa.declare.table import (
     top_k,
 )
 from kappa.declare.topic import Topic
+from kappa.declare.windows import hop, tumble
 
 __all__ = [
     "Fold",
@@ -36,6 +37,7 @@ __all__ = [
     "count",
     "first",
     "hll",
+    "hop",
     "kll",
     "latest",
     "max_",
@@ -47,4 +49,5 @@ __all__ = [
     "sum_",
     "theta",
     "top_k",
+    "tumble",
 ]
