@@ -21,7 +21,8 @@ def tumble(at: Column | str, size: str) -> Column:
     """
     from pyspark.sql import functions as F  # noqa: PLC0415  # a declaration imports no Spark
 
-    return F.timestamp_micros(_begin(_micros_of(at), _micros("size", size)))
+    wide = _micros("size", size)
+    return F.timestamp_micros(_begin(_micros_of(at), wide))
 
 
 def hop(at: Column | str, size: str, every: str) -> Column:
