@@ -222,8 +222,8 @@ def logs(
 
 
 def _status_text(here: Here, form: Form) -> str:
-    from replay.look.listings import status_document, status_heading, status_listing
     from replay.look.status import observe_status
+    from replay.look.status_text import status_document, status_heading, status_listing
     from replay.rollout.underway import read_underway
 
     running, broker = here.running, here.bootstrap_servers

@@ -51,7 +51,7 @@ def list_rejects(
     output: As = Form.TABLE,
 ) -> None:
     """List the newest: where they lie, what they hold, and why. `kappa rejects` alone does the same."""
-    from replay.look.listings import rejects_listing
+    from replay.look.rejects_text import rejects_listing
     from serving.rejects.rejects import Wanted, newest_rejects
 
     here = here_of(context)
@@ -80,7 +80,7 @@ def show_reject(
 ) -> None:
     """Show all of one record that was rejected, once for each pipeline that has rejected it."""
     from kappa.records.redrive import parse_position
-    from replay.look.listings import reject_text, rejects_listing
+    from replay.look.rejects_text import reject_text, rejects_listing
     from serving.rejects.rejects import Wanted, newest_rejects
 
     here = here_of(context)

@@ -69,7 +69,7 @@ DOORS = {
         "serving/sandbox/sandboxed.py",
         "demo/",
     ),
-    "fastapi": ("serving/http/", "replay/http/api.py", "replay/page/routes.py"),
+    "fastapi": ("serving/http/", "replay/http/api.py", "replay/page/"),
     "starlette": ("serving/http/http.py",),
     "jinja2": ("serving/page/render.py",),
     "markupsafe": ("serving/page/render.py",),
@@ -89,7 +89,7 @@ DOORS = {
     # Whole columns at a time.
     "numpy": ("kappa/base/lengths.py", "kappa/engine/", "kappa/log/bulk.py"),
     # Records are read and upgraded by it; it is no system and may be used wherever a record is.
-    "pydantic": ("kappa/", "serving/http/http.py", "replay/http/api.py"),
+    "pydantic": ("kappa/", "serving/http/http.py", "replay/http/intent.py"),
 }
 
 # What a pure module may not touch: systems that are somewhere else, and our doors to them. Values of a library (Arrow's

@@ -8,30 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
 
-from kappa.journal.journal import Record, as_document
+from kappa.journal.journal import as_document
 from kappa.state.frontier import Frontiers
 from replay.http.asked_once import do_once
+from replay.http.intent import Intent, explain, record_intent
 from replay.look.desk import Desk
-from replay.look.listings import history_listing, rejects_listing, status_document
+from replay.look.listings import history_listing
 from replay.look.metrics import MEDIA_TYPE, Seen, metrics_text
+from replay.look.rejects_text import rejects_listing
+from replay.look.status_text import status_document
 from replay.rollout.history import chapters, proof_records
-from replay.rollout.intents import (
-    abandon,
-    active_rollout,
-    ask_promote,
-    ask_undo,
-    ask_verify,
-    ready_rollout,
-    ready_rollouts,
-    seen_rollout,
-    undone,
-)
-from replay.rollout.rollout import Rollout
 from replay.rollout.state import State
 from serving.http.http import API
 from serving.http.problem import HttpError
@@ -39,34 +29,7 @@ from serving.query.render import to_json
 from serving.query.tables import tables_listing
 from serving.rejects.rejects import Wanted, newest_rejects
 
-if TYPE_CHECKING:
-    from replay.look.here import Here
-
 router = APIRouter()
-
-
-class Intent(BaseModel):
-    """What is wanted of rollouts. `pipelines`: of the one that it can be meant of, if none is named; only a promote is of several.
-
-    `rollout` is the one that was looked at: another one that has taken its place meanwhile is not meant. A generation does not
-    tell them apart, since none serves yet.
-    """
-
-    model_config = ConfigDict(extra="forbid")
-
-    intent: Literal["promote", "undo", "abandon", "verify"] = Field(
-        description="let a candidate serve; let the build before serve again; give a rollout up; verify it once more"
-    )
-    pipelines: tuple[str, ...] = Field(default=(), description="whose")
-    rollout: int | None = Field(
-        default=None,
-        ge=1,
-        description="of a promote, an abandon or a verify: the rollout that was looked at, and no other",
-    )
-    to: int | None = Field(
-        default=None, ge=1, description="of an undo: to the build of that generation"
-    )
-    dry_run: bool = Field(default=False, description="only tell what would be done, or why not")
 
 
 @router.get(f"{API}/builds", tags=["platform"])
@@ -199,9 +162,9 @@ def intent(
                 headers=_generation(state),
             )
         return (
-            {"would": _told(state, wanted)}
+            {"would": explain(state, wanted)}
             if wanted.dry_run
-            else as_document(_asked(here, state, wanted))
+            else as_document(record_intent(here, state, wanted))
         )
 
     if wanted.dry_run or idempotency_key is None:
@@ -238,66 +201,6 @@ def metrics(request: Request) -> Response:
         here.running is not None,
     )
     return Response(metrics_text(seen, datetime.now(UTC)), media_type=MEDIA_TYPE)
-
-
-def _told(state: State, wanted: Intent) -> str:
-    """What would be done, in a sentence. Raises as what is asked does."""
-    match wanted.intent:
-        case "promote":
-            ready = _ready(state, wanted)
-            return "; ".join(
-                f"build {each.build} (version {each.version}) of pipeline {each.pipeline} will serve{_instead(state, each.pipeline)}"
-                for each in ready
-            )
-        case "undo":
-            name, build = undone(state, next(iter(wanted.pipelines), None), wanted.to)
-            return f"build {build} (version {state.versions[build]}) of pipeline {name} will serve instead of {state.serving[name]}"
-        case "abandon":
-            ended = (
-                active_rollout(state, next(iter(wanted.pipelines), None), "abandon")
-                if wanted.rollout is None
-                else seen_rollout(state, wanted.rollout)
-            )
-            after = (
-                f"build {ended.build} stays kept"
-                if ended.build in state.idle.values()
-                else f"build {ended.build} is ended, and its tables are deleted"
-            )
-            live = state.serving.get(ended.pipeline)
-            return f"rollout {ended.number} of pipeline {ended.pipeline} is given up: {after}; {f'build {live} goes on serving' if live else 'nothing serves, as before'}"
-        case "verify":
-            again = (
-                ready_rollout(state, next(iter(wanted.pipelines), None), "verify")
-                if wanted.rollout is None
-                else seen_rollout(state, wanted.rollout, ready=True)
-            )
-            return f"build {again.build} of pipeline {again.pipeline} is brought to where the live build stands, and verified once more"
-
-
-def _ready(state: State, wanted: Intent) -> tuple[Rollout, ...]:
-    return (
-        ready_rollouts(state, *wanted.pipelines)
-        if wanted.rollout is None
-        else (seen_rollout(state, wanted.rollout, ready=True),)
-    )
-
-
-def _instead(state: State, pipeline: str) -> str:
-    live = state.serving.get(pipeline)
-    return f" instead of {live} (version {state.versions[live]})" if live else ", its first"
-
-
-def _asked(here: Here, state: State, wanted: Intent) -> Record:
-    pipeline = next(iter(wanted.pipelines), None)
-    match wanted.intent:
-        case "promote":
-            return ask_promote(here.store, seen=[each.number for each in _ready(state, wanted)])
-        case "undo":
-            return ask_undo(here.store, pipeline, to=wanted.to, seen=state)
-        case "abandon":
-            return abandon(here.store, pipeline, reason="abandoned over HTTP", seen=wanted.rollout)
-        case "verify":
-            return ask_verify(here.store, pipeline, seen=wanted.rollout)
 
 
 def desk_of(request: Request) -> Desk:

@@ -16,8 +16,8 @@ from kappa.state.build import Base, Birth, TopicBirth, put_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from replay.look.listings import status_listing
 from replay.look.status import HeldBack, held_back, observe_status
+from replay.look.status_text import status_listing
 
 FLIGHTS = Offsets({"flights": {0: 40, 1: 7}})
 

@@ -26,8 +26,8 @@ from kappa.state.kept import read_kept
 from kappa.state.lease import Lease, Pin
 from kappa.state.offsets import Offsets
 from replay.http import api
-from replay.look.listings import status_heading, status_listing
 from replay.look.status import BuildStatus, observe_status
+from replay.look.status_text import status_heading, status_listing
 from replay.page import compared, routes, trail
 from replay.page.overview import health_of
 from replay.page.rollout import deeds_of, rollout_view

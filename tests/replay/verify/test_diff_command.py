@@ -24,9 +24,10 @@ from kappa.state.frontier import Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.values.tally import Tally
-from replay.look.listings import history_listing, status_heading, status_listing
+from replay.look.listings import history_listing
 from replay.look.progress import news, told_verification
 from replay.look.status import observe_status
+from replay.look.status_text import status_heading, status_listing
 from replay.rollout.fold import fold
 from replay.rollout.history import chapters
 from replay.rollout.promote import next_promote_step

@@ -25,7 +25,7 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables.shape import REJECTS_BIRTH
 from kappa.values.arrow import arrow_schema
-from replay.look.listings import reject_text, rejects_listing
+from replay.look.rejects_text import reject_text, rejects_listing
 from serving.rejects.redrive import Redrive, export_line, plan_redrive, read_lines, to_mend
 from serving.rejects.rejects import Wanted, newest_rejects, rejects_in_order
 

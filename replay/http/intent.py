@@ -1,0 +1,110 @@
+"""What a client of HTTP wants of rollouts: explained before it is done, and recorded in the journal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from kappa.journal.journal import Record
+from replay.rollout.intents import (
+    abandon,
+    active_rollout,
+    ask_promote,
+    ask_undo,
+    ask_verify,
+    ready_rollout,
+    ready_rollouts,
+    seen_rollout,
+    undone,
+)
+from replay.rollout.rollout import Rollout
+from replay.rollout.state import State
+
+if TYPE_CHECKING:
+    from replay.look.here import Here
+
+
+class Intent(BaseModel):
+    """What is wanted of rollouts. `pipelines`: of the one that it can be meant of, if none is named; only a promote is of several.
+
+    `rollout` is the one that was looked at: another one that has taken its place meanwhile is not meant. A generation does not
+    tell them apart, since none serves yet.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    intent: Literal["promote", "undo", "abandon", "verify"] = Field(
+        description="let a candidate serve; let the build before serve again; give a rollout up; verify it once more"
+    )
+    pipelines: tuple[str, ...] = Field(default=(), description="whose")
+    rollout: int | None = Field(
+        default=None,
+        ge=1,
+        description="of a promote, an abandon or a verify: the rollout that was looked at, and no other",
+    )
+    to: int | None = Field(
+        default=None, ge=1, description="of an undo: to the build of that generation"
+    )
+    dry_run: bool = Field(default=False, description="only tell what would be done, or why not")
+
+
+def explain(state: State, wanted: Intent) -> str:
+    """What would be done, in a sentence. Raises as what is asked does."""
+    match wanted.intent:
+        case "promote":
+            ready = _ready(state, wanted)
+            return "; ".join(
+                f"build {each.build} (version {each.version}) of pipeline {each.pipeline} will serve{_instead(state, each.pipeline)}"
+                for each in ready
+            )
+        case "undo":
+            name, build = undone(state, next(iter(wanted.pipelines), None), wanted.to)
+            return f"build {build} (version {state.versions[build]}) of pipeline {name} will serve instead of {state.serving[name]}"
+        case "abandon":
+            ended = (
+                active_rollout(state, next(iter(wanted.pipelines), None), "abandon")
+                if wanted.rollout is None
+                else seen_rollout(state, wanted.rollout)
+            )
+            after = (
+                f"build {ended.build} stays kept"
+                if ended.build in state.idle.values()
+                else f"build {ended.build} is ended, and its tables are deleted"
+            )
+            live = state.serving.get(ended.pipeline)
+            return f"rollout {ended.number} of pipeline {ended.pipeline} is given up: {after}; {f'build {live} goes on serving' if live else 'nothing serves, as before'}"
+        case "verify":
+            again = (
+                ready_rollout(state, next(iter(wanted.pipelines), None), "verify")
+                if wanted.rollout is None
+                else seen_rollout(state, wanted.rollout, ready=True)
+            )
+            return f"build {again.build} of pipeline {again.pipeline} is brought to where the live build stands, and verified once more"
+
+
+def record_intent(here: Here, state: State, wanted: Intent) -> Record:
+    """Appends what is wanted to the journal, and returns its record."""
+    pipeline = next(iter(wanted.pipelines), None)
+    match wanted.intent:
+        case "promote":
+            return ask_promote(here.store, seen=[each.number for each in _ready(state, wanted)])
+        case "undo":
+            return ask_undo(here.store, pipeline, to=wanted.to, seen=state)
+        case "abandon":
+            return abandon(here.store, pipeline, reason="abandoned over HTTP", seen=wanted.rollout)
+        case "verify":
+            return ask_verify(here.store, pipeline, seen=wanted.rollout)
+
+
+def _ready(state: State, wanted: Intent) -> tuple[Rollout, ...]:
+    return (
+        ready_rollouts(state, *wanted.pipelines)
+        if wanted.rollout is None
+        else (seen_rollout(state, wanted.rollout, ready=True),)
+    )
+
+
+def _instead(state: State, pipeline: str) -> str:
+    live = state.serving.get(pipeline)
+    return f" instead of {live} (version {state.versions[live]})" if live else ", its first"
