@@ -16,8 +16,8 @@ from kappa.base.stopwatch import Stopwatch
 from kappa.code.fingerprint import version_of
 from kappa.engine.job.align import Aligner
 from kappa.engine.job.catch_up import CatchUp
-from kappa.engine.job.fold_slice import SliceFolder
 from kappa.engine.job.legs import LegKind, Legs
+from kappa.engine.job.slice_folder import SliceFolder
 from kappa.engine.read.source import Kafka, Source
 from kappa.engine.write.maintenance import Maintenance
 from kappa.engine.write.publisher import Publisher
@@ -147,7 +147,7 @@ class Job:
             )  # type: ignore[arg-type]
             undone.callback(self._slices.close)
             try:
-                self._slices.check_topics()
+                self._slices.guard.check_topics()
             except Broken as error:
                 put_stopped(self._store, build, error)
                 raise

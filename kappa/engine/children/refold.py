@@ -4,7 +4,7 @@
 
 The build's own code snapshot, its topics and the job's own way from slice to table; no lock, no lease, and nothing of the build
 is touched. FOLDER is a root of its own, which holds the cuts (kappa/state/cuts.py) and takes tables and frontiers, by which whoever waits sees
-how far it is. An error is said on stderr and left there as that of a stopped job. Read next: engine/job/fold_slice.py, replay/prove/prove.py.
+how far it is. An error is said on stderr and left there as that of a stopped job. Read next: engine/job/slice_folder.py, replay/prove/prove.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kappa.base.errors import ExitCode, KappaError
 from kappa.base.settings import Settings, load_settings
 from kappa.base.stopwatch import Stopwatch
 from kappa.code.artifact import load_snapshot
-from kappa.engine.job.fold_slice import SliceFolder
+from kappa.engine.job.slice_folder import SliceFolder
 from kappa.engine.read.archived import Archives
 from kappa.engine.read.source import Kafka, Source
 from kappa.engine.spark.jvm import Profile
@@ -64,12 +64,12 @@ def refold(
         folder, birth, pipeline, log, driver_rows=cuts.driver_rows, archives=archives
     )
     try:
-        slices.check_topics()
+        slices.guard.check_topics()
         publisher = Publisher(folder, birth, hold_seconds=settings.rollout.hold_seconds)
         publisher.take_over(slices.first_frontier())
         for number in range(publisher.newest.slice + 1, len(cuts.ends)):
-            slices.check_heard(publisher.newest, datetime.now(UTC))
-            heard_at = slices.heard_with(publisher.newest, cuts.ends[number])
+            slices.guard.check_heard(publisher.newest, datetime.now(UTC))
+            heard_at = slices.guard.heard_with(publisher.newest, cuts.ends[number])
             slices.fold(
                 Slice(REFOLDED, number, publisher.newest.offsets, cuts.ends[number]),
                 spark,

@@ -1,7 +1,7 @@
 """A build that is folded in this process, from a log in memory: slices as one likes, by the same code as in a job.
 
 No broker and no lock, and tables in a folder of one's own. It is what the law of slices is tried on (kappa/testing.py).
-Read next: engine/job/fold_slice.py.
+Read next: engine/job/slice_folder.py.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kappa.declare.pipeline import Pipeline
 from kappa.engine.children.describe import describe
 from kappa.engine.children.watch import Watch
 from kappa.engine.decode.raw import RawRange, RawRecord, raw_table
-from kappa.engine.job.fold_slice import SliceFolder
+from kappa.engine.job.slice_folder import SliceFolder
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import boot
 from kappa.engine.write.commit import Merging

@@ -2,7 +2,7 @@
 
 The same loop runs in the job itself for small slices and in Spark's workers for large ones. The state is what the table
 holds before the slice, and what is emitted is committed before the state is: a slice that was cut short in between is
-computed again from the same state (law 1). Read next: engine/job/fold_slice.py, which commits both.
+computed again from the same state (law 1). Read next: engine/job/slice_folder.py, which commits both.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 
 from kappa.base.stopwatch import Stopwatch
 from kappa.engine.job.align import Aligner, ahead
-from kappa.engine.job.fold_slice import SliceFolder
 from kappa.engine.job.legs import Leg, LegKind, Legs, alignment, catch_up, slice_size, tail
+from kappa.engine.job.slice_folder import SliceFolder
 from kappa.engine.read.source import Source
 from kappa.engine.write.maintenance import Maintenance
 from kappa.engine.write.publisher import Publisher
@@ -127,7 +127,7 @@ class CatchUp:
         for piece in leg.slices_after(self._publisher.newest.offsets):
             if stop.is_set():
                 return
-            self._folder.check_heard(self._publisher.newest, datetime.now(UTC))
+            self._folder.guard.check_heard(self._publisher.newest, datetime.now(UTC))
             self._fold(piece, len(leg.ends), session())
             self._ensure_within(self._publisher.newest, leg.end)
             if leg.aim is not None:
@@ -167,7 +167,7 @@ class CatchUp:
         )
         distance = end.distance(done)
         # However little it is, a tail cannot read what archives alone have.
-        if distance <= small and not (distance and self._folder.wants_archive(done)):
+        if distance <= small and not (distance and self._folder.guard.wants_archive(done)):
             return None
         at_most, archived = slice_size(distance, slice_records), self._folder.archives.end()
         return self._legs.begin(
@@ -249,7 +249,7 @@ class CatchUp:
 
     def _fold(self, piece: Slice, of: int, spark: SparkSession) -> None:
         watch = Stopwatch()
-        heard_at = self._folder.heard_with(self._publisher.newest, piece.end)
+        heard_at = self._folder.guard.heard_with(self._publisher.newest, piece.end)
         self._folder.fold(piece, spark, self._source, self._publisher, watch, heard_at=heard_at)
         rate = piece.distance / watch.total
         print(

@@ -16,9 +16,9 @@ from kappa.code.artifact import load_snapshot
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.job.align import Aligner
 from kappa.engine.job.catch_up import CatchUp
-from kappa.engine.job.fold_slice import SliceFolder
 from kappa.engine.job.legs import LegKind, Legs
 from kappa.engine.job.rejected import ensure_within
+from kappa.engine.job.slice_folder import SliceFolder
 from kappa.engine.job.tail import Tail
 from kappa.engine.read.source import Kafka, Source
 from kappa.engine.spark.workers import tell_workers
@@ -86,7 +86,7 @@ class Legwork:
             merging=Merging(engine.merge_bytes, engine.large_rows),
         )
         try:
-            slices.check_topics()
+            slices.guard.check_topics()
             history = self._settings.history
             publisher = Publisher(
                 self._store,
@@ -95,8 +95,10 @@ class Legwork:
                 keep_every_seconds=history.every_seconds,
                 stop=self._stop,
             )
-            slices.check_heard(Frontiers(self._store, self._build).newest(), datetime.now(UTC))
-            slices.check_kept(publisher.take_over(slices.first_frontier()).offsets)
+            slices.guard.check_heard(
+                Frontiers(self._store, self._build).newest(), datetime.now(UTC)
+            )
+            slices.guard.check_kept(publisher.take_over(slices.first_frontier()).offsets)
             keep_base(self._store, birth, publisher.newest)
             maintenance = Maintenance(
                 self._store,
@@ -115,7 +117,7 @@ class Legwork:
                     self._catch_up(runner)
                 case LegKind.ALIGNMENT | LegKind.TAIL:
                     # A tail whose topic has lost what comes next goes on by way of the archive, too.
-                    again = kind is LegKind.ALIGNMENT or slices.wants_archive(
+                    again = kind is LegKind.ALIGNMENT or slices.guard.wants_archive(
                         publisher.newest.offsets
                     )
                     self._tail(

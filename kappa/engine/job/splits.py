@@ -3,7 +3,7 @@
 Each slice is put down as begun before it is folded. One that two jobs have begun and none has ended is split by a record,
 put if absent, into sub-slices, and a sub-slice that goes the same way is split further. A build's tables fold them one after
 the other, each with a commit of its own; the frontier moves after the last. So a crash among them leaves a table at the
-slice's start or at one of the ends in the record, and it goes on from there. Read next: engine/job/fold_slice.py.
+slice's start or at one of the ends in the record, and it goes on from there. Read next: engine/job/slice_folder.py.
 """
 
 from __future__ import annotations

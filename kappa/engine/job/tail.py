@@ -1,7 +1,7 @@
 """The tail: Spark's structured stream from where the catch-up ended plans micro-batches, each of them one slice.
 
 Two threads: Spark's callback folds; the job's main thread looks after the journal and, between slices, after the tables.
-Read next: engine/job/fold_slice.py for a slice, engine/write/publisher.py for the hold.
+Read next: engine/job/slice_folder.py for a slice, engine/write/publisher.py for the hold.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from kappa.base.failpoint import failpoint
 from kappa.base.stopwatch import Stopwatch
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.function.trouble import SPARK_ERRORS, translated
-from kappa.engine.job.fold_slice import SliceFolder
 from kappa.engine.job.legs import Leg
+from kappa.engine.job.slice_folder import SliceFolder
 from kappa.engine.read.source import Kafka, Source, batch_bounds, has_begun, read_tail
 from kappa.engine.write.maintenance import Maintenance
 from kappa.engine.write.publisher import Publisher, Stopping
@@ -123,8 +123,8 @@ class Tail:
                 watch = Stopwatch()
                 start, end = batch_bounds(self._checkpoint, batch, self._leg.start)
                 piece = Slice(self._leg.number, batch, start, end)
-                self._folder.check_still_heard(self._publisher.newest, datetime.now(UTC))
-                heard_at = self._folder.heard_with(self._publisher.newest, end)
+                self._folder.guard.check_still_heard(self._publisher.newest, datetime.now(UTC))
+                heard_at = self._folder.guard.heard_with(self._publisher.newest, end)
                 self._folder.fold(
                     piece,
                     frame.sparkSession,
@@ -155,7 +155,7 @@ class Tail:
             return
         # A broker that is away is waited for by the stream.
         with suppress(Unreachable):
-            heard_at = self._folder.heard_with(
+            heard_at = self._folder.guard.heard_with(
                 self._publisher.newest, self._publisher.newest.offsets
             )
             if heard_at is not None:

@@ -52,7 +52,8 @@ class Log:
 def catch_up(store: Store, mine: Birth, *, lost: bool = False) -> CatchUp:
     aligner = Aligner(store, mine, lease_seconds=60, clock=lambda: 0.0)
     names = tuple(topic.name for topic in mine.topics)
-    folder = SimpleNamespace(archives=Archives(store, [], {}), wants_archive=lambda _start: lost)
+    guard = SimpleNamespace(wants_archive=lambda _start: lost)
+    folder = SimpleNamespace(archives=Archives(store, [], {}), guard=guard)
     return CatchUp(
         Legs(store, "b"),
         folder,

@@ -1,0 +1,177 @@
+"""The rows that a pipeline's function makes of a decoded slice, for each of its tables.
+
+A small slice runs through one plan that is made once; a large one through a plan of its own. With `on_error="reject"`
+the function runs before anything is committed, since marks and rejects count the records that it fails on.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from kappa.declare.pipeline import Pipeline
+from kappa.engine.decode.fate import decoded_columns
+from kappa.engine.function.contribution import Function, columns_used
+from kappa.engine.function.culprits import Culprits, only, reject_detail
+from kappa.engine.function.decoded_at_spark import DecodedAtSpark
+from kappa.engine.function.decoded_here import DecodedHere
+from kappa.engine.function.prepared import Prepared
+from kappa.engine.function.trouble import SPARK_ERRORS
+from kappa.engine.read.rows import Rows
+from kappa.engine.read.source import Source
+from kappa.engine.spark.session import activate
+from kappa.state.build import TableBirth
+
+
+class FunctionRows:
+    """The user's function of one build, run on one slice after the other."""
+
+    def __init__(self, pipeline: Pipeline, tables: Mapping[str, TableBirth], scratch: Path) -> None:
+        """`scratch` is the folder of the slice that is folded."""
+        self._pipeline = pipeline
+        self._tables = tables
+        self._function = Function(pipeline, tables)
+        self._prepared: Prepared | None = None
+        # By topic, from its first large slice on, the columns of its events that the function does not use.
+        self._unused: dict[str, frozenset[str]] = {}
+        # Its holder may make the plan, or run it ahead.
+        self._planning = threading.RLock()
+        self._scratch = scratch
+        self._computed_folder = scratch / "contributed"
+
+    def prepare(self, spark: SparkSession) -> None:
+        """Plans the function in a thread, and runs the plan once over no rows.
+
+        The first small slice would wait two seconds for it.
+        """
+        threading.Thread(target=self._prepare, args=(spark,), name="prepare", daemon=True).start()
+
+    def unused(self) -> dict[str, frozenset[str]]:
+        """Returns by topic, as far as is known, the columns of events that the function does not use."""
+        return dict(self._unused)
+
+    def of(self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession) -> Mapping[str, Rows]:
+        """Returns the rows of a slice, by table; no table if the function has no input in it."""
+        seen = decoded.seen()
+        fed = any(
+            one.decoded
+            for topic in self._pipeline.inputs.values()
+            for one in seen.get(topic.name, {}).values()
+        )
+        return self._contributed(decoded, spark) if fed else {}
+
+    def computed(
+        self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession
+    ) -> Mapping[str, Rows]:
+        """Returns the same rows as `of`, those of Spark in files.
+
+        The function has had each record then, and is not run again for the commits.
+        """
+        return {
+            name: own
+            if not isinstance(own, DataFrame)
+            else _written(own, str(self._computed_folder / name))
+            for name, own in self.of(decoded, spark).items()
+        }
+
+    def rejecting(
+        self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession, source: Source
+    ) -> Mapping[str, Rows]:
+        """Returns the rows without those of records that the function fails on, which become rejects."""
+        try:
+            return self.computed(decoded, spark)
+        except SPARK_ERRORS as error:
+            culprits = self.culprits(decoded, spark).all(error)
+        raw = pa.concat_tables([source.here(only(culprit)) for culprit in culprits])
+        decoded.reject(
+            raw,
+            {
+                (each.topic, each.partition, each.offset): reject_detail(each, self._pipeline)
+                for each in culprits
+            },
+        )
+        return self.computed(decoded, spark)
+
+    def culprits(self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession) -> Culprits:
+        """Returns the search for the records of a slice that the function fails on."""
+        return Culprits(self._pipeline, lambda: self._plan(spark), decoded)
+
+    def clear(self) -> None:
+        """Deletes the files of the slice that is over."""
+        shutil.rmtree(self._computed_folder, ignore_errors=True)
+
+    def _contributed(
+        self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession
+    ) -> Mapping[str, Rows]:
+        if isinstance(decoded, DecodedAtSpark):
+            # A user's function is called by one thread at a time.
+            with self._planning:
+                rows = self._function.contributions(
+                    {
+                        name: decoded.accepted(topic, self._pipeline.columns_of(topic))
+                        for name, topic in self._pipeline.inputs.items()
+                    }
+                )
+            self._note_unused(decoded, rows.values())
+            return rows
+        return self._plan(spark).run(
+            {
+                topic.name: decoded.accepted(topic, self._pipeline.columns_of(topic))
+                for topic in self._pipeline.inputs.values()
+            }
+        )
+
+    def _note_unused(self, decoded: DecodedAtSpark, rows: Iterable[DataFrame]) -> None:
+        """Notes, once for each topic, the columns that later large slices can do without."""
+        topics = [
+            topic
+            for topic in self._pipeline.inputs.values()
+            if topic.name in decoded.seen() and topic.name not in self._unused
+        ]
+        if not topics:
+            return
+        try:
+            read = list(chain.from_iterable(map(columns_used, rows)))
+        except SPARK_ERRORS:
+            # Running the frames reports what is wrong with them; this could only have saved time.
+            read = []
+        # Newest rows are those of the event, with all of its columns.
+        whole = {
+            table.latest.name for table in self._pipeline.latest_tables if table.latest is not None
+        }
+        for topic in topics:
+            columns = {name for name, _ in decoded_columns(topic)}
+            # A plan does not name the topic of its files: any that may be this topic's count as its own.
+            used = [names for there, names in read if there <= columns]
+            self._unused[topic.name] = (
+                frozenset(column.name for column in topic.columns).difference(*used)
+                if used and topic.name not in whole
+                else frozenset()
+            )
+
+    def _prepare(self, spark: SparkSession) -> None:
+        # The function's first slice reports what is wrong with it.
+        with self._planning, suppress(Exception):
+            if self._prepared is None and self._pipeline.function_tables:
+                activate(spark)
+                self._plan(spark).run({})
+
+    def _plan(self, spark: SparkSession) -> Prepared:
+        with self._planning:
+            if self._prepared is None:
+                self._prepared = Prepared(
+                    spark, self._pipeline, self._function, self._tables, self._scratch
+                )
+            return self._prepared
+
+
+def _written(rows: DataFrame, path: str) -> DataFrame:
+    rows.write.mode("overwrite").parquet(path)
+    return rows.sparkSession.read.schema(rows.schema).parquet(path)

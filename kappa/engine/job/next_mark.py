@@ -1,0 +1,45 @@
+"""The mark of a slice that follows another: log times and tallies carried on. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kappa.base.errors import Broken
+from kappa.engine.function.decoded import SeenOf
+from kappa.state.build import Birth
+from kappa.state.mark import Mark
+from kappa.state.slices import Slice
+from kappa.values.tally import Tally
+
+
+def next_mark(birth: Birth, last: Mark, piece: Slice, seen: SeenOf) -> Mark:
+    """Returns the mark of a slice: that of the slice before, and what was counted in this one.
+
+    Offsets without a record are counted as absent: compacted away, aborted, or a marker of a transaction.
+    So the tally adds up to the distance (I6). Raises Broken if there are more records than offsets.
+    """
+    log_time = {topic: dict(parts) for topic, parts in last.log_time.items()}
+    tally = {topic: dict(parts) for topic, parts in last.tally.items()}
+    for topic, partition, end in piece.end.items():
+        span = end - piece.start.at(topic, partition)
+        if span == 0:
+            continue
+        one = seen.get(topic, {}).get(partition)
+        more = (
+            Tally(one.decoded, one.duplicate, one.rejected, one.tombstone, late=one.late)
+            if one
+            else Tally()
+        )
+        absent = span - more.decoded - more.duplicate - more.rejected - more.tombstone
+        if absent < 0:
+            raise Broken(
+                f"{topic} partition {partition} gave {-absent} more records than the slice "
+                f"{piece.start} to {piece.end} has offsets",
+                hint="this is a mistake in Kappa; kappa logs has the slice",
+            )
+        tally.setdefault(topic, {})[partition] = tally.get(topic, {}).get(
+            partition, Tally()
+        ) + replace(more, absent=absent)
+        if one:
+            log_time.setdefault(topic, {})[partition] = one.log_time
+    return Mark(birth.build, "", piece.leg, piece.number, piece.start, piece.end, log_time, tally)

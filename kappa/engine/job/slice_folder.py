@@ -1,0 +1,293 @@
+"""The folding of one slice into all tables of a build: decoded once, one commit a table, one frontier.
+
+A table that has folded the slice is skipped, and nothing is computed for it (law 1). A slice that does not follow
+stops the job (law 2). A crash between any two steps is answered by folding the same slice again, and many by
+folding it in pieces (law 12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from pyspark.sql import SparkSession
+
+from kappa.base.errors import Broken
+from kappa.base.failpoint import failpoint
+from kappa.base.stopwatch import Stopwatch
+from kappa.declare.pipeline import OnError, Pipeline
+from kappa.declare.table import REJECTS
+from kappa.declare.topic import Topic
+from kappa.engine.decode.to_files import Remembering
+from kappa.engine.function.decoded_at_spark import DecodedAtSpark
+from kappa.engine.function.decoded_here import DecodedHere
+from kappa.engine.function.redriven import settle_redriven
+from kappa.engine.function.trouble import SPARK_ERRORS, translated
+from kappa.engine.job.commits import Commits
+from kappa.engine.job.function_rows import FunctionRows
+from kappa.engine.job.next_mark import next_mark
+from kappa.engine.job.ordered_steps import OrderedSteps
+from kappa.engine.job.splits import Splits
+from kappa.engine.job.topic_guard import TopicGuard
+from kappa.engine.read.archived import Archives
+from kappa.engine.read.identities import Identities
+from kappa.engine.read.rows import Rows
+from kappa.engine.read.source import Source
+from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter, folded_of
+from kappa.engine.write.publisher import Publisher
+from kappa.log.client import Log
+from kappa.state.build import Birth, folder
+from kappa.state.frontier import Frontier
+from kappa.state.mark import Mark, origin_mark
+from kappa.state.slices import Slice
+from kappa.state.store import Store
+from kappa.tables.delta import files
+
+
+class SliceFolder:
+    """A folder of slices into the tables of one build, one slice after the other."""
+
+    def __init__(
+        self,
+        store: Store,
+        birth: Birth,
+        pipeline: Pipeline,
+        log: Log,
+        *,
+        driver_rows: int,
+        merging: Merging = AT_ONCE,
+        archives: Archives | None = None,
+    ) -> None:
+        """Opens all tables, and makes the missing ones.
+
+        A slice of at most `driver_rows` offsets is decoded in this process. `TableWriter` decides what of a larger
+        one is committed here. Archives are those of the store, unless others are given.
+        """
+        origin = origin_mark(birth.build, birth.origin_offsets)
+        births = {table.name: table for table in birth.tables}
+        scratch = store.path(f"{folder(birth.build)}/slice")
+        self._birth = birth
+        self._pipeline = pipeline
+        self._driver_rows = driver_rows
+        self._decoded_folder = scratch / "decoded"
+        self.writers = tuple(
+            TableWriter(
+                store, birth.build, table, origin=origin, driver_rows=driver_rows, merging=merging
+            )
+            for table in birth.tables
+        )
+        self.splits = Splits(store, birth.build)
+        self._identities = Identities(
+            store.path(f"{folder(birth.build)}/identities"), pipeline.topics, birth.origin_offsets
+        )
+        self.archives = (
+            Archives(store, pipeline.topics, birth.topic_ids) if archives is None else archives
+        )
+        self.guard = TopicGuard(birth, log, self.archives)
+        self._function = FunctionRows(pipeline, births, scratch)
+        self._steps = OrderedSteps(pipeline, births, scratch / "steps")
+        self._topic_watch = ThreadPoolExecutor(1, thread_name_prefix="topics")
+        self._commits = Commits(len(self.writers))
+
+    def versions(self) -> dict[str, int]:
+        """Returns the newest version of each table, and of its recent ones."""
+        return {
+            name: version for writer in self.writers for name, version in writer.versions().items()
+        }
+
+    def first_frontier(self) -> Frontier:
+        """Returns the first frontier of a new build: its origin, with empty tables."""
+        origin = self._birth.origin_offsets
+        return Frontier(
+            number=1,
+            build=self._birth.build,
+            epoch=1,
+            offsets=origin,
+            versions=dict.fromkeys(self.versions(), 0),
+            published_at="",
+        )
+
+    def rest(self, *, ends: bool = False) -> None:
+        """Does what is due between slices; `ends` announces that another process goes on."""
+        self._identities.rest(ends=ends)
+
+    def prepare(self, spark: SparkSession) -> None:
+        """Plans the function ahead of the first small slice, in a thread."""
+        self._function.prepare(spark)
+
+    def fold(
+        self,
+        piece: Slice,
+        spark: SparkSession,
+        source: Source,
+        publisher: Publisher,
+        watch: Stopwatch,
+        *,
+        heard_at: str | None = None,
+    ) -> None:
+        """Folds a slice into the tables that lack it, whole or in pieces, and publishes its frontier.
+
+        `heard_at` is published with it. Raises Broken, and then nothing of it is published.
+        """
+        marks = {writer: writer.mark() for writer in self.writers}
+        pieces = self._pieces(piece, marks.values())
+        folded = {writer: folded_of(mark, pieces) for writer, mark in marks.items()}
+        for number, part in enumerate(pieces, 1):
+            to_fold = [writer for writer in self.writers if folded[writer] < number]
+            if to_fold:
+                self.splits.begin(part)
+                same = [marks[writer] for writer in self.writers if folded[writer] == number]
+                mark = self._fold(part, spark, source, to_fold, marks[to_fold[0]], same, watch)
+                marks |= dict.fromkeys(to_fold, mark)
+                folded |= dict.fromkeys(to_fold, number)
+        failpoint("job.before_frontier")
+        newest = publisher.newest
+        if (newest.leg, newest.slice) != (piece.leg, piece.number):
+            with watch.step("frontier"):
+                publisher.publish(self.writers[0].mark(), self.versions(), heard_at=heard_at)
+        self._identities.committed(piece.end)
+
+    def close(self) -> None:
+        """Ends the threads that watch topics and commit, and waits for those that drain."""
+        self._topic_watch.shutdown(wait=False, cancel_futures=True)
+        self._commits.close()
+        for writer in self.writers:
+            writer.close()
+
+    def _pieces(self, piece: Slice, marks: Iterable[Mark]) -> tuple[Slice, ...]:
+        pieces = self.splits.pieces(piece)
+        folded = min(folded_of(mark, pieces) for mark in marks)
+        if folded < len(pieces):
+            self.splits.split_if_due(piece, pieces[folded])
+        return self.splits.pieces(piece)
+
+    def _fold(
+        self,
+        piece: Slice,
+        spark: SparkSession,
+        source: Source,
+        to_fold: list[TableWriter],
+        last: Mark,
+        same: list[Mark],
+        watch: Stopwatch,
+    ) -> Mark:
+        """Folds one piece into these tables, which are at `last`, and returns its mark.
+
+        `same` has the marks of tables that have folded it before.
+        """
+        function = self._function
+        try:
+            try:
+                with watch.step("read"):
+                    decoded = self._decoded(piece, spark, source, last)
+            except (Broken, *SPARK_ERRORS):
+                # A reader's own error does not name how much is lost.
+                self.guard.check_kept(piece.start)
+                raise
+            # The slice is read: from a topic that was made anew before it could have other records (law 2).
+            same_topics: Future[None] = self._topic_watch.submit(self.guard.check_topics)
+            try:
+                # Marks and rejects count the records that the function fails on: it runs before any table
+                # has them. Which redriven records are folded depends on what is a reject, too.
+                tried = None
+                if self._pipeline.on_error is OnError.REJECT:
+                    with watch.step("function"):
+                        tried = function.rejecting(decoded, spark, source)
+                before = decoded.seen()
+                self._settle_redriven(decoded, piece)
+                if tried is not None and decoded.seen() != before:
+                    tried = function.computed(decoded, spark)
+                # Compaction may have taken records since a crash: all tables get the counts of the first time.
+                mark = same[0] if same else next_mark(self._birth, last, piece, decoded.seen())
+                if isinstance(decoded, DecodedHere):
+                    self._identities.folded(mark)
+                with watch.step("topics"):
+                    same_topics.result()
+                failpoint("job.before_first_commit")
+                of_topics, of_function = self._parted(to_fold)
+                with (
+                    watch.step("function"),
+                    self._commits.beside(of_topics, self._rows_of_topics(decoded, of_topics), mark),
+                ):
+                    if tried is None:
+                        tried = function.of(decoded, spark) if of_function else {}
+                    rows = self._steps.applied(tried, of_function, spark)
+                failpoint("job.between_tables")
+                with watch.step("commit"):
+                    for writers in self._steps.in_order(of_function):
+                        with self._commits.beside(writers, rows, mark):
+                            pass
+            except SPARK_ERRORS as error:
+                raise function.culprits(decoded, spark).first(error, source.here) from error
+            else:
+                return mark
+            finally:
+                same_topics.cancel()
+                decoded.close()
+                self._steps.clear()
+                function.clear()
+        except SPARK_ERRORS as error:
+            raise translated(error, self._pipeline) from error
+
+    def _decoded(
+        self, piece: Slice, spark: SparkSession, source: Source, last: Mark
+    ) -> DecodedHere | DecodedAtSpark:
+        topics: Sequence[Topic] = [
+            topic
+            for topic in self._pipeline.topics
+            if piece.end.only({topic.name}).distance(piece.start) > 0
+        ]
+        if piece.distance <= self._driver_rows:
+            memories = self._identities.take(piece.start, source)
+            try:
+                return DecodedHere(source.here(piece), topics, last.log_time, memories)
+            except Broken:
+                # An archive may have what the topic has lost.
+                if not self.guard.lost_by_topics(piece.start):
+                    raise
+        folders = self._identities.folders(piece.start, source)
+        remembering = {
+            name: Remembering(path, piece.start.next.get(name, {}), piece.end.next.get(name, {}))
+            for name, path in folders.items()
+        }
+        return DecodedAtSpark(
+            spark,
+            topics,
+            piece,
+            source.ranges,
+            last.log_time,
+            remembering,
+            self._decoded_folder,
+            self.archives.take,
+            # Columns that this slice shows to be unused are left out of later ones.
+            self._function.unused(),
+        )
+
+    def _settle_redriven(self, decoded: DecodedHere | DecodedAtSpark, piece: Slice) -> None:
+        rejects = next((writer for writer in self.writers if writer.birth.name == REJECTS), None)
+        if rejects is not None:
+            settle_redriven(
+                decoded,
+                piece,
+                self._birth,
+                rejects.birth,
+                lambda: files(rejects.path, rejects.version),
+            )
+
+    def _parted(self, writers: list[TableWriter]) -> tuple[list[TableWriter], list[TableWriter]]:
+        """Parts tables into those filled from topics as they are, and those that the function fills."""
+        filled = {table.name for table in self._pipeline.tables if table.latest is None}
+        return [writer for writer in writers if writer.birth.name not in filled], [
+            writer for writer in writers if writer.birth.name in filled
+        ]
+
+    def _rows_of_topics(
+        self, decoded: DecodedHere | DecodedAtSpark, writers: list[TableWriter]
+    ) -> Mapping[str, Rows]:
+        tables = {writer.birth.name: writer.birth for writer in writers}
+        rows = {
+            table.name: decoded.latest(table.latest, tables[table.name])
+            for table in self._pipeline.latest_tables
+            if table.name in tables and table.latest is not None
+        }
+        return {**rows, REJECTS: decoded.rejects(tables[REJECTS])} if REJECTS in tables else rows

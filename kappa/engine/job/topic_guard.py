@@ -1,0 +1,142 @@
+"""A guard over a build's topics: each is still the same topic, nothing unread is lost, no deletion was missed.
+
+Topic ids are compared with those at birth (law 2). A compacted topic keeps a tombstone for a limited time only, so
+a build that was away for longer may have missed that a key was deleted (law 5).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from datetime import UTC, datetime
+
+from kappa.base.clock import now
+from kappa.base.errors import Broken
+from kappa.declare.topic import TopicKind
+from kappa.engine.read.archived import Archives
+from kappa.log.client import Log
+from kappa.records.tombstones import may_be_missed
+from kappa.state.build import Birth
+from kappa.state.frontier import Frontier
+from kappa.state.kept import moment
+from kappa.state.offsets import Offsets, lost_ranges
+from kappa.tables.archive import one_log
+
+# The ends of compacted topics are asked for at most this often.
+_HEARD_SECONDS = 60.0
+
+
+class TopicGuard:
+    """The guard over the topics of one build."""
+
+    def __init__(
+        self,
+        birth: Birth,
+        log: Log,
+        archives: Archives,
+        *,
+        heard_seconds: float = _HEARD_SECONDS,
+    ) -> None:
+        """`heard_seconds` is the least time between two looks at the ends of compacted topics."""
+        self._birth = birth
+        self._log = log
+        self._archives = archives
+        self._heard_seconds = heard_seconds
+        self._compacted = sorted(
+            topic.name for topic in birth.topics if topic.kind == TopicKind.COMPACTED
+        )
+        # Ends of the compacted topics that are not read yet, with the time of each, the oldest first.
+        self._to_hear: deque[tuple[str, Offsets]] = deque()
+        self._asked_at = -math.inf
+
+    def check_topics(self) -> None:
+        """Raises Broken if a topic is not the one of the build's birth.
+
+        A topic that was made anew has another id.
+        """
+        for name, born in self._birth.topic_ids.items():
+            facts = self._log.facts(name)
+            if facts is None or facts.id != born:
+                what = "is gone" if facts is None else f"was re-created: its id is {facts.id}"
+                raise Broken(
+                    f"topic {name} {what}, and build {self._birth.build} has folded the one with "
+                    f"id {born}",
+                    hint=f"kappa replay {self._birth.pipeline} makes a new build from the topic "
+                    "that is there",
+                )
+
+    def check_kept(self, start: Offsets) -> None:
+        """Raises Broken if topics and archives together have lost records after `start`.
+
+        Retention has then deleted what was to be read next.
+        """
+        lost = self.lost_by_topics(start) and lost_ranges(
+            start, one_log(self._beginning(), self._archives.marks())
+        )
+        if lost:
+            raise Broken(
+                f"the log no longer has what build {self._birth.build} was about to read: "
+                f"{', '.join(lost)}",
+                hint=f"kappa replay {self._birth.pipeline} --accept-gap makes a new build from "
+                "what is there; a longer retention.ms keeps it",
+            )
+
+    def lost_by_topics(self, start: Offsets) -> tuple[str, ...]:
+        """Lists what the topics have lost after `start`, a text per partition, archived or not."""
+        return lost_ranges(start, self._beginning())
+
+    def wants_archive(self, start: Offsets) -> bool:
+        """Returns True if archives alone have what follows `start`: no tail can read it."""
+        return bool(self._archives.marks() and self.lost_by_topics(start))
+
+    def check_heard(self, last: Frontier | None, now: datetime) -> None:
+        """Raises Broken if the build may have missed deletions of a compacted topic (law 5).
+
+        It was away for too long then, or reads too slowly. Without anything to read nothing was missed.
+        """
+        if last is None:
+            return
+        for name in (
+            name
+            for name in self._compacted
+            if self._log.end([name]).distance(last.offsets.only({name})) > 0
+        ):
+            missed = may_be_missed(name, last.heard, self._log.config(name), now)
+            if missed is not None:
+                raise Broken(
+                    f"build {self._birth.build} was away for too long, or reads too slowly: "
+                    f"{missed}",
+                    hint=f"kappa replay {self._birth.pipeline} makes a new build from the log's "
+                    "beginning; a longer delete.retention.ms keeps tombstones",
+                )
+
+    def check_still_heard(self, last: Frontier, now: datetime) -> None:
+        """Checks as `check_heard`, before a batch of a tail that the broker may have delayed.
+
+        The broker is asked nothing while the last hearing is recent.
+        """
+        behind = (now - moment(last.heard)).total_seconds()
+        if self._compacted and behind >= 2 * self._heard_seconds:
+            self.check_heard(last, now)
+
+    def heard_with(self, last: Frontier, read: Offsets) -> str | None:
+        """Returns a time up to which compacted topics are read completely by these offsets.
+
+        Returns None if no later time than the last frontier's is known.
+        """
+        heard: str | None = None
+        if (
+            self._compacted
+            and time.monotonic() - self._asked_at >= self._heard_seconds
+            and (datetime.now(UTC) - moment(last.heard)).total_seconds() >= self._heard_seconds
+        ):
+            self._asked_at = time.monotonic()
+            # While records keep arriving no build is ever at the newest end, but past many older ones.
+            self._to_hear.append((now(), self._log.end(self._compacted)))
+        while self._to_hear and read.covers(self._to_hear[0][1]):
+            heard, _ = self._to_hear.popleft()
+        return heard
+
+    def _beginning(self) -> Offsets:
+        return self._log.beginning([topic.name for topic in self._birth.topics])
