@@ -135,7 +135,8 @@ def _declared(
     for bound, topic in reads.items():
         if not isinstance(topic, Topic):
             raise DeclarationError(
-                f"{source}: pipeline {name} reads {bound}={topic!r}, which is no Topic"
+                f"{source}: pipeline {name} reads {bound}, which is {_described(topic)} and no Topic",
+                hint=f'give the topic: reads={{"{bound}": TOPIC}}',
             )
     names = [topic.name for topic in reads.values()]
     if not names:
@@ -148,10 +149,15 @@ def _declared(
         )
     tables = tuple(each for each in writes if isinstance(each, Table))
     views = tuple(each for each in writes if isinstance(each, View))
-    if not tables or len(tables) + len(views) < len(writes):
+    other = next((each for each in writes if not isinstance(each, Table | View)), None)
+    if other is not None:
         raise DeclarationError(
-            f"{source}: pipeline {name} writes {'something that is no Table or View' if tables else 'no table'}",
-            hint='say writes=[Table("...")]',
+            f"{source}: pipeline {name} writes {_described(other)}, which is no Table or View",
+            hint='give tables and views: writes=[Table("...")]; rows go to no topic',
+        )
+    if not tables:
+        raise DeclarationError(
+            f"{source}: pipeline {name} writes no table", hint='say writes=[Table("...")]'
         )
     public = [each.name for each in writes]
     if len(set(public)) < len(public):
@@ -186,6 +192,13 @@ def _declared(
         inspect.getdoc(function) or "",
         OnError(on_error),
     )
+
+
+def _described(value: object) -> str:
+    """Names a value for people: what it is and what it is called, never how Python prints it."""
+    if isinstance(value, Table | View | Topic):
+        return f"{type(value).__name__.lower()} {value.name}"
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
 
 
 def _check_emitted(pipeline: str, tables: tuple[Table, ...]) -> None:

@@ -6,7 +6,8 @@ fills them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
 
 from kappa.base.errors import DeclarationError
 from kappa.declare.ordered import PLACE_COLUMNS, Ordered
@@ -305,8 +306,17 @@ def _summed_type(table: Table, column: str, fold: Fold, kind: Type) -> Type:
 
 def _input_type(table: Table, name: str, output: Mapping[str, Type], what: str) -> Type:
     if name not in output:
-        raise DeclarationError(
-            f"{table.source}: table {table.name} needs column {name} for {what}, and the function does not return it",
-            hint=f"it returns {', '.join(output) or 'nothing'}",
-        )
+        raise lacking(table, name, what, output)
     return output[name]
+
+
+def lacking(table: Table, name: str, what: str, returned: Iterable[str]) -> DeclarationError:
+    """Returns the refusal of a table whose column is not among those that are returned."""
+    columns = tuple(returned)
+    near = difflib.get_close_matches(name, columns, n=1)
+    return DeclarationError(
+        f"{table.source}: table {table.name} needs column {name} for {what}, "
+        "and the function does not return it",
+        hint=f"{f'did you mean {near[0]}? ' if near else ''}"
+        f"it returns {', '.join(columns) or 'no column'}",
+    )

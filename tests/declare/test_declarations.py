@@ -320,6 +320,26 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     ("view", lambda: View("v", " "), "no query"),
     ("no topic", lambda: declared(reads={}), "reads no topic"),
     ("no table", lambda: declared(writes=[]), "writes no table"),
+    (
+        "a topic written",
+        lambda: declared(writes=[HITS]),
+        "pipeline function writes topic web.hits, which is no Table or View",
+    ),
+    (
+        "text written",
+        lambda: declared(writes=[Table("t"), "u"]),
+        "pipeline function writes a str, which is no Table or View",
+    ),
+    (
+        "a table read",
+        lambda: declared(reads={"hits": Table("t")}),
+        "pipeline function reads hits, which is table t and no Topic",
+    ),
+    (
+        "a class read",
+        lambda: declared(reads={"hits": Table}),
+        "pipeline function reads hits, which is the class Table and no Topic",
+    ),
     ("policy", lambda: declared(on_error="skip"), "pipeline function has on_error='skip'"),
     (
         "same table twice",

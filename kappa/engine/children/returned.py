@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from kappa.base.errors import DeclarationError
 from kappa.declare.pipeline import ORIGIN_COLUMNS, Pipeline
 from kappa.declare.table import FOLD_ORDER_COLUMNS, Table
+from kappa.tables.shape import lacking
 from kappa.values.columns import parse_type
 
 _PLATFORM_NAMES = frozenset(name for name, _ in (*ORIGIN_COLUMNS, *FOLD_ORDER_COLUMNS))
@@ -60,15 +61,12 @@ def columns_of(table: Table, frame: DataFrame) -> Iterator[tuple[str, str]]:
     """
     # A keyed table takes only what its keys and folds name; what else the rows hold may be of any type.
     order = [name for name, _ in FOLD_ORDER_COLUMNS] if table.by_order else []
-    needed = (
-        None
-        if table.appends or table.ordered is not None
-        else {
-            *table.keys,
-            *(column for fold in table.fold.values() for column in fold.inputs),
-            *order,
-        }
-    )
+    needs = None if table.appends or table.ordered is not None else _needs(table)
+    needed = None if needs is None else {*needs, *order}
+    returned = [field.name for field in frame.schema.fields]
+    for name, what in (needs or {}).items():
+        if name not in returned:
+            raise lacking(table, name, what, returned)
     seen: set[str] = set()
     for field in frame.schema.fields:
         if needed is not None and field.name not in needed:
@@ -99,3 +97,15 @@ def columns_of(table: Table, frame: DataFrame) -> Iterator[tuple[str, str]]:
                 hint=f'cast it: .withColumn("{field.name}", F.col("{field.name}").cast("string"))',
             ) from None
         yield field.name, kind
+
+
+def _needs(table: Table) -> dict[str, str]:
+    """Returns the columns that keys and folds need, each with what it is needed for."""
+    return {
+        **{
+            column: f"{name} = {fold}"
+            for name, fold in table.fold.items()
+            for column in fold.inputs
+        },
+        **{key: f"its key {key}" for key in table.keys},
+    }

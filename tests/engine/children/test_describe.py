@@ -250,6 +250,21 @@ def test_a_keyed_table_takes_only_what_its_keys_and_folds_name(
     assert described(text).tables == {"rows": [("id", "string"), ("at", "timestamp")]}
 
 
+def test_a_typo_in_a_key_names_the_columns_that_are_returned(
+    described: Callable[[str], Description],
+) -> None:
+    """Also those that no table keeps: the column that was meant is among them."""
+    text = (
+        '@pipeline(reads={"hits": HITS}, writes=[Table("rows", keys=("idd",), fold={"n": count()})])'
+        '\ndef web(hits):\n    return {"rows": hits.select("n", "id")}'
+    )
+
+    with pytest.raises(DeclarationError, match="needs column idd for its key idd") as refused:
+        described(text)
+
+    assert refused.value.hint == "did you mean id? it returns n, id"
+
+
 def described_version(project: Path) -> Described:
     loaded = load_project(project)
     place = loaded.places["web"]
