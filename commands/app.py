@@ -25,7 +25,15 @@ app = typer.Typer(
 )
 for _command in (
     *(run.up, run.down, run.serve, topics.produce),
-    *(deploy.plan, deploy.deploy, deploy.replay, deploy.branch, deploy.retry, deploy.stage),
+    *(
+        deploy.validate,
+        deploy.plan,
+        deploy.deploy,
+        deploy.replay,
+        deploy.branch,
+        deploy.retry,
+        deploy.stage,
+    ),
     *(promote.wait, promote.verify, promote.promote),
     *(look.status, promote.undo, promote.abandon, look.history, look.show),
     *(look.diff, look.prove, look.logs, query.query, query.tables, run.gc),

@@ -9,6 +9,7 @@ from commands.follow import bring_on, follow_rollout, for_each_rollout
 from commands.terminal import ask_consent, talk, typed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from replay.look.here import Here
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 def roll_out(
     here: Here,
     command: str,
-    pipeline: str | None,
+    pipelines: Sequence[str],
     *,
     again: bool,
     accepting: Accepting,
@@ -34,7 +35,7 @@ def roll_out(
         begin_planned(
             here,
             command,
-            pipeline,
+            pipelines,
             again=again,
             accepting=accepting,
             yes=yes,
@@ -47,7 +48,7 @@ def roll_out(
 def begin_planned(
     here: Here,
     command: str,
-    pipeline: str | None,
+    pipelines: Sequence[str],
     *,
     again: bool,
     accepting: Accepting,
@@ -56,31 +57,31 @@ def begin_planned(
 ) -> tuple[int, ...]:
     """Plans, and begins the rollouts of the plan. Returns their numbers."""
     here.must_run()
-    made, _ = plan_changes(here, pipeline, again=again, accepting=accepting)
-    return begin(here, command, pipeline, made, yes=yes, auto_promote=auto_promote)
+    made, _ = plan_changes(here, pipelines, again=again, accepting=accepting)
+    return begin(here, command, pipelines, made, yes=yes, auto_promote=auto_promote)
 
 
 def plan_changes(
-    here: Here, pipeline: str | None, *, again: bool, accepting: Accepting
+    here: Here, pipelines: Sequence[str], *, again: bool, accepting: Accepting
 ) -> tuple[Plan, Observed]:
     """Plans what is declared. Returns the plan with the facts that it was made of."""
     from replay.plan.make_plan import make_plan
 
-    observed = observed_for(here, pipeline)
-    return make_plan(observed, only=pipeline, again=again, accepting=accepting), observed
+    observed = observed_for(here, pipelines)
+    return make_plan(observed, only=pipelines, again=again, accepting=accepting), observed
 
 
-def observed_for(here: Here, pipeline: str | None) -> Observed:
+def observed_for(here: Here, pipelines: Sequence[str]) -> Observed:
     """Gathers the facts of a plan from files, journal, log and disk."""
     from replay.plan.observe import observe
 
     log = here.log()
     with talk().status("planning"):
-        return observe(here.settings, here.store, log, only=pipeline)
+        return observe(here.settings, here.store, log, only=pipelines)
 
 
 def begin(
-    here: Here, command: str, pipeline: str | None, made: Plan, *, yes: bool, auto_promote: bool
+    here: Here, command: str, pipelines: Sequence[str], made: Plan, *, yes: bool, auto_promote: bool
 ) -> tuple[int, ...]:
     """Shows a plan, asks for a yes, tries the law of slices, and begins the rollouts.
 
@@ -91,10 +92,10 @@ def begin(
 
     sys.stdout.write(plan_text(made))
     sys.stdout.flush()
-    made.ensure_possible()
+    made.ensure_possible_as_shown()
     if not made.has_changes:
         return ()
-    ask_consent(typed(command, pipeline), yes=yes)
+    ask_consent(typed(command, " ".join(pipelines) or None), yes=yes)
     _hold_to_law(here, made)
     return stage(here.store, made, auto_promote=auto_promote)
 
@@ -113,7 +114,7 @@ def apply_saved(here: Here, file: Path, *, timeout: float | None) -> None:
     made = saved.plan_again(file, observed_for(here, saved.only))
     sys.stdout.write(plan_text(made))
     sys.stdout.flush()
-    made.ensure_possible()
+    made.ensure_possible_as_shown()
     _hold_to_law(here, made)
     for_each_rollout(
         lambda number: follow_rollout(here, number, timeout),

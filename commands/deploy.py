@@ -1,4 +1,4 @@
-"""Commands that begin rollouts: plan, deploy, replay, branch, retry, stage."""
+"""Commands that begin rollouts, and those before: validate, plan, deploy, replay, branch, ..."""
 
 from __future__ import annotations
 
@@ -17,19 +17,47 @@ from commands.options import (
     AllowBreaking,
     As,
     AutoPromote,
-    OnePipeline,
+    SomePipelines,
     Timeout,
     Yes,
     here_of,
 )
-from commands.terminal import say
+from commands.terminal import say, talk
 from kappa.base.errors import ExitCode, UsageError
 from serving.query.render import Form, rendered
 
 
+def validate(
+    context: typer.Context,
+    pipelines: SomePipelines = None,
+    allow: Allow = None,
+    output: As = Form.TABLE,
+) -> None:
+    """Check what the project's files alone say: declarations, keys, folds, views, determinism. No broker is needed."""
+    from replay.plan.validate import (
+        ensure_valid,
+        validated_document,
+        validated_listing,
+        validated_text,
+    )
+    from replay.plan.validate import validate as validate_files
+    from replay.preflight.finding import accepting
+
+    here = here_of(context)
+    accepted = accepting(gap=False, breaking=False, allow=allow or ())
+    with talk().status("validating"):
+        found = validate_files(here.settings, here.store, only=pipelines or (), accepting=accepted)
+    sys.stdout.write(
+        validated_text(found)
+        if output is Form.TABLE
+        else rendered(output, validated_listing(found), document=validated_document(found))
+    )
+    ensure_valid(found)
+
+
 def plan(
     context: typer.Context,
-    pipeline: OnePipeline = None,
+    pipelines: SomePipelines = None,
     detailed_exitcode: Annotated[
         bool, typer.Option("--detailed-exitcode", help="exit with 3 where there are changes")
     ] = False,
@@ -53,15 +81,19 @@ def plan(
     from replay.preflight.finding import accepting
 
     accepted = accepting(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
-    made, observed = plan_changes(here_of(context), pipeline, again=False, accepting=accepted)
+    made, observed = plan_changes(
+        here_of(context), pipelines or (), again=False, accepting=accepted
+    )
     sys.stdout.write(
         plan_text(made)
         if output is Form.TABLE
         else rendered(output, plan_listing(made), document=plan_document(made))
     )
+    if output is Form.TABLE:
+        made.ensure_possible_as_shown()
     made.ensure_possible()
     if out is not None:
-        save_plan(out, made, observed, only=pipeline, accepting=accepted)
+        save_plan(out, made, observed, only=pipelines or (), accepting=accepted)
         say(f"saved; to apply it: kappa deploy --plan {out}")
     if detailed_exitcode and made.has_changes:
         raise Exit(ExitCode.CHANGES_PENDING)
@@ -69,7 +101,7 @@ def plan(
 
 def deploy(
     context: typer.Context,
-    pipeline: OnePipeline = None,
+    pipelines: SomePipelines = None,
     saved: Annotated[
         Path | None,
         typer.Option(
@@ -94,14 +126,14 @@ def deploy(
         roll_out(
             here_of(context),
             "deploy",
-            pipeline,
+            pipelines or (),
             again=False,
             accepting=accepted,
             yes=yes,
             auto_promote=auto_promote,
             timeout=timeout,
         )
-    elif pipeline is not None or accepted != Accepting():
+    elif pipelines or accepted != Accepting():
         raise UsageError(
             "a saved plan says itself what is deployed, and what is let through",
             hint=f"kappa deploy --plan {saved}; or plan again: kappa plan --out {saved}",
@@ -127,7 +159,7 @@ def replay(
     roll_out(
         here_of(context),
         "replay",
-        pipeline,
+        (pipeline,),
         again=True,
         accepting=accepted,
         yes=yes,
@@ -170,14 +202,14 @@ def branch(
     accepted = accepting(gap=False, breaking=allow_breaking, allow=allow or ())
     here.must_run()
     made = make_plan(
-        observed_for(here, pipeline), only=pipeline, accepting=accepted, branching=branching
+        observed_for(here, (pipeline,)), only=(pipeline,), accepting=accepted, branching=branching
     )
     bring_on(
         here,
         begin(
             here,
             f"branch --from {start}",
-            pipeline,
+            (pipeline,),
             made,
             yes=yes,
             auto_promote=yes or auto_promote,
@@ -199,17 +231,17 @@ def retry(
     here = here_of(context)
     ended_without_serving(here.state(), pipeline)
     here.must_run()
-    made = plan_again(observed_for(here, pipeline), pipeline)
+    made = plan_again(observed_for(here, (pipeline,)), pipeline)
     bring_on(
         here,
-        begin(here, "retry", pipeline, made, yes=yes, auto_promote=yes or auto_promote),
+        begin(here, "retry", (pipeline,), made, yes=yes, auto_promote=yes or auto_promote),
         timeout,
     )
 
 
 def stage(
     context: typer.Context,
-    pipeline: OnePipeline = None,
+    pipelines: SomePipelines = None,
     allow_breaking: AllowBreaking = False,
     accept_gap: AcceptGap = False,
     allow: Allow = None,
@@ -222,7 +254,7 @@ def stage(
     for number in begin_planned(
         here_of(context),
         "stage",
-        pipeline,
+        pipelines or (),
         again=False,
         accepting=accepted,
         yes=yes,

@@ -116,6 +116,12 @@ OfBuild = Annotated[
 OnePipeline = Annotated[
     str | None, typer.Argument(metavar="[PIPELINE]", show_default=False, help="one pipeline")
 ]
+SomePipelines = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[PIPELINES]...", show_default=False, help="some pipelines; all if none is named"
+    ),
+]
 
 
 def here_of(context: typer.Context) -> Here:

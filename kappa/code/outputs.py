@@ -42,13 +42,13 @@ class Described:
 
 def learn_outputs(
     settings: Settings, store: Store, folder: Path, wanted: Mapping[str, Described]
-) -> Mapping[str, Outputs]:
-    """The outputs of each pipeline of the project in `folder`, from the cache where its version was described before.
+) -> Mapping[str, Outputs | DeclarationError]:
+    """Returns the outputs of each pipeline of the project in `folder`, or why it is refused.
 
-    Raises DeclarationError, with the user's line, where a function fails, is not row-local, or does not return what its
-    tables need.
+    They are taken from the cache if its version was described before. A DeclarationError names the
+    user's line: the function fails, is not row-local, or does not return what its tables need.
     """
-    found: dict[str, Outputs] = {}
+    found: dict[str, Outputs | DeclarationError] = {}
     for name, described in wanted.items():
         kept = (
             Outputs({})
@@ -63,7 +63,8 @@ def learn_outputs(
         for name, described in missing.items():
             answer = answers[name]
             if "message" in answer:
-                raise DeclarationError(answer["message"], hint=answer["hint"])
+                found[name] = DeclarationError(answer["message"], hint=answer["hint"])
+                continue
             store.put_json(_cache(described.version), {"format": _FORMAT, **answer})
             found[name] = _typed(answer)
     return found

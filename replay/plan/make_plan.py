@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from kappa.base.errors import UsageError
@@ -26,29 +27,19 @@ from replay.rollout.rollout import Rollout
 def make_plan(
     observed: Observed,
     *,
-    only: str | None = None,
+    only: Sequence[str] = (),
     again: bool = False,
     accepting: Accepting | None = None,
     branching: Branching | None = None,
 ) -> Plan:
-    """The plan for all pipelines, or `only` one.
+    """Returns the plan for all pipelines, or for `only` some.
 
     `again` makes a new build whatever the version (`kappa replay PIPELINE`); `branching`, one on the state of the build that serves
     (`kappa branch PIPELINE`). `accepting` is what the user lets through. Raises UsageError where `only` names no pipeline of the project, or no such branch can be.
     """
-    if only is not None and only not in observed.names:
-        near = difflib.get_close_matches(only, observed.names, n=1)
-        known = (
-            f"there are {', '.join(sorted(observed.names))}"
-            if observed.names
-            else "there are none in pipelines/"
-        )
-        raise UsageError(
-            f"there is no pipeline {only} in this project",
-            hint=f"did you mean {near[0]}?" if near else known,
-        )
+    refuse_unknown(only, observed.names)
     accepting = accepting or Accepting()
-    wanted = sorted(observed.declared) if only is None else [only]
+    wanted = tuple(dict.fromkeys(only)) or sorted(observed.declared)
     steps, refusals, named = [], [], set()
     for name in wanted:
         step = (
@@ -63,7 +54,7 @@ def make_plan(
             *conflicts_of(observed, step),
             *refusals_of(step, found, accepting, again=again),
         ]
-    if only is None:
+    if not only:
         steps += [
             _gone(observed, name) for name in sorted(observed.state.serving.keys() - observed.names)
         ]
@@ -76,6 +67,19 @@ def make_plan(
     return Plan(
         tuple(steps), tuple(refusals), observed.state.last, observed.state.generation, notes
     )
+
+
+def refuse_unknown(only: Iterable[str], names: Collection[str]) -> None:
+    """Raises UsageError, with the nearest name, if a name is not among those of the project."""
+    for name in only:
+        if name in names:
+            continue
+        near = difflib.get_close_matches(name, names, n=1)
+        known = f"there are {', '.join(sorted(names))}" if names else "there are none in pipelines/"
+        raise UsageError(
+            f"there is no pipeline {name} in this project",
+            hint=f"did you mean {near[0]}?" if near else known,
+        )
 
 
 def _step(observed: Observed, declared: Declared, *, again: bool) -> PlanStep:

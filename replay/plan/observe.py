@@ -8,17 +8,12 @@ from __future__ import annotations
 import functools
 import shutil
 import time
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from kappa.base.errors import DeclarationError, KappaError, Unreachable
+from kappa.base.errors import KappaError, Unreachable
 from kappa.base.settings import Settings
-from kappa.code.artifact import read_snapshot, snapshot_files
-from kappa.code.fingerprint import fingerprint
-from kappa.code.outputs import Described, learn_outputs
-from kappa.code.project import Place, load_project
-from kappa.code.sources import Find
+from kappa.code.artifact import read_snapshot
 from kappa.declare.breaker import rejected_of
 from kappa.declare.pipeline import Pipeline
 from kappa.journal.journal import Journal
@@ -29,16 +24,13 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables.archive import FOLDER, ArchiveMark, one_log
 from kappa.tables.branch import shown_of
-from kappa.tables.shape import table_births
+from replay.plan.declared import declared_pipelines
 from replay.preflight.cost import last_replays
-from replay.preflight.determinism import doubtful, overlooked
-from replay.preflight.finding import Finding
 from replay.preflight.observed import Declared, DiskFacts, LogFacts, Observed
 from replay.preflight.readable import read_samples
 from replay.rollout.fold import fold
 from replay.rollout.libraries import installed_libraries
 from replay.rollout.state import State
-from serving.query.views import unreadable
 
 if TYPE_CHECKING:
     from kappa.log.client import Log
@@ -46,15 +38,15 @@ if TYPE_CHECKING:
 _HOUR_MS = 3_600_000
 
 
-def observe(settings: Settings, store: Store, log: Log, *, only: str | None = None) -> Observed:
+def observe(settings: Settings, store: Store, log: Log, *, only: Collection[str] = ()) -> Observed:
     """Looks at the project, the journal, the log and the disk.
 
-    `only` leaves the other pipelines undescribed. Raises DeclarationError for what is wrong in the user's files.
+    `only` names the pipelines to describe; empty means all. Raises DeclarationError for what is wrong in the user's files.
     """
     records = tuple(Journal(store).after(0))
     state = fold(records)
     births = {build: read_birth(store, build) for build in state.wanted_builds()}
-    names, declared = _declared(settings, store, only)
+    names, declared = declared_pipelines(settings, store, only)
     serving = {name: build for name, build in state.serving.items() if name in declared}
     facts = _log_facts(
         settings, store, log, {name: each.pipeline for name, each in declared.items()}
@@ -101,77 +93,6 @@ def _is_new(declared: Declared, name: str, state: State, births: Mapping[str, Bi
         for build in (state.serving.get(name), state.idle.get(name))
         if build is not None
     }
-
-
-def _declared(
-    settings: Settings, store: Store, only: str | None
-) -> tuple[frozenset[str], Mapping[str, Declared]]:
-    project = load_project(settings.project)
-    find = functools.cache(project.sources.find)
-    wanted = {
-        name: pipeline for name, pipeline in project.pipelines.items() if only in {None, name}
-    }
-    places = {name: project.places[name] for name in wanted}
-    prints = {
-        name: fingerprint(pipeline, places[name].module, places[name].attribute, find)
-        for name, pipeline in wanted.items()
-    }
-    found = {name: doubts(pipeline, places[name], find) for name, pipeline in wanted.items()}
-    described = {
-        name: Described(pipeline, places[name].module, prints[name].version)
-        for name, pipeline in wanted.items()
-    }
-    outputs = learn_outputs(settings, store, project.sources.folder, described)
-    declared = {
-        name: Declared(
-            pipeline=pipeline,
-            module=places[name].module,
-            version=prints[name].version,
-            parts=prints[name].parts,
-            tables=table_births(pipeline, outputs[name].tables),
-            files=snapshot_files(places[name].module, find),
-            doubtful=(
-                *found[name],
-                *overlooked(
-                    outputs[name].changing, found[name], _line(pipeline, project.sources.folder)
-                ),
-            ),
-        )
-        for name, pipeline in wanted.items()
-    }
-    for each in declared.values():
-        _refuse_unreadable(each)
-    return frozenset(project.pipelines), declared
-
-
-def doubts(pipeline: Pipeline, place: Place, find: Find) -> tuple[Finding, ...]:
-    """What is doubtful in the code that the function or a step reaches; what both reach is found once."""
-    return tuple(
-        dict.fromkeys(
-            found
-            for root in pipeline.roots(place.module, place.attribute)
-            for found in doubtful(*root, find)
-        )
-    )
-
-
-def _refuse_unreadable(declared: Declared) -> None:
-    """Raises DeclarationError, with the line, for a view or a check that the pipeline's own tables do not bear: a replay would end with it."""
-    pipeline = declared.pipeline
-    refused = unreadable(declared.tables, {view.name: view.sql for view in pipeline.views})
-    places = {view.name: (view.source, f"view {view.name}") for view in pipeline.views}
-    places |= {
-        f"{table.name}: {check}": (table.source, f"the check {check!r} of table {table.name}")
-        for table in pipeline.tables
-        for check in table.checks
-    }
-    for name, error in refused.items():
-        source, what = places[name]
-        raise DeclarationError(f"{source}: {what} cannot be read: {error.message}", hint=error.hint)
-
-
-def _line(pipeline: Pipeline, folder: Path) -> str:
-    return f"{Path(pipeline.source.file).relative_to(folder)}:{pipeline.source.line}"
 
 
 def _log_facts(

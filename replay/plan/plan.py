@@ -138,6 +138,29 @@ class Plan:
         return any(step.acts for step in self.steps)
 
     def ensure_possible(self) -> None:
-        """Raises for the first refusal: Conflict where another rollout is in the way, else KappaError."""
+        """Raises the first refusal: Conflict if another rollout is in the way, else KappaError."""
         for refusal in self.refusals:
-            raise (Conflict if refusal.conflict else KappaError)(refusal.message, hint=refusal.hint)
+            raise _error_of(refusal)(refusal.message, hint=refusal.hint)
+
+    def ensure_possible_as_shown(self) -> None:
+        """Raises like `ensure_possible`, but names only the pipelines: the plan is on the screen.
+
+        The hint names the pipelines that can be deployed without them.
+        """
+        if not self.refusals:
+            return
+        refused = dict.fromkeys(refusal.pipeline for refusal in self.refusals)
+        others = [
+            step.pipeline for step in self.steps if step.acts and step.pipeline not in refused
+        ]
+        names = f"pipeline{'' if len(refused) == 1 else 's'} {', '.join(refused)}"
+        raise _error_of(self.refusals[0])(
+            f"the plan of {names} is refused, as it says",
+            hint=f"without {'it' if len(refused) == 1 else 'them'}: kappa deploy {' '.join(others)}"
+            if others
+            else "",
+        )
+
+
+def _error_of(refusal: Refusal) -> type[KappaError]:
+    return Conflict if refusal.conflict else KappaError

@@ -58,9 +58,9 @@ def plan_again(observed: Observed, pipeline: str) -> Plan:
             hint=f"deploy what is there now: kappa deploy {pipeline}",
         )
     branching = None if last.base is None else Branching(Offsets.parse(last.base.offsets))
-    plan = make_plan(observed, only=pipeline, accepting=before, branching=branching)
+    plan = make_plan(observed, only=(pipeline,), accepting=before, branching=branching)
     if any(step.change in {Change.SAME, Change.KEPT} for step in plan.steps):
         # It was a replay of what serves, or of what is kept: that is what is begun again.
-        plan = make_plan(observed, only=pipeline, again=True, accepting=before)
+        plan = make_plan(observed, only=(pipeline,), again=True, accepting=before)
     reasons = tuple(dict.fromkeys((*last.reasons, f"rollout {last.number} is begun again")))
     return replace(plan, steps=tuple(replace(step, reasons=reasons) for step in plan.steps))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -26,6 +26,8 @@ from replay.preflight.finding import Accepting
 from replay.preflight.observed import Observed
 
 _FORMAT = 1
+# Of a plan for several pipelines, which format 1 cannot name.
+_FORMAT_OF_SEVERAL = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class Ground:
 class SavedPlan:
     """A plan that was saved: for which pipeline (None: all), what was let through, what it was made on, when and by whom."""
 
-    only: str | None
+    only: tuple[str, ...]
     accepting: Accepting
     ground: Ground
     at: str
@@ -83,9 +85,10 @@ class SavedPlan:
             raise UsageError(f"{path} is no saved plan: it is no JSON", hint=hint) from error
         if not isinstance(document, dict) or "hash" not in document or "ground" not in document:
             raise UsageError(f"{path} is no saved plan", hint=hint)
-        if document.get("format") != _FORMAT:
+        if document.get("format") not in {_FORMAT, _FORMAT_OF_SEVERAL}:
             raise UsageError(
-                f"{path} is a saved plan of format {document.get('format')}, and this Kappa reads format {_FORMAT}",
+                f"{path} is a saved plan of format {document.get('format')}, "
+                f"and this Kappa reads formats {_FORMAT} and {_FORMAT_OF_SEVERAL}",
                 hint="plan again: kappa plan --out FILE",
             )
         if document["hash"] != _hash(document):
@@ -94,7 +97,7 @@ class SavedPlan:
             )
         ground = document["ground"]
         return cls(
-            only=document["only"],
+            only=_names(document["only"]),
             accepting=Accepting(
                 **{
                     **document["accepting"],
@@ -116,9 +119,9 @@ class SavedPlan:
 
     def plan_again(self, path: Path, observed: Observed) -> Plan:
         """The same plan, made on what is observed now. Raises Conflict, saying what moved, where it stands on another ground."""
-        if self.only is not None and self.only not in observed.names:
-            found: tuple[str, ...] = (f"code: pipeline {self.only} was taken away since",)
-        else:
+        gone = [name for name in self.only if name not in observed.names]
+        found = tuple(f"code: pipeline {name} was taken away since" for name in gone)
+        if not found:
             plan = make_plan(observed, only=self.only, accepting=self.accepting)
             found = tuple(moved(self.ground, ground_of(plan, observed)))
             if not found:
@@ -130,14 +133,14 @@ class SavedPlan:
 
 
 def save_plan(
-    path: Path, plan: Plan, observed: Observed, *, only: str | None, accepting: Accepting
+    path: Path, plan: Plan, observed: Observed, *, only: Sequence[str], accepting: Accepting
 ) -> None:
     """Puts a plan into a file whole, in place of any that was there. Raises UsageError where it cannot be written."""
     document = {
-        "format": _FORMAT,
+        "format": _FORMAT if len(only) < 2 else _FORMAT_OF_SEVERAL,
         "at": now(),
         "by": whoami(),
-        "only": only,
+        "only": (*only, None)[0] if len(only) < 2 else list(only),
         "accepting": asdict(accepting),
         "ground": asdict(ground_of(plan, observed)),
         "plan": plan_document(plan),
@@ -250,6 +253,11 @@ def _topic_moved(name: str, then: TopicGround | None, now_: TopicGround | None) 
         for partition, offset in then.end.items():
             if now_.end.get(partition, offset) < offset:
                 yield f"topics: {name} partition {partition} ends at offset {now_.end[partition]} now, and ended at {offset}"
+
+
+def _names(only: str | list[str] | None) -> tuple[str, ...]:
+    """Returns the names of a saved plan: format 1 has one or none, format 2 a list."""
+    return () if only is None else (only,) if isinstance(only, str) else tuple(only)
 
 
 def _build(build: str | None) -> str:

@@ -247,9 +247,10 @@ def test_a_lost_beginning_is_refused_and_accepted_for_ever(web: Project) -> None
     assert refused.code == 1
     assert (
         "web.hits partition 0 begins at offset 3: a replay would miss what came before"
-        in refused.err
+        in refused.out
     )
-    assert "kappa deploy web --accept-gap" in refused.err
+    assert "kappa deploy web --accept-gap" in refused.out
+    assert "error: the plan of pipeline web is refused, as it says" in refused.err
     assert web.state.last == 0
 
     assert web.kappa("deploy", "--yes", "--accept-gap", *NEVER_ENDS).code == 5
@@ -265,7 +266,7 @@ def test_what_breaks_readers_is_refused_until_it_is_allowed(served: Project) -> 
 
     assert "readers: column hits of table page_hits goes (breaking)" in served.kappa("plan").out
     refused = served.kappa("deploy", "--yes")
-    assert (refused.code, "kappa deploy web --allow-breaking" in refused.err) == (1, True)
+    assert (refused.code, "kappa deploy web --allow-breaking" in refused.out) == (1, True)
     assert served.kappa("deploy", "--yes", "--allow-breaking", *NEVER_ENDS).code == 5
     assert served.rollout.accepted == (
         "breaking: what reads the tables of web may break: column hits of table page_hits goes",
@@ -277,7 +278,7 @@ def test_what_is_not_deterministic_is_refused_until_a_reason_is_given(web: Proje
 
     refused = web.kappa("plan")
     assert refused.code == 1
-    assert "pipelines/web.py:6 uses time.time, which reads the clock" in refused.err
+    assert "pipelines/web.py:6 uses time.time, which reads the clock" in refused.out
     assert (
         web.kappa("deploy", "--yes", "--allow", "pipelines/web.py:6=a test", *NEVER_ENDS).code == 5
     )
@@ -300,7 +301,7 @@ def test_a_replay_takes_the_same_flags(served: Project) -> None:
     served.log.begins = 3
 
     refused = served.kappa("replay", "web", "--yes")
-    assert (refused.code, "kappa replay web --accept-gap" in refused.err) == (1, True)
+    assert (refused.code, "kappa replay web --accept-gap" in refused.out) == (1, True)
     assert served.kappa("replay", "web", "--yes", "--accept-gap", *NEVER_ENDS).code == 5
 
 
@@ -558,3 +559,94 @@ def test_auto_promote_asks_about_the_plan_only(served: Project, terminal: At, co
     assert served.kappa(command, "web", "--auto-promote").code == 0
     assert ["go on?" in shown for shown in asked.shown] == [True]
     assert served.state.generation == 2
+
+
+def add_pipeline(web: Project, name: str, *, topic: str = "web.hits", more: str = "") -> None:
+    """Adds another pipeline of the same shape, with a table of its own."""
+    text = (
+        PIPELINE.replace("page_hits", f"{name}_hits")
+        .replace("def web(", f"def {name}(")
+        .replace('"web.hits"', f'"{topic}"')
+        .replace("LIMIT = 15", f"LIMIT = 15{more}")
+    )
+    (web.folder / "pipelines" / f"{name}.py").write_text(text, encoding="utf-8")
+    project = load_project(web.folder)
+    place = project.places[name]
+    version = fingerprint(
+        project.pipelines[name], place.module, place.attribute, project.sources.find
+    ).version
+    columns = (("page", "string"), ("ms", "bigint"))
+    web.store.put_json(
+        f"cache/describe/{version}.json", {"format": 1, "tables": {f"{name}_hits": columns}}
+    )
+
+
+def test_a_refusal_is_printed_once(web: Project) -> None:
+    web.log.begins = 3
+
+    for command in (("plan",), ("deploy", "--yes")):
+        refused = web.kappa(*command)
+        assert refused.code == 1
+        assert (refused.out + refused.err).count("a replay would miss what came before") == 1
+
+
+def test_the_document_of_a_refused_plan_has_its_sentence_on_stderr(web: Project) -> None:
+    """Whoever reads the document gets no plan text: the error says what is refused."""
+    web.log.begins = 3
+
+    refused = web.kappa("plan", "-o", "json")
+
+    assert refused.code == 1
+    assert "a replay would miss what came before" in refused.err
+    assert refused.json()["refusals"][0]["name"] == "gap"
+
+
+def test_a_missing_topic_stops_the_plan_of_its_pipeline_alone(web: Project) -> None:
+    add_pipeline(web, "other", topic="nowhere")
+
+    refused = web.kappa("plan")
+
+    assert refused.code == 1
+    assert "refused: topic nowhere of pipeline other is not on the broker" in refused.out
+    assert "web: new" in refused.out
+    assert "error: the plan of pipeline other is refused, as it says" in refused.err
+    assert "hint: without it: kappa deploy web" in refused.err
+    assert web.kappa("deploy", "web", "--yes", *NEVER_ENDS).code == 5
+    assert [rollout.pipeline for rollout in web.state.rollouts] == ["web"]
+
+
+def test_several_pipelines_are_planned_and_deployed_by_name(web: Project) -> None:
+    for name in ("one", "two"):
+        add_pipeline(web, name)
+
+    assert "one: new" not in web.kappa("plan", "two", "web").out
+    assert "there is no pipeline tow" in web.kappa("plan", "web", "tow").err
+    assert web.kappa("deploy", "two", "web", "--yes", *NEVER_ENDS).code == 5
+    assert [rollout.pipeline for rollout in web.state.rollouts] == ["two", "web"]
+
+
+def test_files_are_validated_without_a_broker(
+    web: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each pipeline is validated on its own: a mistake in one hides nothing of the others."""
+
+    def no_broker(_: Here) -> Log:
+        raise AssertionError("the broker was asked")
+
+    monkeypatch.setattr(Here, "log", no_broker)
+    valid = web.kappa("validate")
+    assert (valid.code, valid.out.startswith("web: valid (version ")) == (0, True)
+
+    add_pipeline(web, "other", more=" + time.time()")
+    web.write(PIPELINE.replace('keys=("page",)', 'keys=("pag",)'))
+    found = web.kappa("validate")
+
+    assert found.code == 2
+    assert "other: refused: pipelines/other.py:6 uses time.time, which reads the clock" in found.out
+    assert "web: refused: " in found.out
+    assert "table page_hits needs column pag for its key pag" in found.out
+    assert "did you mean page? it returns page, ms" in found.out
+    assert "error: 2 of 2 pipelines refused: other, web" in found.err
+    allowed = web.kappa("validate", "other", "--allow", "pipelines/other.py:6=a test", "-o", "json")
+    assert allowed.code == 0
+    assert [(each["pipeline"], each["valid"]) for each in allowed.json()] == [("other", True)]

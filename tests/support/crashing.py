@@ -194,7 +194,7 @@ class World:
         )
         return make_plan(
             replace(self.observed(version, state), shown={build: shown}),
-            only="ships",
+            only=("ships",),
             branching=Branching(at),
         )
 

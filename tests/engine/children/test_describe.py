@@ -275,9 +275,12 @@ def described_version(project: Path) -> Described:
 
 
 def learn(project: Path, store: Store) -> Outputs:
-    return learn_outputs(
+    found = learn_outputs(
         Settings(project=project), store, project, {"web": described_version(project)}
     )["web"]
+    if isinstance(found, DeclarationError):
+        raise found
+    return found
 
 
 def test_the_child_process_answers_once_per_version_and_says_nothing(

@@ -69,7 +69,7 @@ def planned(
     now: Declared = V2, *, start: Offsets | None = None, of: Birth | None = None, beginning: int = 0
 ) -> Plan:
     return make_plan(
-        seen(now, of=of, beginning=beginning), only="flights", branching=Branching(start)
+        seen(now, of=of, beginning=beginning), only=("flights",), branching=Branching(start)
     )
 
 
@@ -127,13 +127,13 @@ def test_a_branch_of_a_branch_begins_no_earlier_than_that_one_does() -> None:
 
 def test_nothing_that_serves_is_nothing_to_branch_from() -> None:
     with pytest.raises(UsageError, match="no build of pipeline flights serves") as refused:
-        make_plan(seen(journal=()), only="flights", branching=Branching(None))
+        make_plan(seen(journal=()), only=("flights",), branching=Branching(None))
     assert "kappa deploy flights" in refused.value.hint
 
 
 def test_what_has_shown_nothing_is_nothing_to_branch_from() -> None:
     with pytest.raises(UsageError, match="build a has no frontier"):
-        make_plan(seen(frontiers=()), only="flights", branching=Branching(None))
+        make_plan(seen(frontiers=()), only=("flights",), branching=Branching(None))
 
 
 def test_the_plan_says_what_it_is_and_what_is_folded() -> None:
@@ -266,7 +266,7 @@ def test_where_deletions_may_have_been_missed_it_is_refused() -> None:
     def refusals(now: datetime) -> list[str]:
         return [
             each.message
-            for each in make_plan(found, only="flights", branching=Branching(None, now)).refusals
+            for each in make_plan(found, only=("flights",), branching=Branching(None, now)).refusals
         ]
 
     assert refusals(then + timedelta(days=1)) == []

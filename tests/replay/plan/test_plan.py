@@ -90,7 +90,7 @@ def test_a_version_whose_build_is_kept_serves_again_without_a_replay() -> None:
 
 def test_a_replay_that_is_asked_for_makes_a_new_build_of_the_same_version() -> None:
     plan = make_plan(
-        observed(V1, journal=A_SERVES, births=(birth("a", V1),)), only="flights", again=True
+        observed(V1, journal=A_SERVES, births=(birth("a", V1),)), only=("flights",), again=True
     )
 
     assert [(step.change, step.reasons, step.records) for step in plan.steps] == [
@@ -101,7 +101,7 @@ def test_a_replay_that_is_asked_for_makes_a_new_build_of_the_same_version() -> N
 def test_a_replay_that_is_asked_for_replays_a_kept_version_too() -> None:
     plan = make_plan(
         observed(V1, journal=B_SERVES, births=(birth("a", V1), birth("b", V2))),
-        only="flights",
+        only=("flights",),
         again=True,
     )
 
@@ -373,7 +373,7 @@ def test_a_topic_made_anew_refuses_until_a_replay_is_asked_for(code: str) -> Non
         refused(make_plan(seen))
         == "topic orders was deleted and made anew since build a was born: what it held then is in build a alone"
     )
-    assert make_plan(seen, only="flights", again=True).refusals == ()
+    assert make_plan(seen, only=("flights",), again=True).refusals == ()
 
 
 def test_a_kept_build_of_another_topic_does_not_serve_again() -> None:
@@ -408,7 +408,7 @@ def test_a_rollout_of_another_pipeline_is_in_nobodys_way() -> None:
             journal=(staged("o", pipeline="orders_per_day"),),
             births=(birth("o", other),),
         ),
-        only="flights",
+        only=("flights",),
     )
 
     assert plan.refusals == ()
@@ -417,7 +417,9 @@ def test_a_rollout_of_another_pipeline_is_in_nobodys_way() -> None:
 def test_a_table_that_another_pipeline_serves_is_refused() -> None:
     other = declared("lateness", table="delays")
 
-    plan = make_plan(observed(other, journal=A_SERVES, births=(birth("a", V1),)), only="lateness")
+    plan = make_plan(
+        observed(other, journal=A_SERVES, births=(birth("a", V1),)), only=("lateness",)
+    )
 
     assert refused(plan) == "delays is served by pipeline flights (build a)"
 
@@ -426,7 +428,7 @@ def test_every_pipeline_has_a_table_of_rejects() -> None:
     assert (
         make_plan(
             observed(declared("other", table="others"), journal=A_SERVES, births=(birth("a", V1),)),
-            only="other",
+            only=("other",),
         ).refusals
         == ()
     )
@@ -437,7 +439,7 @@ def test_every_pipeline_has_a_table_of_rejects() -> None:
 )
 def test_an_unknown_pipeline_is_a_usage_error(name: str, hint: str) -> None:
     with pytest.raises(UsageError, match=f"no pipeline {name}") as error:
-        make_plan(observed(V1), only=name)
+        make_plan(observed(V1), only=(name,))
 
     assert error.value.hint == hint
 
@@ -462,7 +464,7 @@ def test_a_project_is_observed_with_a_real_log(tmp_path: Path, log: Log, topic_n
     log.create(Topic(topic_name, event="id string", partitions=2))
     log.produce((ProducedRecord(b"{}") for _ in range(10)), topic_name)
     (number,) = stage(store, make_plan(observe(settings, store, log)))
-    underway = make_plan(observe(settings, store, log, only="orders"), only="orders")
+    underway = make_plan(observe(settings, store, log, only=("orders",)), only=("orders",))
 
     assert refused(missing) == f"topic {topic_name} of pipeline orders is not on the broker"
     (step,) = underway.steps

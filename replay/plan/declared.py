@@ -1,0 +1,127 @@
+"""The pipelines that the project's files declare, with all that follows from the files alone.
+
+It asks no broker. Spark describes a function once per version, in a child process; a version that
+was described before needs no JVM, and neither does a pipeline whose tables are all of topics.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from kappa.base.errors import DeclarationError
+from kappa.base.settings import Settings
+from kappa.code.artifact import snapshot_files
+from kappa.code.fingerprint import fingerprint
+from kappa.code.outputs import Described, Outputs, learn_outputs
+from kappa.code.project import Place, load_project
+from kappa.code.sources import Find
+from kappa.declare.pipeline import Pipeline
+from kappa.state.store import Store
+from kappa.tables.shape import table_births
+from replay.preflight.determinism import doubtful, overlooked
+from replay.preflight.finding import Finding
+from replay.preflight.observed import Declared
+from serving.query.views import unreadable
+
+
+def declared_pipelines(
+    settings: Settings, store: Store, only: Collection[str] = ()
+) -> tuple[frozenset[str], Mapping[str, Declared]]:
+    """Returns the names of all pipelines, and each of `only` (empty: of all) as it is declared.
+
+    Raises DeclarationError for the first that its files refuse.
+    """
+    names, found = declare_each(settings, store, only)
+    declared = {}
+    for name, each in found.items():
+        if isinstance(each, DeclarationError):
+            raise each
+        declared[name] = each
+    return names, declared
+
+
+def declare_each(
+    settings: Settings, store: Store, only: Collection[str] = ()
+) -> tuple[frozenset[str], Mapping[str, Declared | DeclarationError]]:
+    """Returns what `declared_pipelines` does, with the error in place of a refused pipeline.
+
+    Raises DeclarationError if a file cannot be loaded at all.
+    """
+    project = load_project(settings.project)
+    find = functools.cache(project.sources.find)
+    wanted = {
+        name: pipeline for name, pipeline in project.pipelines.items() if not only or name in only
+    }
+    prints = {
+        name: fingerprint(
+            pipeline, project.places[name].module, project.places[name].attribute, find
+        )
+        for name, pipeline in wanted.items()
+    }
+    outputs = learn_outputs(
+        settings,
+        store,
+        project.sources.folder,
+        {
+            name: Described(pipeline, project.places[name].module, prints[name].version)
+            for name, pipeline in wanted.items()
+        },
+    )
+
+    def declare(name: str, pipeline: Pipeline, output: Outputs) -> Declared:
+        place, folder = project.places[name], project.sources.folder
+        found = doubts(pipeline, place, find)
+        line = f"{Path(pipeline.source.file).relative_to(folder)}:{pipeline.source.line}"
+        declared = Declared(
+            pipeline=pipeline,
+            module=place.module,
+            version=prints[name].version,
+            parts=prints[name].parts,
+            tables=table_births(pipeline, output.tables),
+            files=snapshot_files(place.module, find),
+            doubtful=(*found, *overlooked(output.changing, found, line)),
+        )
+        _refuse_unreadable(declared)
+        return declared
+
+    each: dict[str, Declared | DeclarationError] = {}
+    for name, pipeline in wanted.items():
+        output = outputs[name]
+        try:
+            each[name] = (
+                output if isinstance(output, DeclarationError) else declare(name, pipeline, output)
+            )
+        except DeclarationError as error:
+            each[name] = error
+    return frozenset(project.pipelines), each
+
+
+def doubts(pipeline: Pipeline, place: Place, find: Find) -> tuple[Finding, ...]:
+    """Returns what is doubtful in the code that the function and its steps reach, each once."""
+    return tuple(
+        dict.fromkeys(
+            found
+            for root in pipeline.roots(place.module, place.attribute)
+            for found in doubtful(*root, find)
+        )
+    )
+
+
+def _refuse_unreadable(declared: Declared) -> None:
+    """Raises DeclarationError, with the line, for a view or check that cannot be read.
+
+    It must follow from the pipeline's own tables: otherwise a whole replay would end with it.
+    """
+    pipeline = declared.pipeline
+    refused = unreadable(declared.tables, {view.name: view.sql for view in pipeline.views})
+    places = {view.name: (view.source, f"view {view.name}") for view in pipeline.views}
+    places |= {
+        f"{table.name}: {check}": (table.source, f"the check {check!r} of table {table.name}")
+        for table in pipeline.tables
+        for check in table.checks
+    }
+    for name, error in refused.items():
+        source, what = places[name]
+        raise DeclarationError(f"{source}: {what} cannot be read: {error.message}", hint=error.hint)
