@@ -71,7 +71,8 @@ def branch_of(born: Birth, shown: Sequence[Frontier], asked: Branching) -> Branc
     if not newest.offsets.covers(at):
         raise UsageError(
             f"build {born.build} has not folded up to {at}",
-            hint=f"it stands at {newest.offsets}, where a branch begins that is asked for --from now",
+            hint=f"it stands at {newest.offsets}, where a branch begins that is asked for "
+            "--from now",
         )
     if not at.covers(born.begins):
         raise UsageError(
@@ -111,7 +112,8 @@ def unlike(born: Birth, declared: Declared, branch: Branch, log: LogFacts) -> It
 
     if born.semantics != SEMANTICS:
         yield refused(
-            f"it was folded by Kappa's rules number {born.semantics}, and they are number {SEMANTICS} now"
+            f"it was folded by Kappa's rules number {born.semantics}, and they are number "
+            f"{SEMANTICS} now"
         )
     kinds, there = (
         {topic.name: topic.kind for topic in born.topics},
@@ -120,7 +122,8 @@ def unlike(born: Birth, declared: Declared, branch: Branch, log: LogFacts) -> It
     for name in sorted(kinds.keys() | there.keys()):
         if kinds.get(name) != there.get(name):
             yield refused(
-                f"topic {name} was {kinds.get(name, 'not read')}, and is {there.get(name, 'not read')} now"
+                f"topic {name} was {kinds.get(name, 'not read')}, and is "
+                f"{there.get(name, 'not read')} now"
             )
     tables, now = (
         {table.name: table for table in born.tables},
@@ -142,7 +145,8 @@ def unlike(born: Birth, declared: Declared, branch: Branch, log: LogFacts) -> It
         remembers = has_identity(lines[part]) or has_identity(born.declarations.get(part, ""))
         if remembers and lines[part] != born.declarations.get(part):
             yield refused(
-                f"{part} has an identity, and another declaration now: what was a duplicate before cannot be told by it"
+                f"{part} has an identity, and another declaration now: what was a "
+                "duplicate before cannot be told by it"
             )
         lost = lost_ranges(
             (born.origin_offsets if remembers else branch.start).only({topic.name}),

@@ -34,7 +34,10 @@ def refusals_of(
     step: PlanStep, found: tuple[Finding, ...], accepting: Accepting, *, again: bool
 ) -> Iterator[Refusal]:
     """Yields a refusal for each finding that refuses and was not let through."""
-    command = f"kappa {'branch' if step.branch is not None else 'replay' if again else 'deploy'} {step.pipeline}"
+    command = (
+        f"kappa {'branch' if step.branch is not None else 'replay' if again else 'deploy'} "
+        f"{step.pipeline}"
+    )
     if step.branch is not None:
         command += f" --from {','.join(str(Offsets.parse(step.branch.base.offsets)).split())}"
     for finding in found:
@@ -94,7 +97,10 @@ def _made_anew(observed: Observed, step: PlanStep, pipeline: Pipeline) -> Iterat
                 observed.log.ids.get(topic.name),
             )
             if before is not None and there is not None and before != there:
-                message = f"topic {topic.name} was deleted and made anew since build {build} was born: what it held then is in build {build} alone"
+                message = (
+                    f"topic {topic.name} was deleted and made anew since build {build} was "
+                    f"born: what it held then is in build {build} alone"
+                )
                 yield Finding(
                     message, f"build from the topic that is there now: kappa replay {step.pipeline}"
                 )
@@ -109,7 +115,8 @@ def conflicts_of(observed: Observed, step: PlanStep) -> Iterator[Refusal]:
     if step.rollout is not None:
         yield Refusal(
             name,
-            f"rollout {step.rollout.number} of pipeline {name} is on its way: build {step.rollout.build}, begun by {step.rollout.by}",
+            f"rollout {step.rollout.number} of pipeline {name} is on its way: build "
+            f"{step.rollout.build}, begun by {step.rollout.by}",
             f"wait for it: kappa status -w; or end it: kappa abandon {name}",
             conflict=True,
         )

@@ -135,10 +135,16 @@ def _branched(observed: Observed, declared: Declared, branching: Branching) -> P
     there = {topic.name for topic in step.topics}
     before = Offsets.parse(branch.base.offsets).distance(branch.start)
     notes = [
-        f"what lies before {Offsets.parse(branch.base.offsets)} stays as build {born.build} has folded it, rejects too",
+        (
+            f"what lies before {Offsets.parse(branch.base.offsets)} stays as build "
+            f"{born.build} has folded it, rejects too"
+        ),
         *(
             [
-                f"{before:,} offsets before that are folded once more, by the code of build {born.build}"
+                (
+                    f"{before:,} offsets before that are folded once more, by the code of "
+                    f"build {born.build}"
+                )
             ]
             if before
             else []

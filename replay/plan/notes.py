@@ -16,7 +16,10 @@ def reject_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
     rejected = observed.rejected.get(born.build, 0)
     return (
         (
-            f"build {born.build} has rejected {rejected:,} records: a replay reads them again, and takes in what can be read now",
+            (
+                f"build {born.build} has rejected {rejected:,} records: a replay reads them "
+                "again, and takes in what can be read now"
+            ),
         )
         if rejected
         else ()
@@ -45,7 +48,10 @@ def archive_notes(
                 if first > origin.at(mark.topic, part)
             ]
             alone = f"; the topic itself begins at {', '.join(lost)}" if lost else ""
-            yield f"topic {mark.topic}: offsets {', '.join(told)} come from its archive, all that follows from the topic{alone}"
+            yield (
+                f"topic {mark.topic}: offsets {', '.join(told)} come from its archive, all "
+                f"that follows from the topic{alone}"
+            )
 
 
 def library_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
@@ -53,7 +59,10 @@ def library_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
     changed = changed_libraries(born.libraries, observed.libraries)
     return (
         (
-            f"other libraries are installed than when build {born.build} was born: {', '.join(changed)}; that alone replays nothing",
+            (
+                f"other libraries are installed than when build {born.build} was born: "
+                f"{', '.join(changed)}; that alone replays nothing"
+            ),
         )
         if changed
         else ()

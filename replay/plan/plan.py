@@ -112,7 +112,10 @@ class PlanStep:
             case Change.AGAIN:
                 return f"once more (version {self.version}, {because}), {replayed}"
             case Change.KEPT:
-                return f"changed to version {self.version}, which build {self.build} still holds: it will serve again, without a replay"
+                return (
+                    f"changed to version {self.version}, which build {self.build} still holds: "
+                    "it will serve again, without a replay"
+                )
             case Change.SAME:
                 return f"unchanged (version {self.version}, build {self.build})"
             case Change.GONE:

@@ -32,12 +32,14 @@ def ended_without_serving(state: State, pipeline: str) -> Rollout:
         )
     if last.phase is Phase.SERVED:
         raise UsageError(
-            f"rollout {last.number}, the last of pipeline {pipeline}, has served: there is nothing to begin again",
+            f"rollout {last.number}, the last of pipeline {pipeline}, has served: there is "
+            "nothing to begin again",
             hint=f"a new build of the same code: kappa replay {pipeline}",
         )
     if last.switch:
         raise UsageError(
-            f"rollout {last.number}, the last of pipeline {pipeline}, was to a build that was kept, and made none",
+            f"rollout {last.number}, the last of pipeline {pipeline}, was to a build that "
+            "was kept, and made none",
             hint=f"ask for it again: kappa undo {pipeline}",
         )
     return last
@@ -54,7 +56,8 @@ def plan_again(observed: Observed, pipeline: str) -> Plan:
     found = observed.declared.get(pipeline)
     if found is not None and found.version != last.version:
         raise Conflict(
-            f"the code of pipeline {pipeline} has changed since rollout {last.number}: it is version {found.version} now, and was {last.version}",
+            f"the code of pipeline {pipeline} has changed since rollout {last.number}: it "
+            f"is version {found.version} now, and was {last.version}",
             hint=f"deploy what is there now: kappa deploy {pipeline}",
         )
     branching = None if last.base is None else Branching(Offsets.parse(last.base.offsets))

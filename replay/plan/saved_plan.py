@@ -219,12 +219,21 @@ def _pipeline_moved(
         return
     if then.version != now_.version:
         why = ", ".join(differences(then.parts, now_.parts))
-        yield f"code: pipeline {name} is version {now_.version} now, and was {then.version}{f' ({why})' if why else ''}"
+        yield (
+            f"code: pipeline {name} is version {now_.version} now, and was "
+            f"{then.version}{f' ({why})' if why else ''}"
+        )
     records = f"record {journal[0]} then, {journal[1]} now"
     if then.serving != now_.serving:
-        yield f"journal: pipeline {name} is served by {_build(now_.serving)} now, and was by {_build(then.serving)} ({records})"
+        yield (
+            f"journal: pipeline {name} is served by {_build(now_.serving)} now, and was by "
+            f"{_build(then.serving)} ({records})"
+        )
     elif then.idle != now_.idle:
-        yield f"journal: {_build(now_.idle)} is kept for pipeline {name} now, and was {_build(then.idle)} ({records})"
+        yield (
+            f"journal: {_build(now_.idle)} is kept for pipeline {name} now, and was "
+            f"{_build(then.idle)} ({records})"
+        )
     if then.rollout != now_.rollout:
         yield (
             f"journal: rollout {now_.rollout} of pipeline {name} is on its way ({records})"
@@ -249,10 +258,16 @@ def _topic_moved(name: str, then: TopicGround | None, now_: TopicGround | None) 
     else:
         for partition, offset in then.beginning.items():
             if now_.beginning.get(partition, offset) != offset:
-                yield f"topics: {name} partition {partition} begins at offset {now_.beginning[partition]} now, and began at {offset}"
+                yield (
+                    f"topics: {name} partition {partition} begins at offset "
+                    f"{now_.beginning[partition]} now, and began at {offset}"
+                )
         for partition, offset in then.end.items():
             if now_.end.get(partition, offset) < offset:
-                yield f"topics: {name} partition {partition} ends at offset {now_.end[partition]} now, and ended at {offset}"
+                yield (
+                    f"topics: {name} partition {partition} ends at offset "
+                    f"{now_.end[partition]} now, and ended at {offset}"
+                )
 
 
 def _names(only: str | list[str] | None) -> tuple[str, ...]:

@@ -156,7 +156,8 @@ def _refuse_moved(state: State, step: PlanStep) -> None:
     underway = state.active(step.pipeline)
     if underway is not None:
         raise Conflict(
-            f"{underway.by} was first: rollout {underway.number} of pipeline {step.pipeline} is on its way, with build {underway.build}",
+            f"{underway.by} was first: rollout {underway.number} of pipeline "
+            f"{step.pipeline} is on its way, with build {underway.build}",
             hint=f"follow it: kappa status -w; or end it: kappa abandon {step.pipeline}",
         )
     serving = state.serving.get(step.pipeline)
@@ -164,6 +165,7 @@ def _refuse_moved(state: State, step: PlanStep) -> None:
     if serving != step.serving or kept_moved:
         who = state.switched_by(step.pipeline)
         raise Conflict(
-            f"{who} was first: pipeline {step.pipeline} is served by build {serving} now, and not by {step.serving} as in the plan",
+            f"{who} was first: pipeline {step.pipeline} is served by build {serving} now, "
+            f"and not by {step.serving} as in the plan",
             hint="plan again: kappa plan",
         )

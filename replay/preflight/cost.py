@@ -57,7 +57,11 @@ class Cost:
     @property
     def text(self) -> str:
         """The cost in one line."""
-        read = f"{self.records:,} records in {len(self.partitions)} partition{'' if len(self.partitions) == 1 else 's'}, {'size unknown' if self.bytes is None else size(self.bytes)}"
+        read = (
+            f"{self.records:,} records in {len(self.partitions)} "
+            f"partition{'' if len(self.partitions) == 1 else 's'}, "
+            f"{'size unknown' if self.bytes is None else size(self.bytes)}"
+        )
         free = "unknown" if self.disk_free is None else size(self.disk_free)
         disk = (
             f"disk unknown ({free} free)"
@@ -65,7 +69,10 @@ class Cost:
             else f"about {size(self.disk_needed)} of disk ({free} free)"
         )
         rate = f" at {self.rate:,.0f} records/s" if self.rate else ""
-        return f"{read}; {disk}; {'time unknown' if self.seconds is None else f'about {duration(self.seconds)}{rate}'}"
+        return (
+            f"{read}; {disk}; "
+            f"{'time unknown' if self.seconds is None else f'about {duration(self.seconds)}{rate}'}"
+        )
 
 
 def cost_of(

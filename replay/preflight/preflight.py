@@ -65,7 +65,11 @@ def preflight(
                 None,
                 _FOR_EVER,
             }:
-                kept = f"topic {topic.name} keeps {size(int(config['retention.bytes']))} a partition (retention.bytes): a replay, now or later, may miss what came before"
+                kept = (
+                    f"topic {topic.name} keeps {size(int(config['retention.bytes']))} a "
+                    "partition (retention.bytes): a replay, now or later, may miss what came "
+                    "before"
+                )
                 yield Finding(kept, refuses=False)
             yield from _retention(
                 topic,
@@ -75,7 +79,10 @@ def preflight(
                 cost.seconds,
             )
     if gaps:
-        hint = "restore the topic; retention.ms=-1 keeps a history, as kappa topics create sets it, and so does archive=True, from then on"
+        hint = (
+            "restore the topic; retention.ms=-1 keeps a history, as kappa topics create sets "
+            "it, and so does archive=True, from then on"
+        )
         yield Finding(f"{'; '.join(gaps)}: a replay would miss what came before", hint, GAP)
     yield from _pace(cost)
     yield from _disk(cost)
@@ -96,7 +103,8 @@ def _keeps_up(mark: ArchiveMark, log: LogFacts) -> bool:
 def _partitions(topic: Topic, there: int, serving: Birth | None) -> Iterator[Finding]:
     if there != topic.partitions:
         yield Finding(
-            f"topic {topic.name} has {there} partitions, and {topic.source} declares {topic.partitions}",
+            f"topic {topic.name} has {there} partitions, and {topic.source} declares "
+            f"{topic.partitions}",
             f"declare partitions={there}",
         )
         return
@@ -108,7 +116,8 @@ def _partitions(topic: Topic, there: int, serving: Birth | None) -> Iterator[Fin
     if before is not None and before != there:
         assert serving is not None, "it was looked into"
         yield Finding(
-            f"topic {topic.name} has {there} partitions, and had {before} when build {serving.build} was born: keys may lie elsewhere now",
+            f"topic {topic.name} has {there} partitions, and had {before} when build "
+            f"{serving.build} was born: keys may lie elsewhere now",
             refuses=False,
         )
 
@@ -119,7 +128,9 @@ def _brokers_time(topic: Topic, found: str) -> Iterator[Finding]:
             ["lateness"] * (topic.lateness_ms is not None) + ["identity"] * bool(topic.identity)
         )
         yield Finding(
-            f"topic {topic.name} has {TIMESTAMP_TYPE}={found} on the broker, and {topic.source} declares {declared} for it, which goes by the broker's time: what is late or a duplicate would be the producers' word",
+            f"topic {topic.name} has {TIMESTAMP_TYPE}={found} on the broker, and "
+            f"{topic.source} declares {declared} for it, which goes by the broker's time: "
+            "what is late or a duplicate would be the producers' word",
             SET_BROKERS_TIME.format(topic.name),
         )
 
@@ -129,16 +140,22 @@ def _policy(topic: Topic, policy: str, retention_ms: int | None) -> Iterator[Fin
     name = f"policy:{topic.name}"
     if topic.kind is TopicKind.RETAINED and compacts:
         yield Finding(
-            f"topic {topic.name} is declared as retained and has cleanup.policy={policy} on the broker: Kafka drops all but the latest record of each key, and no replay finds the others",
+            f"topic {topic.name} is declared as retained and has cleanup.policy={policy} "
+            "on the broker: Kafka drops all but the latest record of each key, and no "
+            "replay finds the others",
             "declare kind='compacted', or give the topic cleanup.policy=delete",
             name,
         )
     elif topic.kind is TopicKind.COMPACTED and deletes and retention_ms not in {None, _FOR_EVER}:
-        message = f"topic {topic.name} is declared as compacted and has cleanup.policy={policy} on the broker: keys older than {_lasting(retention_ms)} are deleted"
+        message = (
+            f"topic {topic.name} is declared as compacted and has cleanup.policy={policy} on "
+            f"the broker: keys older than {_lasting(retention_ms)} are deleted"
+        )
         yield Finding(message, "give the topic cleanup.policy=compact", name, refuses=not compacts)
     elif topic.kind is TopicKind.COMPACTED and not compacts and policy:
         yield Finding(
-            f"topic {topic.name} is declared as compacted and has cleanup.policy={policy} on the broker: it is never compacted, and grows for ever",
+            f"topic {topic.name} is declared as compacted and has cleanup.policy={policy} "
+            "on the broker: it is never compacted, and grows for ever",
             refuses=False,
         )
 
@@ -176,10 +193,14 @@ def _retention(
 
 def _pace(cost: Cost) -> Iterator[Finding]:
     if cost.rate is not None and cost.ingest is not None and cost.rate <= cost.ingest:
-        message = f"the last replay folded {cost.rate:,.0f} records/s, and {cost.ingest:,.0f}/s came in during the last hour: it will never catch up"
+        message = (
+            f"the last replay folded {cost.rate:,.0f} records/s, and {cost.ingest:,.0f}/s came "
+            "in during the last hour: it will never catch up"
+        )
         yield Finding(
             message,
-            "give the replay more (engine.cores, engine.memory, engine.slice_records), or wait until less comes in",
+            "give the replay more (engine.cores, engine.memory, engine.slice_records), or "
+            "wait until less comes in",
             "rate",
         )
 
@@ -190,7 +211,10 @@ def _disk(cost: Cost) -> Iterator[Finding]:
         and cost.disk_free is not None
         and cost.disk_needed > cost.disk_free
     ):
-        message = f"the new build takes about {size(cost.disk_needed)}, and {size(cost.disk_free)} are free: a full disk stops the build that serves, too"
+        message = (
+            f"the new build takes about {size(cost.disk_needed)}, and {size(cost.disk_free)} "
+            "are free: a full disk stops the build that serves, too"
+        )
         yield Finding(message, "make room, or set root in kappa.toml to a larger disk", "disk")
 
 

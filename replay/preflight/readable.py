@@ -67,9 +67,16 @@ class TopicSample:
             else f"{self.partitions} of {self.of_partitions} partitions"
         )
         if not read:
-            return f"nothing of topic {self.topic}{f': {self.unknown}' if self.unknown else ', in which no record was found'}"
+            return (
+                "nothing of topic "
+                f"{self.topic}{f': {self.unknown}' if self.unknown else ', in which no record was found'}"
+            )
         verdict = f"{rejected} of them would be rejected" if rejected else "all can be read"
-        return f"{read} records of topic {self.topic}, at the beginning, in the middle and at the end of {where}: {verdict}{f' (not all that was meant: {self.unknown})' if self.unknown else ''}"
+        return (
+            f"{read} records of topic {self.topic}, at the beginning, in the middle and at the "
+            f"end of {where}: "
+            f"{verdict}{f' (not all that was meant: {self.unknown})' if self.unknown else ''}"
+        )
 
 
 def read_samples(
@@ -122,7 +129,8 @@ def readable(found: TopicSample, *, most: float, is_read_as_before: bool) -> Ite
     if not found.unreadable:
         return
     shown = [
-        f"{each.count} {each.reason}, such as partition {each.partition} offset {each.offset}: {each.detail}"
+        f"{each.count} {each.reason}, such as partition {each.partition} offset "
+        f"{each.offset}: {each.detail}"
         for each in found.unreadable[:_SHOWN]
     ]
     others = len(found.unreadable) - len(shown)
@@ -137,15 +145,20 @@ def readable(found: TopicSample, *, most: float, is_read_as_before: bool) -> Ite
     if not is_read_as_before and (
         sum(found.rejected.values()) > most * sum(found.read.values()) or beyond
     ):
-        message = f"topic {found.topic}: more than {most:.0%} of the records that were sampled {beyond[0] if beyond else 'in all'} would be rejected"
+        message = (
+            f"topic {found.topic}: more than {most:.0%} of the records that were sampled "
+            f"{beyond[0] if beyond else 'in all'} would be rejected"
+        )
         yield Finding(
             message,
-            f"{examples}; mend the declaration: a default, was=, a wider type (docs/reference/events.md)",
+            f"{examples}; mend the declaration: a default, was=, a wider type "
+            "(docs/reference/events.md)",
             f"unreadable:{found.topic}",
         )
     else:
         yield Finding(
-            f"of topic {found.topic} {sum(found.rejected.values())} of {sum(found.read.values())} sampled records would be rejected: {examples}",
+            f"of topic {found.topic} {sum(found.rejected.values())} of "
+            f"{sum(found.read.values())} sampled records would be rejected: {examples}",
             refuses=False,
         )
 

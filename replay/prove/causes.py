@@ -28,7 +28,8 @@ def likely_causes(
             else ""
         )
         causes.append(
-            f"libraries are others than at the build's birth: {', '.join(libraries[:_SHOWN_LIBRARIES])}{more}"
+            "libraries are others than at the build's birth: "
+            f"{', '.join(libraries[:_SHOWN_LIBRARIES])}{more}"
         )
     for table in tables:
         causes += [
@@ -37,7 +38,10 @@ def likely_causes(
             if column in table.difference.changed_by_column
         ]
     yield from causes or [
-        "nothing in the code explains it: other rows were written to the tables than their job's, or Kappa has folded wrongly"
+        (
+            "nothing in the code explains it: other rows were written to the tables than their "
+            "job's, or Kappa has folded wrongly"
+        )
     ]
 
 

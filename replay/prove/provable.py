@@ -38,13 +38,19 @@ def why_not_provable(
 ) -> str | None:
     """Why what a build holds at `upto` cannot be folded again from its topics as they are now; None where it can. Pure."""
     if birth.semantics != SEMANTICS:
-        return f"it was folded by Kappa's rules number {birth.semantics}, and they are number {SEMANTICS} now"
+        return (
+            f"it was folded by Kappa's rules number {birth.semantics}, and they are number "
+            f"{SEMANTICS} now"
+        )
     for name, born in birth.topic_ids.items():
         found = facts.get(name)
         if found is None:
             return f"topic {name} is gone"
         if found.id != born:
-            return f"topic {name} was re-created: its id is {found.id}, and the build has folded the one with id {born}"
+            return (
+                f"topic {name} was re-created: its id is {found.id}, and the build has folded "
+                f"the one with id {born}"
+            )
     for topic, partition, end in upto.items():
         remembers = has_identity(birth.declarations.get(f"topic {topic}", ""))
         # What is remembered of identities follows from all that the tables hold.
@@ -53,7 +59,10 @@ def why_not_provable(
             (birth.origin_offsets if remembers else birth.begins).at(topic, partition),
         )
         if first > begun and end > begun:
-            return f"{topic} partition {partition} begins at offset {first} now, and the build has folded it from offset {begun} on"
+            return (
+                f"{topic} partition {partition} begins at offset {first} now, and the build "
+                f"has folded it from offset {begun} on"
+            )
     return None
 
 

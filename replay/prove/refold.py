@@ -52,7 +52,8 @@ def folded_again(
             )
         if code != 0 or reached is None or not reached.offsets.equals(cuts.ends[-1]):
             raise KappaError(
-                f"the log of build {birth.build} could not be folded again: {said or f'the process ended with {code}'}",
+                f"the log of build {birth.build} could not be folded again: "
+                f"{said or f'the process ended with {code}'}",
                 hint="kappa status shows whether all is well",
             )
         yield anew, reached

@@ -39,7 +39,8 @@ def hash_sql(columns: Iterable[tuple[str, str]], source: str) -> str:
     """DuckDB's query for the number of rows in `source`, and the sums that are its hash; `columns` are (name, Spark's simple type)."""
     row = " || ".join(_text(quoted(name), kind) for name, kind in sorted(columns)) or "''"
     words = (
-        f"sum(('0x' || substr(digest, {16 * word + 1}, 16))::ubigint::hugeint) % {_MODULUS}::hugeint"
+        f"sum(('0x' || substr(digest, {16 * word + 1}, 16))::ubigint::hugeint) % "
+        f"{_MODULUS}::hugeint"
         for word in range(_WORDS)
     )
     sums = ", ".join(f"coalesce({each}, 0::hugeint)" for each in words)

@@ -23,12 +23,14 @@ def moved_on(state: State, rollout: Rollout) -> Conflict:
     match rollout.phase:
         case Phase.READY | Phase.HOLDING:
             return Conflict(
-                f"{first}: {it}, begun by {rollout.by}, is on its way to serve, with build {rollout.build}",
+                f"{first}: {it}, begun by {rollout.by}, is on its way to serve, with build "
+                f"{rollout.build}",
                 hint=follow,
             )
         case Phase.REPLAYING | Phase.VERIFYING:
             return Conflict(
-                f"{it}, begun by {rollout.by}, is {rollout.phase}, and not ready: {rollout.asked_by} asked for that",
+                f"{it}, begun by {rollout.by}, is {rollout.phase}, and not ready: "
+                f"{rollout.asked_by} asked for that",
                 hint=follow,
             )
         case Phase.SERVED:
@@ -50,7 +52,8 @@ def moved_on(state: State, rollout: Rollout) -> Conflict:
             if active is None:
                 return Conflict(ended, hint=f"to begin anew: kappa deploy {name}")
             return Conflict(
-                f"{ended}; rollout {active.number}, begun by {active.by}, is {active.phase} now, with build {active.build}",
+                f"{ended}; rollout {active.number}, begun by {active.by}, is "
+                f"{active.phase} now, with build {active.build}",
                 hint=follow,
             )
         case _:
@@ -62,7 +65,8 @@ def refuse_underway(state: State, pipeline: str) -> None:
     active = state.active(pipeline)
     if active is not None:
         raise Conflict(
-            f"rollout {active.number} of pipeline {pipeline} has not ended: {active.asked_by} was first, it is {active.phase}, with build {active.build}",
+            f"rollout {active.number} of pipeline {pipeline} has not ended: "
+            f"{active.asked_by} was first, it is {active.phase}, with build {active.build}",
             hint=f"kappa status -w follows it; kappa abandon {pipeline} gives it up",
         )
 
@@ -72,7 +76,8 @@ def refuse_switched(state: State, pipeline: str, serving: str, build: str) -> No
     now = state.serving.get(pipeline)
     if now != serving:
         raise Conflict(
-            f"{state.switched_by(pipeline)} was first: pipeline {pipeline} is served by build {now} now, and not by build {serving}",
+            f"{state.switched_by(pipeline)} was first: pipeline {pipeline} is served by "
+            f"build {now} now, and not by build {serving}",
             hint=f"look again: kappa history; then kappa undo {pipeline}",
         )
     if state.idle.get(pipeline) != build:

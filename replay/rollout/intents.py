@@ -91,7 +91,8 @@ def undone(state: State, pipeline: str | None, to: int | None = None) -> tuple[s
 def _ensure_kept(state: State, pipeline: str, build: str, which: str) -> None:
     if state.idle.get(pipeline) != build:
         raise UsageError(
-            f"build {build}, {which}, is retired: its soak is over, or a newer build took its place",
+            f"build {build}, {which}, is retired: its soak is over, or a newer build took "
+            "its place",
             hint="bring the code of that version back and kappa deploy: it is replayed",
         )
 

@@ -114,8 +114,10 @@ def _never_reached(sight: Sight, rules: RolloutSettings) -> Failed:
     ]
     return Failed(
         sight.rollout.number,
-        f"{' together, or '.join(pairs)} within {rules.hold_seconds:g} s, {sight.rollout.attempts} times",
-        "see how far each is with kappa status; deploy or undo again, or set a longer rollout.hold_seconds in kappa.toml",
+        f"{' together, or '.join(pairs)} within {rules.hold_seconds:g} s, "
+        f"{sight.rollout.attempts} times",
+        "see how far each is with kappa status; deploy or undo again, or set a longer "
+        "rollout.hold_seconds in kappa.toml",
         sight.rollout.together,
     )
 
@@ -181,7 +183,8 @@ def _receipt(sight: Sight) -> Receipt:
     # The promise to readers, checked where it is written whatever was decided before (a partition not named counts as 0).
     if live is not None and not reaches(candidate.offsets, live.offsets, sight.comparable):
         raise Broken(
-            f"build {rollout.build} at {candidate.offsets} may not follow build {live.build} at {live.offsets}: readers would go back"
+            f"build {rollout.build} at {candidate.offsets} may not follow build "
+            f"{live.build} at {live.offsets}: readers would go back"
         )
     verified = rollout.verified
     return Receipt(

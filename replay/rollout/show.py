@@ -146,7 +146,10 @@ def show_document(found: Shown) -> dict[str, Any]:
 
 
 def _switch_lines(rollout: Rollout, receipt: Receipt, generation: int) -> Iterator[str]:
-    yield f"rollout {rollout.number}, asked for {rollout.at} by {rollout.by}: {'; '.join(receipt.reasons) or 'no reason was given'}"
+    yield (
+        f"rollout {rollout.number}, asked for {rollout.at} by {rollout.by}: "
+        f"{'; '.join(receipt.reasons) or 'no reason was given'}"
+    )
     instead = (
         ", its first"
         if receipt.first
@@ -189,7 +192,10 @@ def _switch_document(rollout: Rollout, receipt: Receipt) -> dict[str, Any]:
 def _build_line(found: Shown, pipeline: str, build: str) -> str:
     birth, code = found.births[build], found.codes[build]
     where = code.folder if code.there else "its code is not kept any more"
-    return f"{pipeline} was served by build {build} (version {birth.version}, born {birth.born_at}): {where}, sha256 {code.sha256[:16]}"
+    return (
+        f"{pipeline} was served by build {build} (version {birth.version}, born "
+        f"{birth.born_at}): {where}, sha256 {code.sha256[:16]}"
+    )
 
 
 def _found(check: Check) -> str:

@@ -40,7 +40,10 @@ class Deaths:
 
     def told(self, build: str) -> str:
         """It in words, with what to do."""
-        return f"its job died {'once' if self.count == 1 else f'{self.count} times'}, last: {self.last}; see kappa logs {build}"
+        return (
+            f"its job died {'once' if self.count == 1 else f'{self.count} times'}, last: "
+            f"{self.last}; see kappa logs {build}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

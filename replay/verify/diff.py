@@ -168,10 +168,19 @@ def _put_rejected(reader: Reader, table: TableBirth, own: str, whole: Relations)
     A reject changes no row, and yet compaction takes what stood before it: a build that reads the topic after that has no row. A record that
     is a reject to one side alone is a difference between the codes.
     """
-    both = f'{_whole(BEFORE, REJECTS)} semi join {_whole(AFTER, REJECTS)} using (topic, partition, "offset")'
-    rejected = f"select distinct try(decode(key)) as key from {both} where topic = {text(table.latest or '')}"
+    both = (
+        f"{_whole(BEFORE, REJECTS)} semi join {_whole(AFTER, REJECTS)} using (topic, "
+        'partition, "offset")'
+    )
+    rejected = (
+        f"select distinct try(decode(key)) as key from {both} where topic = "
+        f"{text(table.latest or '')}"
+    )
     before, after = (f"exists (from {side} t where {own} = r.key)" for side in whole)
-    apart = f"select key from ({rejected}) r where {before} <> {after} and key not in (select key from {_UNSETTLED})"
+    apart = (
+        f"select key from ({rejected}) r where {before} <> {after} and key not in (select key "
+        f"from {_UNSETTLED})"
+    )
     reader.command(f"insert into {_UNSETTLED} {apart}")
     return count_rows(reader, _UNSETTLED)
 
@@ -189,7 +198,10 @@ def _incomparable(
         return "no topic is the same for both builds"
     retyped = [key for key in new.keys if key not in common]
     if retyped:
-        return f"its key {retyped[0]} is {dict(new.served).get(retyped[0])}, and was {dict(old.served).get(retyped[0])}"
+        return (
+            f"its key {retyped[0]} is {dict(new.served).get(retyped[0])}, and was "
+            f"{dict(old.served).get(retyped[0])}"
+        )
     return "" if common else "no column is the same in both"
 
 

@@ -119,7 +119,10 @@ def _kinds(difference: Difference) -> tuple[tuple[str, int], ...]:
 
 
 def _lines(pair: Pair, found: Comparison, keys: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
-    yield f"before: build {pair.before.build}; after: build {pair.after.build}; both at {pair.offsets}"
+    yield (
+        f"before: build {pair.before.build}; after: build {pair.after.build}; both at "
+        f"{pair.offsets}"
+    )
     yield from (
         f"topic {topic} is not the same for both: what comes from it is not comparable"
         for topic in found.incomparable_topics

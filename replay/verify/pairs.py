@@ -80,7 +80,8 @@ def builds_to_compare(
                 if of == pipeline and each not in state.retired
             )
             raise UsageError(
-                f"pipeline {pipeline} has no build {build}{' any more' if build in state.retired else ''}",
+                f"pipeline {pipeline} has no build "
+                f"{build}{' any more' if build in state.retired else ''}",
                 hint=f"it has {', '.join(there)}",
             )
     if before == after:
@@ -108,8 +109,10 @@ def newest_pair(store: Store, before: str, after: str) -> Pair:
     if not here.equals(there):
         apart = here.highest(there).distance(here.lowest(there))
         raise Conflict(
-            f"build {before} stands at {here}, and build {after} at {there}: {apart:,} offsets apart, so their rows cannot be compared",
-            hint=f"kappa verify {births[1].pipeline} brings a candidate to where the live build stands, and compares them",
+            f"build {before} stands at {here}, and build {after} at {there}: {apart:,} "
+            "offsets apart, so their rows cannot be compared",
+            hint=f"kappa verify {births[1].pipeline} brings a candidate to where the live build "
+            "stands, and compares them",
         )
     return Pair(one, other, comparable, None)
 

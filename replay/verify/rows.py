@@ -80,7 +80,8 @@ def compare_keyed(
     rows_before, rows_after = (count_rows(reader, source) for source in sources)
     if (rows_before, rows_after) != (removed + both, added + both):
         raise Broken(
-            f"table {found.table} holds a key twice: {rows_before} rows before and {rows_after} after match as {both}",
+            f"table {found.table} holds a key twice: {rows_before} rows before and "
+            f"{rows_after} after match as {both}",
             hint="kappa replay makes a new build of it",
         )
     by_column = {column: count for column, count in zip(values, rest, strict=False) if count}
@@ -123,7 +124,10 @@ def compare_appended(
     both = (
         f"select {listed}, false as _new from {before} union all select {listed}, true from {after}"
     )
-    counted = f"select {listed}, count(*) filter (where not _new) as _before, count(*) filter (where _new) as _after from ({both}) group by {listed}"
+    counted = (
+        f"select {listed}, count(*) filter (where not _new) as _before, count(*) filter (where "
+        f"_new) as _after from ({both}) group by {listed}"
+    )
     measured = [
         "_before",
         "_after",
@@ -134,8 +138,14 @@ def compare_appended(
     if samples:
         row = _packed(None, common)
         measured += [
-            f"arg_min(row({row}, _after - _before), {row}, {samples}) filter (where _after > _before)",
-            f"arg_min(row({row}, _before - _after), {row}, {samples}) filter (where _before > _after)",
+            (
+                f"arg_min(row({row}, _after - _before), {row}, {samples}) filter (where _after "
+                "> _before)"
+            ),
+            (
+                f"arg_min(row({row}, _before - _after), {row}, {samples}) filter (where "
+                "_before > _after)"
+            ),
         ]
     ((rows_before, rows_after, added, removed, *rest),) = reader.rows(
         f"select {', '.join(measured)} from ({counted})"
@@ -158,7 +168,10 @@ def _differs(column: str, exactness: Exactness) -> str:
             return f"({distinct})"
         case Exactness.ROUNDED:
             # A null is at no distance, and neither are NaN and infinity.
-            alike = f"isfinite({old}) and isfinite({new}) and abs({new} - {old}) <= {CLOSE!r} * greatest(abs({old}), abs({new}), 1)"
+            alike = (
+                f"isfinite({old}) and isfinite({new}) and abs({new} - {old}) <= {CLOSE!r} * "
+                f"greatest(abs({old}), abs({new}), 1)"
+            )
         case Exactness.APPROXIMATE:
             low, high = map(quoted, range_columns(column))
             alike = f"o.{low} <= n.{high} and n.{low} <= o.{high}"
@@ -169,7 +182,10 @@ def _relative_change(column: str) -> str:
     old, new = f"cast(o.{quoted(column)} as double)", f"cast(n.{quoted(column)} as double)"
     larger = f"greatest(abs({old}), abs({new}))"
     # NaN and infinity are at no distance; that of two large doubles may be beyond them, so there each is divided first.
-    distance = f"case when isfinite({new} - {old}) then abs({new} - {old}) / {larger} else abs({new} / {larger} - {old} / {larger}) end"
+    distance = (
+        f"case when isfinite({new} - {old}) then abs({new} - {old}) / {larger} else abs({new} "
+        f"/ {larger} - {old} / {larger}) end"
+    )
     return f"case when isfinite({old}) and isfinite({new}) then {distance} end"
 
 

@@ -43,13 +43,15 @@ def unsettled_keys(
         return None
     if log is None:
         raise Unreachable(
-            f"table {table.name} is the latest of the compacted topic {topic.name}, and there is no broker to tell which of its keys are settled",
+            f"table {table.name} is the latest of the compacted topic {topic.name}, and "
+            "there is no broker to tell which of its keys are settled",
             hint="start it with: kappa up -d",
         )
     facts = log.facts(topic.name)
     if facts is None or facts.id != topic.id:
         raise Conflict(
-            f"topic {topic.name} was deleted{' and made anew' if facts else ''} since build {birth.build} was born",
+            f"topic {topic.name} was deleted{' and made anew' if facts else ''} since "
+            f"build {birth.build} was born",
             hint=f"stage a new build: kappa replay {birth.pipeline}",
         )
     return _texts(log.keys(topic.name, offsets))

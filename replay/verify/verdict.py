@@ -15,7 +15,8 @@ def judged(seen: Verified, tables: Iterable[TableBirth], beyond: str = "") -> Ve
     tables = tuple(tables)
     failed = [
         *(
-            f"{check.failing} of {check.rows} rows of table {check.table} do not satisfy: {check.condition}"
+            f"{check.failing} of {check.rows} rows of table {check.table} do not satisfy: "
+            f"{check.condition}"
             for check in seen.checks
             if check.failing
         ),
@@ -39,7 +40,8 @@ def judged(seen: Verified, tables: Iterable[TableBirth], beyond: str = "") -> Ve
 def exceeded(differences: Iterable[Difference], tables: Iterable[TableBirth]) -> tuple[str, ...]:
     """A sentence for each threshold that a table's difference is beyond; at a threshold is within it."""
     return tuple(
-        f"{_percent(difference.share(rows))} of the rows of table {difference.table} were {what}, and {name} is {_percent(limit)}"
+        f"{_percent(difference.share(rows))} of the rows of table {difference.table} were "
+        f"{what}, and {name} is {_percent(limit)}"
         for difference, thresholds in _declared(differences, tables)
         if difference.compared
         for name, what, limit, rows in _limits(difference, thresholds)
@@ -50,7 +52,8 @@ def exceeded(differences: Iterable[Difference], tables: Iterable[TableBirth]) ->
 def unmeasured(differences: Iterable[Difference], tables: Iterable[TableBirth]) -> tuple[str, ...]:
     """A sentence for each table that has thresholds, is there on both sides, and could not be compared: nobody knows."""
     return tuple(
-        f"table {difference.table} has thresholds and could not be compared: {difference.incomparable}"
+        f"table {difference.table} has thresholds and could not be compared: "
+        f"{difference.incomparable}"
         for difference, thresholds in _declared(differences, tables)
         if difference.incomparable and thresholds != Thresholds()
     )

@@ -147,7 +147,8 @@ def _beyond(store: Store, snapshot: Snapshot, build: str) -> str:
     birth, frontier = snapshot.births[build], snapshot.frontiers[build]
     counted = rejected_of(frontier.tally)
     return (
-        f"it {beyond_text(birth.max_rejects, *counted)}: {Rejected.of(store, birth, frontier.versions[REJECTS]).text}"
+        f"it {beyond_text(birth.max_rejects, *counted)}: "
+        f"{Rejected.of(store, birth, frontier.versions[REJECTS]).text}"
         if is_beyond(birth.max_rejects, *counted)
         else ""
     )

@@ -143,8 +143,8 @@ def test_the_plan_says_what_it_is_and_what_is_folded() -> None:
     (step,) = plan.steps
     assert (step.change, step.records, step.origin) == (Change.CHANGED, 140, Offsets())
     assert (
-        f"a branch of build a (version {V1.version}) at orders:0=50 orders:1=50, 140 records to fold"
-        in plan_text(plan)
+        f"a branch of build a (version {V1.version}) at orders:0=50 orders:1=50, 140 "
+        "records to fold" in plan_text(plan)
     )
     assert (
         "what lies before orders:0=50 orders:1=50 stays as build a has folded it, rejects too"
@@ -203,7 +203,10 @@ OTHER_STATE = replace(
         (
             V2,
             replace(born(), semantics=SEMANTICS - 1),
-            f"it was folded by Kappa's rules number {SEMANTICS - 1}, and they are number {SEMANTICS} now",
+            (
+                f"it was folded by Kappa's rules number {SEMANTICS - 1}, and they are number "
+                f"{SEMANTICS} now"
+            ),
         ),
         (V2, replace(born(), topics=()), "topic orders was not read, and is retained now"),
         (
@@ -244,7 +247,8 @@ def test_what_is_remembered_of_identities_must_follow_from_the_log_by_the_same_d
         planned(WITH_IDENTITY).ensure_possible()
     with pytest.raises(
         KappaError,
-        match="orders partition 0 lost offsets 0 to 4 .* what is remembered of identities follows from all of it",
+        match="orders partition 0 lost offsets 0 to 4 .* what is remembered of identities "
+        "follows from all of it",
     ):
         planned(WITH_IDENTITY, of=born(WITH_IDENTITY), beginning=5).ensure_possible()
 
@@ -272,8 +276,8 @@ def test_where_deletions_may_have_been_missed_it_is_refused() -> None:
     assert refusals(then + timedelta(days=1)) == []
     (refused,) = refusals(then + timedelta(days=1, seconds=1))
     assert (
-        "topic orders keeps a tombstone for 1 day (delete.retention.ms), and all of it was read last 86401 seconds ago: deletions may have been missed"
-        in refused
+        "topic orders keeps a tombstone for 1 day (delete.retention.ms), and all of it was "
+        "read last 86401 seconds ago: deletions may have been missed" in refused
     )
 
 

@@ -75,8 +75,8 @@ def test_a_changed_pipeline_says_why() -> None:
     assert (step.change, step.build) == (Change.CHANGED, "a")
     assert step.reasons == ("function flights in pipelines/flights.py changed",)
     assert (
-        step.text
-        == f"flights: changed to version {V2.version} (function flights in pipelines/flights.py changed), 200 records to replay"
+        step.text == f"flights: changed to version {V2.version} (function flights in "
+        "pipelines/flights.py changed), 200 records to replay"
     )
 
 
@@ -176,7 +176,10 @@ def test_a_lost_beginning_can_be_accepted_and_is_written_down() -> None:
 
     assert plan.refusals == ()
     assert plan.steps[0].accepted == (
-        "gap: orders partition 0 begins at offset 41, partition 1 begins at offset 41: a replay would miss what came before",
+        (
+            "gap: orders partition 0 begins at offset 41, partition 1 begins at offset 41: a "
+            "replay would miss what came before"
+        ),
     )
     assert plan.steps[0].origin.plain() == {"orders": {"0": 41, "1": 41}}
 
@@ -207,7 +210,8 @@ def test_what_is_not_deterministic_is_refused_until_a_reason_is_given() -> None:
     assert refused(plan) == DOUBT.message
     assert (
         plan.refusals[0].hint
-        == "take it from the record; or let it through: kappa deploy flights --allow 'pipelines/flights.py:7=REASON'"
+        == "take it from the record; or let it through: kappa deploy flights --allow "
+        "'pipelines/flights.py:7=REASON'"
     )
 
     allowed = make_plan(seen, accepting=Accepting(allowed={DOUBT.name: "only logged"}))
@@ -272,7 +276,10 @@ def test_a_changed_library_is_told_and_changes_nothing() -> None:
 
     assert not plan.has_changes
     assert plan.steps[0].notes == (
-        "other libraries are installed than when build a was born: duckdb 1.5.4 to 1.5.5, gone 1 to (none), new (none) to 2; that alone replays nothing",
+        (
+            "other libraries are installed than when build a was born: duckdb 1.5.4 to 1.5.5, "
+            "gone 1 to (none), new (none) to 2; that alone replays nothing"
+        ),
     )
 
 
@@ -294,7 +301,10 @@ def test_a_change_is_shown_as_a_diff_of_what_serves_and_the_tree() -> None:
             "value pipelines/flights.py:LIMIT": limit,
             "topic orders": "1",
         }
-        code = f"# {text}\nLIMIT = {limit}\ndef flights(orders):\n    return orders.where({text} > LIMIT)\n"
+        code = (
+            f"# {text}\nLIMIT = {limit}\ndef flights(orders):\n    return orders.where({text} "
+            "> LIMIT)\n"
+        )
         return replace(
             declared(),
             parts=parts,
@@ -317,8 +327,8 @@ def test_a_change_is_shown_as_a_diff_of_what_serves_and_the_tree() -> None:
     )
     text = plan_text(make_plan(seen))
     assert (
-        "  function flights in pipelines/flights.py:\n     def flights(orders):\n    -    return orders.where(a > LIMIT)\n"
-        in text
+        "  function flights in pipelines/flights.py:\n     def flights(orders):\n    -    "
+        "return orders.where(a > LIMIT)\n" in text
     )
 
 
@@ -341,7 +351,8 @@ def test_another_number_of_partitions_refuses_a_replay() -> None:
 def test_a_log_that_has_lost_its_beginning_refuses_a_replay() -> None:
     assert (
         refused(make_plan(observed(V1, facts=facts_of(beginning=41))))
-        == "orders partition 0 begins at offset 41, partition 1 begins at offset 41: a replay would miss what came before"
+        == "orders partition 0 begins at offset 41, partition 1 begins at offset 41: a replay "
+        "would miss what came before"
     )
 
 
@@ -371,7 +382,8 @@ def test_a_topic_made_anew_refuses_until_a_replay_is_asked_for(code: str) -> Non
 
     assert (
         refused(make_plan(seen))
-        == "topic orders was deleted and made anew since build a was born: what it held then is in build a alone"
+        == "topic orders was deleted and made anew since build a was born: what it held then "
+        "is in build a alone"
     )
     assert make_plan(seen, only=("flights",), again=True).refusals == ()
 
@@ -455,7 +467,11 @@ def test_a_switch_back_that_was_undone_is_a_kept_version_again() -> None:
 @pytest.mark.jvm
 def test_a_project_is_observed_with_a_real_log(tmp_path: Path, log: Log, topic_name: str) -> None:
     (tmp_path / "pipelines").mkdir()
-    text = f'from kappa import Table, Topic, count, pipeline\n@pipeline(reads={{"o": Topic("{topic_name}", event="id string", partitions=2)}}, writes=[Table("t", keys=("id",), fold={{"n": count()}})])\ndef orders(o):\n    return {{"t": o}}\n'
+    text = (
+        'from kappa import Table, Topic, count, pipeline\n@pipeline(reads={"o": '
+        f'Topic("{topic_name}", event="id string", partitions=2)}}, writes=[Table("t", '
+        'keys=("id",), fold={"n": count()})])\ndef orders(o):\n    return {"t": o}\n'
+    )
     (tmp_path / "pipelines" / "orders.py").write_text(text, encoding="utf-8")
     settings = Settings(project=tmp_path)
     store = Store(settings.root_url)
@@ -481,7 +497,12 @@ def test_what_gives_another_value_each_time_is_found_in_the_code_or_else_in_spar
     tmp_path: Path, log: Log, topic_name: str
 ) -> None:
     (tmp_path / "pipelines").mkdir()
-    text = f'from pyspark.sql import functions as F\nfrom kappa import Table, Topic, pipeline\n@pipeline(reads={{"o": Topic("{topic_name}", event="id string")}}, writes=[Table("t")])\ndef orders(o):\n    return {{"t": o.withColumn("at",\n        F.current_timestamp()).withColumn("x", getattr(F, "ra" + "nd")())}}\n'
+    text = (
+        "from pyspark.sql import functions as F\nfrom kappa import Table, Topic, "
+        f'pipeline\n@pipeline(reads={{"o": Topic("{topic_name}", event="id string")}}, '
+        'writes=[Table("t")])\ndef orders(o):\n    return {"t": o.withColumn("at",\n        '
+        'F.current_timestamp()).withColumn("x", getattr(F, "ra" + "nd")())}\n'
+    )
     (tmp_path / "pipelines" / "orders.py").write_text(text, encoding="utf-8")
     settings = Settings(project=tmp_path)
 
@@ -489,7 +510,8 @@ def test_what_gives_another_value_each_time_is_found_in_the_code_or_else_in_spar
 
     assert (
         in_code.message
-        == "pipelines/orders.py:6 uses pyspark.sql.functions.current_timestamp, which reads the clock"
+        == "pipelines/orders.py:6 uses pyspark.sql.functions.current_timestamp, which reads "
+        "the clock"
     )
     assert (
         in_plan.message
@@ -514,7 +536,10 @@ def test_what_the_build_that_serves_has_rejected_is_read_again_and_the_plan_says
 
     assert silent.notes == ()
     assert step.notes == (
-        "build a has rejected 1,200 records: a replay reads them again, and takes in what can be read now",
+        (
+            "build a has rejected 1,200 records: a replay reads them again, and takes in what "
+            "can be read now"
+        ),
     )
 
 
@@ -536,7 +561,11 @@ def test_an_archive_and_its_topic_are_one_log_and_the_plan_says_which_offsets_co
 
     assert (step.records, step.origin.plain()) == (200, {"orders": {"0": 0, "1": 0}})
     assert step.notes == (
-        "topic orders: offsets 0 to 89 of partition 0, 0 to 39 of partition 1 come from its archive, all that follows from the topic; the topic itself begins at 40 in partition 0, 40 in partition 1",
+        (
+            "topic orders: offsets 0 to 89 of partition 0, 0 to 39 of partition 1 come from "
+            "its archive, all that follows from the topic; the topic itself begins at 40 in "
+            "partition 0, 40 in partition 1"
+        ),
     )
     # What lies between both is in neither.
     assert "orders partition 1 begins at offset 40: a replay would miss" in refused(

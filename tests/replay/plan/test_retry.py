@@ -25,7 +25,10 @@ FAILED = (
     Staged("flights", "b", V2.version, ("function flights changed",)),
     Failed(5, "its job stopped"),
 )
-GAP = "gap: orders partition 0 begins at offset 41, partition 1 begins at offset 41: a replay would miss what came before"
+GAP = (
+    "gap: orders partition 0 begins at offset 41, partition 1 begins at offset 41: a replay "
+    "would miss what came before"
+)
 
 
 @pytest.mark.parametrize("end", [Failed(5, "no"), Abandoned(5, "no")])

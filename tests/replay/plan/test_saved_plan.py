@@ -119,8 +119,8 @@ def test_changed_code_is_named(file: Path) -> None:
     said = stale(file, observed(third, journal=A_SERVES, births=BIRTHS))
 
     assert (
-        said
-        == f"code: pipeline flights is version {third.version} now, and was {V2.version} (function flights in pipelines/flights.py changed)"
+        said == f"code: pipeline flights is version {third.version} now, and was {V2.version} "
+        "(function flights in pipelines/flights.py changed)"
     )
 
 
@@ -155,7 +155,8 @@ def test_a_pipeline_that_is_gone_or_new_is_named(file: Path) -> None:
 def test_another_build_that_serves_is_named(file: Path) -> None:
     assert (
         stale(file, observed(V2, journal=B_SERVES, births=BIRTHS))
-        == "journal: pipeline flights is served by build b now, and was by build a (record 4 then, 9 now)"
+        == "journal: pipeline flights is served by build b now, and was by build a (record 4 "
+        "then, 9 now)"
     )
 
 
@@ -176,8 +177,8 @@ def test_another_build_that_is_kept_is_named(file: Path) -> None:
     )
 
     assert (
-        said
-        == "journal: build c is kept for pipeline flights now, and was build a (record 9 then, 17 now)"
+        said == "journal: build c is kept for pipeline flights now, and was build a (record 9 "
+        "then, 17 now)"
     )
 
 
@@ -203,11 +204,17 @@ def test_records_of_other_pipelines_move_nothing(file: Path) -> None:
         (log(partitions=3), "topics: orders has 3 partitions, and had 2"),
         (
             log(beginning=7),
-            "topics: orders partition 0 begins at offset 7 now, and began at 0; topics: orders partition 1 begins at offset 7 now, and began at 0",
+            (
+                "topics: orders partition 0 begins at offset 7 now, and began at 0; topics: "
+                "orders partition 1 begins at offset 7 now, and began at 0"
+            ),
         ),
         (
             log(end=90),
-            "topics: orders partition 0 ends at offset 90 now, and ended at 100; topics: orders partition 1 ends at offset 90 now, and ended at 100",
+            (
+                "topics: orders partition 0 ends at offset 90 now, and ended at 100; topics: "
+                "orders partition 1 ends at offset 90 now, and ended at 100"
+            ),
         ),
     ],
 )

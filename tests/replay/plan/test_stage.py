@@ -90,7 +90,10 @@ def test_a_staged_build_has_its_code_and_its_birth_certificate(store: Store) -> 
 
 
 def test_the_snapshot_that_was_staged_is_the_one_that_loads(store: Store) -> None:
-    code = 'from kappa import Table, Topic, pipeline\n@pipeline(reads={"o": Topic("orders", event="id string")}, writes=[Table("delays")])\ndef flights(o): return {"delays": 41}'
+    code = (
+        'from kappa import Table, Topic, pipeline\n@pipeline(reads={"o": Topic("orders", '
+        'event="id string")}, writes=[Table("delays")])\ndef flights(o): return {"delays": 41}'
+    )
     (number,) = stage(
         store, planned(store, replace(V1, files={"pipelines/flights.py": code.encode()}))
     )
@@ -110,7 +113,10 @@ def test_the_reasons_of_the_plan_are_kept(store: Store) -> None:
     )
 
 
-GAP = "gap: orders partition 0 begins at offset 41, partition 1 begins at offset 41: a replay would miss what came before"
+GAP = (
+    "gap: orders partition 0 begins at offset 41, partition 1 begins at offset 41: a replay "
+    "would miss what came before"
+)
 
 
 def test_what_was_let_through_stands_in_the_build_and_in_the_journal(store: Store) -> None:
@@ -152,7 +158,8 @@ def test_a_build_keeps_what_its_topics_and_tables_were(store: Store) -> None:
 
     kept = read_birth(store, state(store).rollout(number).build).declarations
     assert kept == {
-        "topic orders": "kind retained\npartitions 2\nkey id\ncolumn id string\ncolumn n int\ngiven to the function as orders",
+        "topic orders": "kind retained\npartitions 2\nkey id\ncolumn id string\ncolumn n int\ngiven to the "
+        "function as orders",
         "table delays": "rows are appended",
     }
 

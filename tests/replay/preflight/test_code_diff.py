@@ -122,7 +122,8 @@ def test_a_helper_that_is_new_is_shown_whole() -> None:
         for diff in part_diffs(
             side(),
             side(
-                helpers="def clean(rows):\n    return drop(rows)\ndef drop(rows):\n    return rows.where(True)\n"
+                helpers="def clean(rows):\n    return drop(rows)\ndef drop(rows):\n    return "
+                "rows.where(True)\n"
             ),
         )
     }

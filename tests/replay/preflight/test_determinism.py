@@ -39,7 +39,10 @@ def lint(text: str, **others: str) -> tuple[Finding, ...]:
 
 
 def test_a_steps_code_is_looked_at_and_what_it_shares_with_the_function_is_found_once() -> None:
-    text = "import helper\ndef p(x):\n    return helper.now()\ndef step(state, row):\n    state['n'] = helper.now() + hash(row)"
+    text = (
+        "import helper\ndef p(x):\n    return helper.now()\ndef step(state, row):\n    "
+        "state['n'] = helper.now() + hash(row)"
+    )
     tree = {"pipelines/p.py": text, "helper.py": "import time\ndef now():\n    return time.time()"}
 
     def step(state: dict[str, Any], row: Any) -> None:
@@ -202,7 +205,8 @@ def test_what_only_sounds_like_a_function_of_sparks_is_none() -> None:
         "p",
         finding(
             {
-                "pipelines/rand.py": "import random, uuid\ndef p(x):\n    return random.random() + uuid.uuid4().int"
+                "pipelines/rand.py": "import random, uuid\ndef p(x):\n    return random.random() + "
+                "uuid.uuid4().int"
             }
         ),
     )
@@ -219,8 +223,15 @@ def test_a_parameter_named_like_a_module_is_the_parameter() -> None:
 
 
 def test_the_body_of_a_udf_and_helpers_of_other_files_are_looked_at() -> None:
-    text = "from pyspark.sql.functions import udf\nfrom pipelines.h import stamp\n@udf('string')\ndef tag(v):\n    import secrets\n    return secrets.token_hex()\ndef p(x):\n    return stamp(x, tag)"
-    helper = "import time\n\ndef stamp(x, f):\n    '''Time.'''\n    now = (\n        time.time()\n    )\n    return now\n"
+    text = (
+        "from pyspark.sql.functions import udf\nfrom pipelines.h import "
+        "stamp\n@udf('string')\ndef tag(v):\n    import secrets\n    return "
+        "secrets.token_hex()\ndef p(x):\n    return stamp(x, tag)"
+    )
+    helper = (
+        "import time\n\ndef stamp(x, f):\n    '''Time.'''\n    now = (\n        time.time()\n  "
+        "  )\n    return now\n"
+    )
 
     assert places(text, h=helper) == [
         ("pipelines/h.py:6", "time.time"),
@@ -252,7 +263,8 @@ def test_what_a_module_computes_when_it_is_imported_is_looked_at() -> None:
 def test_what_is_not_reached_may_do_anything() -> None:
     assert (
         lint(
-            "import random, time\nT = time.time()\ndef q(x): return random.random()\ndef p(x): return x"
+            "import random, time\nT = time.time()\ndef q(x): return random.random()\ndef "
+            "p(x): return x"
         )
         == ()
     )

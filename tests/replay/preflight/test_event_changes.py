@@ -25,7 +25,10 @@ def changes(old: str, new: str, was: Mapping[str, str | Sequence[str]] | None = 
 
 
 def test_the_same_declaration_changes_nothing() -> None:
-    ddl = "id string not null default ' was ', n struct<default:int,was:string>, tags array<decimal(10,2)>"
+    ddl = (
+        "id string not null default ' was ', n struct<default:int,was:string>, tags "
+        "array<decimal(10,2)>"
+    )
 
     assert changes(ddl, ddl) == []
 
@@ -33,7 +36,8 @@ def test_the_same_declaration_changes_nothing() -> None:
 def test_fields_that_are_renamed_widened_narrowed_new_and_gone_are_told() -> None:
     found = changes(
         "url string, n int, m bigint, x string, gone date, price decimal(10,2) default 1, d bigint",
-        "page string, n bigint, m int, x int, price decimal(12,2), d double, new string, needed string not null, told int not null default 0",
+        "page string, n bigint, m int, x int, price decimal(12,2), d double, new string, "
+        "needed string not null, told int not null default 0",
         {"page": ("uri", "url")},
     )
 

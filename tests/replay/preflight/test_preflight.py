@@ -225,7 +225,8 @@ def test_another_number_of_partitions_than_at_birth_is_told() -> None:
 
     assert (
         finding.message
-        == "topic orders has 2 partitions, and had 1 when build a was born: keys may lie elsewhere now"
+        == "topic orders has 2 partitions, and had 1 when build a was born: keys may lie "
+        "elsewhere now"
     )
     assert not finding.refuses
 

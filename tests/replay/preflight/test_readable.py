@@ -102,8 +102,8 @@ def test_a_plan_says_what_it_looked_at() -> None:
     assert plan.refusals == ()
     assert plan.steps[0].warnings == ()
     assert (
-        "  sampled: 90 records of topic orders, at the beginning, in the middle and at the end of 2 partitions: all can be read\n"
-        in plan_text(plan)
+        "  sampled: 90 records of topic orders, at the beginning, in the middle and at the "
+        "end of 2 partitions: all can be read\n" in plan_text(plan)
     )
     assert json.loads(json.dumps(plan_document(plan)))["steps"][0]["samples"][0]["read"] == {
         "beginning": 40,
@@ -118,8 +118,10 @@ def test_what_would_be_rejected_is_told_with_its_reason_and_an_example() -> None
     assert plan.refusals == ()
     (warning,) = plan.steps[0].warnings
     assert warning == (
-        "of topic orders 3 of 120 sampled records would be rejected: 2 out_of_range, such as partition 1 offset 998: n is 2147483648, beyond what int holds; "
-        "1 malformed_json, such as partition 1 offset 3: not one JSON value: Expecting property name enclosed in double quotes at character 1"
+        "of topic orders 3 of 120 sampled records would be rejected: 2 out_of_range, such "
+        "as partition 1 offset 998: n is 2147483648, beyond what int holds; "
+        "1 malformed_json, such as partition 1 offset 3: not one JSON value: Expecting "
+        "property name enclosed in double quotes at character 1"
     )
     assert "3 of them would be rejected" in plan_text(plan)
 

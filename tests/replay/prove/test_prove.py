@@ -153,7 +153,10 @@ def test_a_seed_is_drawn_for_a_random_cut_and_belongs_to_no_other() -> None:
 
 # The hash.
 
-TYPES = "s string, n bigint, i int, d double, f float, m decimal(12,2), b boolean, at timestamp, day date, l array<int>, o struct<x:int,y:string>"
+TYPES = (
+    "s string, n bigint, i int, d double, f float, m decimal(12,2), b boolean, at timestamp, "
+    "day date, l array<int>, o struct<x:int,y:string>"
+)
 ROW = {
     "s": "ünï:code\n",
     "n": -(2**63),
@@ -224,7 +227,8 @@ def test_the_query_that_the_guarantees_tell_computes_it(store: Store) -> None:
 
     with open_reader(None, served=True) as reader:
         reader.command(
-            "create view by_item as select * from (values ('é', 3::bigint), (null, null)) t(item, orders)"
+            "create view by_item as select * from (values ('é', 3::bigint), (null, null)) "
+            "t(item, orders)"
         )
         assert reader.rows(query).rows == ((found.hashes[0],),)
 
@@ -263,7 +267,8 @@ def test_a_value_cannot_pass_for_two() -> None:
     columns = (("a", "string"), ("b", "string"))
     with open_reader(None, served=True) as reader:
         reader.command(
-            "create view v as select * from (values ('a', 'bc'), ('ab', 'c'), ('1:a', 'b'), ('~', null), (null, '~'), ('', 'abc')) t(a, b)"
+            "create view v as select * from (values ('a', 'bc'), ('ab', 'c'), ('1:a', "
+            "'b'), ('~', null), (null, '~'), ('', 'abc')) t(a, b)"
         )
         hashes = [
             table_hash(
@@ -472,20 +477,29 @@ def facts(*topics: TopicBirth) -> dict[str, TopicFacts]:
             birth(),
             facts(FLIGHTS, PLANES),
             Offsets({"flights": {0: 6}}),
-            "flights partition 0 begins at offset 6 now, and the build has folded it from offset 5 on",
+            (
+                "flights partition 0 begins at offset 6 now, and the build has folded it from "
+                "offset 5 on"
+            ),
         ),
         (birth(), facts(PLANES), Offsets(), "topic flights is gone"),
         (
             birth(),
             facts(replace(FLIGHTS, id="another"), PLANES),
             Offsets(),
-            "topic flights was re-created: its id is another, and the build has folded the one with id id-of-flights",
+            (
+                "topic flights was re-created: its id is another, and the build has folded the "
+                "one with id id-of-flights"
+            ),
         ),
         (
             birth(semantics=SEMANTICS - 1),
             facts(FLIGHTS, PLANES),
             Offsets(),
-            f"it was folded by Kappa's rules number {SEMANTICS - 1}, and they are number {SEMANTICS} now",
+            (
+                f"it was folded by Kappa's rules number {SEMANTICS - 1}, and they are number "
+                f"{SEMANTICS} now"
+            ),
         ),
     ],
 )
@@ -657,7 +671,8 @@ def test_the_history_tells_proofs_among_the_rollouts(store: Store) -> None:
     ]
     assert (
         rows[1]["why"]
-        == "proved: 1 table, 3 rows and 1 reject, equal at offsets flights:0=9, in 4 random slices (--seed 7), hash ab"
+        == "proved: 1 table, 3 rows and 1 reject, equal at offsets flights:0=9, in 4 random "
+        "slices (--seed 7), hash ab"
     )
     assert rows[2]["why"].endswith("; a clock")
     assert (rows[1]["proof"]["offsets"], rows[1]["proof"]["seed"], rows[0]["proof"]) == (

@@ -242,7 +242,10 @@ DIFFERENCES = (
 
 def test_a_difference_is_told_in_a_line() -> None:
     assert [difference_line(difference) for difference in DIFFERENCES] == [
-        "delays: 7,034 rows, 0 added, 0 removed, 412 changed (5.857 %), 2 unsettled, column cancelled is new, column n is bigint, was int: on_time 412",
+        (
+            "delays: 7,034 rows, 0 added, 0 removed, 412 changed (5.857 %), 2 unsettled, "
+            "column cancelled is new, column n is bigint, was int: on_time 412"
+        ),
         "new: new, 3 rows",
         "gone: gone, 4 rows",
         "other: 4 rows before and 5 after, not compared: its keys are (a), and were (b)",

@@ -29,9 +29,12 @@ KEYED = folded(
 APPENDED = appended("appended", "carrier string, at timestamp, delay int, note string")
 # Of the new side one row in a hundred is gone, as many are new, one in twenty has another number; and all lie in another order.
 COLUMNS = {
-    "keyed": "'carrier ' || lpad((i // 365)::varchar, 8, '0') as carrier, date '2013-01-01' + (i % 365)::int as day, (i % 1000 + {other})::bigint as flights, "
-    "(i / 7.0)::double as mean, (i / 100.0)::decimal(20, 2) as money, 'a note of some length about ' || (i % 5000) as note",
-    "appended": "'carrier ' || (i % 100000) as carrier, timestamptz '2013-01-01 00:00:00Z' + to_seconds(i // 2) as at, (i % 50 + {other})::int as delay, "
+    "keyed": "'carrier ' || lpad((i // 365)::varchar, 8, '0') as carrier, date '2013-01-01' + (i % "
+    "365)::int as day, (i % 1000 + {other})::bigint as flights, "
+    "(i / 7.0)::double as mean, (i / 100.0)::decimal(20, 2) as money, 'a note of some "
+    "length about ' || (i % 5000) as note",
+    "appended": "'carrier ' || (i % 100000) as carrier, timestamptz '2013-01-01 00:00:00Z' + "
+    "to_seconds(i // 2) as at, (i % 50 + {other})::int as delay, "
     "'a note of some length about ' || (i % 5000) as note",
 }
 CHILD = """
@@ -71,7 +74,10 @@ def write(path: str, columns: str, *, new: bool) -> None:
     )
     # 7,654,321 has no factor in common with ten million, so each number comes once.
     which = f"(range * 7654321) % {ROWS} + {ROWS // 100}" if new else "range"
-    rows = f"select {columns.format(other='(i % 20 = 0)::int' if new else 0)} from (select {which} as i from range({ROWS}))"
+    rows = (
+        f"select {columns.format(other='(i % 20 = 0)::int' if new else 0)} from (select "
+        f"{which} as i from range({ROWS}))"
+    )
     write_deltalake(path, connection.sql(rows).to_arrow_reader(500_000), mode="append")
     connection.close()
 

@@ -232,7 +232,8 @@ def test_a_check_that_fails_and_a_threshold_that_is_exceeded_are_both_told(store
 
     assert (
         seen.reason
-        == "1 of 1 rows of table delays do not satisfy: on_time < 2; 100 % of the rows of table delays were changed, and max_changed is 50 %"
+        == "1 of 1 rows of table delays do not satisfy: on_time < 2; 100 % of the rows of "
+        "table delays were changed, and max_changed is 50 %"
     )
 
 
@@ -246,8 +247,8 @@ def test_a_threshold_that_cannot_be_measured_does_not_pass(store: Store) -> None
 
     assert seen.verdict == "inconclusive"
     assert (
-        "table delays has thresholds and could not be compared: its keys are (carrier), and were (carrier, day)"
-        in seen.reason
+        "table delays has thresholds and could not be compared: its keys are (carrier), "
+        "and were (carrier, day)" in seen.reason
     )
 
 
@@ -526,5 +527,6 @@ def test_a_candidate_that_has_rejected_too_much_does_not_pass(
         told = "10 %" if limit == 0.1 else "1"
         assert (
             seen.reason
-            == f"it rejected 2 of 10 records (20 %), and max_rejects is {told}: wrong_type 2; for example flights:0:3: delay is a text"
+            == f"it rejected 2 of 10 records (20 %), and max_rejects is {told}: wrong_type 2; "
+            "for example flights:0:3: delay is a text"
         )
