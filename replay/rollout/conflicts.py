@@ -13,7 +13,7 @@ from replay.rollout.state import State
 
 
 def moved_on(state: State, rollout: Rollout) -> Conflict:
-    """Says who was first, what became of the rollout, and what to do now."""
+    """Returns the Conflict of a request that came second: who was first, and what to do now."""
     name, it, first = (
         rollout.pipeline,
         f"rollout {rollout.number} of pipeline {rollout.pipeline}",
@@ -61,7 +61,7 @@ def moved_on(state: State, rollout: Rollout) -> Conflict:
 
 
 def refuse_underway(state: State, pipeline: str) -> None:
-    """Raises Conflict where a rollout of the pipeline has not ended."""
+    """Raises Conflict if a rollout of the pipeline has not ended."""
     active = state.active(pipeline)
     if active is not None:
         raise Conflict(
@@ -72,7 +72,7 @@ def refuse_underway(state: State, pipeline: str) -> None:
 
 
 def refuse_switched(state: State, pipeline: str, serving: str, build: str) -> None:
-    """Refuses a switch from `serving` to `build` where it would be another one by now."""
+    """Raises Conflict if a switch from build `serving` to `build` would be another one by now."""
     now = state.serving.get(pipeline)
     if now != serving:
         raise Conflict(

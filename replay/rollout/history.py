@@ -1,4 +1,4 @@
-"""The history: every rollout that the journal tells of, with its receipt if it served, and every proof. Pure."""
+"""The history: every rollout of the journal, with its receipt, and every proof. Pure."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from replay.rollout.state import State
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """One rollout from its beginning to where it stands; `served` is the record that made it serve, if one did."""
+    """One rollout from its beginning to now; `served` is the record that made it serve, if any."""
 
     rollout: Rollout
     served: Record | None
 
     @property
     def generation(self) -> int | None:
-        """The generation it made; None where it did not serve (yet)."""
+        """The generation it made, or None if it has not served."""
         return None if self._event is None else self._event.generation
 
     @property
     def receipt(self) -> Receipt | None:
-        """What proves its promote."""
+        """The receipt of its promote, or None if it has not served."""
         switched = () if self._event is None else self._event.switched
         return next(
             (each.receipt for each in switched if each.rollout == self.rollout.number), None
@@ -39,13 +39,13 @@ class Chapter:
 
 
 def chapters(state: State) -> tuple[Chapter, ...]:
-    """All rollouts, oldest first."""
+    """Returns all rollouts, oldest first."""
     return tuple(Chapter(rollout, state.served_in(rollout.number)) for rollout in state.rollouts)
 
 
 @dataclass(frozen=True, slots=True)
 class ProofRecord:
-    """A proof of a build, or that it failed, as the journal has it, and the build's version."""
+    """A proof of a build, passed or not, with its journal record and the build's version."""
 
     record: Record
     found: Proved
@@ -53,7 +53,7 @@ class ProofRecord:
 
 
 def proof_records(state: State) -> tuple[ProofRecord, ...]:
-    """All proofs, oldest first."""
+    """Returns all proofs, oldest first."""
     return tuple(
         ProofRecord(record, record.event, state.versions[record.event.build])
         for record in state.proofs

@@ -1,9 +1,9 @@
-"""What an operator asks of a rollout: undo, promote, verify once more, abandon. Each is one record appended to the journal.
+"""Requests of an operator: undo, promote, verify again, abandon. Each appends one record.
 
-What is asked is decided on the journal as it is, and put at exactly the next number: who was second reads what is there
-now and asks the same of that, or is told who and what it is. The controller acts on it (controller.py).
-What was looked at is a rollout or a build by its own name, never "what this pipeline has by now": who said yes to one that
-somebody else has ended or replaced meanwhile gets a Conflict, and not the next one.
+A request is decided on the journal as it is, and put at exactly the next number. An operator who
+was second reads the journal again: the same request is made of that, or refused with who was first.
+The controller acts on the records (controller.py). A request names a rollout or a build, never
+"what this pipeline has by now": a yes to a rollout that ended meanwhile is a Conflict.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ def ask_undo(
     reason: str = "undo",
     seen: State | None = None,
 ) -> Record:
-    """Asks for the build that served before, or in generation `to`; gives the record, whose number names the rollout.
+    """Asks for the build that served before, or in generation `to`; returns the record.
 
-    `seen` is what the one who asks has looked at; without it, what is there now. Raises as `undone` does of that; Conflict
-    where something else serves by now, or a rollout of the pipeline has not ended.
+    The record's number names the rollout. `seen` is the state that the operator has looked at;
+    without it, the state now. Raises what `undone` raises; Conflict if something else serves by
+    now, or a rollout of the pipeline has not ended.
     """
 
     def decide(looked: State, state: State) -> Event:
@@ -53,15 +54,16 @@ def ask_undo(
 
 
 def undone(state: State, pipeline: str | None, to: int | None = None) -> tuple[str, str]:
-    """The pipeline that is undone, and the build that will serve it again: the one before, or that of generation `to`. Pure.
+    """Returns the pipeline to undo, and the build that will serve it again. Pure.
 
-    Without a name it is the one pipeline that this can be done with. Raises UsageError where there is none, or several, or
-    where the build is not kept.
+    That build is the one before, or the one of generation `to`. Without a name the only pipeline
+    that can be undone is taken. Raises UsageError if there is none, or several, or if the build is
+    not kept.
     """
     if to is not None:
         then = serving_in(state, to)
         others = tuple(name for name, build in then.items() if state.serving.get(name) != build)
-        name = _the_one(
+        name = _only_pipeline(
             pipeline, others, none=f"what generation {to} served serves now", verb="undo"
         )
         if name not in then or then[name] == state.serving.get(name):
@@ -75,7 +77,7 @@ def undone(state: State, pipeline: str | None, to: int | None = None) -> tuple[s
     before = tuple(state.idle) or tuple(
         each for each in state.serving if state.served_before(each) in state.retired
     )
-    name = _the_one(
+    name = _only_pipeline(
         pipeline, before, none="no build has served before the one that does", verb="undo"
     )
     build = state.idle.get(name) or state.served_before(name)
@@ -104,10 +106,10 @@ def abandon(
     reason: str = "abandoned by hand",
     seen: int | None = None,
 ) -> Record:
-    """Gives up the active rollout of a pipeline, or the only one there is; gives the record.
+    """Gives up the active rollout of a pipeline, or the only active one; returns the record.
 
-    `seen` is the rollout that was looked at; without it, the pipeline's. Raises UsageError where none is active, or several;
-    Conflict where it has ended meanwhile.
+    `seen` is the number of the rollout that the operator has looked at; without it, the pipeline's.
+    Raises UsageError if none is active, or several are; Conflict if it has ended meanwhile.
     """
 
     def decide(looked: State, state: State) -> Event:
@@ -118,11 +120,12 @@ def abandon(
 
 
 def ask_promote(store: Store, *pipelines: str, seen: Sequence[int] = ()) -> Record:
-    """Says yes to a candidate that has passed its verification, or to several together; gives the record.
+    """Says yes to a verified candidate, or to several together; returns the record.
 
-    Those that are named together serve in one generation, or none of them does. `seen` are the rollouts whose verification
-    was looked at; without it, those of the pipelines. Raises UsageError where no rollout is active, or several and none is
-    named; Conflict where one is not ready for that (any more): then nothing is appended.
+    Those named together serve in one generation, or none of them does. `seen` are the numbers of
+    the rollouts that the operator has looked at; without it, those of the pipelines. Raises
+    UsageError if no rollout is active, or if several are and none is named. Raises Conflict, and
+    appends nothing, if one is not ready, or not any more.
     """
 
     def decide(looked: State, state: State) -> Event:
@@ -134,7 +137,10 @@ def ask_promote(store: Store, *pipelines: str, seen: Sequence[int] = ()) -> Reco
 
 
 def ready_rollouts(state: State, *pipelines: str) -> tuple[Rollout, ...]:
-    """The rollouts of these pipelines, each once, which all wait for a yes. Raises as `ask_promote` does. Pure."""
+    """Returns the rollouts of these pipelines, each once; all wait for a yes. Pure.
+
+    Raises what `ask_promote` raises.
+    """
     if not pipelines and len(state.active_rollouts) > 1:
         names = sorted(rollout.pipeline for rollout in state.active_rollouts)
         waiting = sorted(rollout.pipeline for rollout in state.active_rollouts if rollout.waits)
@@ -153,9 +159,10 @@ def ready_rollouts(state: State, *pipelines: str) -> tuple[Rollout, ...]:
 
 
 def ask_verify(store: Store, pipeline: str | None, *, seen: int | None = None) -> Record:
-    """Asks for a verification once more, at a new alignment, of a candidate that is ready; gives the record.
+    """Asks for another verification of a ready candidate; returns the record.
 
-    `seen` is the rollout that was looked at; without it, the pipeline's. Raises as `ask_promote` does.
+    It is made at a new alignment. `seen` is the number of the rollout that the operator has looked
+    at; without it, the pipeline's. Raises what `ask_promote` raises.
     """
 
     def decide(looked: State, state: State) -> Event:
@@ -168,13 +175,19 @@ def ask_verify(store: Store, pipeline: str | None, *, seen: int | None = None) -
 
 
 def ready_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
-    """The rollout of a pipeline, or the only one, that waits for a yes. Raises UsageError, or Conflict, as `ask_promote` does."""
+    """Returns the rollout of a pipeline, or the only active one, that waits for a yes.
+
+    Raises UsageError or Conflict, as `ask_promote` does.
+    """
     return _waiting(state, active_rollout(state, pipeline, verb))
 
 
 def active_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
-    """The rollout of a pipeline, or the only one, that has not ended. Raises UsageError where there is none, or there are several."""
-    name = _the_one(
+    """Returns the active rollout of a pipeline, or the only active one.
+
+    Raises UsageError if none is active, or if several are and no pipeline is named.
+    """
+    name = _only_pipeline(
         pipeline,
         tuple(rollout.pipeline for rollout in state.active_rollouts),
         none="no rollout is active",
@@ -190,7 +203,10 @@ def active_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
 
 
 def seen_rollout(state: State, number: int, *, ready: bool = False) -> Rollout:
-    """The rollout of that number, which has not ended, or (`ready`) waits for a yes. Raises UsageError where there is none, Conflict where it has moved on. Pure."""
+    """Returns the rollout of a number, which has not ended, or (`ready`) waits for a yes. Pure.
+
+    Raises UsageError if no rollout has the number, and Conflict if it has moved on.
+    """
     try:
         rollout = state.rollout(number)
     except KeyError:
@@ -205,7 +221,10 @@ def seen_rollout(state: State, number: int, *, ready: bool = False) -> Rollout:
 
 
 def awaited_rollout(state: State, pipeline: str | None) -> Rollout:
-    """The active rollout of a pipeline, or the only one; where none is active, the last one: it was over before it was waited for."""
+    """Returns the active rollout of a pipeline, or the only active one, or else the last one.
+
+    A rollout may be over before anybody waits for it.
+    """
     meant = [rollout for rollout in state.rollouts if pipeline in {None, rollout.pipeline}]
     if meant and not any(rollout.active for rollout in meant):
         return meant[-1]
@@ -215,14 +234,17 @@ def awaited_rollout(state: State, pipeline: str | None) -> Rollout:
 def _ask(
     store: Store, decide: Callable[[State, State], Event], seen: State | None = None
 ) -> Record:
-    """Appends what is decided on what was looked at (the first state that is read, unless it is given) and on what is there by now."""
+    """Appends the event that `decide` makes of the state looked at and the current one.
+
+    The first state that is read counts as looked at, unless `seen` is given.
+    """
     journal, state = Journal(store), State()
     while True:
         state = fold(journal.after(state.last), state)
         seen = seen or state
         event = decide(seen, state)
         check_may_follow(state, event)
-        # Refused: somebody else's record is there by now. It is read, and the same is asked of what it made.
+        # Refused: another record has the number. It is read, and the same request is made of it.
         record = journal.append(state.last + 1, event)
         if record is not None:
             return record
@@ -234,7 +256,7 @@ def _waiting(state: State, rollout: Rollout) -> Rollout:
     return rollout
 
 
-def _the_one(asked: str | None, there: tuple[str, ...], *, none: str, verb: str) -> str:
+def _only_pipeline(asked: str | None, there: tuple[str, ...], *, none: str, verb: str) -> str:
     if asked is not None:
         return asked
     if len(there) != 1:

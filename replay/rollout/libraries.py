@@ -1,6 +1,7 @@
-"""The packages of this environment: births record their versions, and a plan says which are others now.
+"""The packages of this environment, recorded at births; a plan names those that changed.
 
-A changed library is told and changes no version by itself (law 14): whether it changes rows, only a replay would show.
+A changed library is reported and changes no version by itself (law 14): only a replay would show
+whether it changes rows.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ from importlib import metadata
 
 @cache
 def installed_libraries() -> Mapping[str, str]:
-    """The version of every package of this environment, as births record them."""
+    """Returns the version of every package of this environment, as births record them."""
     found = ((each.metadata["Name"], each.version) for each in metadata.distributions())
     return {name: version for name, version in sorted(found) if name}
 
 
 def changed_libraries(born: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
-    """The packages that are others than at a birth: `duckdb 1.5.4 to 1.5.5`; none where one of both is not known."""
+    """Returns the packages that changed since a birth: `duckdb 1.5.4 to 1.5.5`.
+
+    It returns none if either side is unknown.
+    """
     if not born or not now:
         return ()
     return tuple(

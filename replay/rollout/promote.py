@@ -1,17 +1,20 @@
-"""The promote: how a candidate takes over so that no reader ever goes back.
+"""The promote: how a candidate takes over so that no reader ever moves back.
 
-    hold -> the live job acknowledges it in its frontier -> the candidate's frontier reaches that one -> served
+    hold -> the live job acknowledges it in its frontier
+         -> the candidate's frontier reaches that one -> served
 
-The live build publishes nothing between its acknowledgement and the record that ends the hold, so what is compared last
-is what readers saw last. The record is put at exactly the number after the last one looked at: a release by the live job,
-an abandon, or another pipeline's switch in between takes that number, and the choice is made again. The journal decides
-every race, never a clock. `tests/replay/rollout/test_promote_model.py` takes every order of steps of a small world with these
+The live build publishes nothing between its acknowledgement and the record that ends the hold. So
+what is compared last is what readers saw last. The record is put at exactly the number after the
+last one looked at. A release by the live job, an abandon, or a switch of another pipeline takes
+that number, and the choice is made again: the journal decides every race, never a clock.
+`tests/replay/rollout/test_promote_model.py` takes every order of steps of a small world with these
 functions. An undo is the same in the other direction.
 
-Rollouts that were approved together hold together: not before each of them is near, and served by one record, which any of
-them may be the one to put. What is true of one hold is true of each, since what takes a number breaks them all.
+Rollouts that were approved together hold together: no hold begins before each of them is near. One
+record lets them all serve, and any of them may be the one to put it. What is true of one hold is
+true of each, since a record that takes the number breaks them all.
 
-`next_promote_step` is pure and knows no earlier tick; so a promote goes on after a crash wherever it was.
+`next_promote_step` is pure and knows no earlier tick, so a promote continues after any crash.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from replay.rollout.step import Acknowledge, Append, RolloutStep, Sight, Wait
 
 
 def next_promote_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
-    """The next step of a rollout that is READY or HOLDING."""
+    """Returns the next step of a rollout that is READY or HOLDING."""
     rollout, live_build = sight.rollout, sight.live_build
     if sight.candidate is None:
         return Wait(f"build {rollout.build} to publish its first frontier")
@@ -56,7 +59,7 @@ def next_promote_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
         return _served_together(sight)
     if rollout.attempts >= rules.hold_attempts:
         return Append(_never_reached(sight, rules))
-    # A hold keeps what readers see from getting fresher: it is not begun while any candidate has a way to go.
+    # While a hold is open, what readers see gets no fresher: none begins before all are near.
     for each in (sight, *sight.others):
         if not _near(each):
             return Wait(
@@ -68,14 +71,18 @@ def next_promote_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
 
 
 def reaches(candidate: Offsets, live: Offsets, topics: frozenset[str]) -> bool:
-    """True where no partition of these topics is further in `live`; one that a side does not name counts as 0."""
+    """Returns whether `live` is further in no partition of these topics.
+
+    A partition that one side does not name counts as 0.
+    """
     return candidate.covers(live.only(topics))
 
 
 def ensure_acknowledged(store: Store, build: str, hold: int) -> None:
-    """Acknowledges a hold for a live job that is dead: as its holder, in a frontier with the same offsets and versions.
+    """Acknowledges a hold for a dead live job, in a frontier with the same offsets and versions.
 
-    Raises Conflict where the job is alive after all; what is left of a dead one (a JVM in a long write) is gone first.
+    It takes the job's lock first. Raises Conflict if the job is alive after all; what is left of a
+    dead one (a JVM in a long write) is ended before.
     """
     with Lock(store.path(f"{folder(build)}/lock"), what=f"build {build}"):
         failpoint("promote.before_acknowledge")
@@ -96,7 +103,7 @@ def _acknowledging(build: str, newest: Frontier | None, hold: int) -> Frontier |
 
 
 def _near(sight: Sight) -> bool:
-    """True where nothing keeps it from being held, or from serving where there is nothing to hold."""
+    """Returns whether a hold may begin, or serving if there is nothing to hold."""
     if sight.rollout.phase is Phase.HOLDING:
         return True
     return (
@@ -130,13 +137,13 @@ def _while_holding(sight: Sight, live: Frontier, live_build: str, hold: int) -> 
 
 
 def _served_together(sight: Sight) -> RolloutStep:
-    """The record that lets a rollout serve that has all it needs, with the others of its group; or what one of those still needs."""
+    """Returns the record that lets a whole group serve, or the wait for what one of it lacks."""
     missing = next(filter(None, map(_missing, sight.others)), None)
     return Append(_served(sight)) if missing is None else Wait(missing)
 
 
 def _missing(sight: Sight) -> str | None:
-    """What has to happen before a rollout may serve; None where nothing has."""
+    """Returns what has to happen before a rollout may serve, or None."""
     rollout, candidate, live = sight.rollout, sight.candidate, sight.live
     if candidate is None:
         return f"build {rollout.build} to publish its first frontier"
@@ -156,7 +163,7 @@ def _missing(sight: Sight) -> str | None:
 
 
 def _served(sight: Sight) -> Served:
-    # In the order of the yes, whoever of them puts it.
+    # In the order of the yes, whichever of them puts it.
     group = sorted(
         (sight, *sight.others),
         key=lambda each: each.rollout.group.index(each.rollout.number) if each.rollout.group else 0,
@@ -180,7 +187,7 @@ def _receipt(sight: Sight) -> Receipt:
     rollout, candidate, live = sight.rollout, sight.candidate, sight.live
     if candidate is None:
         raise Broken(f"build {rollout.build} may not serve: it has no frontier")
-    # The promise to readers, checked where it is written whatever was decided before (a partition not named counts as 0).
+    # The promise to readers, checked where it is written, whatever was decided before.
     if live is not None and not reaches(candidate.offsets, live.offsets, sight.comparable):
         raise Broken(
             f"build {rollout.build} at {candidate.offsets} may not follow build "

@@ -1,4 +1,7 @@
-"""One generation in full: who made it serve, when and why, from which code, and the receipt that proves it. Pure but for `code_of`."""
+"""One generation in full: who made it serve, when and why, its code and its receipts.
+
+Pure but for `code_of`.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from serving.query.render import Listing
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """The code that a build was made of: its snapshot's folder, one hash of all its files, and whether it is there still."""
+    """The code of a build: its snapshot's folder, a hash of its files, and whether it exists."""
 
     folder: str
     sha256: str
@@ -27,7 +30,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One generation: the record that made it, each rollout that led to it with its receipt, and each pipeline's build then."""
+    """One generation: its record, the rollouts it switched, and each pipeline's build then."""
 
     record: Record
     served: Served
@@ -38,7 +41,7 @@ class Shown:
 
 
 def serving_in(state: State, generation: int) -> Mapping[str, str]:
-    """The serving map of a generation (pipeline -> build). Raises UsageError where there is none of that number."""
+    """Returns the serving map of a generation. Raises UsageError if none has that number."""
     return _served(state, generation)[1].serving
 
 
@@ -57,7 +60,10 @@ def _served(state: State, generation: int) -> tuple[Record, Served]:
 def shown(
     state: State, generation: int, births: Mapping[str, Birth], codes: Mapping[str, Code]
 ) -> Shown:
-    """All there is to say of a generation; `births` and `codes` are those of the builds in its serving map."""
+    """Returns all facts of a generation.
+
+    `births` and `codes` are those of the builds in its serving map.
+    """
     record, served = _served(state, generation)
     before = next(
         (
@@ -72,13 +78,16 @@ def shown(
 
 
 def code_of(store: Store, birth: Birth) -> Code:
-    """Where a build's code lies, and its hash."""
+    """Returns where a build's code is, and its hash."""
     path = store.path(f"{folder(birth.build)}/code")
     return Code(str(path), birth.code_sha256, path.is_dir())
 
 
 def show_listing(found: Shown) -> Listing:
-    """A row per pipeline that switched and partition: where the build began, what readers saw before the switch, and what after."""
+    """Returns a row per switched pipeline and partition.
+
+    It has the build's origin, what readers saw before the switch, and what they saw after.
+    """
     rows = (
         row
         for _, receipt in found.switched
@@ -101,7 +110,7 @@ def _offset_rows(receipt: Receipt, origin: Offsets) -> Iterator[tuple[Any, ...]]
 
 
 def show_text(found: Shown) -> str:
-    """All but the offsets, for people, a fact a line."""
+    """Returns all but the offsets for people, a fact a line."""
     lines = [
         f"generation {found.served.generation}, served {found.record.at} by {found.record.by}",
         *(
@@ -118,7 +127,7 @@ def show_text(found: Shown) -> str:
 
 
 def show_document(found: Shown) -> dict[str, Any]:
-    """All of it; `record` is the journal's record as it stands there."""
+    """Returns all of it; `record` is the journal's record, unchanged."""
     return {
         "generation": found.served.generation,
         "previous_generation": found.served.generation - 1 or None,

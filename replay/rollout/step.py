@@ -1,7 +1,7 @@
-"""One step of a rollout, and what is seen before it is chosen. Pure values: rollout by rollout, `Sight` in, `RolloutStep` out.
+"""One step of a rollout, and the sight it is chosen by. Pure values.
 
-promote.py and controller.py choose steps, controller.py takes them. Taking one twice is taking it once, so a crash
-anywhere is answered by looking and choosing again.
+promote.py and controller.py choose steps from a `Sight`, controller.py takes them. Taking one twice
+is taking it once, so a crash anywhere is answered by looking and choosing again.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from replay.rollout.state import State
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing is to be done until `what` has happened."""
+    """A wait: nothing is to be done until `what` has happened."""
 
     what: str
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """The journal's next record, at exactly the number after the last one looked at."""
+    """An append of the journal's next record, right after the last one looked at."""
 
     event: Event
 
 
 @dataclass(frozen=True, slots=True)
 class StartVerification:
-    """The candidate is to be verified, by a process of its own."""
+    """A start of the candidate's verification, in a process of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlignAgain:
-    """The candidate is to be aligned with the live build once more: what it was aligned at is gone, or is not new enough."""
+    """A new alignment with the live build: the last one is gone, or is not new enough."""
 
     build: str
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """The live job is dead and cannot acknowledge the hold: take its lock and do it for it."""
+    """An acknowledgement for a dead live job, under that job's lock."""
 
     build: str
     hold: int
@@ -56,7 +56,7 @@ RolloutStep = Wait | Append | StartVerification | AlignAgain | Acknowledge
 
 
 def waits_for(step: RolloutStep) -> str:
-    """What has to happen before a rollout is brought on; "" where it is brought on right now."""
+    """Returns what has to happen before a rollout moves on; "" if it moves on right now."""
     match step:
         case Wait(what):
             return what
@@ -70,14 +70,17 @@ def waits_for(step: RolloutStep) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What is seen of one rollout at one tick.
+    """The facts of one rollout at one tick.
 
-    `live` and `candidate` are newest frontiers; `comparable` the topics that both builds read, by topic id; `target` what
-    the candidate must have reached before more is done, taken when the rollout's phase was first looked at; `live_stopped` is
-    why the live build's job is not started again, `stopped` why the candidate's; `tails` is
-    whether the candidate's tail has begun; `alignment` the newest one with the live build that is kept; `deaths` counts
-    those of its job in a row; `code` and `live_code` are hashes of both builds' sources, `base` what the candidate stands on where it is a branch; `recreated` names a topic that is not the one the candidate was born with; `others` is what is
-    seen of the rollouts that are promoted together with this one, and `unseen` why they could not be looked at ("": they were).
+    `live` and `candidate` are newest frontiers. `comparable` are the topics that both builds read,
+    by topic id. `target` is what the candidate must reach before more is done, taken when the
+    rollout's phase was first looked at. `tails`: the candidate's tail has begun. `alignment` is the
+    newest one with the live build that is kept. `live_stopped` and `stopped` are why the job of the
+    live build, or of the candidate, is not started again; `deaths` counts deaths of the candidate's
+    job in a row. `recreated` names a topic that is not the one the candidate was born with. `code`
+    and `live_code` are hashes of both builds' sources; `base` is what the candidate begins with, if
+    it is a branch. `others` are the sights of the rollouts promoted together with this one;
+    `unseen` is why they could not be looked at, or "".
     """
 
     state: State
@@ -106,12 +109,15 @@ class Sight:
 
     @property
     def aligns(self) -> bool:
-        """True where the candidate is compared with a live build: both read a topic that is the same."""
+        """True if the candidate is compared with a live build: they share a topic."""
         return self.live_build is not None and bool(self.comparable)
 
     @property
     def never_aligned(self) -> Stopped | None:
-        """Why the candidate will not be aligned with the live build any more: that one has stopped, and the candidate is past it (law 13)."""
+        """Why the candidate can never be aligned with the live build any more, or None.
+
+        The live build has stopped, and the candidate is past it (law 13).
+        """
         awaited = (
             self.rollout.phase in {Phase.REPLAYING, Phase.VERIFYING}
             and self.aligns
@@ -127,7 +133,7 @@ class Sight:
 
     @property
     def target_reached(self) -> bool:
-        """True where the candidate's frontier has reached the target in every partition."""
+        """True if the candidate's frontier has reached the target in every partition."""
         return (
             self.candidate is not None
             and self.target is not None

@@ -1,7 +1,7 @@
-"""What the supervisor knows of rollouts and jobs and the journal does not: what is waited for, how fast it goes, who died.
+"""The report of the supervisor: waits, rates and deaths, which the journal does not have.
 
-The supervisor puts it into one small file whenever it changes, for `kappa status` and whoever follows a rollout. Nothing is
-decided by it, and it is as good as gone when the supervisor is. Read next: replay/look/progress.py, replay/look/status.py.
+The supervisor puts it into one small file whenever it changes, for `kappa status` and for commands
+that follow a rollout. Nothing is decided by it, and it is worthless once the supervisor has ended.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from replay.rollout.state import State
 
 _NAME = "run/underway.json"
 # Rates change all the time; nobody reads more often.
-_TELL_SECONDS = 1.0
-# A rate over less than this says more about the moment than about the replay; over more, it says too little about now.
+_REPORT_SECONDS = 1.0
+# A rate over less tells more of the moment than of the replay; over more, too little of now.
 _LEAST_SECONDS = 1.0
 _WINDOW_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Of one rollout: what has to happen before it is brought on ("" for nothing), and how many offsets a second it folds."""
+    """What one rollout waits for ("" for nothing), and how many offsets a second it folds."""
 
     waits_for: str = ""
     rate: float | None = None
@@ -33,13 +33,13 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Deaths:
-    """How often in a row a build's job has died, and of what it died last."""
+    """How often in a row a build's job has died, and the reason of the last death."""
 
     count: int
     last: str
 
-    def told(self, build: str) -> str:
-        """It in words, with what to do."""
+    def text(self, build: str) -> str:
+        """Returns it in one line, with what to do."""
         return (
             f"its job died {'once' if self.count == 1 else f'{self.count} times'}, last: "
             f"{self.last}; see kappa logs {build}"
@@ -48,18 +48,18 @@ class Deaths:
 
 @dataclass(frozen=True, slots=True)
 class Underway:
-    """All of it: by the rollout's number, and by build."""
+    """All of it: waits by the rollout's number, deaths by build."""
 
     rollouts: Mapping[int, Waiting] = field(default_factory=dict)
     deaths: Mapping[str, Deaths] = field(default_factory=dict)
 
     def trouble(self, build: str) -> str:
-        """What is wrong with a build's job; "" for nothing."""
-        return self.deaths[build].told(build) if build in self.deaths else ""
+        """Returns what is wrong with a build's job, or ""."""
+        return self.deaths[build].text(build) if build in self.deaths else ""
 
 
 def read_underway(store: Store) -> Underway:
-    """What the supervisor said last; nothing where it said nothing."""
+    """Returns what the supervisor last reported, or nothing."""
     document: Any = store.get_json(_NAME)
     if document is None:
         return Underway()
@@ -69,19 +69,19 @@ def read_underway(store: Store) -> Underway:
     )
 
 
-def ensure_nothing_said(store: Store) -> None:
-    """Takes back what an earlier supervisor said."""
+def ensure_no_report(store: Store) -> None:
+    """Removes the report of an earlier supervisor."""
     store.delete(_NAME)
 
 
 class Pace:
-    """How fast something that is counted goes, by looks at the count."""
+    """The pace of a growing count, measured by looks at it."""
 
     def __init__(self) -> None:
         self._looks: deque[tuple[float, int]] = deque()
 
     def rate(self, count: int, at: float) -> float | None:
-        """What was added a second, lately; None where it was not looked at for long enough."""
+        """Returns the recent growth a second, or None if it was not looked at long enough."""
         self._looks.append((at, count))
         while at - self._looks[0][0] > _WINDOW_SECONDS:
             self._looks.popleft()
@@ -90,25 +90,25 @@ class Pace:
 
 
 class Reporter:
-    """The supervisor's side of it."""
+    """The supervisor's side of the report."""
 
     def __init__(
         self, store: Store, deaths: Callable[[str], Deaths | None], *, clock: Callable[[], float]
     ) -> None:
-        """`deaths` tells of a build's job; `clock` gives seconds that only go forward."""
+        """Takes `deaths` of a build's job, and a `clock` in seconds that never moves back."""
         self._store = store
         self._deaths = deaths
         self._clock = clock
         self._paces: dict[int, Pace] = {}
-        self._said: Underway | None = None
+        self._reported: Underway | None = None
         self._waits: Mapping[int, str] = {}
         self._due = 0.0
 
     def report(self, state: State, waits: Mapping[int, str]) -> None:
-        """Says how it stands, where that has changed; `waits` is what each active rollout waits for."""
+        """Writes the report if it has changed; `waits` is what each active rollout waits for."""
         if waits == self._waits and self._clock() < self._due:
             return
-        self._waits, self._due = dict(waits), self._clock() + _TELL_SECONDS
+        self._waits, self._due = dict(waits), self._clock() + _REPORT_SECONDS
         rollouts = {
             rollout.number: Waiting(
                 waits.get(rollout.number, ""), self._rate(rollout.number, rollout.build)
@@ -122,9 +122,9 @@ class Reporter:
             if (found := self._deaths(build)) is not None
         }
         now = Underway(rollouts, deaths)
-        if now != self._said:
+        if now != self._reported:
             self._store.put_json(_NAME, asdict(now))
-            self._said = now
+            self._reported = now
 
     def _rate(self, rollout: int, build: str) -> float | None:
         newest = Frontiers(self._store, build).newest()

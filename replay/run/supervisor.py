@@ -27,7 +27,7 @@ from kappa.base.settings import Settings, load_settings
 from kappa.state.store import Store
 from replay.look.running import RUNNING, Running, running_at
 from replay.rollout.state import State
-from replay.rollout.underway import Reporter, ensure_nothing_said
+from replay.rollout.underway import Reporter, ensure_no_report
 from replay.run.archiver_process import ArchiverProcess
 from replay.run.child import open_log
 from replay.run.controller import Controller
@@ -149,7 +149,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> None:
             hint="kappa status shows it; kappa down ends it",
         ) from error
     store.delete(RUNNING)
-    ensure_nothing_said(store)
+    ensure_no_report(store)
     told = Told()
     kafka = Kafka(settings, store, say, told)
     processes = Processes(store, settings, say=say)

@@ -18,7 +18,7 @@ from replay.rollout.underway import (
     Reporter,
     Underway,
     Waiting,
-    ensure_nothing_said,
+    ensure_no_report,
     read_underway,
 )
 
@@ -79,7 +79,7 @@ def test_what_is_said_is_read_and_taken_back(store: Counting) -> None:
     assert found == Underway({1: Waiting("build a to catch up")}, deaths)
     assert found.trouble("a") == "its job died 3 times, last: exit code 1; see kappa logs a"
     assert found.trouble("b") == ""
-    ensure_nothing_said(store)
+    ensure_no_report(store)
     assert read_underway(store) == Underway()
 
 
