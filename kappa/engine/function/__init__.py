@@ -1,4 +1,4 @@
-"""The user's function over a decoded slice: what it contributes, and on which record it fails.
+"""The user's function over a decoded slice: its contributions, and the records it fails on.
 
 It commits nothing and publishes nothing. Read in this order:
 

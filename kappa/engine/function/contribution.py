@@ -1,8 +1,7 @@
-"""What a slice contributes: the user's function is run on its decoded rows, held to the build's tables, and folded.
+"""The contributions of a slice: the user's function run on decoded rows, and folded by key.
 
-A function that raises, or returns other columns than the build was born with, stops the job with the user's line: the
-same slice would fail again. Read next: engine/fold/fold.py for what a fold is, engine/write/commit.py for where the rows go,
-engine/function/culprits.py for the record that a function fails on.
+The function is held to the build's tables. If it raises, or returns other columns than the build
+was born with, the job stops with the user's line: the same slice would fail again.
 """
 
 from __future__ import annotations
@@ -29,11 +28,12 @@ from kappa.tables.shape import table_births
 from kappa.values.columns import Type, parse_type
 
 _REPLAY = "mend the function and deploy it, as a new version: kappa deploy"
-# What Spark says of a value that does not fit (SQLSTATE class 22) or a name or type that does not (42), however deep in
-# the causes of an error. (ISO 9075-2, table 38)
+# How Spark reports a value that does not fit (SQLSTATE class 22), or a name or type (42), however
+# deep in the causes of an error (ISO 9075-2, table 38).
 _UNFIT = re.compile(r"(\[[A-Z_.]+\] [^\n]*?) SQLSTATE: (?:22|42)\w{3}")
 
-# What a Python worker says of an error: its frames, indented, then the error itself, and what a step's loop noted of it.
+# How a Python worker reports an error: its indented frames, the error, and the note of a step's
+# loop.
 _RAISED = re.compile(
     r"Traceback \(most recent call last\):\n(?:[ \t]+.*\n)+(\S.*)(?:\n(the step of table .*))?"
 )
@@ -46,7 +46,7 @@ _LONGEST = 400
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """That a pipeline's function failed on rows: at which line (`file:line`), of what, and what can be done."""
+    """A failure of a pipeline's function: the line (`file:line`), the error, and what to do."""
 
     line: str
     # With its verb: `raised ZeroDivisionError: division by zero`.
@@ -66,10 +66,11 @@ class Function:
     def contributions(
         self, inputs: Mapping[str, DataFrame], *, one_partition: bool = False
     ) -> dict[str, DataFrame]:
-        """One frame per table of the function: rows to append as they are, one row per key to fold in, or the rows that a step folds.
+        """Returns one frame per table of the function. Nothing is computed yet.
 
-        `inputs` has a frame per parameter; with `one_partition` each result is computed in one. Nothing is computed yet.
-        Raises Broken with the user's line.
+        A frame has rows to append as they are, one row per key to fold in, or the rows that a step
+        folds. `inputs` has a frame per parameter; with `one_partition` each result is computed in
+        one. Raises Broken with the user's line.
         """
         returned = self._called(inputs)
         given = {
@@ -106,7 +107,8 @@ class Function:
                 else type(returned).__name__
             )
             raise Broken(
-                f"{pipeline.source}: pipeline {pipeline.name} returned {got or 'nothing'}, not one DataFrame for each of {', '.join(wanted) or 'no table'}",
+                f"{pipeline.source}: pipeline {pipeline.name} returned {got or 'nothing'},"
+                f" not one DataFrame for each of {', '.join(wanted) or 'no table'}",
                 hint=_REPLAY,
             )
         return returned
@@ -129,14 +131,20 @@ class Function:
                 born.steps_over,
             ):
                 raise Broken(
-                    f"{self._pipeline.source}: pipeline {self._pipeline.name} returns {_listed(made)} for table {made.name}, which was born with {_listed(born)}",
-                    hint="a function's columns may not depend on the data; kappa deploy takes a changed one as a new version",
+                    f"{self._pipeline.source}: pipeline {self._pipeline.name} returns"
+                    f" {_columns_text(made)} for table {made.name},"
+                    f" which was born with {_columns_text(born)}",
+                    hint="a function's columns may not depend on the data;"
+                    " kappa deploy takes a changed one as a new version",
                 )
         self._right.add(shape)
 
 
 def latest_frame(decoded: DataFrame, table: TableBirth) -> DataFrame:
-    """The newest record per key of decoded records, a tombstone among them leaving a hidden row (law 4)."""
+    """Returns the newest of decoded records per key.
+
+    A tombstone leaves a hidden row (law 4).
+    """
     kept = decoded.where(f"_fate in ({int(Fate.DECODED)}, {int(Fate.TOMBSTONE)})").withColumn(
         "_deleted", F.expr(f"_fate = {int(Fate.TOMBSTONE)}")
     )
@@ -148,16 +156,23 @@ def latest_frame(decoded: DataFrame, table: TableBirth) -> DataFrame:
 
 
 def columns_used(rows: DataFrame) -> list[tuple[frozenset[str], frozenset[str]]]:
-    """Of all files that a frame reads: the names of their columns, and of those that it uses (engine/spark/used.py)."""
-    # Of another frame than the one that runs: a plan that was made before `persist` would never read what is kept.
+    """Returns, for each file that a frame reads, the names of its columns and of those it uses.
+
+    See engine/spark/used.py.
+    """
+    # The plan of another frame than the one that runs: a plan that was made before `persist` would
+    # never read the persisted rows.
     plan = rows.alias("looked_at")._jdf.queryExecution().optimizedPlan()  # noqa: SLF001  # as in describe.py
     return used_columns(json.loads(plan.toJSON()), str(plan.output().toString()))
 
 
 def user_line(error: BaseException, pipeline: Pipeline) -> str:
-    """The last line of the user's own code that an error passed through, as file:line; else where the pipeline is declared."""
+    """Returns the last line of the user's own code that an error passed through, as file:line.
+
+    Returns the line of the pipeline's declaration if it passed through none.
+    """
     source = Path(pipeline.source.file)
-    # A project's modules lie beside or below the folder of its pipelines (kappa/code/project.py).
+    # A project's modules are beside or below the folder of its pipelines (kappa/code/project.py).
     project = source.parent.parent
     passed = [
         frame
@@ -168,19 +183,21 @@ def user_line(error: BaseException, pipeline: Pipeline) -> str:
 
 
 def raised_here(error: Exception, pipeline: Pipeline) -> Broken:
-    """What the user's code raised in this process, with its line, and with what was noted on the way."""
+    """Wraps an error that the user's code raised in this process, with its line and its notes."""
     noted = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
     return Broken(
-        f"{user_line(error, pipeline)}: pipeline {pipeline.name} raised {_named(error)}{noted}",
+        f"{user_line(error, pipeline)}: pipeline {pipeline.name} raised "
+        f"{_error_text(error)}{noted}",
         hint=_REPLAY,
     )
 
 
 def failure_of(error: Exception, pipeline: Pipeline) -> Failure | None:
-    """What an error of an action over the user's rows says of the function; None where that is not to blame.
+    """Finds the failure of the function in an error of an action over the user's rows.
 
-    A worker that died, or had no memory left, says nothing of the function: it may do with fewer rows. Nor does a step of an
-    ordered fold, which goes by the rows before, too.
+    Returns None if the function is not to blame. A worker that died, or had no memory left, proves
+    nothing: it may do with fewer rows. Nor does a step of an ordered fold, which depends on earlier
+    rows.
     """
     text = str(error)
     raised = _RAISED.search(text)
@@ -191,7 +208,8 @@ def failure_of(error: Exception, pipeline: Pipeline) -> Failure | None:
         lines = [f"{file}:{line}" for file, line in frames if not _is_ours(file)]
         if lines:
             return Failure(lines[-1], _shortened(f"raised {raised[1]}"), _REPLAY)
-        # A value of another type than its UDF was declared with is found by PySpark's code alone; ours decodes in workers too.
+        # PySpark's code alone finds a value of another type than its UDF declares. Our own code
+        # decodes in workers, too.
         if not any(Path(file).is_relative_to(_KAPPA) for file, _ in _FRAME.findall(text)):
             return Failure(
                 str(pipeline.source),
@@ -204,13 +222,17 @@ def failure_of(error: Exception, pipeline: Pipeline) -> Failure | None:
         return Failure(
             line,
             _shortened(f"failed on a row: {unfit}"),
-            f"fold into a wider type, or use try_cast and the like where a value may not fit; {_REPLAY}",
+            "fold into a wider type, or use try_cast and the like where a value may not fit;"
+            f" {_REPLAY}",
         )
     return None
 
 
 def explained(error: Exception, pipeline: Pipeline) -> KappaError | None:
-    """An error of an action over the user's rows in a sentence of ours; None where the rows are not to blame."""
+    """Returns an error of an action over the user's rows in a sentence of ours.
+
+    Returns None if the rows are not to blame.
+    """
     failure = failure_of(error, pipeline)
     if failure is None:
         return _of_step(_RAISED.search(str(error)), pipeline)
@@ -218,20 +240,24 @@ def explained(error: Exception, pipeline: Pipeline) -> KappaError | None:
 
 
 def _of_step(raised: re.Match[str] | None, pipeline: Pipeline) -> Broken | None:
-    """What a worker said of a step, which has named the record; None where it said something else."""
+    """Returns a worker's error of a step, whose loop has named the record.
+
+    Returns None if the error is another one.
+    """
     if raised is None or not (raised[2] or raised[1].startswith(_OURS)):
         return None
     if raised[1].startswith(_OURS):
         return Broken(raised[1].removeprefix(_OURS), hint=_REPLAY)
     lines = [f"{file}:{line}" for file, line in _FRAME.findall(raised[0]) if not _is_ours(file)]
     return Broken(
-        f"{lines[-1] if lines else pipeline.source}: pipeline {pipeline.name} raised {raised[1]}; {raised[2]}",
+        f"{lines[-1] if lines else pipeline.source}: pipeline {pipeline.name} raised {raised[1]};"
+        f" {raised[2]}",
         hint=_REPLAY,
     )
 
 
 def unfit_in(text: str) -> str | None:
-    """What Spark says of a value that does not fit, in the text of an error; None where it says nothing of that."""
+    """Returns Spark's sentence about a value that does not fit, or None if an error has none."""
     unfit = _UNFIT.search(text)
     return None if unfit is None else unfit[1]
 
@@ -278,10 +304,10 @@ def _type(kind: str, where: str) -> Type:
         raise Broken(f"{where}: {error.message}", hint=error.hint) from error
 
 
-def _listed(table: TableBirth) -> str:
+def _columns_text(table: TableBirth) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in table.columns)
 
 
-def _named(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     first = (str(error).strip().splitlines() or [""])[0]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__

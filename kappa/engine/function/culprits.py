@@ -1,8 +1,8 @@
-"""Which records a pipeline's function fails on: it is run on ever fewer of a slice's valid records, until one is left.
+"""The records that a pipeline's function fails on, found by running it on ever fewer.
 
-Rows are row by row, so a function fails on many exactly where it fails on one of them alone; and what it does with one record
-alone is the same whatever the slice. What fails without any record is the code's own, and what fails on many records
-and on none of them alone is no record's fault: neither is blamed on one. Read next: narrowing.py, prepared.py.
+Rows are row by row: a function fails on many records exactly if it fails on one of them alone, and
+on one alone it does the same whatever the slice. A function that fails without any record has an
+error of its own. If it fails on many records, and on none of them alone, no record is to blame.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ from kappa.engine.function.trouble import SPARK_ERRORS, translated
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 
-# As many as the plan of small slices takes easily. A large slice is gone through once in such parts, on one core: that costs
-# what the function costs, as halving it at Spark would, and finds all that fail in it.
+# As many as the plan of small slices takes easily. A large slice is read once in such parts, on one
+# core: it costs one run of the function, as halving it at Spark would, and finds all records.
 _AT_ONCE = 10_000
-# Each record that fails costs some seconds, as the worker that raised is gone each time. Where most fail, or very many, it is
-# the function that is wrong, and to go on for hours would not mend it. A few records are too few to tell.
+# Each failing record costs some seconds, since its worker is gone each time. If most fail, or very
+# many, the function is wrong. A few records are too few to decide that.
 _TELLING = 100
 _SAMPLED = 8
 _MOST, _MOST_SHARE = 1_000, 0.01
 _SHOWN = 300
-# Where Python says in which place of memory an object lies.
+# A memory address in Python's text of an object.
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 class Valid(Protocol):
-    """The valid records of a slice (engine/function/decoded.py)."""
+    """The valid records of a slice (decoded.py)."""
 
     def chunks(
         self, topic: Topic, columns: Sequence[tuple[str, str]], at_most: int
     ) -> Iterator[pa.Table]:
-        """Gives the valid records of a topic, those columns of them, at most so many at once."""
+        """Yields these columns of a topic's valid records, at most so many at once."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """A record that the function fails on, as it lies in the log, and how it fails."""
+    """A record that the function fails on, its place in the log, and how it fails."""
 
     topic: str
     partition: int
@@ -62,18 +62,24 @@ class Culprit:
 
 
 class Culprits:
-    """What a pipeline's function fails on in one slice."""
+    """The records of one slice that a pipeline's function fails on."""
 
     def __init__(
         self, pipeline: Pipeline, prepared: Callable[[], Prepared], decoded: Valid
     ) -> None:
-        """`prepared` gives the plan that small slices are folded by; it is not asked for unless the function is to blame."""
+        """Takes the slice's valid records.
+
+        `prepared` gives the plan of small slices. It is called only if the function is to blame.
+        """
         self._pipeline = pipeline
         self._prepared = prepared
         self._decoded = decoded
 
     def first(self, error: Exception, read: Callable[[Slice], pa.Table]) -> KappaError:
-        """What a job that stops ends with, after this error of the function on the slice; `read` gives raw records, for what is shown."""
+        """Returns the error with which a job stops, after this error of the function on the slice.
+
+        `read` gives raw records, of which key and value are shown.
+        """
         if failure_of(error, self._pipeline) is None:
             return translated(error, self._pipeline)
         try:
@@ -87,7 +93,10 @@ class Culprits:
         return self._blamed(culprit, read)
 
     def all(self, error: Exception) -> list[Culprit]:
-        """All records of the slice that the function fails on. Raises what a job stops with where none is to blame, or the function is."""
+        """Returns all records of the slice that the function fails on.
+
+        Raises the error with which a job stops if no record is to blame, or the function is.
+        """
         if failure_of(error, self._pipeline) is None:
             raise translated(error, self._pipeline) from error
         found: list[Culprit] = []
@@ -97,7 +106,7 @@ class Culprits:
             most = self._refuse_most()
             for culprit in self._found():
                 found.append(culprit)
-                self._tell(found, most)
+                self._report(found, most)
         except Together:
             raise self._together(error) from error
         except SPARK_ERRORS as trouble:
@@ -109,7 +118,7 @@ class Culprits:
         first, second = next(chunks, None), next(chunks, None)
         found = False
         for topic, rows in chain(filter(None, (first, second)), chunks):
-            # The whole slice is known to fail; and what is tried and fails costs a worker.
+            # The whole slice is known to fail; and each try that fails costs a worker.
             if second is not None and self._failure({topic.name: rows}) is None:
                 continue
             for place, failure in failing(rows.num_rows, partial(self._tried, topic, rows)):
@@ -127,7 +136,10 @@ class Culprits:
         return self._failure({topic.name: rows.slice(start, end - start)}, alone=end - start == 1)
 
     def _failure(self, rows: Mapping[str, pa.Table], *, alone: bool = False) -> Failure | None:
-        """How the function fails on these rows. Of one record alone it is always the same, though tables are computed beside each other."""
+        """Returns how the function fails on these rows, or None.
+
+        Of one record alone the failure is always the same, though tables are computed in parallel.
+        """
         try:
             self._prepared().run_apart(rows) if alone else self._prepared().run(rows)
         except SPARK_ERRORS as error:
@@ -138,7 +150,7 @@ class Culprits:
         return None
 
     def _refuse_most(self) -> int:
-        """How many may fail in this slice. Raises Broken where most do."""
+        """Returns how many records of this slice may fail. Raises Broken if most do."""
         count = sum(rows.num_rows for _, rows in self._chunks(_AT_ONCE))
         most = max(_MOST, int(count * _MOST_SHARE))
         if count < _TELLING:
@@ -153,17 +165,19 @@ class Culprits:
         if len(failures) > _SAMPLED // 2:
             raise self._wrong(
                 failures[0],
-                f"on {len(failures)} of {-(-count // every)} records that were tried alone, of {count} in a slice",
+                f"on {len(failures)} of {-(-count // every)} records that were tried alone,"
+                f" of {count} in a slice",
             )
         return most
 
-    def _tell(self, found: list[Culprit], most: int) -> None:
+    def _report(self, found: list[Culprit], most: int) -> None:
         if len(found) > most:
             raise self._wrong(found[0].failure, f"on more than {most} records of one slice")
         if len(found) % 10 == 1:
             last = found[-1]
             print(
-                f"the function {last.failure.error} on {last.topic} partition {last.partition} offset {last.offset}; rejected so far: {len(found)}",
+                f"the function {last.failure.error} on {last.topic} partition {last.partition}"
+                f" offset {last.offset}; rejected so far: {len(found)}",
                 file=sys.stderr,
                 flush=True,
             )
@@ -171,16 +185,18 @@ class Culprits:
     def _blamed(self, culprit: Culprit, read: Callable[[Slice], pa.Table]) -> KappaError:
         try:
             raw = read(only(culprit))
-            said = ": key {}, value {}".format(
+            shown = ": key {}, value {}".format(
                 *(_shown(raw.column(name)[0].as_py()) for name in ("key", "value"))
             )
         except Broken:
-            # The line is what mends it.
-            said = ", which the topic has lost since, and its archive has without key and value"
+            # The line alone is enough to fix it.
+            shown = ", which the topic has lost since, and its archive has without key and value"
         failure = culprit.failure
         return Broken(
-            f"{failure.line}: pipeline {self._pipeline.name} {failure.error}, on {culprit.topic} partition {culprit.partition} offset {culprit.offset}{said}",
-            hint=f'{failure.hint}; or have such records set aside as rejects: @pipeline(..., on_error="reject")',
+            f"{failure.line}: pipeline {self._pipeline.name} {failure.error}, on {culprit.topic}"
+            f" partition {culprit.partition} offset {culprit.offset}{shown}",
+            hint=f"{failure.hint}; or have such records set aside as rejects:"
+            ' @pipeline(..., on_error="reject")',
         )
 
     def _together(self, error: Exception) -> KappaError:
@@ -192,13 +208,15 @@ class Culprits:
 
     def _wrong(self, failure: Failure, where: str) -> KappaError:
         return Broken(
-            f"{failure.line}: pipeline {self._pipeline.name} {failure.error}, {where}: too many to be set aside one by one",
-            hint=f"{failure.hint}; where so many are meant to be rejected, leave them out in the function, or lower engine.slice_records",
+            f"{failure.line}: pipeline {self._pipeline.name} {failure.error}, {where}:"
+            " too many to be set aside one by one",
+            hint=f"{failure.hint}; if so many are meant to be rejected, leave them out in the"
+            " function, or lower engine.slice_records",
         )
 
 
 def only(culprit: Culprit) -> Slice:
-    """The slice that holds this record and no other."""
+    """Returns the slice of this record alone."""
     start, end = (
         Offsets({culprit.topic: {culprit.partition: culprit.offset + step}}) for step in (0, 1)
     )
@@ -206,10 +224,14 @@ def only(culprit: Culprit) -> Slice:
 
 
 def reject_detail(culprit: Culprit, pipeline: Pipeline) -> str:
-    """A failure as rejects keep it. Lines are told below the project's folder, and objects without their address, so that each build says the same."""
+    """Returns a failure as rejects keep it, the same in each build.
+
+    Files are named below the project's folder, and objects are named without their address.
+    """
     project = Path(pipeline.source.file).parent.parent
     file = Path(culprit.failure.line)
-    return f"{file.relative_to(project) if file.is_relative_to(project) else file}: {_ADDRESS.sub('', culprit.failure.error)}"
+    shown = file.relative_to(project) if file.is_relative_to(project) else file
+    return f"{shown}: {_ADDRESS.sub('', culprit.failure.error)}"
 
 
 def _culprit(topic: Topic, row: pa.Table, failure: Failure) -> Culprit:

@@ -1,8 +1,9 @@
-"""The decoded records of one slice: what contributions, latest rows, rejects and counts are made of.
+"""The decoded records of one slice, ready to be folded.
 
-A small slice is decoded in the job and is Arrow (decoded_here.py). A large one is decoded in Spark's workers
-and is kept in files while the slice is folded (decoded_at_spark.py). Both give the same rows, each in its own form.
-Each topic is decoded once. Redriven records that turn out to be duplicates are left out of all answers (redriven.py).
+A small slice is decoded in the job and is Arrow (decoded_here.py). A large one is decoded in
+Spark's workers and kept in files while it is folded (decoded_at_spark.py). Both give the same rows,
+each in its own form. Each topic is decoded once. Redriven records that turn out to be duplicates
+are left out of all answers (redriven.py).
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Decoded(Protocol):
     def rejects(self, table: TableBirth) -> Rows:
         """Returns the rows of the rejects table.
 
-        These are the records that are not valid, and a hidden row for each redriven record that is folded.
+        These are the records that are not valid, and a hidden row for each folded redriven record.
         """
         ...
 

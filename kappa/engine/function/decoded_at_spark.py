@@ -1,4 +1,4 @@
-"""A large slice in files that Spark reads while it is folded: decoded by its workers, or an archive's own."""
+"""A large slice in files that Spark reads while it is folded."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ class DecodedAtSpark(Decoded):
         return None if frame is None else latest_frame(frame, table)
 
     def rejects(self, table: TableBirth) -> Rows:
-        """Returns a frame of the topics that have rejects; None if there is no row at all."""
+        """Returns a frame of the topics that have rejects; None if no row exists at all."""
         hidden = hidden_rows(table, self._folded)
         rows: DataFrame | None = None
         for name, frame in self._frames.items():

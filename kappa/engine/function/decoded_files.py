@@ -1,4 +1,4 @@
-"""The Parquet files of one topic in a large slice: decoded by Spark's workers, or linked from an archive."""
+"""The Parquet files of one topic in a large slice, by Spark's workers or of an archive."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class DecodedFiles:
     left_out: frozenset[str]
 
     def frame(self, spark: SparkSession, columns: Columns) -> DataFrame:
-        """Returns the records as Spark reads them. A column that is in no file raises if it is used."""
+        """Returns the records as Spark reads them. Using a column that is in no file raises."""
         frame = spark.read.schema(
             spark_ddl([column for column in columns if column[0] not in self.left_out])
         ).parquet(str(self.folder))

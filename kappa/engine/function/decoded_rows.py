@@ -1,4 +1,4 @@
-"""Rows of decoded records: picked, counted and rejected alike by both ways of decoding a slice."""
+"""Rows of decoded records, picked and rejected alike by both ways of decoding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from kappa.state.build import TableBirth
 from kappa.values.arrow import arrow_schema
 from kappa.values.reason import Reason
 
-# The column of a decoded record behind each column of the rejects table; an older build has fewer of them.
+# The column of a decoded record behind each column of the rejects table. The table of an older
+# build has fewer of them.
 REJECT_COLUMNS = {
     "topic": "_topic",
     "partition": "_partition",

@@ -1,4 +1,4 @@
-"""Narrowing: which of many things fail, found by trying ever fewer of them. Pure. Read next: culprits.py, which tries records."""
+"""Narrowing: which of many things fail, found by trying ever fewer of them. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ class Together(Exception):
 
 
 def failing(count: int, tried: Callable[[int, int], _Error | None]) -> Iterator[tuple[int, _Error]]:
-    """Of `count` things that are known to fail together, the places of those that fail alone, in order, each with its error.
+    """Yields the places of those of `count` things that fail alone, each with its error.
 
-    `tried(start, end)` tries those in `[start, end)`, and gives an error or None. Nothing is tried before it is asked for: the
-    first place costs log2(count) tries, each further one at most about twice that. Raises Together where none fails alone.
+    They are known to fail together. `tried(start, end)` tries those in `[start, end)`, and returns
+    an error or None. Nothing is tried before it is needed: the first place costs log2(count) tries,
+    each further one at most about twice that. Raises Together if none fails alone.
     """
     return _within(0, count, None, tried)
 
@@ -24,7 +25,10 @@ def failing(count: int, tried: Callable[[int, int], _Error | None]) -> Iterator[
 def _within(
     start: int, end: int, error: _Error | None, tried: Callable[[int, int], _Error | None]
 ) -> Iterator[tuple[int, _Error]]:
-    """`error` is what trying just these gave; None where they are only known to fail since others beside them don't."""
+    """Yields the failing places of `[start, end)`, which is known to fail.
+
+    `error` is the error of trying just these, or None if they were not tried yet.
+    """
     if end - start == 1:
         error = error or tried(start, end)
         if error is None:

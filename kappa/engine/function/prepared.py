@@ -1,9 +1,10 @@
 """A pipeline's function as one plan that is made once and run for every small slice.
 
-Calling the function, analysing and planning cost Spark some 200 ms, running the plan some 30: and freshness is counted in
-them. That the same plan gives other rows each time rests on its leaves (engine/fold/leaf.py) and on having nothing between them
-and the result that Spark keeps from one run to the next: no exchange, no cache. A function that is row by row needs none.
-One that reads a clock or throws dice, and was let through, is planned anew for each slice: Spark does that part when it plans.
+Calling the function, analysing and planning take Spark some 200 ms, and running the plan some 30:
+freshness depends on them. The same plan gives other rows each time because of its leaves
+(engine/fold/leaf.py), and because Spark keeps nothing from one run to the next: the plan has no
+exchange and no cache. A row-by-row function needs none. A function that reads a clock or throws
+dice, and was let through, is planned anew for each slice: Spark computes that part when it plans.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from kappa.state.build import TableBirth
 from kappa.tables.merge import contribution_columns
 from kappa.values.arrow import arrow_schema
 
-# Parts of a physical plan that keep what they have computed.
+# Parts of a physical plan that keep computed rows.
 _KEEPING = ("Exchange", "InMemoryTableScan", "AdaptiveSparkPlan")
 
 
@@ -41,7 +42,10 @@ class Prepared:
         tables: Mapping[str, TableBirth],
         folder: Path,
     ) -> None:
-        """Makes the plan; `folder` takes the rows of the slice that is being folded. Raises Broken as `Function` does."""
+        """Makes the plan. Raises Broken as `Function` does.
+
+        `folder` takes the rows of the slice that is being folded.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         self._pipeline = pipeline
         self._function = function
@@ -60,7 +64,7 @@ class Prepared:
         self._changes = bool(changing(json.loads(analyzed.toJSON())))
 
     def run(self, rows: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
-        """What the valid records of a slice, per topic, contribute to each table."""
+        """Returns what the valid records of a slice, per topic, contribute to each table."""
         self._put(rows)
         together: pa.Table = self._plan.toArrow()
         return {
@@ -69,7 +73,7 @@ class Prepared:
         }
 
     def run_apart(self, rows: Mapping[str, pa.Table]) -> None:
-        """Computes the same for one table after the other, so that of several errors it always ends with the same one."""
+        """Computes one table after the other: of several errors it always raises the same."""
         self._put(rows)
         for frame in self._frames.values():
             frame.toArrow()
@@ -91,13 +95,17 @@ class Prepared:
         keeping = next((word for word in _KEEPING if word in physical), None)
         if keeping is not None:
             raise Broken(
-                f"{self._pipeline.source}: pipeline {self._pipeline.name} keeps or moves rows between runs ({keeping} in its plan)",
+                f"{self._pipeline.source}: pipeline {self._pipeline.name} keeps or moves rows"
+                f" between runs ({keeping} in its plan)",
                 hint="leave cache, repartition and the like out of the function",
             )
         return plan
 
     def _together(self, frames: Mapping[str, DataFrame]) -> DataFrame:
-        """All tables' contributions in one frame, so that one action brings them: a column per table, in which it has a struct."""
+        """Packs all tables' contributions into one frame, so that one action computes them.
+
+        It has a column per table, a struct.
+        """
         packed = [
             frames[name].selectExpr(
                 f"{place} as place",
@@ -116,8 +124,10 @@ class Prepared:
 
 def _packed(name: str, columns: tuple[tuple[str, str], ...], *, own: bool) -> str:
     if own:
-        return f"struct({', '.join(spark_quote(column) for column, _ in columns)}) as {spark_quote(name)}"
-    return f"cast(null as struct<{', '.join(f'{spark_quote(column)}: {kind}' for column, kind in columns)}>) as {spark_quote(name)}"
+        names = ", ".join(spark_quote(column) for column, _ in columns)
+        return f"struct({names}) as {spark_quote(name)}"
+    fields = ", ".join(f"{spark_quote(column)}: {kind}" for column, kind in columns)
+    return f"cast(null as struct<{fields}>) as {spark_quote(name)}"
 
 
 def _unpacked(together: pa.Table, place: int, schema: pa.Schema) -> pa.Table:

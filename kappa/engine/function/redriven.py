@@ -1,9 +1,10 @@
-"""Settles the redriven records of a slice: which of them are folded, and which are duplicates (law 7).
+"""The settling of redriven records: which are folded, and which are duplicates (law 7).
 
-What the slices before left stands in the rejects table: the rejects, and a hidden row for each redriven record that was
-folded. Of it only rows of offsets before the slice count, so that a slice that is folded again after a crash is settled as it
-was, whatever the table holds by now (law 1). A build that was born before there were redriven records has nowhere to
-remember them: to it they are records like any other. Read next: kappa/records/redrive.py, which decides.
+kappa/records/redrive.py decides. The rejects table has what earlier slices left: the rejects, and a
+hidden row for each redriven record that was folded. Only its rows of offsets before the slice
+count, so a slice that is folded again after a crash is settled as before, whatever the table
+contains by then (law 1). A build born before redriven records existed cannot remember them: it
+takes them as any other records.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ def settle_redriven(
     rejects: TableBirth,
     files_now: Callable[[], Sequence[str]],
 ) -> None:
-    """Settles what is redriven in a decoded slice, if anything is; `files_now` gives those of the rejects table, and is asked where it is."""
+    """Settles the redriven records of a decoded slice.
+
+    `files_now` returns the files of the rejects table. It is called only if a record is redriven.
+    """
     if not remembers(rejects):
         return
     attempts = decoded.attempts()
@@ -55,7 +59,7 @@ def settle_redriven(
 
 
 def remembers(rejects: TableBirth) -> bool:
-    """True where a build has a place for what was redriven."""
+    """Returns True if a build can remember redriven records."""
     return "_redrives" in dict(rejects.columns)
 
 
@@ -65,7 +69,7 @@ def _rejected(
     piece: Slice,
     files: Sequence[str],
 ) -> dict[Position, int | None]:
-    """The rejects that are named, and those that they name in turn."""
+    """Finds the rejects that attempts name, and those that these name in turn."""
     found: dict[Position, int | None] = {}
     wanted = {Position(attempt.at.topic, attempt.at.partition, attempt.of) for attempt in attempts}
     while wanted:
@@ -97,7 +101,7 @@ def _rejected(
 def _before(
     files: Sequence[str], piece: Slice, topic: str, partition: int, where: ds.Expression
 ) -> list[dict[str, int]]:
-    """Rows of the rejects table about offsets of a partition before the slice."""
+    """Reads rows of the rejects table about offsets of a partition before the slice."""
     if not files:
         return []
     of_part = (

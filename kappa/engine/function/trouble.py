@@ -1,6 +1,7 @@
-"""Errors of Spark in our words: the user's mistake, data that are lost, a broker that is away; all else is Spark's own.
+"""Errors of Spark in our words: the user's mistake, lost data, a broker away, or other.
 
-The first two stop a job for good, as the same slice would fail again; after the others it is started again.
+The first two stop a job for good, since the same slice would fail again. After the others it is
+started again.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from kappa.base.errors import Broken, KappaError, Unreachable
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.function.contribution import explained
 
-# PySpark gives its own to the errors it knows, and py4j's to all others; so does Delta's Python side.
+# PySpark raises its own class for errors that it knows, and py4j's for all others. So does Delta's
+# Python side.
 SPARK_ERRORS = (PySparkException, Py4JError)
-# How Spark's Kafka source says that offsets it was told to read are not there (any more).
+# How Spark's Kafka source reports that the offsets it shall read are not in the log any more.
 _LOST = (
     "data may have been missed",
     "data may have been lost",
@@ -36,12 +38,12 @@ _AWAY = (
     "Connection refused",
 )
 
-# One of our own errors as a worker or `raise_error` tells it: its class, its sentence, its hint.
+# One of our own errors in a worker's or `raise_error`'s text: its class, sentence and hint.
 _OURS = re.compile(rf"^{re.escape(KappaError.__module__)}\.(\w+): (.+) \(([^()]+)\)$", re.MULTILINE)
 
 
 def translated(error: PySparkException | Py4JError, pipeline: Pipeline) -> KappaError:
-    """The error that a job ends with."""
+    """Returns the error with which a job ends."""
     text = str(error)
     ours = _raised_by_worker(text) or explained(error, pipeline)
     if ours is not None:
@@ -64,16 +66,16 @@ def translated(error: PySparkException | Py4JError, pipeline: Pipeline) -> Kappa
 
 
 def raised_at_spark(error: KappaError) -> str:
-    """What SQL's `raise_error` is given, so that `translated` gives this error."""
+    """Returns the argument for SQL's `raise_error` from which `translated` makes this error."""
     return f"\n{KappaError.__module__}.{type(error).__name__}: {error}\n"
 
 
 def _raised_by_worker(text: str) -> KappaError | None:
-    told = _OURS.findall(text)
-    if not told:
+    found = _OURS.findall(text)
+    if not found:
         return None
-    # What was raised last tells what it means.
-    name, message, hint = told[-1]
+    # The error that was raised last is the most telling one.
+    name, message, hint = found[-1]
     kind = getattr(errors, name, None)
     return (
         kind(message, hint=hint)
@@ -83,7 +85,7 @@ def _raised_by_worker(text: str) -> KappaError | None:
 
 
 def _first_line(text: str) -> str:
-    # py4j's begin with which call failed, and the Java error comes after a colon.
+    # py4j's errors begin with the call that failed; the Java error follows after a colon.
     lines = [
         line.removeprefix(": ")
         for line in text.strip().splitlines()
