@@ -1,7 +1,7 @@
 """An alignment: a candidate and the live build at equal offsets, both kept by a lease, so that their rows can be compared.
 
 The candidate's job makes one: it pins a frontier that the live build has published, takes bounded slices that end exactly
-there, and puts this record. The live job is not touched. Read next: engine/job/align.py for how, replay/verify/diff.py for what for.
+there, and puts this record. The live job is not touched. Read next: engine/legs/align.py for how, replay/verify/diff.py for what for.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Kept frontiers: what a build showed at some times of the past, kept so that a query can be answered as of then.
 
-The build's job keeps one every so often while the build serves, and one at each switch (kappa/engine/write/keeper.py). What they
+The build's job keeps one every so often while the build serves, and one at each switch (kappa/engine/write/publisher.py). What they
 pin goes by no age of files: maintenance first takes records away (`past`), then lists the leases, then deletes what neither
 needs; a reader puts its lease first and then looks whether the record is still there (law 11, as for floors).
 Read next: serving/pin/past.py for who reads them.

@@ -15,7 +15,7 @@ from kappa.base.errors import Broken, Conflict, KappaError, UsageError
 from kappa.base.failpoint import failpoint
 from kappa.base.settings import RolloutSettings
 from kappa.declare.topic import TopicKind
-from kappa.engine.job.legs import has_tail
+from kappa.engine.legs.legs import has_tail
 from kappa.journal.journal import Event, Failed, Held, Journal, Retired, Served, Verified
 from kappa.state.alignment import Alignment, Alignments
 from kappa.state.build import comparable_topics, read_birth

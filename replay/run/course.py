@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass, field, replace
 
-from kappa.engine.job.legs import LegKind
+from kappa.engine.legs.legs import LegKind
 from kappa.state.stopped import Stopped
 from replay.rollout.underway import Deaths
 from replay.run.back_off import WELL_SECONDS, BackOff

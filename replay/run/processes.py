@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kappa.base.lock import is_held
 from kappa.base.settings import Settings
-from kappa.engine.job.legs import LegKind, has_tail
+from kappa.engine.legs.legs import LegKind, has_tail
 from kappa.state.alignment import Alignment, Alignments
 from kappa.state.build import folder
 from kappa.state.stopped import Stopped, read_stopped

@@ -22,7 +22,7 @@ from kappa.journal.journal import Event
 KILLING = (
     *(
         "tests/replay/run/test_crashes.py",
-        "tests/engine/job/test_splits.py",
+        "tests/engine/legs/test_splits.py",
         "tests/replay/run/test_processes.py",
         "tests/replay/prove/test_prove.py",
     ),

@@ -25,7 +25,7 @@ from kappa.code.project import load_module, pipelines_in
 from kappa.code.semantics import SEMANTICS
 from kappa.code.sources import Sources
 from kappa.declare.topic import Topic
-from kappa.engine.archive.archiver import ArchiveWriter
+from kappa.engine.archive.archive_writer import ArchiveWriter
 from kappa.engine.read.archived import Archives, archive_fingerprint
 from kappa.engine.read.source import Kafka, Source
 from kappa.log.client import Log

@@ -18,7 +18,7 @@ from deltalake import CommitProperties, write_deltalake
 from e2e_shop import V1, V2, expected, item, order
 from testbed import PATIENCE_SECONDS, Testbed, platform
 
-from kappa.engine.job.legs import Legs
+from kappa.engine.legs.legs import Legs
 from kappa.log.client import ProducedRecord
 from kappa.state.build import read_birth, table_path
 from kappa.state.kept import kept_of

@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
 from e2e_shop import ASKED, V1, V2, expected, item, order
 from testbed import Testbed, platform
 
-from kappa.engine.job.legs import Legs
+from kappa.engine.legs.legs import Legs
 from kappa.journal.journal import Held, Journal
 from kappa.state.offsets import Offsets
 from replay.rollout.rollout import Phase, Rollout

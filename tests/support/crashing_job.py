@@ -14,10 +14,10 @@ from kappa.base.errors import Broken
 from kappa.base.lock import Lock
 from kappa.base.stopwatch import Stopwatch
 from kappa.code.fingerprint import version_of
-from kappa.engine.job.align import Aligner
 from kappa.engine.job.catch_up import CatchUp
-from kappa.engine.job.legs import LegKind, Legs
 from kappa.engine.job.slice_folder import SliceFolder
+from kappa.engine.legs.align import Aligner
+from kappa.engine.legs.legs import LegKind, Legs
 from kappa.engine.read.source import Kafka, Source
 from kappa.engine.write.maintenance import Maintenance
 from kappa.engine.write.publisher import Publisher

@@ -13,8 +13,8 @@ import pytest
 
 from kappa.base.errors import Broken, Damaged, KappaError
 from kappa.engine.children.refold import REFOLDED
-from kappa.engine.job.legs import LegKind, catch_up
 from kappa.engine.job.next_mark import next_mark
+from kappa.engine.legs.legs import LegKind, catch_up
 from kappa.engine.write.commit import TableWriter
 from kappa.state.build import Base, Birth, TableBirth, put_birth, read_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers

@@ -1,1 +1,9 @@
-"""A typed copy of a topic's log in columns."""
+"""A typed copy of a topic's log in columns, written exactly once by one process without a JVM.
+
+This room writes and checks archives; kappa/tables/archive.py defines them, and engine/read/archived.py reads them.
+
+- archiver.py: the process, and which topic and partition is due
+- archive_writer.py: one range of one partition becomes one commit
+- earlier.py: raw records that older archives kept, decoded again for a newer declaration
+- archive_check.py: the check that an archive equals the log
+"""

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from kappa.base.errors import Damaged
 from kappa.declare.topic import Topic
-from kappa.engine.archive.archiver import Read
+from kappa.engine.archive.archive_writer import Read
 from kappa.engine.decode.decode import decoded_batches
 from kappa.engine.decode.fate import decoded_columns
 from kappa.engine.read.archived import log_time_before, rows_of

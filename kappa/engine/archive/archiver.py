@@ -11,16 +11,11 @@ what the topic has, and of what the topic has lost and an archive before has kep
 from __future__ import annotations
 
 import argparse
-import os
-import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from kappa.base.errors import Broken, ExitCode, KappaError, UsageError
 from kappa.base.lock import Lock
@@ -28,177 +23,19 @@ from kappa.base.process import set_by_sigterm
 from kappa.base.settings import load_settings
 from kappa.code.project import load_pipelines
 from kappa.declare.topic import Archive, Topic
+from kappa.engine.archive.archive_writer import ArchiveWriter
 from kappa.engine.archive.earlier import Earlier
-from kappa.engine.decode.decode import decoded_batches
-from kappa.engine.decode.fate import Counts, counts_in, decoded_columns
 from kappa.engine.read.archived import archive_fingerprint
 from kappa.engine.read.source import Kafka, Source
 from kappa.log.client import Log
 from kappa.state.store import Store
-from kappa.tables.archive import FOLDER, ArchiveMark, folder, why_stopped
-from kappa.tables.delta import Block, Guard, ensure_archive, open_archive
-from kappa.values.arrow import arrow_schema
-from kappa.values.tally import Tally
+from kappa.tables.archive import FOLDER, folder, why_stopped
+from kappa.tables.delta import open_archive
 
 LOCK = f"{FOLDER}/lock"
-# A file is so large when it is left alone: a few million events, of which a slice takes a part by row groups.
-_BLOCK_BYTES = 32 * 1024 * 1024
-# So many small files at a partition's end, each less than such a part of a large one, are joined by the next commit: fewer would be
-# written again and again.
-_FEW = 8
-_SMALL = 4
-# A row group: large enough that what repeats is said once, and small enough that a slice does not read much beside itself.
-_GROUP_ROWS = 250_000
-_GROUP_BYTES = 64 * 1024 * 1024
 # So many offsets are no trickle, and are not waited for.
 _MANY = 200_000
-_LONG_LOG = 50
 _NAP_SECONDS = 0.5
-# They only rise, and timestamps nearly so: what is kept is by how much.
-_RISING = ("_offset", "_log_time")
-
-# The raw records of a partition's range, in order.
-Read = Callable[[int, int, int], Iterable[pa.RecordBatch]]
-
-
-class ArchiveWriter:
-    """Appends to the archive of one topic. Only who holds the archives' lock may have one."""
-
-    def __init__(
-        self,
-        store: Store,
-        topic: Topic,
-        topic_id: str,
-        *,
-        block_bytes: int = _BLOCK_BYTES,
-        group_rows: int = _GROUP_ROWS,
-    ) -> None:
-        """Opens the archive, or makes it. Raises Damaged where what is there is none."""
-        name = archive_fingerprint(topic)
-        self._topic = topic
-        self._columns = decoded_columns(topic)
-        self._block_bytes = block_bytes
-        self._group_rows = group_rows
-        self._archive = ensure_archive(
-            str(store.path(folder(topic.name, name))),
-            self._columns,
-            ArchiveMark(topic.name, topic_id, name),
-        )
-        self._archive.tidy(long_log=_LONG_LOG)
-
-    def mark(self) -> ArchiveMark:
-        """What is archived."""
-        return self._archive.mark()
-
-    def append(self, partition: int, start: int, end: int, read: Read) -> int:
-        """Archives a partition from `start`, which is where its archive ends, to `end`, or as far as one file goes; gives where that is."""
-        mark, keeps_raw = self.mark(), self._topic.archive is Archive.RAW
-        there = mark.end.get(partition, start)
-        if there != start:
-            raise Broken(
-                f"the archive of {self._topic.name} partition {partition} ends at {there}, and was to be gone on with at {start}"
-            )
-        clock = {partition: mark.log_time[partition]} if partition in mark.log_time else {}
-        small = self._small(partition)
-        batches = decoded_batches(
-            read(partition, start, end), self._topic, clock, raw=[(start, end)] if keeps_raw else ()
-        )
-        block, reached, seen = self._written(
-            partition, start, end, batches, small if len(small) >= _FEW else ()
-        )
-        tally = (
-            Tally()
-            if seen is None
-            else Tally(seen.decoded, seen.duplicate, seen.rejected, seen.tombstone, late=seen.late)
-        )
-        after = mark.then(
-            partition, start, reached, tally, None if seen is None else seen.log_time, raw=keeps_raw
-        )
-        self._archive.append(
-            block,
-            small if block is not None and len(small) >= _FEW else (),
-            after,
-            Guard(f"kappa archive {partition}", reached),
-        )
-        self._archive.tidy(long_log=_LONG_LOG)
-        return reached
-
-    def _small(self, partition: int) -> tuple[Block, ...]:
-        """The small blocks that a partition ends with."""
-        own = [block for block in self._archive.blocks() if block.partition == partition]
-        large = max(
-            (
-                place
-                for place, block in enumerate(own)
-                if block.bytes >= self._block_bytes // _SMALL
-            ),
-            default=-1,
-        )
-        return tuple(own[large + 1 :])
-
-    def _written(
-        self,
-        partition: int,
-        start: int,
-        end: int,
-        batches: Iterator[pa.RecordBatch],
-        taken_along: Sequence[Block],
-    ) -> tuple[Block | None, int, Counts | None]:
-        first_batch = next(batches, None)
-        if first_batch is None:
-            return None, end, None
-        first = taken_along[0].first if taken_along else start
-        path = Path(self._archive.path) / f"{partition}-{first:020d}-{secrets.token_hex(4)}.parquet"
-        schema = arrow_schema(self._columns)
-        seen: Counts | None = None
-        reached, last = end, start
-        # What is not written yet: small files that are taken along, and what is new, in groups that are large.
-        waiting: list[pa.RecordBatch] = []
-        try:
-            with path.open("wb") as file:
-                with _file(file, schema) as into:
-                    for rows in _rows_of(taken_along, schema):
-                        waiting.append(rows)
-                        if self._is_full(waiting):
-                            _write(into, waiting)
-                    batch: pa.RecordBatch | None = first_batch
-                    while batch is not None:
-                        waiting.append(batch)
-                        found = counts_in(batch)[partition]
-                        seen = found if seen is None else seen.then(found)
-                        last = int(batch.column("_offset")[-1].as_py())
-                        if self._is_full(waiting):
-                            _write(into, waiting)
-                            if file.tell() >= self._block_bytes:
-                                reached = last + 1
-                                break
-                        batch = next(batches, None)
-                    _write(into, waiting)
-                file.flush()
-                # A commit that outlives the machine's death tells of a file that does so too.
-                os.fsync(file.fileno())
-        except BaseException as error:
-            path.unlink(missing_ok=True)
-            if isinstance(error, OSError):
-                raise KappaError(
-                    f"records could not be archived in {path}: {error.strerror or error}",
-                    hint="see whether the disk is full or the folder may be written",
-                ) from error
-            raise
-        with pq.ParquetFile(path) as written:
-            count = written.metadata.num_rows
-        least = (
-            taken_along[0].least if taken_along else int(first_batch.column("_offset")[0].as_py())
-        )
-        return (
-            Block(str(path), partition, first, count, path.stat().st_size, least, last),
-            reached,
-            seen,
-        )
-
-    def _is_full(self, rows: Sequence[pa.RecordBatch]) -> bool:
-        count, size = sum(each.num_rows for each in rows), sum(each.nbytes for each in rows)
-        return bool(count >= self._group_rows or size >= _GROUP_BYTES)
 
 
 class Archiver:
@@ -319,40 +156,6 @@ class Archiver:
         if self._hindered.get(topic) != why:
             self._hindered[topic] = why
             self._say(f"topic {topic} is not archived any further: {why}")
-
-
-def _rows_of(blocks: Iterable[Block], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for block in blocks:
-        with pq.ParquetFile(block.path) as file:
-            for group in range(file.num_row_groups):
-                yield from file.read_row_group(group).cast(schema).to_batches()
-
-
-def _write(into: pq.ParquetWriter, waiting: list[pa.RecordBatch]) -> None:
-    """Writes what waits as one group, and waits for nothing any more."""
-    if waiting:
-        into.write_table(pa.Table.from_batches(waiting))
-        waiting.clear()
-
-
-def _file(into: object, schema: pa.Schema) -> pq.ParquetWriter:
-    """A file that takes decoded records, and that is kept: small, and searched by offset."""
-    rising = [
-        field.name for field in schema if field.name in _RISING or pa.types.is_timestamp(field.type)
-    ]
-    others = [
-        field.name
-        for field in schema
-        if field.name not in rising and not pa.types.is_nested(field.type)
-    ]
-    return pq.ParquetWriter(
-        into,
-        schema,
-        compression="zstd",
-        use_dictionary=others,
-        column_encoding=dict.fromkeys(rising, "DELTA_BINARY_PACKED"),
-        write_statistics=["_partition", "_offset"],
-    )
 
 
 def archived_topics(project: Path) -> tuple[Topic, ...]:

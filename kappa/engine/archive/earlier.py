@@ -29,7 +29,7 @@ _AT_ONCE = 50_000
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class RawStretch:
     """What one archive has raw of a partition: all of `[start, end)`."""
 
     start: int
@@ -41,12 +41,12 @@ class Kept:
 class Earlier:
     """What is kept raw of a topic, per partition, by each archive that has some."""
 
-    kept: Mapping[int, Sequence[Kept]]
+    kept: Mapping[int, Sequence[RawStretch]]
 
     @classmethod
     def of(cls, store: Store, mark: ArchiveMark) -> Self:
         """Of the other archives of the very topic that this one is of."""
-        kept: dict[int, list[Kept]] = {}
+        kept: dict[int, list[RawStretch]] = {}
         for path in sorted(store.path(f"{FOLDER}/{mark.topic}").glob("*/_delta_log")):
             archive = (
                 None
@@ -59,7 +59,7 @@ class Earlier:
                 for partition, ranges in other.raw.items():
                     own = [block for block in blocks if block.partition == partition]
                     kept.setdefault(partition, []).extend(
-                        Kept(start, end, own) for start, end in ranges
+                        RawStretch(start, end, own) for start, end in ranges
                     )
         return cls(kept)
 

@@ -3,7 +3,7 @@
 Where the pipeline has a live build, no slice goes past what that one has published. The rest is for the tail's process: this
 one has a low priority and cannot take a higher one. That process first takes the alignment, which ends exactly at a
 frontier of the live build, and then writes the tail down. A candidate that tails already is aligned again by the same legs.
-Where little is left from the start, no JVM is started here at all. Read next: engine/job/legs.py, engine/job/align.py, engine/job/tail.py.
+Where little is left from the start, no JVM is started here at all. Read next: engine/legs/legs.py, engine/legs/align.py, engine/job/tail.py.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from threading import Event
 from pyspark.sql import SparkSession
 
 from kappa.base.stopwatch import Stopwatch
-from kappa.engine.job.align import Aligner, ahead
-from kappa.engine.job.legs import Leg, LegKind, Legs, alignment, catch_up, slice_size, tail
 from kappa.engine.job.slice_folder import SliceFolder
+from kappa.engine.legs.align import Aligner, ahead
+from kappa.engine.legs.legs import Leg, LegKind, Legs, alignment, catch_up, slice_size, tail
 from kappa.engine.read.source import Source
 from kappa.engine.write.maintenance import Maintenance
 from kappa.engine.write.publisher import Publisher

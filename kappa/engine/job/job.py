@@ -22,7 +22,7 @@ from kappa.base.errors import Broken, ExitCode, KappaError, UsageError
 from kappa.base.lock import Lock
 from kappa.base.process import set_by_sigterm
 from kappa.base.settings import Settings, load_settings
-from kappa.engine.job.legs import LegKind
+from kappa.engine.legs.legs import LegKind
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import Session, end_process
 from kappa.state.build import folder, read_birth

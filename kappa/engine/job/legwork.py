@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from kappa.base.settings import Settings
 from kappa.code.artifact import load_snapshot
 from kappa.declare.pipeline import Pipeline
-from kappa.engine.job.align import Aligner
 from kappa.engine.job.catch_up import CatchUp
-from kappa.engine.job.legs import LegKind, Legs
 from kappa.engine.job.rejected import ensure_within
 from kappa.engine.job.slice_folder import SliceFolder
 from kappa.engine.job.tail import Tail
+from kappa.engine.legs.align import Aligner
+from kappa.engine.legs.legs import LegKind, Legs
 from kappa.engine.read.source import Kafka, Source
 from kappa.engine.spark.workers import tell_workers
 from kappa.engine.write.commit import Merging

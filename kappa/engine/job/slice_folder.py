@@ -27,8 +27,8 @@ from kappa.engine.job.commits import Commits
 from kappa.engine.job.function_rows import FunctionRows
 from kappa.engine.job.next_mark import next_mark
 from kappa.engine.job.ordered_steps import OrderedSteps
-from kappa.engine.job.splits import Splits
 from kappa.engine.job.topic_guard import TopicGuard
+from kappa.engine.legs.splits import Splits
 from kappa.engine.read.archived import Archives
 from kappa.engine.read.identities import Identities
 from kappa.engine.read.rows import Rows

@@ -22,8 +22,8 @@ from kappa.base.failpoint import failpoint
 from kappa.base.stopwatch import Stopwatch
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.function.trouble import SPARK_ERRORS, translated
-from kappa.engine.job.legs import Leg
 from kappa.engine.job.slice_folder import SliceFolder
+from kappa.engine.legs.legs import Leg
 from kappa.engine.read.source import Kafka, Source, batch_bounds, has_begun, read_tail
 from kappa.engine.write.maintenance import Maintenance
 from kappa.engine.write.publisher import Publisher, Stopping

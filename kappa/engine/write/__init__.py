@@ -1,1 +1,9 @@
-"""One commit a table, then one frontier a slice; what readers need is kept, the rest is removed."""
+"""Rows become one commit a table, and commits become what readers see.
+
+This room folds nothing and decides no slice. A build has one writer: the holder of its lock.
+
+- commit.py: a slice's rows in one commit, by delta-rs or by delta-spark
+- recent.py: contributions that wait beside a large table
+- publisher.py: the frontier, the hold, and the frontiers of the past that are kept
+- maintenance.py: joining small files, and deleting those that no reader needs
+"""

@@ -16,11 +16,11 @@ from dataclasses import replace
 from kappa.base.clock import now
 from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
-from kappa.engine.write.keeper import Keeper
 from kappa.journal.hold import hold_after
-from kappa.journal.journal import Held, Journal, Record, Released
+from kappa.journal.journal import Held, Journal, Record, Released, Served
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.kept import Kept, moment, put_kept, read_kept
 from kappa.state.mark import Mark
 from kappa.state.store import Store
 
@@ -29,6 +29,65 @@ _LOOK_SECONDS = 0.05
 
 class Stopping(Exception):
     """The job was asked to stop while it waited, or before it began."""
+
+
+class Keeper:
+    """The frontiers of the past that one build's job keeps, each before the next one is published.
+
+    While the build serves it keeps one every so often, and one at each switch: always the frontier that readers
+    see at that moment. A job that was away at a switch keeps it when it begins, since readers saw no other meanwhile.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        build: str,
+        *,
+        pipeline: str,
+        every_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Switches aside, at most one frontier in `every_seconds` is kept."""
+        self._store = store
+        self._build = build
+        self._pipeline = pipeline
+        self._every_seconds = every_seconds
+        self._clock = clock
+        self._begun = False
+        self._serves = False
+        self._newest_kept: int | None = None
+        self._due = clock()
+
+    def hear(self, record: Record, shown: Frontier | None) -> None:
+        """Takes in the next record of the journal; readers see `shown`, or nothing yet (None)."""
+        if not isinstance(record.event, Served):
+            return
+        before, self._serves = self._serves, record.event.serving.get(self._pipeline) == self._build
+        if shown is None or not (before or self._serves):
+            return
+        # A job reads the journal from its beginning: at older switches their frontier was kept then.
+        if not self._begun and moment(record.at) < moment(shown.published_at):
+            return
+        self._keep(shown, record.event.generation, stays=before is not self._serves)
+
+    def look(self, shown: Frontier) -> None:
+        """Keeps the frontier that readers see, if it is due and new."""
+        self._begun = True
+        if self._serves and shown.number != self._newest_kept and self._clock() >= self._due:
+            self._keep(shown)
+
+    def _keep(self, shown: Frontier, *generations: int, stays: bool = False) -> None:
+        before = read_kept(self._store, self._build, shown.number) or Kept(shown)
+        kept = Kept(
+            shown,
+            tuple(sorted({*before.generations, *generations})),
+            before.stays or stays,
+            before.until,
+        )
+        if kept != before or self._newest_kept != shown.number:
+            put_kept(self._store, kept)
+        self._newest_kept = shown.number
+        self._due = self._clock() + self._every_seconds
 
 
 class Publisher:

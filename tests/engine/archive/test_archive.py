@@ -28,7 +28,8 @@ from kappa.code.declaration import declarations
 from kappa.code.fingerprint import _topic
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.archive.archive_check import PartitionCheck, check_archive
-from kappa.engine.archive.archiver import Archiver, ArchiveWriter
+from kappa.engine.archive.archive_writer import ArchiveWriter
+from kappa.engine.archive.archiver import Archiver
 from kappa.engine.children.rehearsal import MemoryLog
 from kappa.engine.decode.decode import decode_table
 from kappa.engine.decode.fate import counts_in, decoded_columns

@@ -451,7 +451,7 @@ def archived_log(log: MemoryLog) -> Any:
 
 def archive_of(log: MemoryLog, built: Rehearsal, end: Offsets) -> None:
     """Archives what the log has of the events up to there."""
-    from kappa.engine.archive.archiver import ArchiveWriter
+    from kappa.engine.archive.archive_writer import ArchiveWriter
 
     def read(partition: int, start: int, last: int) -> Iterator[pa.RecordBatch]:
         yield from (

@@ -108,7 +108,7 @@ def test_killed_around_a_commit_that_spark_makes_it_folds_each_record_once(
 def test_a_catch_up_killed_in_mid_leg_goes_on_with_its_planned_slices_and_hands_over_to_the_tail(
     project: Project, log: Log, topic_name: str, jobs: list[JobProcess]
 ) -> None:
-    from kappa.engine.job.legs import has_tail
+    from kappa.engine.legs.legs import has_tail
 
     project.bear("b-1", source(topic_name), OUTPUTS)
     (project.folder / "kappa.toml").write_text("[engine]\nslice_records = 150\ntail_records = 50\n")

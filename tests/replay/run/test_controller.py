@@ -17,8 +17,8 @@ from journals import at, staged
 from kappa.base.errors import Conflict, TimedOut, Unreachable, UsageError, VerificationFailed
 from kappa.base.lock import Lock
 from kappa.base.settings import RolloutSettings
-from kappa.engine.job.align import Aligner
-from kappa.engine.job.legs import Legs, tail
+from kappa.engine.legs.align import Aligner
+from kappa.engine.legs.legs import Legs, tail
 from kappa.journal.journal import Abandoned, Journal, Served, SwitchAsked
 from kappa.state.alignment import Alignments
 from kappa.state.build import Birth, TableBirth, TopicBirth, put_birth, read_birth, table_path

@@ -21,7 +21,7 @@ from twins import align, folded, make_build
 
 from kappa.base.process import ensure_session_gone, process_id, start_tied
 from kappa.base.settings import load_settings
-from kappa.engine.job.legs import LegKind
+from kappa.engine.legs.legs import LegKind
 from kappa.journal.journal import CaughtUp, Journal, Verified
 from kappa.state.build import Base, Birth, put_birth
 from kappa.state.offsets import Offsets

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kappa.base.errors import KappaError, UsageError
-from kappa.engine.write.keeper import Keeper
+from kappa.engine.write.publisher import Keeper
 from kappa.journal.journal import Journal, Receipt, Record, Retired, Served, as_document
 from kappa.state.build import Birth, TableBirth, put_birth
 from kappa.state.frontier import Frontier, Frontiers

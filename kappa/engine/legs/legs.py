@@ -2,7 +2,7 @@
 
 Catch-ups and alignments are bounded, and their slices are planned in their record, so that they are the same after a crash;
 the tail is unbounded, and its slices are the micro-batches of its own checkpoint. Read next: engine/job/catch_up.py,
-engine/job/align.py, engine/job/tail.py.
+engine/legs/align.py, engine/job/tail.py.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import pytest
 from builds import JobProcess, Project
 from counted import OUTPUTS, Story, served, source
 
-from kappa.engine.job.legs import LegKind, Legs, has_tail
+from kappa.engine.legs.legs import LegKind, Legs, has_tail
 from kappa.journal.journal import Journal, Receipt, Served
 from kappa.log.client import Log
 from kappa.state.alignment import Alignment, Alignments

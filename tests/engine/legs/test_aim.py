@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from kappa.base.errors import Broken
-from kappa.engine.job.align import Aligner
 from kappa.engine.job.catch_up import CatchUp
-from kappa.engine.job.legs import Legs
+from kappa.engine.legs.align import Aligner
+from kappa.engine.legs.legs import Legs
 from kappa.engine.read.archived import Archives
 from kappa.journal.journal import Journal, Receipt, Served
 from kappa.state.alignment import Alignment, Alignments

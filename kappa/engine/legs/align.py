@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kappa.base.errors import KappaError
-from kappa.engine.job.legs import Aim
+from kappa.engine.legs.legs import Aim
 from kappa.journal.journal import Journal, Served, whoami
 from kappa.state.alignment import Alignment, Alignments
 from kappa.state.build import Birth, comparable_topics, read_birth

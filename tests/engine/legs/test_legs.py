@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kappa.base.errors import Broken
-from kappa.engine.job.legs import Legs, catch_up, has_tail, slice_size, tail
+from kappa.engine.legs.legs import Legs, catch_up, has_tail, slice_size, tail
 from kappa.engine.write.commit import folded_of
 from kappa.state.mark import Mark, parse_mark
 from kappa.state.offsets import Offsets

@@ -10,7 +10,7 @@ from crashing import Doom, World, _reach
 
 from kappa.base.errors import Broken, Damaged
 from kappa.base.failpoint import acting
-from kappa.engine.job.splits import Splits
+from kappa.engine.legs.splits import Splits
 from kappa.state.build import folder
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
