@@ -1,8 +1,9 @@
-"""Where a branch may begin: new code on the state that the build which serves had at some offsets, for changes that concern the future. Pure.
+"""Where a branch may begin: new code on a state of the serving build. Pure.
 
-Its tables are begun with that build's at the nearest frontier that is kept, and brought to the offsets by that build's own code
-(law 15); so what new code finds there must be what it would keep itself: the same topics, tables, keys, folds and columns.
-Read next: kappa/tables/branch.py, which begins it; stage.py.
+A branch is for changes that concern only the future. Its tables are begun with those of the serving
+build at the nearest frontier that is kept, and brought to the offsets by that build's own code (law
+15). So the state must be what new code would keep itself: the same topics, tables, keys, folds and
+columns. kappa/tables/branch.py begins it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _HINT = "from the log's beginning it can be built: kappa deploy {}"
 
 @dataclass(frozen=True, slots=True)
 class Branching:
-    """Where a branch was asked to begin (None: where the build that serves stands)."""
+    """The offsets where a branch was asked to begin; None means the newest of the serving build."""
 
     offsets: Offsets | None
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -35,7 +36,11 @@ class Branching:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """What a branch stands on, and the frontier whose tables it is begun with (None: it is begun with empty ones, at the origin `start`); `at` is when it was asked for."""
+    """What a branch begins with: its base, and the frontier whose tables it takes.
+
+    `frontier` is None if it begins with empty tables, at the origin `start`. `at` is the time of
+    the request.
+    """
 
     base: Base
     start: Offsets
@@ -44,7 +49,11 @@ class Branch:
 
 
 def branch_of(born: Birth, shown: Sequence[Frontier], asked: Branching) -> Branch:
-    """The branch that is asked for, of the build that serves, whose frontiers `shown` are there, the newest last. Raises UsageError where the build was never at those offsets, or what it was there cannot be had."""
+    """Returns the branch that is asked for, of the build that serves.
+
+    `shown` are that build's frontiers that still exist, the newest last. Raises UsageError if the
+    build was never at those offsets, or if its state there cannot be had.
+    """
     if not shown:
         raise UsageError(
             f"build {born.build} has no frontier, so there is no state to branch from",
@@ -104,7 +113,7 @@ def branch_of(born: Birth, shown: Sequence[Frontier], asked: Branching) -> Branc
 
 
 def unlike(born: Birth, declared: Declared, branch: Branch, log: LogFacts) -> Iterator[Finding]:
-    """What keeps new code from going on with the state of a build; nothing lets any of it through."""
+    """Yields what keeps new code from using the state of a build; nothing lets it through."""
     hint = _HINT.format(born.pipeline)
 
     def refused(why: str) -> Finding:
@@ -159,13 +168,12 @@ def unlike(born: Birth, declared: Declared, branch: Branch, log: LogFacts) -> It
             if missed is not None:
                 yield refused(missed)
         if lost:
-            yield refused(
-                f"{', '.join(lost)}{', and what is remembered of identities follows from all of it' if remembers else ''}"
-            )
+            why = ", and what is remembered of identities follows from all of it"
+            yield refused(f"{', '.join(lost)}{why if remembers else ''}")
 
 
 def _changes(before: TableBirth, after: TableBirth) -> Iterator[tuple[str, str, str]]:
-    """What differs in the state that a table keeps: what, and how it was and is."""
+    """Yields what differs in the state that a table keeps: what, how it was, and how it is."""
     compared = (
         ("keys", ", ".join(before.keys), ", ".join(after.keys)),
         ("topic", before.latest or "", after.latest or ""),
@@ -173,7 +181,7 @@ def _changes(before: TableBirth, after: TableBirth) -> Iterator[tuple[str, str, 
             (f"fold of {column}", _fold(before, column), _fold(after, column))
             for column in sorted(before.fold.keys() | after.fold.keys())
         ),
-        # A build of before these were kept says nothing of them.
+        # An older build has no record of these.
         *(
             (f"type of what {column} counts", of, after.sketched.get(column, ""))
             for column, of in before.sketched.items()

@@ -1,4 +1,4 @@
-"""The judgement of a step: what stands in its way, and what was let through. Pure."""
+"""The judgement of a step: what blocks it, and what was let through. Pure."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def refusals_of(
 
 
 def findings_of(observed: Observed, step: PlanStep, *, again: bool) -> Iterator[Finding]:
-    """Yields all that stands in the way of a step, or should be known before it."""
+    """Yields all that blocks a step, or should be known before it."""
     declared = observed.declared[step.pipeline]
     if not again:
         yield from _made_anew(observed, step, declared.pipeline)
@@ -83,7 +83,7 @@ def findings_of(observed: Observed, step: PlanStep, *, again: bool) -> Iterator[
 
 
 def _is_redeclared(topic: str, born: Birth, declared: Declared) -> bool:
-    """True where what is valid in a topic may be another thing than for a build."""
+    """Returns whether other records of a topic may be valid now than for a build."""
     return (
         f"topic {topic}" in changed_parts(born.parts, declared.parts) or born.semantics != SEMANTICS
     )
@@ -108,7 +108,7 @@ def _made_anew(observed: Observed, step: PlanStep, pipeline: Pipeline) -> Iterat
 
 
 def conflicts_of(observed: Observed, step: PlanStep) -> Iterator[Refusal]:
-    """Another rollout of the pipeline, and other pipelines that serve what it writes."""
+    """Yields conflicts: a rollout of the pipeline, or another that serves what it writes."""
     if not step.acts:
         return
     name, state, declared = step.pipeline, observed.state, observed.declared[step.pipeline]

@@ -1,7 +1,9 @@
-"""Before a version is replayed it is held to the law of slices, on records of its topics' beginnings, middles and ends.
+"""The law of slices, tried on a sample of the log before a version is replayed.
 
-What breaks it would give other rows live than in a replay, and no verification at one frontier would find that. A child
-process tries it (kappa/engine/children/law.py), once per version, and again where the log has more to try it on: what was tried lies under `cache/law/<version>.json`.
+Code that breaks it would give other rows live than in a replay, and no verification at one frontier
+would find that. The sample has records of the topics' beginnings, middles and ends. A child process
+tries it (kappa/engine/children/law.py), once per version, and again if the log has more to try it
+on. The number of records tried is in `cache/law/<version>.json`.
 """
 
 from __future__ import annotations
@@ -18,16 +20,17 @@ from replay.plan.plan import Plan, PlanStep
 from replay.preflight.sample import Sampled, sample
 
 _FORMAT = 1
-# The more, the more likely a cut is found that breaks it; each takes the time of a small slice.
+# More slices find a breaking cut more likely; each takes the time of a small slice.
 _SLICES = 8
 _MOST_BYTES = 4 << 20
 _PATIENCE_SECONDS = 600.0
 
 
 def ensure_lawful(settings: Settings, store: Store, log: Sampled, plan: Plan) -> None:
-    """Raises VerificationFailed where a pipeline that is about to be replayed gives other rows when its log is cut otherwise.
+    """Raises VerificationFailed if a pipeline to be replayed gives other rows in other slices.
 
-    What was let through although it gives another value each time cannot hold the law, and is not tried.
+    Code that was let through although it gives another value each time cannot satisfy the law, and
+    is not tried.
     """
     steps = {
         step.pipeline: step
@@ -59,7 +62,7 @@ def ensure_lawful(settings: Settings, store: Store, log: Sampled, plan: Plan) ->
         patience_seconds=_PATIENCE_SECONDS,
         too_long=too_long,
         slices=_SLICES,
-        # Without headers: offsets are others here, and what stands for an earlier record is tried as any other.
+        # Without headers: offsets differ here, so a redriven record is tried as any other.
         records={
             name: [
                 (each.topic, each.partition, each.timestamp_ms, _text(each.key), _text(each.value))
@@ -75,12 +78,12 @@ def ensure_lawful(settings: Settings, store: Store, log: Sampled, plan: Plan) ->
 
 
 def _tried_on(store: Store, step: PlanStep) -> int:
-    """On how many records this version was held to the law before."""
+    """Returns the number of records that this version was tried on before."""
     return int((store.get_json(_cache(step)) or {}).get("records", 0))
 
 
 def _sample(log: Sampled, step: PlanStep, at_most: int) -> Iterator[Record]:
-    """Records of each partition's beginning, middle and end, in the order of their offsets."""
+    """Yields records of each partition's beginning, middle and end, in order of offsets."""
     for topic in () if step.declared is None else step.declared.pipeline.topics:
         taken = 0
         for _, record in sample(log, log.beginning([topic.name]), log.end([topic.name]), at_most):

@@ -1,4 +1,7 @@
-"""The making of a plan: the declared pipelines beside what serves, and what has to be replayed. Pure."""
+"""The making of a plan: declared pipelines against what serves. Pure.
+
+observe.py gathers the facts; what is looked into has files of its own (replay/preflight).
+"""
 
 from __future__ import annotations
 
@@ -34,8 +37,10 @@ def make_plan(
 ) -> Plan:
     """Returns the plan for all pipelines, or for `only` some.
 
-    `again` makes a new build whatever the version (`kappa replay PIPELINE`); `branching`, one on the state of the build that serves
-    (`kappa branch PIPELINE`). `accepting` is what the user lets through. Raises UsageError where `only` names no pipeline of the project, or no such branch can be.
+    `again` makes a new build whatever the version (`kappa replay PIPELINE`). `branching` makes one
+    on the state of the build that serves (`kappa branch PIPELINE`). `accepting` is what the user
+    lets through. Raises UsageError if `only` names no pipeline of the project, or no such branch
+    can be made.
     """
     refuse_unknown(only, observed.names)
     accepting = accepting or Accepting()
@@ -247,7 +252,7 @@ def _readers(born: Birth, declared: Declared) -> tuple[ReaderChange, ...]:
 
 
 def _events(born: Birth, declared: Declared) -> tuple[str, ...]:
-    # Those of topics that are new, or whose birth keeps no declarations, cannot be told.
+    # Of a new topic, or of a birth that keeps no declarations, nothing is known.
     before = {
         topic.name: born.declarations.get(f"topic {topic.name}")
         for topic in declared.pipeline.topics

@@ -14,34 +14,31 @@ from replay.rollout.libraries import changed_libraries
 def reject_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
     """Returns a note of the records that the serving build has rejected, if any."""
     rejected = observed.rejected.get(born.build, 0)
-    return (
-        (
-            (
-                f"build {born.build} has rejected {rejected:,} records: a replay reads them "
-                "again, and takes in what can be read now"
-            ),
-        )
-        if rejected
-        else ()
+    if not rejected:
+        return ()
+    note = (
+        f"build {born.build} has rejected {rejected:,} records: a replay reads them again, "
+        "and takes in what can be read now"
     )
+    return (note,)
 
 
 def archive_notes(
     log: LogFacts, topics: Iterable[Topic | TopicBirth], origin: Offsets
 ) -> Iterator[str]:
-    """Which offsets come from where: an archive and its topic are read as one log."""
+    """Yields which offsets are read from where: an archive and its topic are one log."""
     names = {topic.name for topic in topics}
     for mark in log.archived:
         parts = {
             part: (max(mark.start[part], origin.at(mark.topic, part)), end)
             for part, end in sorted(mark.end.items())
         }
-        told = [
+        ranges = [
             f"{start} to {end - 1} of partition {part}"
             for part, (start, end) in parts.items()
             if end > start
         ]
-        if mark.topic in names and told:
+        if mark.topic in names and ranges:
             lost = [
                 f"{first} in partition {part}"
                 for _, part, first in log.topics_beginning.only({mark.topic}).items()
@@ -49,7 +46,7 @@ def archive_notes(
             ]
             alone = f"; the topic itself begins at {', '.join(lost)}" if lost else ""
             yield (
-                f"topic {mark.topic}: offsets {', '.join(told)} come from its archive, all "
+                f"topic {mark.topic}: offsets {', '.join(ranges)} come from its archive, all "
                 f"that follows from the topic{alone}"
             )
 
@@ -57,20 +54,17 @@ def archive_notes(
 def library_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
     """Returns a note of the libraries that are other versions than at a birth, if any."""
     changed = changed_libraries(born.libraries, observed.libraries)
-    return (
-        (
-            (
-                f"other libraries are installed than when build {born.build} was born: "
-                f"{', '.join(changed)}; that alone replays nothing"
-            ),
-        )
-        if changed
-        else ()
+    if not changed:
+        return ()
+    note = (
+        f"other libraries are installed than when build {born.build} was born: "
+        f"{', '.join(changed)}; that alone replays nothing"
     )
+    return (note,)
 
 
 def kept_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
-    """What should be known of a build that serves, or will again, without a replay."""
+    """Returns what should be known of a build that serves, or will again, without a replay."""
     return (
         *([] if born.base is None else [f"build {born.build} is {born.base}"]),
         *library_notes(observed, born),

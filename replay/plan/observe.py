@@ -1,6 +1,7 @@
-"""Looks at what a plan is made of: project, journal, log, disk. It changes nothing but the cache of described pipelines.
+"""Gathers the facts of a plan: project, journal, log and disk. It changes only caches.
 
-A fact that cannot be had leaves its place empty; a broker that is away is an error, since nothing can be planned without.
+A fact that cannot be had leaves its place empty. An unreachable broker is an error, since nothing
+can be planned without.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ _HOUR_MS = 3_600_000
 def observe(settings: Settings, store: Store, log: Log, *, only: Collection[str] = ()) -> Observed:
     """Looks at the project, the journal, the log and the disk.
 
-    `only` names the pipelines to describe; empty means all. Raises DeclarationError for what is wrong in the user's files.
+    `only` names the pipelines to describe; empty means all. Raises DeclarationError for what is
+    wrong in the user's files.
     """
     records = tuple(Journal(store).after(0))
     state = fold(records)
@@ -87,7 +89,7 @@ def observe(settings: Settings, store: Store, log: Log, *, only: Collection[str]
 
 
 def _is_new(declared: Declared, name: str, state: State, births: Mapping[str, Birth]) -> bool:
-    """True where no build of this version serves or is kept, so that a deploy would make one."""
+    """Returns whether no build of this version serves or is kept: a deploy would make one."""
     return declared.version not in {
         births[build].version
         for build in (state.serving.get(name), state.idle.get(name))
@@ -117,7 +119,8 @@ def _log_facts(
         end=log.end(names),
         hour_ago=_hour_ago(log, names),
         configs={name: config for name in names if (config := _config(log, name)) is not None},
-        # No client library tells what a partition takes on a broker's disk; our own broker's disk is ours to look at.
+        # No client library knows what a partition takes on disk; of our own broker the disk is
+        # ours to look at.
         bytes=partition_bytes(store.folder, names) if settings.runs_broker else {},
         archived=archived,
         topics_beginning=beginning,
@@ -150,7 +153,7 @@ def _config(log: Log, name: str) -> Mapping[str, str] | None:
     except Unreachable:
         raise
     except KappaError:
-        # Who may read a topic need not be allowed to read its settings.
+        # A client that may read a topic need not be allowed to read its settings.
         return None
 
 
@@ -172,7 +175,7 @@ def _taken(store: Store, build: str) -> int:
         try:
             taken += path.stat().st_size if path.is_file() else 0
         except FileNotFoundError:
-            # Its job tidies up meanwhile.
+            # Its job deletes files meanwhile.
             continue
     return taken
 

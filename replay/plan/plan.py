@@ -1,4 +1,7 @@
-"""A plan: what a deploy does with each pipeline, and what refuses it. Values. Pure."""
+"""A plan: what a deploy does with each pipeline, and what refuses it. Values. Pure.
+
+make_plan.py makes it, `kappa plan` prints its steps, and stage.py walks the same steps.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from replay.rollout.rollout import Rollout
 
 
 class Change(StrEnum):
-    """What a pipeline of the project is, beside what serves."""
+    """What a pipeline of the project is, compared with what serves."""
 
     NEW = "new"
     CHANGED = "changed"
@@ -33,9 +36,9 @@ _REPLAYED = frozenset({Change.NEW, Change.CHANGED, Change.AGAIN})
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a step cannot be walked. `conflict`: another rollout is in the way, and it will not be for ever.
+    """A reason why a step cannot be walked; `conflict`: another rollout is in the way, for now.
 
-    `name` is what lets it through (finding.py); empty where nothing does.
+    `name` is what lets it through (finding.py); it is empty if nothing does.
     """
 
     pipeline: str
@@ -49,11 +52,12 @@ class Refusal:
 class PlanStep:
     """What a deploy does with one pipeline.
 
-    `build` is the one concerned: of a kept version the build that will serve again, else the one that serves now.
-    `declared`, `topics` and `origin` are what a new build is made of, and `branch` what it stands on where it is one. `diffs` says what changed in the code and
-    declarations, `readers` what changes for who reads, `events` what becomes of the fields of old events, `cost` what the replay costs, `samples` what was
-    seen of its topics; `warnings` and `notes` should be known
-    before it, `accepted` is what stood in the way and was let through.
+    `build` is the one concerned: of a kept version the build that will serve again, else the one
+    that serves now. `declared`, `topics` and `origin` are what a new build is made of; `branch` is
+    what it begins with, if it is one. `diffs` shows changes of code and declarations, `readers`
+    changes for readers, `events` what becomes of the fields of old events. `cost` is the cost of
+    the replay, `samples` the records sampled of its topics. `warnings` and `notes` should be known
+    before it; `accepted` stood in the way and was let through.
     """
 
     pipeline: str
@@ -79,12 +83,12 @@ class PlanStep:
 
     @property
     def acts(self) -> bool:
-        """True where a deploy does something."""
+        """True if a deploy does something."""
         return self.change in _REPLAYED or self.change is Change.KEPT
 
     @property
     def replays(self) -> bool:
-        """True where a deploy makes a new build, from the log's beginning."""
+        """True if a deploy makes a new build, from the log's beginning."""
         return self.change in _REPLAYED
 
     @property
@@ -124,7 +128,7 @@ class PlanStep:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The steps of a deploy, and what refuses it. It holds for the journal as it was at record `looked_at`.
+    """The steps of a deploy, and what refuses it, at record `looked_at` of the journal.
 
     `notes` are about the plan as a whole.
     """
@@ -137,7 +141,7 @@ class Plan:
 
     @property
     def has_changes(self) -> bool:
-        """True where a deploy would do something."""
+        """True if a deploy would do something."""
         return any(step.acts for step in self.steps)
 
     def ensure_possible(self) -> None:
@@ -146,7 +150,7 @@ class Plan:
             raise _error_of(refusal)(refusal.message, hint=refusal.hint)
 
     def ensure_possible_as_shown(self) -> None:
-        """Raises like `ensure_possible`, but names only the pipelines: the plan is on the screen.
+        """Raises like `ensure_possible`, but names only the pipelines: the plan was printed.
 
         The hint names the pipelines that can be deployed without them.
         """

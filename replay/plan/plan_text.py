@@ -1,4 +1,4 @@
-"""A plan for people, as rows, and as the document that `-o json` promises and a saved plan carries. Pure."""
+"""A plan for people, as rows, and as the document of `-o json` and saved plans. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from serving.query.render import Listing
 
 
 def plan_text(plan: Plan) -> str:
-    """The plan for people: a line per step, below it what changed, what readers will find, what it costs, what stands in the way."""
+    """Returns the plan for people: a line per step, with the details below it.
+
+    They are what changed, what readers will find, what it costs, and what blocks it.
+    """
     lines = []
     for step in plan.steps:
         lines.append(step.text)
@@ -28,7 +31,7 @@ def plan_text(plan: Plan) -> str:
 
 
 def plan_listing(plan: Plan) -> Listing:
-    """A row per step."""
+    """Returns a row per step."""
     columns = (
         "pipeline",
         "change",
@@ -60,7 +63,7 @@ def plan_listing(plan: Plan) -> Listing:
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
-    """All of it: the generation it is for, whether it would change anything, steps, refusals and notes."""
+    """Returns all of it: generation, whether it changes anything, steps, refusals, notes."""
     return {
         "generation": plan.generation,
         "journal": plan.looked_at,

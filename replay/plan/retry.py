@@ -1,4 +1,4 @@
-"""Retry: a rollout that failed or was abandoned is begun again, with the same code, and with what was let through then. Pure."""
+"""Retry: an ended rollout is begun again with its code and what was let through then. Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from replay.rollout.state import State
 
 
 def ended_without_serving(state: State, pipeline: str) -> Rollout:
-    """The last rollout of a pipeline, which failed or was abandoned before its build ever served.
+    """Returns the last rollout of a pipeline, which ended before its build ever served.
 
-    Raises Conflict where it has not ended, and UsageError where it ended otherwise, or there is none.
+    Raises Conflict if it has not ended, and UsageError if it ended otherwise, or there is none.
     """
     refuse_underway(state, pipeline)
     last = next(
@@ -46,10 +46,11 @@ def ended_without_serving(state: State, pipeline: str) -> Rollout:
 
 
 def plan_again(observed: Observed, pipeline: str) -> Plan:
-    """The plan that begins the last rollout of a pipeline again: a new build of the code that it was of; of a branch, one at the same offsets.
+    """Returns the plan that begins the last rollout of a pipeline again.
 
-    What was let through then is let through where exactly the same is found now. Raises as `ended_without_serving` does,
-    and Conflict where the code is not that of then.
+    It makes a new build of the same code; of a branch, one at the same offsets. What was let
+    through then is let through if exactly the same is found now. Raises what
+    `ended_without_serving` raises, and Conflict if the code has changed since.
     """
     last = ended_without_serving(observed.state, pipeline)
     before = Accepting(before=last.accepted)
@@ -63,7 +64,7 @@ def plan_again(observed: Observed, pipeline: str) -> Plan:
     branching = None if last.base is None else Branching(Offsets.parse(last.base.offsets))
     plan = make_plan(observed, only=(pipeline,), accepting=before, branching=branching)
     if any(step.change in {Change.SAME, Change.KEPT} for step in plan.steps):
-        # It was a replay of what serves, or of what is kept: that is what is begun again.
+        # It was a replay of what serves or is kept: that replay is begun again.
         plan = make_plan(observed, only=(pipeline,), again=True, accepting=before)
     reasons = tuple(dict.fromkeys((*last.reasons, f"rollout {last.number} is begun again")))
     return replace(plan, steps=tuple(replace(step, reasons=reasons) for step in plan.steps))

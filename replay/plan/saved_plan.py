@@ -1,7 +1,8 @@
-"""A plan in a file: made by `kappa plan --out`, applied by `kappa deploy --plan` with no question, refused when stale.
+"""A plan in a file: saved by `kappa plan --out`, applied by `kappa deploy --plan`.
 
-The file carries the plan as `-o json` shows it, and its ground: versions, what the journal says of each pipeline, topics. A
-deploy plans again and compares grounds; what moved is named. A log that has only grown is none of it.
+It is applied with no question, and refused if stale. The file has the plan as `-o json` shows it,
+and its ground: versions, the journal's records of each pipeline, topics. A deploy plans again and
+compares grounds; what moved is named. A log that has only grown has not moved.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _FORMAT_OF_SEVERAL = 2
 
 @dataclass(frozen=True, slots=True)
 class PipelineGround:
-    """What a step was planned on: code, and what the journal said of the pipeline."""
+    """What a step was planned on: the code, and the journal's records of the pipeline."""
 
     change: str
     version: str
@@ -45,7 +46,7 @@ class PipelineGround:
 
 @dataclass(frozen=True, slots=True)
 class TopicGround:
-    """What a topic was: its id, and where each partition began and ended (plain offsets)."""
+    """A topic's id, and where each partition began and ended (plain offsets)."""
 
     id: str
     partitions: int
@@ -55,7 +56,7 @@ class TopicGround:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """All that a plan was made on, the journal's last number among it."""
+    """All that a plan was made on, with the journal's last number."""
 
     journal: int
     generation: int
@@ -65,7 +66,7 @@ class Ground:
 
 @dataclass(frozen=True, slots=True)
 class SavedPlan:
-    """A plan that was saved: for which pipeline (None: all), what was let through, what it was made on, when and by whom."""
+    """A saved plan: its pipelines (empty: all), what it lets through, and its ground."""
 
     only: tuple[str, ...]
     accepting: Accepting
@@ -75,7 +76,10 @@ class SavedPlan:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Reads a saved plan. Raises UsageError where the file is none, Damaged where it was changed since."""
+        """Reads a saved plan.
+
+        Raises UsageError if the file is none, and Damaged if it was changed since.
+        """
         hint = "make one with: kappa plan --out FILE"
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
@@ -118,7 +122,10 @@ class SavedPlan:
         )
 
     def plan_again(self, path: Path, observed: Observed) -> Plan:
-        """The same plan, made on what is observed now. Raises Conflict, saying what moved, where it stands on another ground."""
+        """Returns the same plan, made on what is observed now.
+
+        Raises Conflict, with what moved, if its ground is another by now.
+        """
         gone = [name for name in self.only if name not in observed.names]
         found = tuple(f"code: pipeline {name} was taken away since" for name in gone)
         if not found:
@@ -135,7 +142,10 @@ class SavedPlan:
 def save_plan(
     path: Path, plan: Plan, observed: Observed, *, only: Sequence[str], accepting: Accepting
 ) -> None:
-    """Puts a plan into a file whole, in place of any that was there. Raises UsageError where it cannot be written."""
+    """Puts a plan into a file, whole, in place of an earlier one.
+
+    Raises UsageError if it cannot be written.
+    """
     document = {
         "format": _FORMAT if len(only) < 2 else _FORMAT_OF_SEVERAL,
         "at": now(),
@@ -163,7 +173,7 @@ def save_plan(
 
 
 def ground_of(plan: Plan, observed: Observed) -> Ground:
-    """What a plan stands on."""
+    """Returns the ground of a plan."""
     log = observed.log
     topics = {
         name: TopicGround(
@@ -186,7 +196,10 @@ def ground_of(plan: Plan, observed: Observed) -> Ground:
 
 
 def moved(then: Ground, now_: Ground) -> Iterator[str]:
-    """What moved between two grounds, a sentence each; nothing where a plan made on the one holds on the other."""
+    """Yields a sentence for each thing that moved between two grounds.
+
+    There is none if a plan that was made on the one is right on the other.
+    """
     for name in sorted({*then.pipelines, *now_.pipelines}):
         yield from _pipeline_moved(
             name,
@@ -284,6 +297,6 @@ def _plain(offsets: Offsets, topic: str) -> Mapping[str, int]:
 
 
 def _hash(document: Mapping[str, Any]) -> str:
-    """SHA-256 of all of a document but its own hash."""
+    """Returns the SHA-256 of all of a document but its own hash."""
     kept = {name: value for name, value in document.items() if name != "hash"}
     return hashlib.sha256(json.dumps(kept, sort_keys=True, ensure_ascii=False).encode()).hexdigest()

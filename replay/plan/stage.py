@@ -1,7 +1,8 @@
-"""Stage: makes the builds of a plan's steps and appends the records that begin their rollouts. The journal decides races.
+"""Stage: makes the builds of a plan's steps and appends the records that begin rollouts.
 
-A build's files and birth certificate are put first, under a name nobody else has; then one record makes it a candidate.
-Where the journal has moved in between, the step is looked at again: it still holds, or somebody else was first.
+A build's files and birth certificate are put first, under a name that nobody else has; then one
+record makes it a candidate. If the journal has moved in between, the step is checked again: it is
+still right, or somebody else was first. The journal decides every race.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from serving.pin.catalog import pin_frontier
 
 # It renews itself for as long as files are being linked.
 _LEASE_SECONDS = 60.0
-# Seconds lie between two frontiers of a build that are let go.
+# Seconds pass between two frontiers of a build that are let go.
 _LOOKS = 20
 
 
 def stage(store: Store, plan: Plan, *, auto_promote: bool = True) -> tuple[int, ...]:
-    """Begins a rollout for every step that acts, and gives their numbers.
+    """Begins a rollout for every step that acts, and returns their numbers.
 
-    `auto_promote`: what passes its verification is promoted with no further question. A build that is kept and shall serve
-    again is promoted in any case: it was verified before.
-    Raises what refuses the plan, and Conflict where another was first: rollouts begun before that one stay.
+    `auto_promote`: a candidate that passes its verification is promoted with no further question. A
+    kept build that shall serve again is promoted in any case: it was verified before. Raises what
+    refuses the plan, and Conflict if another was first: rollouts begun before that one stay.
     """
     plan.ensure_possible()
     libraries = installed_libraries()
@@ -92,7 +93,7 @@ def _begin(
 def _ensure_born(
     store: Store, build: str, step: PlanStep, declared: Declared, libraries: Mapping[str, str]
 ) -> Base | None:
-    """Puts the build's files; gives what it stands on where it is a branch."""
+    """Puts the build's files; returns its base if it is a branch."""
     ensure_snapshot(store, build, declared.files)
     birth = Birth(
         build=build,
@@ -120,7 +121,10 @@ def _ensure_born(
 
 
 def _ensure_branched(store: Store, birth: Birth, branch: Branch) -> Base:
-    """Begins a branch with the state that was planned, or, where that was let go while somebody thought about the plan, with what is there now."""
+    """Begins a branch with the planned state, or with the nearest one that is still kept.
+
+    The planned state may be let go while the operator thinks about the plan.
+    """
     base, asked = branch.base, Branching(Offsets.parse(branch.base.offsets))
     for _ in range(_LOOKS):
         try:

@@ -1,1 +1,18 @@
-"""What a plan looks at before anything runs: cost, samples, readers, determinism."""
+"""What may block a replay: code, log, readers, cost. Looked at before one begins.
+
+It decides nothing: it finds, and a plan judges. Only readable.py reads the log. A fact that cannot
+be had is absent, and refuses nothing. Read in this order:
+
+observed.py       the facts of a plan
+finding.py        a finding, and what lets one through
+preflight.py      what the log can no longer give, or not in time
+cost.py           records, bytes, disk and time of a replay
+sample.py         a sample of a log
+readable.py       whether sampled records can be read as declared
+determinism.py    the lint: what may give other rows in a replay
+doubts.py         the names that the lint knows
+names.py          the meaning of names in one statement
+code_diff.py      what changed in the code, as a diff
+readers.py        what changes for readers
+event_changes.py  what becomes of the fields of events
+"""

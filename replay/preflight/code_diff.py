@@ -1,7 +1,8 @@
-"""Which function, topic or table changed between a build and the tree, as a diff that a reviewer can read. Pure.
+"""Which function, topic or table changed since a build, as a readable diff. Pure.
 
-Both sides are written anew from their syntax trees, without comments, docstrings and layout (kappa/code/scan.py leaves those
-out of the version too), so that what decides no row is never shown as a change.
+Both sides are written anew from their syntax trees, without comments, docstrings and layout.
+kappa/code/scan.py leaves those out of the version too, so a change that decides no row is never
+shown.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _CONTEXT_LINES = 2
 
 @dataclass(frozen=True, slots=True)
 class CodeSide:
-    """One of two versions: its parts and their fingerprints, the files of its code, its declarations (declaration.py)."""
+    """One of two versions: its parts' fingerprints, the files of its code, its declarations."""
 
     parts: Mapping[str, str]
     files: Mapping[str, bytes]
@@ -30,7 +31,10 @@ class CodeSide:
 
 @dataclass(frozen=True, slots=True)
 class PartDiff:
-    """One part that differs: its name, the same in words, and the lines of a unified diff (none: what it was is not known)."""
+    """One part that differs: its name, the name in words, and the lines of a unified diff.
+
+    It has no lines if the earlier code is unknown.
+    """
 
     part: str
     what: str
@@ -38,7 +42,7 @@ class PartDiff:
 
 
 def part_diffs(old: CodeSide, new: CodeSide) -> tuple[PartDiff, ...]:
-    """The parts in which two versions differ, the user's own code first."""
+    """Returns the parts in which two versions differ, the user's own code first."""
     return tuple(
         PartDiff(part, part_name(part), tuple(_diff(part, old, new)))
         for part in changed_parts(old.parts, new.parts)
@@ -55,7 +59,7 @@ def _diff(part: str, old: CodeSide, new: CodeSide) -> Iterator[str]:
 
 
 def _lines(part: str, side: CodeSide, other: CodeSide) -> list[str] | None:
-    """A part as lines; [] where the side has none of that name, None where what it was cannot be told."""
+    """Returns a part as lines: [] if the side has none of that name, None if it is unknown."""
     if part not in side.parts:
         return []
     kind, _, rest = part.partition(" ")
@@ -91,7 +95,10 @@ def _statements(kind: str, name: str, module: Module) -> tuple[Statement, ...]:
 def _meanings(
     statements: tuple[Statement, ...], module: Module, other: Module | None
 ) -> Iterator[str]:
-    """What imported names mean, where the other side means something else by them: the code alone would look the same."""
+    """Yields what imported names mean, if they mean something else on the other side.
+
+    The code alone would look the same.
+    """
     for name in (
         sorted(frozenset().union(*(each.names for each in statements))) if other is not None else ()
     ):
@@ -112,7 +119,7 @@ def _module(path: str, side: CodeSide) -> Module | None:
             _finding(side.files),
         )
     except SyntaxError:
-        # Written for another Python than this one.
+        # It was written for another Python.
         return None
 
 

@@ -1,7 +1,8 @@
-"""What a replay costs: records and bytes per partition, disk, and how long it may take. Pure; what is not known is None.
+"""The cost of a replay: records and bytes per partition, disk, and time. Pure.
 
-The time is reckoned from the last replay of the same pipeline, from its staging until it had caught up (the journal knows
-both), starts of processes included. One that was over in a moment tells nothing of a larger log.
+An unknown fact is None. The time is estimated from the last replay of the same pipeline, from its
+staging until it had caught up (the journal has both), with the starts of processes. A replay that
+took a moment predicts nothing for a larger log.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from kappa.journal.journal import CaughtUp, Record, Staged
 from kappa.state.offsets import Offsets
 from replay.preflight.observed import DiskFacts, LogFacts, Replayed
 
-# Less than this is mostly the start of JVMs, which takes half a minute on a busy machine: its rate says nothing of a large log.
+# Less is mostly the start of JVMs, half a minute on a busy machine: its rate predicts nothing.
 _TELLING_SECONDS = 60.0
 _TELLING_RECORDS = 100_000
-# A log of up to so many times the records takes about as long as the last one, where its replay was short.
+# A log of up to so many times the records takes about as long, if the last replay was short.
 _ALIKE = 2
 _HOUR_SECONDS = 3600.0
 
@@ -34,7 +35,11 @@ class PartitionCost:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a replay costs. `rate` and `ingest` are records a second: of the last replay, and of what came in the last hour."""
+    """The cost of a replay.
+
+    `rate` and `ingest` are records a second: of the last replay, and of what arrived in the last
+    hour.
+    """
 
     partitions: tuple[PartitionCost, ...]
     disk_needed: int | None = None
@@ -50,7 +55,7 @@ class Cost:
 
     @property
     def bytes(self) -> int | None:
-        """How many bytes are read; None where it is not known of every partition."""
+        """How many bytes are read, or None if any partition's size is unknown."""
         known = [each.bytes for each in self.partitions if each.bytes is not None]
         return sum(known) if len(known) == len(self.partitions) else None
 
@@ -84,7 +89,10 @@ def cost_of(
     disk: DiskFacts | None,
     replayed: Replayed | None,
 ) -> Cost:
-    """What it costs to read these topics from `origin` to their end. `serving` is the build whose size is taken for the new one's."""
+    """Returns the cost of reading these topics from `origin` to their end.
+
+    `serving` is the build whose size is taken for the new one's.
+    """
     names = frozenset(topics)
     partitions = tuple(
         PartitionCost(
@@ -120,12 +128,15 @@ def cost_of(
 def last_replays(
     records: Iterable[Record], origin_of: Callable[[str], Offsets | None]
 ) -> Mapping[str, Replayed]:
-    """Of each pipeline the last replay that caught up; `origin_of` tells where a build began to read."""
+    """Returns the last replay of each pipeline that caught up.
+
+    `origin_of` returns where a build began to read.
+    """
     staged: dict[int, Record] = {}
     found: dict[str, Replayed] = {}
     for record in records:
         match record.event:
-            # A branch folds little, by two codes in turn: it tells nothing of the next replay.
+            # A branch folds little, by two codes in turn: it predicts nothing for the next replay.
             case Staged(base=None):
                 staged[record.number] = record
             case CaughtUp(rollout=number, offsets=offsets) if number in staged:
@@ -140,7 +151,7 @@ def last_replays(
 
 
 def size(count: int) -> str:
-    """A number of bytes for people, in SI units as disks are sold."""
+    """Returns a number of bytes for people, in SI units as disks are sold."""
     value = float(count)
     for unit in ("B", "kB", "MB", "GB"):
         if value < 1000:
@@ -150,7 +161,7 @@ def size(count: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time for people: `40 s`, `12 min`, `3 h 20 min`, `2 days`."""
+    """Returns a time for people: `40 s`, `12 min`, `3 h 20 min`, `2 days`."""
     minutes = round(seconds / 60)
     if seconds < 100:
         return f"{max(1, round(seconds))} s"
@@ -176,7 +187,7 @@ def _seconds(
         return None
     if rate is None:
         return replayed.seconds if records <= _ALIKE * replayed.records else None
-    # What comes in meanwhile has to be folded too.
+    # What arrives meanwhile has to be folded too.
     return records / (rate - ingest) if rate > ingest else None
 
 

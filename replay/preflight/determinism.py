@@ -1,9 +1,11 @@
-"""The determinism lint: what may give other rows in a replay than it gave live, named with file and line. Pure and static.
+"""The determinism lint: code that may give other rows in a replay, by file and line. Pure.
 
-A pipeline's rows must follow from its records alone. Whatever the function reaches is looked at (kappa/code/reach.py): bodies of
-UDFs, helpers, what modules compute when they are imported, SQL in strings too. What is not found so, and Spark finds in the
-plan of the function (kappa/engine/spark/rowlocal.py), is named with the function's line. It is a lint: it knows names, and does
-not follow values. Views and checks are left alone: they are asked anew each time, and no row of a table follows from them.
+A pipeline's rows must follow from its records alone. The lint looks at all that the function
+reaches (kappa/code/reach.py): bodies of UDFs, helpers, what modules compute when they are imported,
+and SQL in strings. What it misses and Spark finds in the plan of the function
+(kappa/engine/spark/rowlocal.py) is named with the function's line. It is a lint: it knows names
+(doubts.py), and does not follow values. Views and checks are left alone: they are computed anew
+each time, and no row of a table follows from them.
 """
 
 from __future__ import annotations
@@ -30,9 +32,9 @@ from replay.preflight.names import Names
 
 _IMPORTS_BY_NAME = frozenset({"importlib.import_module", "__import__"})
 _CALLED = "|".join((*SPARK_NAMES, "random"))
-# In any text, since SQL is often put together elsewhere; a space before the bracket would find prose.
+# In any text, as SQL is often composed elsewhere; a space before the bracket would find prose.
 _ANYWHERE = re.compile(rf"\b({_CALLED})\(", re.IGNORECASE)
-# In what is given to a call that takes SQL: there, a bare word is no column's name.
+# In the argument of a call that takes SQL: there, a bare word is no column's name.
 _IN_SQL = re.compile(
     rf"\b({_CALLED})\s*\(|\b(current_timestamp|current_date|current_time|localtimestamp|current_user)\b",
     re.IGNORECASE,
@@ -43,7 +45,10 @@ _TAKES_SQL = frozenset({"expr", "selectExpr", "sql", "where", "filter"})
 
 
 def doubtful(module: str, attribute: str, find: Find) -> tuple[Finding, ...]:
-    """What in the code that `attribute` of `module` reaches may give other rows in a replay, by file and line."""
+    """Returns what may give other rows in a replay, by file and line.
+
+    All code is searched that `attribute` of `module` reaches.
+    """
     found: dict[tuple[str, int, str], Finding] = {}
     for scanned, statements in reached(module, attribute, find):
         for statement in statements:
@@ -61,10 +66,13 @@ def doubtful(module: str, attribute: str, find: Find) -> tuple[Finding, ...]:
 
 
 def overlooked(changing: Iterable[str], found: Iterable[Finding], line: str) -> Iterator[Finding]:
-    """What Spark finds in a function's plan that gives another value each time, and the look at its code has not found. `line` is the function's."""
-    said = set(map(_as_spark, found))
+    """Yields what Spark finds in a function's plan and the lint has not found in its code.
+
+    It gives another value each time. `line` is the function's.
+    """
+    known = set(map(_as_spark, found))
     for kind in changing:
-        if kind.lower() not in said:
+        if kind.lower() not in known:
             yield Finding(
                 f"{line} uses Spark's {kind}, which gives another value each time",
                 FROM_RECORD,
@@ -73,8 +81,8 @@ def overlooked(changing: Iterable[str], found: Iterable[Finding], line: str) -> 
 
 
 def _as_spark(found: Finding) -> str:
-    """Spark's name, in lower case, for the expression of a function of Spark's that was found; "" where something else was."""
-    # Neither the file's name nor the reason says what was found, and Python has functions of the same names.
+    """Returns Spark's name, in lower case, for a Spark function that was found; else ""."""
+    # Neither file name nor reason says what was found, and Python has functions of the same names.
     what = found.message.removeprefix(f"{found.name} uses ").partition(", which ")[0]
     if not (what.startswith(f"{SPARK}.") or what.endswith(_AS_SQL)):
         return ""
@@ -87,7 +95,7 @@ def _in_statement(
 ) -> Iterator[tuple[int, str, Doubt]]:
     used = list(_used(scanned, statement, find))
     yield from used
-    # An import inside a function is there to be used; where it was not seen to be, it is named itself.
+    # An import inside a function is there to be used. If no use was found, it is named itself.
     for node in ast.walk(statement.node):
         if isinstance(node, ast.Import | ast.ImportFrom) and node is not statement.node:
             for _, imported in imported_by(node, scanned.source, find):
@@ -121,7 +129,7 @@ def _used(scanned: Module, statement: Statement, find: Find) -> Iterator[tuple[i
 
 
 def _uses(node: ast.AST, arguments: int | None = None) -> Iterator[tuple[ast.AST, int | None]]:
-    """All nodes, a dotted name as one, with the number of arguments where it is called."""
+    """Yields all nodes, a dotted name as one, with the number of arguments if it is called."""
     yield node, arguments
     if root(node) is not None:
         return
@@ -134,7 +142,7 @@ def _uses(node: ast.AST, arguments: int | None = None) -> Iterator[tuple[ast.AST
 
 
 def _by_name(call: ast.Call, names: Names) -> Iterator[tuple[int, str, Doubt]]:
-    """`import_module("random")`: what is imported by its name as text."""
+    """Yields imports by a name given as text: `import_module("random")`."""
     called = {full.removeprefix("builtins.") for full in names.meant(call.func)}
     if (
         called & _IMPORTS_BY_NAME
@@ -148,7 +156,7 @@ def _by_name(call: ast.Call, names: Names) -> Iterator[tuple[int, str, Doubt]]:
 
 
 def _given_sql(call: ast.Call) -> Iterator[tuple[int, str, Doubt]]:
-    """What is doubtful in the text that is given to a call that takes SQL."""
+    """Yields what is doubtful in the text given to a call that takes SQL."""
     name = (
         call.func.attr
         if isinstance(call.func, ast.Attribute)
@@ -164,7 +172,10 @@ def _given_sql(call: ast.Call) -> Iterator[tuple[int, str, Doubt]]:
 
 
 def _in_text(constant: ast.Constant, words: re.Pattern[str]) -> Iterator[tuple[int, str, Doubt]]:
-    """The words in a text, with their lines; what SQL quotes or comments out is blanked out first."""
+    """Yields doubtful words in a text, with their lines.
+
+    What SQL quotes or comments out is blanked out first.
+    """
     if not isinstance(constant.value, str):
         return
     plain = _SQL_TEXT.sub(lambda quoted: re.sub(r"[^\n]", " ", quoted[0]), constant.value)

@@ -1,4 +1,4 @@
-"""The names that the determinism lint knows: what may give another value each time, and why. Pure."""
+"""The names that may give another value each time, and why: the lint's knowledge. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _IN_CODE = "write it into the code, or produce it to a topic: a build's snapshot
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """Why something is doubtful, and how to say it otherwise."""
+    """A reason why something is doubtful, and how to write it otherwise."""
 
     why: str
     hint: str
@@ -65,7 +65,7 @@ SPARK_NAMES: Mapping[str, Doubt] = {
         ORDER,
     ),
 }
-# By its full name, whatever it was imported as; what lies in it counts too.
+# By its full name, whatever it was imported as; names within it count too.
 _NAMES: Mapping[str, Doubt] = {
     **{
         f"{module}.{name}": kind
@@ -207,7 +207,7 @@ _NAMES: Mapping[str, Doubt] = {
         FILES,
     ),
 }
-# Read the clock unless they are given a time: by how many arguments.
+# Names that read the clock unless they are given a time: by how many arguments.
 _UNLESS_GIVEN = {
     "time.localtime": 1,
     "time.gmtime": 1,
@@ -217,7 +217,7 @@ _UNLESS_GIVEN = {
     f"{SPARK}.unix_timestamp": 1,
     f"{SPARK}.builtin.unix_timestamp": 1,
 }
-# Where the name of Spark's expression is not the function's.
+# Spark's expressions whose name is not the function's.
 SPARK_CLASSES = {
     "curdate": "currentdate",
     "random": "rand",
@@ -226,7 +226,7 @@ SPARK_CLASSES = {
     "unixtimestamp": "currenttimestamp",
 }
 _BUILTINS: Mapping[str, Doubt] = {"open": FILES, "input": FILES, "hash": PLACE, "id": PLACE}
-# Of whatever value: only files have them.
+# Of whatever value: only files have these methods.
 METHODS: Mapping[str, Doubt] = {"read_text": FILES, "read_bytes": FILES}
 
 

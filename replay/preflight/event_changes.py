@@ -1,6 +1,7 @@
-"""What becomes of events between two declarations of a topic: fields renamed, widened, narrowed, new, gone. Pure.
+"""What becomes of events between two declarations of a topic, field by field. Pure.
 
-The declaration before is known from the lines that a birth certificate keeps (kappa/code/declaration.py).
+Fields may be renamed, widened, narrowed, new or gone. The declaration before is known from the
+lines that a birth certificate keeps (kappa/code/declaration.py).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from replay.preflight.readers import widens
 
 
 def event_changes(topic: Topic, before: str) -> Iterator[str]:
-    """A sentence for each field that is read otherwise than `before` said, for whoever replays old events."""
+    """Yields a sentence for each field of old events that is read otherwise than before."""
     old = {
         column.name: column for column in map(_column, before.splitlines()) if column is not None
     }
@@ -52,9 +53,9 @@ def _where_missing(column: Column) -> str:
 
 
 def _column(line: str) -> Column | None:
-    """A column of a declaration's line, as far as name, type and null go."""
-    kind, _, told = line.partition(" ")
+    """Returns the column of a declaration's line, with its name, type and null only."""
+    kind, _, declared = line.partition(" ")
     if kind != "column":
         return None
-    (column,) = parse_columns(told.partition(" default ")[0].partition(" was ")[0])
+    (column,) = parse_columns(declared.partition(" default ")[0].partition(" was ")[0])
     return column

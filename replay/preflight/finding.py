@@ -1,4 +1,4 @@
-"""Something that a plan found, and what people let through: values. Pure."""
+"""A finding of a plan, and what people let through: values. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ BREAKING = "breaking"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that stands in the way of a step, or (not `refuses`) that should be known before it.
+    """Something that blocks a step, or (not `refuses`) should be known before it.
 
-    `name` is what lets it through: `--accept-gap`, `--allow-breaking`, or `--allow NAME=REASON`. What has no name cannot
-    be let through.
+    `name` is what lets it through: `--accept-gap`, `--allow-breaking`, or `--allow NAME=REASON`. A
+    finding with no name cannot be let through.
     """
 
     message: str
@@ -27,9 +27,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Accepting:
-    """What the one who plans lets through: a lost beginning, changes that break readers, and findings by name, with a reason.
+    """What the operator lets through: a lost beginning, breaking changes, and findings by name.
 
-    `before` is what was let through and written down earlier: exactly that, and nothing else of that name.
+    `allowed` maps each name to a reason. `before` is what was let through and recorded earlier:
+    exactly that, and nothing else of that name.
     """
 
     gap: bool = False
@@ -38,11 +39,11 @@ class Accepting:
     before: tuple[str, ...] = ()
 
     def lets_through(self, finding: Finding) -> str | None:
-        """What is written down where a finding is let through: what it is, and why; None where it is not."""
+        """Returns what is recorded of a finding that is let through, with the reason, or None."""
         reason = self.allowed.get(finding.name) if finding.name else None
         flagged = (finding.name == GAP and self.gap) or (finding.name == BREAKING and self.breaking)
-        # What was found in code begins with its name, which is its line.
-        told = (
+        # A finding in code begins with its name, which is its line.
+        text = (
             finding.message
             if finding.message.startswith(finding.name)
             else f"{finding.name}: {finding.message}"
@@ -52,15 +53,18 @@ class Accepting:
                 (
                     each
                     for each in self.before
-                    if finding.name and (each == told or each.startswith(f"{told}: "))
+                    if finding.name and (each == text or each.startswith(f"{text}: "))
                 ),
                 None,
             )
-        return told if reason is None else f"{told}: {reason}"
+        return text if reason is None else f"{text}: {reason}"
 
 
 def accepting(*, gap: bool, breaking: bool, allow: Iterable[str]) -> Accepting:
-    """What the flags say. Raises UsageError where an `--allow` has no name or no reason."""
+    """Returns what the flags let through.
+
+    Raises UsageError if an `--allow` has no name or no reason.
+    """
     allowed = {}
     for each in allow:
         name, _, reason = each.partition("=")
@@ -74,7 +78,7 @@ def accepting(*, gap: bool, breaking: bool, allow: Iterable[str]) -> Accepting:
 
 
 def flag(finding: Finding) -> str:
-    """What to type to let a finding through."""
+    """Returns what to type to let a finding through."""
     return {GAP: "--accept-gap", BREAKING: "--allow-breaking"}.get(
         finding.name, f"--allow '{finding.name}=REASON'"
     )

@@ -24,7 +24,7 @@ class Names:
                     self._inside.setdefault(alias, []).append(str(imported))
 
     def meant(self, node: ast.AST) -> Iterator[str]:
-        """The full names that a dotted expression may stand for, outside the project: `F.now` is `pyspark.sql.functions.now`."""
+        """Yields the full names outside the project that a dotted expression may mean."""
         found = root(node)
         if found is None:
             return

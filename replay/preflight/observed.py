@@ -1,7 +1,7 @@
-"""What a plan is made of: the project as it is declared, the journal, and what is known of log, disk and earlier replays. Pure.
+"""The facts of a plan: project, journal, log, disk and earlier replays. Pure.
 
-Every fact that could not be had is absent, and a plan says "unknown" of it. Read next: observe.py, which gathers them;
-plan.py, which makes the plan.
+A fact that could not be had is absent, and a plan calls it unknown. replay/plan/observe.py gathers
+them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from replay.rollout.state import State
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A pipeline as the project declares it now: its version, the tables a build of it would have, and the files it needs.
+    """A pipeline as declared now: its version, its tables, and the files that it needs.
 
     `doubtful` is what the lint found in its code (determinism.py).
     """
@@ -37,11 +37,12 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """What the broker knows of the topics that are declared and there.
+    """What the broker knows of the declared topics that exist.
 
-    `beginning` is that of the log that topics and their archives are together, `archived` what those archives hold; `topics_beginning` is
-    what the broker still has. `hour_ago` is where each partition stood an hour ago; `configs` are the settings in force; `bytes` what a partition
-    takes on the broker's disk.
+    `beginning` is that of the log that topics and their archives form together; `archived` are the
+    marks of those archives; `topics_beginning` is what the broker still has. `hour_ago` is where
+    each partition ended an hour ago. `configs` are the settings in force. `bytes` is what a
+    partition takes on the broker's disk.
     """
 
     ids: Mapping[str, str]
@@ -57,7 +58,7 @@ class LogFacts:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """The last replay of a pipeline that caught up: how many offsets it folded, and how long that took from its staging."""
+    """The last replay of a pipeline that caught up: its offsets, and seconds since staging."""
 
     records: int
     seconds: float
@@ -65,7 +66,7 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class DiskFacts:
-    """What is free where the builds lie, and of each build that serves what it takes, and of how many offsets that is."""
+    """The free space at the builds' folder, and of each serving build its bytes and offsets."""
 
     free: int
     builds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -73,12 +74,12 @@ class DiskFacts:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What a plan is made of. `names` are all declared pipelines, `declared` those that are looked at.
+    """All facts of a plan. `names` are all declared pipelines, `declared` those looked at.
 
-    `snapshots` are the files of the builds that serve, `replays` the last replay of each pipeline, `libraries` the
-    packages that are installed now. `samples` are of the topics that would be replayed; of one at most the share
-    `max_unreadable` may be rejected. `rejected` is how many records each build that serves has rejected, `shown` its
-    frontiers that are there, the newest last.
+    `snapshots` are the files of the builds that serve, `replays` the last replay of each pipeline,
+    `libraries` the packages installed now. `samples` are of the topics that would be replayed; of
+    one, at most the share `max_unreadable` may be rejected. `rejected` is how many records each
+    serving build has rejected. `shown` are its frontiers that still exist, the newest last.
     """
 
     names: frozenset[str]

@@ -1,7 +1,7 @@
-"""What the log can no longer give, or will not give in time: looked at before a replay begins. Pure, facts in.
+"""What the log can no longer give, or not in time: found before a replay begins. Pure.
 
-A fact that is not known refuses nothing. What refuses says what to do, and has a name where it may be let through. That a
-compacted topic cannot be folded is refused where it is declared (kappa/declare/pipeline.py).
+An unknown fact refuses nothing. What refuses says what to do, and has a name if it may be let
+through. A compacted topic that is folded is refused at its declaration (kappa/declare/pipeline.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from replay.preflight.finding import GAP, Finding
 from replay.preflight.observed import LogFacts
 
 _FOR_EVER = -1
-# Nearer than this to its end, a retention is too near: the time of a replay is an estimate.
+# A retention shorter than so many times the replay is close: its time is an estimate.
 _CLOSE = 2.0
 # The archiver waits a minute for more than a trickle.
 _FEW, _SHARE = 10_000, 0.1
@@ -33,7 +33,10 @@ _FEW, _SHARE = 10_000, 0.1
 def preflight(
     pipeline: Pipeline, log: LogFacts, cost: Cost, serving: Birth | None
 ) -> Iterator[Finding]:
-    """What stands in the way of a replay of this pipeline, and what should be known. `serving` is the build that serves it now."""
+    """Yields what blocks a replay, or should be known before it.
+
+    `serving` is the build that serves the pipeline now.
+    """
     gaps = []
     archived = {mark.topic for mark in log.archived if _keeps_up(mark, log)}
     for topic in pipeline.topics:
@@ -59,7 +62,7 @@ def preflight(
                 topic, config.get("cleanup.policy", ""), _number(config.get("retention.ms"))
             )
             if topic.archive is not Archive.NONE and topic.name in archived:
-                # What a retention takes away is in the archive by then; where it is not, the log has lost its beginning.
+                # Else the log has lost its beginning: the archive has what a retention takes.
                 continue
             if topic.kind is TopicKind.RETAINED and _number(config.get("retention.bytes")) not in {
                 None,
@@ -89,7 +92,10 @@ def preflight(
 
 
 def _keeps_up(mark: ArchiveMark, log: LogFacts) -> bool:
-    """True where an archive has nearly all of each partition: what a retention takes away next is in it."""
+    """Returns whether an archive has nearly all of each partition.
+
+    Then it has what a retention takes away next.
+    """
     parts = (
         (end, log.beginning.at(topic, partition), mark.end.get(partition, 0))
         for topic, partition, end in log.end.only({mark.topic}).items()

@@ -1,6 +1,7 @@
-"""Whether the records of a log can be read as they are declared now: tried on a sample of each topic, before a plan promises a replay.
+"""Whether the records of a log can be read as declared now, tried on a sample of each topic.
 
-The sample decides nothing about a row. It is taken while a plan is made, so it is small, and what cannot be had is "unknown".
+The sample decides nothing about a row. It is taken while a plan is made, so it is small, and what
+cannot be had is unknown.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from kappa.values.reason import Rejected
 from replay.preflight.finding import Finding
 from replay.preflight.sample import Sampled, Where, sample
 
-# Of a topic with more, so many in all are looked into, evenly spread.
+# Of a topic with more, so many are sampled, evenly spread.
 _MOST_PARTITIONS = 64
 _MOST_BYTES = 16 << 20
 _PATIENCE_SECONDS = 5.0
@@ -41,10 +42,11 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class TopicSample:
-    """What was seen of one topic.
+    """What was sampled of one topic.
 
-    `read` and `rejected` count records by the place they were taken at; `partitions` how many of all that hold records were looked
-    into. `unknown` says why nothing, or not all that was meant, could be had.
+    `read` and `rejected` count records by the place they were taken at. `partitions` counts those
+    sampled, of all that have records. `unknown` says why nothing, or not everything, could be
+    sampled.
     """
 
     topic: str
@@ -57,7 +59,7 @@ class TopicSample:
 
     @property
     def text(self) -> str:
-        """What was looked at, and what of it can be read, in one line."""
+        """What was sampled, and how much of it can be read, in one line."""
         read, rejected = sum(self.read.values()), sum(self.rejected.values())
         where = (
             "1 partition"
@@ -67,10 +69,8 @@ class TopicSample:
             else f"{self.partitions} of {self.of_partitions} partitions"
         )
         if not read:
-            return (
-                "nothing of topic "
-                f"{self.topic}{f': {self.unknown}' if self.unknown else ', in which no record was found'}"
-            )
+            why = f": {self.unknown}" if self.unknown else ", in which no record was found"
+            return f"nothing of topic {self.topic}{why}"
         verdict = f"{rejected} of them would be rejected" if rejected else "all can be read"
         return (
             f"{read} records of topic {self.topic}, at the beginning, in the middle and at the "
@@ -82,9 +82,10 @@ class TopicSample:
 def read_samples(
     log: Sampled, topics: Iterable[Topic], begin: Offsets, end: Offsets, *, at_each_place: int
 ) -> Mapping[str, TopicSample]:
-    """Reads so many records at the beginning, in the middle and at the end of each partition of each topic; empty topics are left out.
+    """Reads some records at the beginning, middle and end of each partition of each topic.
 
-    It ends after some seconds, whatever the log does: what is not read by then is unknown.
+    Empty topics are left out. It ends after some seconds, whatever the log does: what is not read
+    by then is unknown.
     """
     deadline = time.monotonic() + _PATIENCE_SECONDS
     samples = (_sample_of(log, topic, begin, end, at_each_place, deadline) for topic in topics)
@@ -107,7 +108,7 @@ def _sample_of(
     chosen = full[:: -(-len(full) // _MOST_PARTITIONS)]
     reading = _Reading(topic, deadline)
     try:
-        # One that is away was waited for already.
+        # A broker that is away was waited for already.
         if reading.has_enough():
             return reading.sample(len(full))
         for where, record in sample(
@@ -122,9 +123,10 @@ def _sample_of(
 
 
 def readable(found: TopicSample, *, most: float, is_read_as_before: bool) -> Iterator[Finding]:
-    """What stands in the way of a replay where more than a share `most` of a sample, or of a place in it, would be rejected; else what should be known.
+    """Yields what a sample shows: a refusal if too much of it would be rejected, else a warning.
 
-    Where the build that serves reads the topic by the same declaration, it has rejected the same: that is told, and refuses nothing.
+    Too much is more than the share `most` of the sample, or of one place in it. If the build that
+    serves reads the topic by the same declaration, it has rejected the same: that refuses nothing.
     """
     if not found.unreadable:
         return
@@ -135,7 +137,7 @@ def readable(found: TopicSample, *, most: float, is_read_as_before: bool) -> Ite
     ]
     others = len(found.unreadable) - len(shown)
     examples = "; ".join([*shown, f"and {others} more reasons"] if others else shown)
-    # Without figures: they move as the log grows, and what was let through then would be another finding.
+    # Without figures: they move as the log grows, and another finding would not be let through.
     beyond = [
         f"{'in' if where is Where.MIDDLE else 'at'} the {where}"
         for where in Where
@@ -164,7 +166,7 @@ def readable(found: TopicSample, *, most: float, is_read_as_before: bool) -> Ite
 
 
 class _Reading:
-    """What was seen of a topic so far."""
+    """The sample of one topic, as it is read."""
 
     def __init__(self, topic: Topic, deadline: float) -> None:
         self._topic = topic
@@ -191,7 +193,7 @@ class _Reading:
             self._examples.setdefault(verdict.reason, (record, verdict.detail))
 
     def has_enough(self) -> bool:
-        """True where no more should be read, and why is known then."""
+        """Returns whether no more should be read; the reason is noted."""
         if self._bytes > _MOST_BYTES:
             self.unknown = "the records are large"
         elif time.monotonic() > self._deadline:
@@ -199,7 +201,7 @@ class _Reading:
         return bool(self.unknown)
 
     def sample(self, of_partitions: int) -> TopicSample:
-        """What it came to."""
+        """Returns what was sampled."""
         unreadable = tuple(
             Unreadable(
                 reason,

@@ -1,7 +1,8 @@
-"""What changes for readers when one build's tables take the place of another's: tables, columns, types, keys, views. Pure.
+"""What changes for readers if one build's tables replace another's. Pure.
 
-A change breaks readers where a query that ran may fail, or mean something else. A type that holds all values of the one
-before (Delta's and Spark's type widening) breaks none.
+Tables, columns, types, keys and views are compared. A change breaks readers if a query that ran may
+fail or mean something else. A type that holds all values of the one before (type widening of Delta
+and Spark) breaks none.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from kappa.values.columns import INTEGERS, Array, Decimal, Scalar, Struct, Type,
 
 
 class Effect(StrEnum):
-    """What becomes of something that readers see."""
+    """What becomes of something that readers use."""
 
     ADDED = "added"
     REMOVED = "removed"
@@ -27,7 +28,10 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReaderChange:
-    """One change: of a `table` or view, or of its `column`; `before` and `after` are types, keys or queries."""
+    """One change: of a `table` or view, or of its `column`.
+
+    `before` and `after` are types, keys or queries.
+    """
 
     effect: Effect
     table: str
@@ -38,7 +42,7 @@ class ReaderChange:
     breaking: bool = False
 
 
-# Digits of the greatest value of a whole number: a decimal with as many before its point holds all.
+# Digits of the greatest value of a whole number: a decimal with as many before its point fits.
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
 # What a double holds exactly.
 _IN_DOUBLE = frozenset({"tinyint", "smallint", "int", "float"})
@@ -47,7 +51,7 @@ _IN_DOUBLE = frozenset({"tinyint", "smallint", "int", "float"})
 def reader_changes(
     born: Birth, tables: Iterable[TableBirth], views: Mapping[str, str]
 ) -> tuple[ReaderChange, ...]:
-    """What readers of a build will find changed in `tables` and `views`."""
+    """Returns what readers of a build will find changed in `tables` and `views`."""
     before = {table.name: table for table in born.tables}
     after = {table.name: table for table in tables}
     return (*_tables(before, after, born.views, views), *_views(born.views, views, before, after))
@@ -107,7 +111,7 @@ def _views(
 
 def _columns(before: TableBirth, after: TableBirth) -> Iterator[ReaderChange]:
     name, old, new = before.name, dict(before.served), dict(after.served)
-    # Their order says nothing to who reads by name.
+    # Readers read by name: the order of keys does not matter.
     if set(before.keys) != set(after.keys):
         was, now = (", ".join(keys) or "none" for keys in (before.keys, after.keys))
         yield ReaderChange(
@@ -159,7 +163,10 @@ def _widens(old: str, new: str) -> bool:
 
 
 def widens(old: Type, new: Type) -> bool:
-    """True where every value of the old type is one of the new. https://docs.delta.io/latest/delta-type-widening.html."""
+    """Returns whether every value of the old type is one of the new.
+
+    Source: https://docs.delta.io/latest/delta-type-widening.html.
+    """
     match old, new:
         case _ if old == new:
             return True

@@ -1,6 +1,7 @@
-"""Samples a log: records of each partition's beginning, middle and end, few enough that nobody waits for them.
+"""Samples of a log: records of each partition's beginning, middle and end.
 
-What a plan promises of old events is tried on such a sample (readable.py), and the law of slices too (law.py).
+They are few enough that nobody waits for them. readable.py tries old events on such a sample, and
+law.py the law of slices.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from kappa.state.offsets import Offsets
 
 
 class Where(StrEnum):
-    """Where in its partition a record was taken."""
+    """The place in its partition where a record was taken."""
 
     BEGINNING = "beginning"
     MIDDLE = "middle"
@@ -24,7 +25,7 @@ class Where(StrEnum):
 
 
 class Sampled(Protocol):
-    """Of the broker's client, what a sample takes."""
+    """What a sample needs of the broker's client."""
 
     def beginning(self, topics: Iterable[str]) -> Offsets: ...  # noqa: D102  # as in Log
 
@@ -36,9 +37,9 @@ class Sampled(Protocol):
 def sample(
     log: Sampled, begin: Offsets, end: Offsets, at_most: int
 ) -> Iterator[tuple[Where, Record]]:
-    """About `at_most` records between two vectors, in the order of offsets within each partition.
+    """Yields about `at_most` records between two vectors, in order of offsets per partition.
 
-    Where compaction or transactions have left a place empty, the records behind the hole are taken instead.
+    If compaction or transactions have left a place empty, the records after the hole are taken.
     """
     found = list(pieces(begin, end, at_most))
     for where, (start, stop), upto in zip(
@@ -60,7 +61,10 @@ def sample(
 
 
 def pieces(begin: Offsets, end: Offsets, at_most: int) -> Iterator[tuple[Offsets, Offsets]]:
-    """Three ranges, one after the other, that together hold about `at_most` offsets: of all partitions the first, some in the middle, the last. Pure."""
+    """Yields three ranges, one after the other, with about `at_most` offsets together. Pure.
+
+    They are the first offsets of all partitions, some in the middle, and the last.
+    """
     parts = [
         (topic, partition, begin.at(topic, partition), stop)
         for topic, partition, stop in end.items()

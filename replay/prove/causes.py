@@ -19,7 +19,10 @@ _CODE = re.compile(r"\S+\.py:\d+ uses ")
 def likely_causes(
     found: Iterable[str], libraries: tuple[str, ...], tables: Iterable[Compared]
 ) -> Iterator[str]:
-    """What may explain that tables differ, likeliest first: what the lint finds in the code, libraries, the order of additions. Pure."""
+    """Yields what may explain that tables differ, likeliest first. Pure.
+
+    These are what the lint finds in the code, libraries, and the order of additions.
+    """
     causes = list(found)
     if libraries:
         more = (
@@ -46,7 +49,7 @@ def likely_causes(
 
 
 def doubts_of(store: Store, birth: Birth) -> tuple[str, ...]:
-    """What the lint finds in a build's own code, and what Spark found when it was planned and was let through."""
+    """Returns what the lint finds in a build's code, and what Spark found and was let through."""
     place, pipeline = load_with_place(store, birth)
     found = [each.message for each in doubts(pipeline, place, snapshot_sources(store, birth).find)]
     return (

@@ -1,4 +1,4 @@
-"""The cutting of a log into slices for a proof."""
+"""The cutting of a log into slices for a proof. Pure."""
 
 from __future__ import annotations
 
@@ -13,25 +13,31 @@ from kappa.state.cuts import Cuts
 from kappa.state.offsets import Offsets
 from kappa.state.slices import cut, even_ends, random_ends
 
-# Of a random cut, every other slice is followed by one as small as in a quiet tail.
+# In a random cut, every other slice is followed by one as small as in a quiet tail.
 _SMALL = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Cutting:
-    """How the log is cut: at random (from a seed), evenly in `count` slices, or not at all, one slice read and computed by Spark as a batch job."""
+    """A way to cut the log: at random (from a seed), evenly in `count` slices, or into one.
+
+    The one slice is read and computed by Spark as a batch job.
+    """
 
     how: Literal["random", "even", "one"]
     count: int = 0
     seed: int | None = None
 
 
-# Each is planned before the first is folded.
+# Each slice is planned before the first is folded.
 _NUMBER = re.compile(r"[1-9][0-9]{0,5}|1000000")
 
 
 def cutting(slices: str, seed: int | None) -> Cutting:
-    """How the log shall be cut, as it was typed: `random`, `one`, or a number. Raises UsageError where it is none of them."""
+    """Returns how to cut the log, as it was typed: `random`, `one`, or a number.
+
+    Raises UsageError if it is none of them.
+    """
     if slices == "random":
         return Cutting(
             "random", seed=random.SystemRandom().getrandbits(32) if seed is None else seed
@@ -54,7 +60,11 @@ def cutting(slices: str, seed: int | None) -> Cutting:
 def cut_as(
     how: Cutting, start: Offsets, end: Offsets, *, slice_records: int, driver_rows: int
 ) -> Cuts:
-    """Where the log is cut. At random the largest quarter of the slices, or more, is read and computed by Spark, and none is larger than `slice_records`. Pure."""
+    """Returns where the log is cut.
+
+    At random, the largest quarter of the slices, or more, is read and computed by Spark, and none
+    is larger than `slice_records`.
+    """
     match how.how:
         case "one":
             return Cuts((end,), 0)

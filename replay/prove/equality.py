@@ -1,7 +1,9 @@
-"""Whether a build's tables are what its log gives again: the comparison that a proof takes (replay/prove/prove.py).
+"""Whether a build's tables are what its log gives again: the comparison of a proof.
 
-It is the diff's (diff.py), and stricter: the rejects are compared too, row by row, and rows have a hash. What may depend on the
-order in which rows were folded, or on chance (law 8), is left out of the hash, and named. Set aside and counted is what compaction decides: unsettled keys (law 5), and rejects of compacted topics.
+It is the diff's comparison (replay/verify/diff.py), and stricter: the rejects are compared too, row
+by row, and rows have a hash. Columns that may depend on the order in which rows were folded, or on
+chance (law 8), are left out of the hash, and named. What compaction decides is set aside and
+counted: unsettled keys (law 5), and rejects of compacted topics.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ from serving.query.table_sql import text
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One table: how it differs, samples of that, the hashes of what was compared on both sides, and columns that are not in them, with why."""
+    """One table: its difference, samples, and the hashes of both sides.
+
+    `left_out` names columns that are not in the hashes, with why.
+    """
 
     difference: Difference
     samples: tuple[RowSample, ...]
@@ -33,19 +38,22 @@ class Compared:
 
     @property
     def equal(self) -> bool:
-        """True where no row differs, and the hashes do not either."""
+        """True if no row differs, and the hashes do not either."""
         return self.difference.equal and self.hashes[0] == self.hashes[1]
 
 
 def compare_tables(
     reader: Reader, birth: Birth, *, unsettled: Unsettled, samples: int
 ) -> tuple[Compared, ...]:
-    """Compares all tables of two builds of one birth, the rejects last. Raises Broken where a key stands twice in a table."""
+    """Compares all tables of two builds of one birth, the rejects last.
+
+    Raises Broken if a key is twice in a table.
+    """
     return tuple(_compared(reader, birth, table, unsettled, samples) for table in birth.tables)
 
 
 def hash_before(tables: Iterable[Compared]) -> str:
-    """The hash of what stands in the tables before, all of them together."""
+    """Returns the hash of the tables before, all of them together."""
     return hash_of_all(
         (each.difference.table, each.difference.rows_before or 0, each.hashes[0]) for each in tables
     )
@@ -83,7 +91,7 @@ def _appended(reader: Reader, birth: Birth, table: TableBirth) -> tuple[Relation
     compacted = [topic.name for topic in birth.topics if topic.kind == TopicKind.COMPACTED]
     if table.name != REJECTS or not compacted:
         return whole, 0
-    # A reject whose key was written again may be there for one and compacted away for the other.
+    # A reject whose key was written again may exist for one side only, by compaction.
     names = ", ".join(map(text, compacted))
     theirs = f"topic in ({names})"
     aside = max(

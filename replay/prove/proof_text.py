@@ -1,4 +1,4 @@
-"""A proof told: lines for people, rows under columns, and the document that `-o json` promises. Pure."""
+"""A proof for people, as rows, and as the document that `-o json` promises. Pure."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from replay.verify.diff_listing import count_line, difference_document, differin
 from serving.query.render import Listing
 
 if TYPE_CHECKING:
-    # A history tells proofs, and needs nothing of what it takes to find them.
+    # A history shows proofs, and needs nothing of what it takes to find them.
     from replay.prove.prove import Proof
 
 
 def proof_line(found: Proved) -> str:
-    """What was found, in one line: `proved: 3 tables, 1,203,441 rows, equal at offsets hits:0=120`."""
+    """Returns the result in one line.
+
+    For example: `proved: 3 tables, 1,203,441 rows, equal at offsets hits:0=120`.
+    """
     tables = [each for each in found.differences if each.table != REJECTS]
     rejects = sum(each.rows_before or 0 for each in found.differences if each.table == REJECTS)
-    also = f" and {_counted(rejects, 'reject')}" if rejects else ""
+    also = f" and {_count_of(rejects, 'reject')}" if rejects else ""
     base = "" if found.base is None else ", what its base held among them"
     counted = (
-        f"{_counted(len(tables), 'table')}, {_counted(found.rows - rejects, 'row')}{also}{base}"
+        f"{_count_of(len(tables), 'table')}, {_count_of(found.rows - rejects, 'row')}{also}{base}"
     )
     return (
         f"proved: {counted}, equal at offsets {found.offsets}"
@@ -34,7 +37,7 @@ def proof_line(found: Proved) -> str:
 
 
 def cut_line(found: Proved) -> str:
-    """How the log was cut, with what to type to have it cut so again; of a branch, from where on."""
+    """Returns how the log was cut, and what to type to cut it so again; of a branch, from where."""
     return _cut(found) if found.base is None else f"{_cut(found)}, of {found.base}"
 
 
@@ -49,12 +52,12 @@ def _cut(found: Proved) -> str:
 
 
 def proof_text(proof: Proof) -> str:
-    """All of it for people."""
+    """Returns all of it for people."""
     return "".join(f"{line}\n" for line in _lines(proof))
 
 
 def proof_listing(proof: Proof) -> Listing:
-    """A row per table."""
+    """Returns a row per table."""
     rows = [
         {**difference_document(each.difference), "hash": each.hashes[0], "equal": each.equal}
         for each in proof.tables
@@ -63,7 +66,7 @@ def proof_listing(proof: Proof) -> Listing:
 
 
 def proof_document(proof: Proof) -> dict[str, Any]:
-    """All of it for machines."""
+    """Returns all of it for machines."""
     found = proof.proved
     return {
         **record_document(proof.record, found),
@@ -82,8 +85,8 @@ def proof_document(proof: Proof) -> dict[str, Any]:
 
 
 def record_document(record: Record, found: Proved) -> dict[str, Any]:
-    """What the journal has of it, for machines."""
-    told = {
+    """Returns what the journal has of it, for machines."""
+    fields = {
         name: value
         for name, value in asdict(found).items()
         if name not in {"kind", "differences", "offsets"}
@@ -92,12 +95,12 @@ def record_document(record: Record, found: Proved) -> dict[str, Any]:
         "number": record.number,
         "at": record.at,
         "by": record.by,
-        **told,
+        **fields,
         "offsets": found.offsets.plain(),
     }
 
 
-def _counted(number: int, what: str) -> str:
+def _count_of(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 

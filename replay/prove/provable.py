@@ -1,4 +1,4 @@
-"""Whether anything can be proved of a build: code, rules and log are those it was made of."""
+"""Whether a proof of a build is possible: code, rules and log are still its own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from replay.verify.unsettled import KeyLog
 
 
 class ProofLog(KeyLog, Protocol):
-    """What is asked of Kafka (kappa/log/client.py has it)."""
+    """What a proof needs of Kafka (kappa/log/client.py has it)."""
 
     @property
     def bootstrap_servers(self) -> str: ...  # noqa: D102  # as in Log
@@ -36,7 +36,7 @@ class ProofLog(KeyLog, Protocol):
 def why_not_provable(
     birth: Birth, upto: Offsets, facts: Mapping[str, TopicFacts | None], beginning: Offsets
 ) -> str | None:
-    """Why what a build holds at `upto` cannot be folded again from its topics as they are now; None where it can. Pure."""
+    """Returns why a build at `upto` cannot be folded again from its topics now, or None. Pure."""
     if birth.semantics != SEMANTICS:
         return (
             f"it was folded by Kappa's rules number {birth.semantics}, and they are number "
@@ -53,7 +53,7 @@ def why_not_provable(
             )
     for topic, partition, end in upto.items():
         remembers = has_identity(birth.declarations.get(f"topic {topic}", ""))
-        # What is remembered of identities follows from all that the tables hold.
+        # What is remembered of identities follows from all that the tables contain.
         first, begun = (
             beginning.at(topic, partition),
             (birth.origin_offsets if remembers else birth.begins).at(topic, partition),
@@ -67,7 +67,7 @@ def why_not_provable(
 
 
 def _base_too_old(store: Store, log: ProofLog, birth: Birth) -> str | None:
-    """Why what a branch's base holds of a compacted topic cannot be gone on with any more; None where it can."""
+    """Returns why a branch's base cannot be continued for a compacted topic any more, or None."""
     if birth.base is None:
         return None
     read_at, now = base_frontier(store, birth).heard, datetime.now(UTC)
@@ -97,11 +97,11 @@ def ensure_provable(store: Store, log: ProofLog, birth: Birth, upto: Offsets) ->
 
 
 def _archived(store: Store, birth: Birth) -> tuple[ArchiveMark, ...]:
-    """What the archives of a build's topics hold."""
+    """Returns the marks of the archives of a build's topics."""
     if not store.path(FOLDER).is_dir():
         return ()
     try:
         return Archives(store, load_snapshot(store, birth).topics, birth.topic_ids).marks()
     except Broken:
-        # Why it cannot be loaded is said where that is looked at.
+        # The reason is reported by `ensure_unchanged`.
         return ()

@@ -1,9 +1,10 @@
-"""A proof: the log of the build that serves is folded again, in other slices, and must give the rows that stand in its tables.
+"""A proof: the serving build's log, folded again in other slices, gives the same rows.
 
-It begins at the build's recorded origin and ends exactly at a frontier of the build, which a lease keeps meanwhile (law 15). It
-runs in a child process (kappa/engine/children/refold.py) and into a folder of its own, so nothing that serves is touched; who dies in it
-leaves that folder and a lease that ends. What it found is appended to the journal. Where the log, the code or Kappa's rules
-are not any more what the build was made of, nothing can be proved, and it says why. Read next: equality.py, proof_text.py.
+It begins at the build's recorded origin and ends exactly at a frontier of the build, which a lease
+keeps meanwhile (law 15). It runs in a child process (kappa/engine/children/refold.py) and in a
+folder of its own, so nothing that serves is touched; a proof that dies leaves that folder and a
+lease that ends. The result is appended to the journal. If log, code or Kappa's rules are not any
+more those of the build, nothing can be proved, and the reason is given.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _SAMPLES = 5
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What was found, as the journal has it, and each table's part in it."""
+    """The result of a proof: its journal record, and each table's part in it."""
 
     record: Record
     birth: Birth
@@ -47,7 +48,7 @@ class Proof:
 
     @property
     def proved(self) -> Proved:
-        """What was found."""
+        """The Proved event of its record."""
         assert isinstance(self.record.event, Proved)
         return self.record.event
 
@@ -61,10 +62,10 @@ def prove(
     *,
     on_progress: Callable[[str], None],
 ) -> Proof:
-    """Folds the log of a pipeline's serving build again and compares; what it finds is in the journal when this returns.
+    """Folds the log of a pipeline's serving build again, compares, and records the result.
 
-    Raises UsageError where no such pipeline serves, NotProvable with the reason where nothing can be proved, and Conflict
-    where the build's tables were not kept to the end.
+    Raises UsageError if no such pipeline serves, NotProvable with the reason if nothing can be
+    proved, and Conflict if the build's tables were not kept to the end.
     """
     build = _served(fold(Journal(store).after(0)), pipeline)
     with pin_build(store, build, lease_seconds=settings.rollout.lease_seconds) as pinned:
@@ -116,7 +117,7 @@ def prove(
 
 
 def keep_proof(store: Store, found: Proved) -> Record:
-    """Appends what was found to the journal, whatever else is being appended."""
+    """Appends the result to the journal, whatever else is being appended."""
     journal, state = Journal(store), State()
     while True:
         state = fold(journal.after(state.last), state)
@@ -159,6 +160,6 @@ def _compared(
             samples=_SAMPLES,
         )
     pinned.confirm()
-    # Of a compacted topic records may be gone that were there once.
+    # Of a compacted topic, records may be gone that existed once.
     retained = {topic.name for topic in birth.topics if topic.kind != TopicKind.COMPACTED}
     return tables, tuple(count for count in tallied(frontier, again) if count.topic in retained)

@@ -20,7 +20,7 @@ from kappa.tables.branch import base_frontier, begin_from
 from replay.prove.provable import ProofLog, ensure_provable
 from serving.query.spill import PROVE, make_folder
 
-# Others go before it: the live job keeps its freshness.
+# Others are scheduled before it: the live job keeps its freshness.
 _NICE = 5
 _LOOK_SECONDS = 0.2
 
@@ -34,16 +34,16 @@ def folded_again(
     cuts: Cuts,
     on_progress: Callable[[str], None],
 ) -> Iterator[tuple[Store, Frontier]]:
-    """The place and the frontier of what the log gives again; both are gone afterwards."""
+    """Yields place and frontier of what the log gives again; both are deleted afterwards."""
     place = make_folder(store.path(settings.verify.temp), PROVE)
     try:
         anew = Store(place)
         put_cuts(anew, cuts)
         if birth.base is not None:
             begin_from(anew, birth, store, base_frontier(store, birth))
-        code, said = _run(settings, anew, log.bootstrap_servers, birth, cuts, on_progress)
+        code, last_line = _run(settings, anew, log.bootstrap_servers, birth, cuts, on_progress)
         stopped, reached = read_stopped(anew, birth.build), Frontiers(anew, birth.build).newest()
-        # What was lost of the log meanwhile explains whatever else was said.
+        # What was lost of the log meanwhile explains any other failure.
         ensure_provable(store, log, birth, cuts.ends[-1])
         if stopped is not None:
             raise KappaError(
@@ -53,7 +53,7 @@ def folded_again(
         if code != 0 or reached is None or not reached.offsets.equals(cuts.ends[-1]):
             raise KappaError(
                 f"the log of build {birth.build} could not be folded again: "
-                f"{said or f'the process ended with {code}'}",
+                f"{last_line or f'the process ended with {code}'}",
                 hint="kappa status shows whether all is well",
             )
         yield anew, reached
@@ -69,8 +69,8 @@ def _run(
     cuts: Cuts,
     on_progress: Callable[[str], None],
 ) -> tuple[int, str]:
-    """Runs the child to its end; gives its exit code and its last words."""
-    # -P: what lies in the user's folder must not be imported instead of a library of the same name.
+    """Runs the child to its end; returns its exit code and the last line of its log."""
+    # -P: a file in the user's folder must not be imported instead of a library of the same name.
     command = [
         sys.executable,
         "-P",

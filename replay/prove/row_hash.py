@@ -1,19 +1,23 @@
-"""The hash of a table's rows, whatever their order: what a proof is told by, so that a second one can be held against it.
+"""The hash of a table's rows, whatever their order: two proofs can be compared by it.
 
-Each value of a row is written as text, with its length in bytes and a colon before it; a null is `~`:
+Each value of a row is written as text, with its length in bytes and a colon before it; null is `~`:
 
     string                     as it is, in UTF-8
     whole number, decimal      its digits; a decimal has as many behind the point as its type says
-    float, double              the shortest text that reads back as the same number, as DuckDB writes it; -0.0 as 0.0
+    float, double              the shortest text that reads back as the same number, as DuckDB
+                               writes it; -0.0 as 0.0
     boolean, date              true, false; 2026-01-31
     timestamp                  microseconds since 1970-01-01T00:00:00Z
     binary                     hexadecimal digits, in upper case
     array, struct              JSON, as DuckDB's `to_json` writes it where the time zone is UTC
 
-A row is the texts of its served columns, one behind the other, in the order of the columns' names. The four 64-bit numbers of
-its SHA-256 (big-endian) are added up over all rows, each modulo 2^64, so equal rows count as often as they are there; the four sums as 64
-hexadecimal digits are the hash of the table. That of several tables is the SHA-256 of a line for each, in the order of their
-names: name, number of rows, hash, with a space between and a newline at the end.
+A row is the texts of its served columns, one after the other, in the order of the columns' names.
+The four 64-bit numbers of its SHA-256 (big-endian) are added up over all rows, each modulo 2^64, so
+a row counts as often as it occurs. The four sums as 64 hexadecimal digits are the hash of the
+table. The hash of several tables is the SHA-256 of a line for each, in the order of their names:
+name, number of rows, hash, with a space between and a newline at the end.
+
+Columns that another order of the same rows, or chance, may change are left out (law 8).
 """
 
 from __future__ import annotations
@@ -36,7 +40,10 @@ _WITHIN = {
 
 
 def hash_sql(columns: Iterable[tuple[str, str]], source: str) -> str:
-    """DuckDB's query for the number of rows in `source`, and the sums that are its hash; `columns` are (name, Spark's simple type)."""
+    """Returns DuckDB's query for the number of rows in `source`, and the sums of their hash.
+
+    `columns` are (name, Spark's simple type).
+    """
     row = " || ".join(_text(quoted(name), kind) for name, kind in sorted(columns)) or "''"
     words = (
         f"sum(('0x' || substr(digest, {16 * word + 1}, 16))::ubigint::hugeint) % "
@@ -48,19 +55,19 @@ def hash_sql(columns: Iterable[tuple[str, str]], source: str) -> str:
 
 
 def table_hash(sums: Iterable[int]) -> str:
-    """The sums of that query as the hash of the table."""
+    """Returns the hash of a table from the sums of that query."""
     return "".join(f"{each:016x}" for each in sums)
 
 
 def hash_of_all(tables: Iterable[tuple[str, int, str]]) -> str:
-    """The hash of several tables: name, number of rows and hash of each."""
+    """Returns the hash of several tables: name, number of rows and hash of each."""
     return hashlib.sha256(
         "".join(f"{name} {rows} {each}\n" for name, rows, each in sorted(tables)).encode()
     ).hexdigest()
 
 
 def left_out_of(table: TableBirth) -> dict[str, str]:
-    """The columns of a table that another order of the same rows, or chance, may make others, and what they are."""
+    """Returns the columns that order or chance may change, each with what it is."""
     return {
         column: _WHY[table.exactness(column)]
         for column in table.fold
@@ -69,7 +76,7 @@ def left_out_of(table: TableBirth) -> dict[str, str]:
 
 
 def within(why: str) -> str:
-    """Within what two values of such a column are equal, by what it is."""
+    """Returns within what two values of such a column are equal, by what it is."""
     return _WITHIN[why]
 
 
@@ -97,5 +104,5 @@ def _parsed(kind: str) -> Type | None:
     try:
         return parse_type(kind)
     except DeclarationError:
-        # The headers of rejects hold bytes, which are no type of an event.
+        # The headers of rejects contain bytes, which are no type of an event.
         return None

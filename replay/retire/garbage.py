@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 class What(StrEnum):
-    """What it is that nobody needs."""
+    """A kind of garbage."""
 
     RETIRED = "retired build"
     ORPHAN = "build that was never staged"
@@ -25,7 +25,10 @@ class What(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """What nobody needs of one build, or (None) of none: files and, deepest first, folders. Or why it is left: `left`."""
+    """Garbage of one build, or (None) of none: files and, deepest first, folders.
+
+    Or `left`: why the build was passed over.
+    """
 
     build: str | None
     what: What | None
@@ -60,7 +63,7 @@ def garbage_trees(build: str | None, what: What, tops: list[Path]) -> Garbage:
 
 
 def emptied_folders(top: Path, doomed: Iterable[Garbage]) -> Garbage:
-    """The folders that will hold no file once what is doomed is deleted."""
+    """Returns the folders that will have no file once the `doomed` is deleted."""
     going = {path for find in doomed for path in (*find.files, *find.folders)}
     every = [path for path in top.rglob("*") if path not in going]
     holding = {parent for path in every if not _is_folder(path) for parent in path.parents}

@@ -1,8 +1,9 @@
-"""Collection by hand: what nobody needs below the root, found, and then deleted; a dry run finds the same and deletes nothing.
+"""Collection by hand: finds what nothing needs below the root, and deletes it.
 
-A build whose job runs is kept in shape by its job alone: it holds the lock, and is passed over. For any other the order is
-the job's own (law 11): lock, floor, what is kept no longer, then the leases, then files by list. Afterwards the files on
-disk are those that are referenced. Read next: kappa/engine/write/maintenance.py, replay/retire/retire.py.
+A dry run finds the same and deletes nothing. A build whose job runs is kept in shape by its job,
+which holds the lock: it is passed over. For any other the order is the job's own (law 11): lock,
+floor, what is kept no longer, then the leases, then files by list. Afterwards the files on disk are
+those that are referenced. See also kappa/engine/write/maintenance.py.
 """
 
 from __future__ import annotations
@@ -28,12 +29,15 @@ from serving.query.spill import left_behind
 # What a job writes anew each time it begins.
 _SCRATCH = ("spark", "slice")
 _DESCRIBED = "cache"
-# Described pipelines that no build is of may be of a plan that somebody looks at right now.
+# A described pipeline of no build may be of a plan that an operator is looking at.
 _DESCRIBED_SECONDS = 3600.0
 
 
 def gc(store: Store, *, keep_seconds: float, now: float, temp: str = "tmp") -> tuple[Garbage, ...]:
-    """Deletes what nobody needs at `now` (seconds since 1970), and says what that was; `temp` is where commands have folders of their own."""
+    """Deletes what nothing needs at `now` (seconds since 1970), and returns what that was.
+
+    `temp` is where commands have folders of their own.
+    """
     return tuple(
         _walk(
             store,
@@ -48,7 +52,7 @@ def gc(store: Store, *, keep_seconds: float, now: float, temp: str = "tmp") -> t
 def look(
     store: Store, *, keep_seconds: float, now: float, temp: str = "tmp"
 ) -> tuple[Garbage, ...]:
-    """What `gc` would delete, found in the same way; nothing is changed."""
+    """Returns what `gc` would delete, found in the same way; changes nothing."""
     return tuple(_walk(store, Looking(store), keep_seconds=keep_seconds, now=now, temp=temp))
 
 
@@ -147,7 +151,10 @@ def _of_build(
 def _unneeded(
     store: Store, birth: Birth, frontiers: Iterable[Frontier], leases: Iterable[Lease]
 ) -> Iterator[Path]:
-    """The files of a build's tables that neither a frontier nor a lease needs, nor the job where it goes on: at the newest version."""
+    """Yields the files of a build's tables that no frontier, no lease and no job needs.
+
+    A job continues at the newest version.
+    """
     versions = [frontier.versions for frontier in frontiers] + [
         lease.pins[birth.build].versions for lease in leases if birth.build in lease.pins
     ]

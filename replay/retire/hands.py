@@ -1,4 +1,4 @@
-"""The hands of a collection: some only look, others delete."""
+"""The hands of a collection: a dry run looks, a collection deletes."""
 
 from __future__ import annotations
 
@@ -17,20 +17,23 @@ from replay.retire.garbage import Garbage
 
 
 class Hands(Protocol):
-    """What differs between a look and the deed."""
+    """What differs between a dry run and a collection."""
 
     def hold(self, build: str) -> AbstractContextManager[object]:
-        """Within it no job of the build runs. Raises Conflict where one does."""
+        """Returns a context in which no job of the build runs. Raises Conflict if one does."""
 
     def let_go(self, build: str, newest: int) -> None:
-        """Lets go of the build's frontiers before the newest, and of what is kept no longer; before the leases are listed."""
+        """Lets go of frontiers before the newest, and of what is kept no longer.
+
+        This is done before the leases are listed.
+        """
 
     def delete(self, find: Garbage) -> None:
-        """Deletes what was found."""
+        """Deletes garbage."""
 
 
 class Looking:
-    """Changes nothing."""
+    """Hands that change nothing."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -49,7 +52,7 @@ class Looking:
 
 
 class Deleting:
-    """Deletes."""
+    """Hands that delete."""
 
     def __init__(self, store: Store, keep_seconds: float, now: float) -> None:
         self._store = store
@@ -72,7 +75,7 @@ class Deleting:
             file.unlink(missing_ok=True)
             failpoint("gc.after_delete")
         for path in find.folders:
-            # Somebody may have put something into it since.
+            # A file may have been put into it since.
             failpoint("gc.before_rmdir")
             with contextlib.suppress(OSError):
                 path.rmdir()

@@ -1,8 +1,8 @@
-"""Retiring: what is left on disk of builds that nobody needs. It deletes nothing that a reader has pinned.
+"""Retiring: the deletion of builds that nothing needs any more.
 
-A build is retired by a record first; then its job is seen gone, then its data go, as soon as no lease is on them. A reader
-who pins it later than that finds a newer Served in the journal and starts over (law 11). Its birth certificate stays: the
-history refers to it.
+First a record retires the build. Then its job is gone, and then its data are deleted, as soon as no
+lease is on them. A reader who pins it later finds a newer Served in the journal and starts over
+(law 11). Its birth certificate is kept: the history refers to it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from kappa.state.lease import live_leases
 from kappa.state.store import Store
 
 _KEPT = frozenset({"birth.json", "lock"})
-# Staging writes the folder and, seconds later, its record. One without a record after so long has nobody behind it.
+# Staging writes the folder and, seconds later, its record: after an hour nobody writes it.
 _ORPHAN_SECONDS = 3600.0
 
 
 def ensure_data_deleted(store: Store, build: str, *, now: float) -> bool:
-    """Deletes the data of a retired build whose job is gone; False where a reader still has them pinned at `now`.
+    """Deletes the data of a retired build; returns False if a reader has them pinned at `now`.
 
-    Raises Conflict where its job is alive after all.
+    Raises Conflict if its job is alive after all.
     """
     if not any(data_of(store, build)):
         return True
@@ -39,7 +39,10 @@ def ensure_data_deleted(store: Store, build: str, *, now: float) -> bool:
 
 
 def ensure_orphans_deleted(store: Store, staged: frozenset[str], *, now: float) -> tuple[str, ...]:
-    """Deletes the folders of builds that were never staged, where nothing in them is younger than an hour; gives their names."""
+    """Deletes the folders of builds that were never staged; returns their names.
+
+    Nothing in such a folder is younger than an hour.
+    """
     found = orphans(store, staged, now=now)
     for path in found:
         _delete(path)
@@ -47,7 +50,10 @@ def ensure_orphans_deleted(store: Store, staged: frozenset[str], *, now: float) 
 
 
 def orphans(store: Store, staged: frozenset[str], *, now: float) -> tuple[Path, ...]:
-    """The folders of builds that were never staged, where nothing in them is younger than an hour."""
+    """Returns the folders of builds that were never staged.
+
+    Nothing in such a folder is younger than an hour.
+    """
     return tuple(
         path
         for path in _entries(store.path("builds"))
@@ -56,7 +62,7 @@ def orphans(store: Store, staged: frozenset[str], *, now: float) -> tuple[Path, 
 
 
 def data_of(store: Store, build: str) -> Iterator[Path]:
-    """What of a build goes when it is retired."""
+    """Yields what of a build is deleted when it is retired."""
     return (path for path in _entries(store.path(folder(build))) if path.name not in _KEPT)
 
 
@@ -65,7 +71,7 @@ def _entries(path: Path) -> tuple[Path, ...]:
 
 
 def _newest(path: Path) -> float:
-    # Only the folder and what lies directly in it: stage writes there last.
+    # Only the folder and its direct entries: stage writes there last.
     return max(
         (each.stat().st_mtime for each in (path, *_entries(path)) if each.exists()),
         default=time.time(),

@@ -1,9 +1,10 @@
-"""The diff: how the served rows of two builds differ at equal offsets, table by table, computed by DuckDB.
+"""The diff: how the served rows of two builds differ at equal offsets, computed by DuckDB.
 
-Each table is one query over the files of both sides: a full join by key, or where rows have no keys the rows themselves,
-grouped and counted. Both spill, so memory is bounded by settings and not by the tables. Keys match null-safely; a null, a
-NaN and both zeros equal themselves, and what else of two rows counts as equal is the fold's to say (kappa/declare/table.py). Read next:
-serving/query/pair.py for the sides, unsettled.py for keys that are set aside, equality.py for the comparison that a proof takes.
+Each table is one query over the files of both sides: a full join by key, or, without keys, the rows
+themselves, grouped and counted. Both spill, so memory is bounded by settings and not by the tables.
+Keys match null-safely. A null, a NaN and both zeros equal themselves; what else counts as equal is
+the fold's decision (kappa/declare/table.py). serving/query/pair.py opens the sides, unsettled.py
+sets keys aside, and a proof compares by the same queries (replay/prove/equality.py).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What two builds differ in: a difference per table, samples of it, and what became of the records on the way there."""
+    """The differences of two builds, samples of them, and counts of what became of records."""
 
     differences: tuple[Difference, ...]
     samples: Mapping[str, tuple[RowSample, ...]]
@@ -43,7 +44,7 @@ class Comparison:
     incomparable_topics: tuple[str, ...]
 
 
-# The keys of a table that are to be set aside; None where all of them are settled.
+# The keys of a table to set aside; None if all of them are settled.
 Unsettled = Callable[[TableBirth], Iterable[str] | None]
 
 
@@ -57,10 +58,11 @@ def compare(
     samples: int = 0,
     only: Collection[str] | None = None,
 ) -> Comparison:
-    """Compares all tables of two builds, or those in `only`; `samples` rows of each kind are shown, in the order of their keys.
+    """Compares all tables of two builds, or those in `only`.
 
-    The offsets of the `comparable` topics are equal on both sides. Raises UsageError where neither side has a table of
-    `only`, and Broken where a key stands twice in a table.
+    `samples` rows of each kind are shown, in the order of their keys. The offsets of the
+    `comparable` topics are equal on both sides. Raises UsageError if neither side has a table of
+    `only`, and Broken if a key is twice in a table.
     """
     old = {table.name: table for table in before.birth.tables if table.name != REJECTS}
     new = {table.name: table for table in after.birth.tables if table.name != REJECTS}
@@ -97,8 +99,8 @@ def _compared(
     if old is None or new is None:
         return Difference(
             name,
-            None if old is None else count_rows(reader, _whole(BEFORE, name)),
-            None if new is None else count_rows(reader, _whole(AFTER, name)),
+            None if old is None else count_rows(reader, _table(BEFORE, name)),
+            None if new is None else count_rows(reader, _table(AFTER, name)),
         ), ()
     before, after = dict(old.served), dict(new.served)
     common = {column: kind for column, kind in new.served if before.get(column) == kind}
@@ -118,15 +120,15 @@ def _compared(
     if found.incomparable:
         return replace(
             found,
-            rows_before=count_rows(reader, _whole(BEFORE, name)),
-            rows_after=count_rows(reader, _whole(AFTER, name)),
+            rows_before=count_rows(reader, _table(BEFORE, name)),
+            rows_after=count_rows(reader, _table(AFTER, name)),
         ), ()
     if not new.keys:
         return compare_appended(
-            reader, found, common, samples, sources=(_whole(BEFORE, name), _whole(AFTER, name))
+            reader, found, common, samples, sources=(_table(BEFORE, name), _table(AFTER, name))
         )
     sources, aside = settled(reader, new, unsettled)
-    # Where a column is folded otherwise than before, nothing says how far apart its values may be.
+    # If a column is folded otherwise than before, nothing says how far apart its values may be.
     likeness = {
         column: new.exactness(column)
         for column in common
@@ -144,8 +146,8 @@ def _compared(
 
 
 def settled(reader: Reader, table: TableBirth, unsettled: Unsettled) -> tuple[Relations, int]:
-    """The rows of a table with keys, before and after, but for those of unsettled keys; and how many keys that sets aside."""
-    whole = (_whole(BEFORE, table.name), _whole(AFTER, table.name))
+    """Returns a table's rows before and after, but for unsettled keys, and how many those are."""
+    whole = (_table(BEFORE, table.name), _table(AFTER, table.name))
     keys = unsettled(table)
     if keys is None:
         return whole, 0
@@ -163,13 +165,14 @@ def settled(reader: Reader, table: TableBirth, unsettled: Unsettled) -> tuple[Re
 
 
 def _put_rejected(reader: Reader, table: TableBirth, own: str, whole: Relations) -> int:
-    """Adds keys of which one side alone has a row, and both have a record that is a reject; gives how many keys are set aside in all.
+    """Adds keys of which one side alone has a row, and whose record both sides rejected.
 
-    A reject changes no row, and yet compaction takes what stood before it: a build that reads the topic after that has no row. A record that
-    is a reject to one side alone is a difference between the codes.
+    A reject changes no row, and yet compaction takes what was before it: a build that reads the
+    topic after that has no row. A record that only one side rejects is a difference between the
+    codes. Returns how many keys are set aside in all.
     """
     both = (
-        f"{_whole(BEFORE, REJECTS)} semi join {_whole(AFTER, REJECTS)} using (topic, "
+        f"{_table(BEFORE, REJECTS)} semi join {_table(AFTER, REJECTS)} using (topic, "
         'partition, "offset")'
     )
     rejected = (
@@ -213,12 +216,12 @@ def _latest_of(table: TableBirth) -> str:
     )
 
 
-def _whole(schema: str, table: str) -> str:
+def _table(schema: str, table: str) -> str:
     return f"{quoted(schema)}.{quoted(table)}"
 
 
 def tallied(before: Frontier, after: Frontier) -> Iterable[Count]:
-    """What became of the records of each topic, but for those that were folded."""
+    """Yields what became of the records of each topic, but for those that were folded."""
     for topic in sorted({*before.tally, *after.tally}):
         old, new = (list(side.tally.get(topic, {}).values()) for side in (before, after))
         yield Count(
@@ -244,7 +247,7 @@ def _rejected(reader: Reader, before: Birth, after: Birth) -> Iterable[Count]:
     if not sides:
         return
     all_of_them = " union all ".join(
-        f"select topic, reason, '{schema}' as side from {_whole(schema, REJECTS)}"
+        f"select topic, reason, '{schema}' as side from {_table(schema, REJECTS)}"
         for schema in sides
     )
     counts = ", ".join(f"count(*) filter (where side = '{schema}')" for schema in (BEFORE, AFTER))

@@ -1,4 +1,4 @@
-"""A comparison of two builds told: lines for people, rows under columns, and the document that `-o json` promises. Pure."""
+"""A comparison of two builds: lines for people, rows, and the document of `-o json`. Pure."""
 
 from __future__ import annotations
 
@@ -10,71 +10,74 @@ from kappa.journal.journal import Count, Difference
 from serving.query.render import Form, Listing, cell, plain, rendered
 
 if TYPE_CHECKING:
-    # A history tells differences too, and needs nothing of what it takes to find them.
+    # A history shows differences, and needs nothing of what it takes to find them.
     from replay.verify.diff import Comparison
     from replay.verify.pairs import Pair
     from replay.verify.rows import RowSample
 
 
 def difference_line(difference: Difference) -> str:
-    """A table's difference in one line: `delays: 7,034 rows, 0 added, 0 removed, 412 changed (5.857 %): on_time 412`."""
+    """Returns a table's difference in one line.
+
+    For example: `delays: 7,034 rows, 0 added, 0 removed, 412 changed (5.857 %): on_time 412`.
+    """
     before, after = difference.rows_before, difference.rows_after
     if before is None:
         return f"{difference.table}: new, {after:,} rows"
     if after is None:
         return f"{difference.table}: gone, {before:,} rows"
-    said = [
+    parts = [
         f"{before:,} rows" if before == after else f"{before:,} rows before and {after:,} after"
     ]
     if difference.incomparable:
-        return f"{difference.table}: {said[0]}, not compared: {difference.incomparable}"
+        return f"{difference.table}: {parts[0]}, not compared: {difference.incomparable}"
     counted = (
         ("added", difference.added),
         ("removed", difference.removed),
         ("changed", difference.changed),
     )
-    said += [
+    parts += [
         f"{rows:,} {what}" + (f" ({100 * difference.share(rows):.4g} %)" if rows else "")
         for what, rows in counted
     ]
     if difference.unsettled:
-        said.append(f"{difference.unsettled:,} unsettled")
-    said += [f"column {column} is gone" for column in difference.columns_gone]
-    said += [f"column {column} is new" for column in difference.columns_new]
-    said += [
+        parts.append(f"{difference.unsettled:,} unsettled")
+    parts += [f"column {column} is gone" for column in difference.columns_gone]
+    parts += [f"column {column} is new" for column in difference.columns_new]
+    parts += [
         f"column {column} is {now}, was {was}"
         for column, (was, now) in difference.columns_retyped.items()
     ]
     by_column = ", ".join(
         f"{column} {rows:,}" for column, rows in difference.changed_by_column.items()
     )
-    return f"{difference.table}: {', '.join(said)}{f': {by_column}' if by_column else ''}"
+    return f"{difference.table}: {', '.join(parts)}{f': {by_column}' if by_column else ''}"
 
 
 def differing(counts: Iterable[Count]) -> tuple[Count, ...]:
-    """The counts that are not the same on both sides."""
+    """Returns the counts that are not the same on both sides."""
     return tuple(count for count in counts if count.before != count.after)
 
 
 def count_line(count: Count) -> str:
-    """What became of some records, in one line."""
+    """Returns what became of some records, in one line."""
     return f"{count.topic}: {count.what}: {count.before:,} before, {count.after:,} after"
 
 
 def rejects_line(counts: Iterable[Count]) -> str:
-    """All rejects on both sides in one line: `rejects: 120 before, 3 now`. Nothing where there are none."""
+    """Returns all rejects of both sides in one line: `rejects: 120 before, 3 now`; "" if none."""
     rejected = [count for count in counts if count.what == "rejected"]
     before, now = sum(count.before for count in rejected), sum(count.after for count in rejected)
     return f"rejects: {before:,} before, {now:,} now" if before or now else ""
 
 
 def diff_text(pair: Pair, found: Comparison, keys: Mapping[str, tuple[str, ...]]) -> str:
-    """All of it for people; `keys` are those of each table."""
+    """Returns all of it for people; `keys` are those of each table."""
     return "".join(f"{line}\n" for line in _lines(pair, found, keys))
 
 
 def diff_listing(found: Comparison) -> Listing:
-    """A row per table."""
+    """Returns a row per table."""
     columns = tuple(difference_document(Difference("", None, None)))
     return Listing(
         columns, tuple(tuple(difference_document(each).values()) for each in found.differences)
@@ -82,7 +85,7 @@ def diff_listing(found: Comparison) -> Listing:
 
 
 def diff_document(pair: Pair, found: Comparison) -> dict[str, Any]:
-    """All of it for machines."""
+    """Returns all of it for machines."""
     return {
         "before": {"build": pair.before.build, "frontier": pair.before.number},
         "after": {"build": pair.after.build, "frontier": pair.after.number},
@@ -102,7 +105,7 @@ def diff_document(pair: Pair, found: Comparison) -> dict[str, Any]:
 
 
 def difference_document(difference: Difference) -> dict[str, Any]:
-    """A table's difference for machines."""
+    """Returns a table's difference for machines."""
     shares = {
         f"{what}_share": difference.share(rows) if difference.compared else None
         for what, rows in _kinds(difference)
@@ -132,20 +135,20 @@ def _lines(pair: Pair, found: Comparison, keys: Mapping[str, tuple[str, ...]]) -
         yield from table_lines(
             difference, found.samples[difference.table], keys.get(difference.table, ())
         )
-    told = [
+    lines = [
         line
         for line in (rejects_line(found.counts), *map(count_line, differing(found.counts)))
         if line
     ]
-    if told:
+    if lines:
         yield ""
-        yield from told
+        yield from lines
 
 
 def table_lines(
     difference: Difference, samples: Iterable[RowSample], keys: tuple[str, ...]
 ) -> Iterator[str]:
-    """A table's difference for people, with samples of the rows that differ."""
+    """Yields a table's difference for people, with samples of the rows that differ."""
     samples = tuple(samples)
     yield difference_line(difference)
     yield from (
@@ -165,7 +168,11 @@ def table_lines(
 
 
 def _sampled(samples: list[RowSample], keys: tuple[str, ...]) -> Listing:
-    """Samples of one kind as a table; of changed rows the keys and what changed in any of them, both values where it did."""
+    """Returns samples of one kind as a table.
+
+    Of changed rows it has the keys and what changed in any of them, with both values if they
+    differ.
+    """
     sides = [(sample.before or {}, sample.after or {}) for sample in samples]
     if samples[0].kind != "changed":
         rows = [before or after for before, after in sides]
@@ -185,16 +192,16 @@ def _sampled(samples: list[RowSample], keys: tuple[str, ...]) -> Listing:
     return Listing(
         tuple(shown),
         tuple(
-            tuple(_told(before[column], after[column]) for column in shown)
+            tuple(_change_text(before[column], after[column]) for column in shown)
             for before, after in sides
         ),
     )
 
 
-def _told(before: object, after: object) -> str:
+def _change_text(before: object, after: object) -> str:
     return cell(after) if _same(before, after) else f"{cell(before)} -> {cell(after)}"
 
 
 def _same(before: object, after: object) -> bool:
-    # As documents, for NaN is not NaN to Python; and by type, for null is not the text null.
+    # As documents, as NaN is not NaN to Python; and by type, as null is not the text null.
     return type(before) is type(after) and plain(before) == plain(after)

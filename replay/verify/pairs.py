@@ -1,8 +1,8 @@
-"""Pairs: two builds of one pipeline at equal offsets, found and kept, so that their rows can be compared.
+"""Pairs: two builds of one pipeline at equal offsets, pinned for a comparison of their rows.
 
-By the newest alignment of one with the other, while its lease lasts; or by their newest frontiers, where these happen to
-be at equal offsets (nothing is produced, or both have come to the log's end). Nothing else is comparable: rows that differ
-by lag are no difference.
+They are found by the newest alignment of one with the other, while its lease lasts; or by their
+newest frontiers, if these happen to be at equal offsets (nothing is produced, or both are at the
+log's end). Nothing else is comparable: rows that differ by lag are no difference.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ _LOOKS = 5
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two frontiers that are equal in every partition of the `comparable` topics; `lease` is that of their alignment, if one made them."""
+    """Two frontiers, equal in every partition of the `comparable` topics.
+
+    `lease` is that of their alignment, if one made them.
+    """
 
     before: Frontier
     after: Frontier
@@ -38,16 +41,17 @@ class Pair:
 
     @property
     def offsets(self) -> Offsets:
-        """The offsets at which both stand, of the topics that both read."""
+        """The offsets of both, in the topics that both read."""
         return self.after.offsets.only(self.comparable)
 
 
 def builds_to_compare(
     state: State, pipeline: str, before: str | None, after: str | None
 ) -> tuple[str, str]:
-    """The two builds that are meant: those named, or what serves and the candidate; where none is on its way, the build before and what serves.
+    """Returns the two builds to compare: those named, or what serves and the candidate. Pure.
 
-    Raises UsageError where there are no two such builds of the pipeline. Pure.
+    If no candidate is on its way, they are the build before and what serves. Raises UsageError if
+    the pipeline has no two such builds.
     """
     if pipeline not in state.serving:
         raise UsageError(
@@ -93,7 +97,7 @@ def builds_to_compare(
 
 
 def aligned_pair(store: Store, live: str, candidate: str) -> Pair | None:
-    """The newest alignment of a candidate, if it is one with that live build."""
+    """Returns the newest alignment of a candidate, if it is one with that live build."""
     last = Alignments(store, candidate).last()
     if last is None or last.live.build != live:
         return None
@@ -101,7 +105,10 @@ def aligned_pair(store: Store, live: str, candidate: str) -> Pair | None:
 
 
 def newest_pair(store: Store, before: str, after: str) -> Pair:
-    """The newest frontiers of two builds. Raises Conflict where they are not at equal offsets, and says how far apart they are."""
+    """Returns the newest frontiers of two builds.
+
+    Raises Conflict if they are not at equal offsets, with how far apart they are.
+    """
     births = [read_birth(store, build) for build in (before, after)]
     comparable = comparable_topics(*births)
     one, other = (newest_frontier(store, build) for build in (before, after))
@@ -121,7 +128,7 @@ def newest_pair(store: Store, before: str, after: str) -> Pair:
 def pin_equal(
     store: Store, before: str, after: str, *, lease_seconds: float
 ) -> Iterator[tuple[Pair, PinnedSnapshot]]:
-    """Pins two builds at equal offsets. Raises Conflict where they are at none that are kept."""
+    """Pins two builds at equal offsets. Raises Conflict if no such frontiers are kept."""
     with ExitStack() as kept:
         for pair in _chances(store, before, after):
             try:
@@ -152,7 +159,7 @@ def compare_pair(
     samples: int = 0,
     only: Collection[str] | None = None,
 ) -> Comparison:
-    """Compares a pinned pair. Raises Conflict where it was not kept until the end."""
+    """Compares a pinned pair. Raises Conflict if it was not kept until the end."""
     births = pinned.snapshot.births
     before, after = (
         Side(births[frontier.build], frontier) for frontier in (pair.before, pair.after)
@@ -174,12 +181,12 @@ def compare_pair(
 
 
 def _chances(store: Store, before: str, after: str) -> Iterator[Pair]:
-    """The pairs that may be kept, best first."""
+    """Yields the pairs that may be kept, best first."""
     aligned, turned = aligned_pair(store, before, after), aligned_pair(store, after, before)
     if aligned is not None:
         yield aligned
     if turned is not None:
         yield Pair(turned.after, turned.before, turned.comparable, turned.lease)
-    # Maintenance may let go of a frontier between the look and the lease; seconds lie between two runs of it.
+    # Maintenance may let go of a frontier between look and lease; it runs seconds apart.
     for _ in range(_LOOKS):
         yield newest_pair(store, before, after)

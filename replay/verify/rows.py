@@ -1,4 +1,4 @@
-"""The comparison of the rows of one table before and after, by key or as they are counted."""
+"""The comparison of one table's rows, before and after: by key, or as they are counted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DOUBLES = frozenset({Scalar("float"), Scalar("double")})
 
 @dataclass(frozen=True, slots=True)
 class RowSample:
-    """A row that differs, in the columns that both sides have; a changed one with the values of both sides.
+    """A row that differs, in the columns of both sides; a changed one with both its values.
 
     `times`: of appended rows, how many more there are on that side.
     """
@@ -29,7 +29,7 @@ class RowSample:
     times: int = 1
 
 
-# What is compared, before and after, as SQL that stands after `from`.
+# What is compared, before and after, as SQL that follows `from`.
 Relations = tuple[str, str]
 
 
@@ -43,9 +43,10 @@ def compare_keyed(
     sources: Relations,
     likeness: Mapping[str, Exactness],
 ) -> tuple[Difference, tuple[RowSample, ...]]:
-    """Compares rows by their keys, in the `common` columns (name -> type); `found` is what is known of the difference already.
+    """Compares rows by their keys, in the `common` columns (name -> type).
 
-    `likeness` says of columns that a fold has made what counts as equal; others are exact.
+    `found` is what is known of the difference already. `likeness` says of columns that a fold has
+    made what counts as equal; others are exact. Raises Broken if a key is twice in a table.
     """
     values = [column for column in common if column not in keys]
     numbers = [column for column in values if _is_number(common[column])]
@@ -64,7 +65,7 @@ def compare_keyed(
     ]
     if samples:
         own, other = _packed("o", common), _packed("n", common)
-        # Of a row that one side does not have, that side's key is null.
+        # If one side lacks a row, that side's key is null.
         by = f"row({', '.join(f'coalesce(o.{quoted(key)}, n.{quoted(key)})' for key in keys)})"
         measured += [
             f"arg_min({other}, {by}, {samples}) filter (where o._here is null)",
@@ -73,7 +74,7 @@ def compare_keyed(
         ]
     match = " and ".join(f"(o.{quoted(key)} is not distinct from n.{quoted(key)})" for key in keys)
     old, new = (f"(select *, true as _here from {source})" for source in sources)
-    # Names of served columns never begin with an underscore, so `_here` is nobody's.
+    # Names of served columns never begin with an underscore, so `_here` is free.
     ((removed, added, both, different, *rest),) = reader.rows(
         f"select {', '.join(measured)} from {old} o full join {new} n on {match}"
     ).rows
@@ -104,9 +105,12 @@ def compare_keyed(
         return difference, ()
     more, gone, pairs = ((each or []) for each in rest[-3:])
     return difference, (
-        *(RowSample("added", None, _named(common, row)) for row in more),
-        *(RowSample("removed", _named(common, row), None) for row in gone),
-        *(RowSample("changed", _named(common, one), _named(common, other)) for one, other in pairs),
+        *(RowSample("added", None, _by_column(common, row)) for row in more),
+        *(RowSample("removed", _by_column(common, row), None) for row in gone),
+        *(
+            RowSample("changed", _by_column(common, one), _by_column(common, other))
+            for one, other in pairs
+        ),
     )
 
 
@@ -118,7 +122,7 @@ def compare_appended(
     *,
     sources: Relations,
 ) -> tuple[Difference, tuple[RowSample, ...]]:
-    """Compares rows that have no keys, in the `common` columns: equal ones are counted on both sides."""
+    """Compares rows that have no keys, in the `common` columns: equal ones are counted."""
     listed = ", ".join(quoted(column) for column in common)
     before, after = sources
     both = (
@@ -155,8 +159,8 @@ def compare_appended(
     )
     more, gone = ((each or []) for each in rest) if rest else ([], [])
     return difference, (
-        *(RowSample("added", None, _named(common, row), times) for row, times in more),
-        *(RowSample("removed", _named(common, row), None, times) for row, times in gone),
+        *(RowSample("added", None, _by_column(common, row), times) for row, times in more),
+        *(RowSample("removed", _by_column(common, row), None, times) for row, times in gone),
     )
 
 
@@ -167,7 +171,7 @@ def _differs(column: str, exactness: Exactness) -> str:
         case Exactness.EXACT | Exactness.ESTIMATED:
             return f"({distinct})"
         case Exactness.ROUNDED:
-            # A null is at no distance, and neither are NaN and infinity.
+            # A null has no distance to anything, and neither have NaN and infinity.
             alike = (
                 f"isfinite({old}) and isfinite({new}) and abs({new} - {old}) <= {CLOSE!r} * "
                 f"greatest(abs({old}), abs({new}), 1)"
@@ -181,7 +185,7 @@ def _differs(column: str, exactness: Exactness) -> str:
 def _relative_change(column: str) -> str:
     old, new = f"cast(o.{quoted(column)} as double)", f"cast(n.{quoted(column)} as double)"
     larger = f"greatest(abs({old}), abs({new}))"
-    # NaN and infinity are at no distance; that of two large doubles may be beyond them, so there each is divided first.
+    # NaN and infinity have no distance. That of two large doubles may overflow: each is divided.
     distance = (
         f"case when isfinite({new} - {old}) then abs({new} - {old}) / {larger} else abs({new} "
         f"/ {larger} - {old} / {larger}) end"
@@ -194,7 +198,7 @@ def _packed(side: str | None, columns: Iterable[str]) -> str:
     return f"row({', '.join(each)})"
 
 
-def _named(columns: Iterable[str], row: tuple[Any, ...]) -> dict[str, Any]:
+def _by_column(columns: Iterable[str], row: tuple[Any, ...]) -> dict[str, Any]:
     return dict(zip(columns, row, strict=True))
 
 

@@ -1,9 +1,10 @@
-"""Unsettled keys: those of a compacted topic that were written again behind the offsets at which two builds are compared.
+"""Unsettled keys: those of a compacted topic written again after the compared offsets.
 
-Compaction takes an older record away once a newer one of its key is there. A build that read the topic before that has
-seen it, and one that reads it later has not, up to the same offset: both are right, and their rows differ. So what was
-written since is read back from the log, and rows of those keys are set aside (law 5). Out of sight stays only a tombstone
-that came and went since: Kafka keeps each for `delete.retention.ms`, a day by default.
+Compaction takes an older record away once a newer one of its key exists. A build that read the
+topic before that has read it, and one that reads it later has not, up to the same offset: both are
+right, and their rows differ. So the keys written since are read back from the log, and rows of
+those keys are set aside (law 5). Only a tombstone that was written and compacted away since is
+missed: Kafka keeps each for `delete.retention.ms`, a day by default.
 """
 
 from __future__ import annotations
@@ -21,22 +22,23 @@ if TYPE_CHECKING:
 
 
 class KeyLog(Protocol):
-    """What is asked of Kafka (kappa/log/client.py has it)."""
+    """What is needed of Kafka (kappa/log/client.py has it)."""
 
     def facts(self, name: str) -> TopicFacts | None:
-        """One topic, or None where the broker has none of that name."""
+        """Returns one topic, or None if the broker has none of that name."""
 
     def keys(self, topic: str, start: Offsets) -> Iterator[bytes]:
-        """The keys of the committed records from `start` to the end."""
+        """Yields the keys of the committed records from `start` to the end."""
 
 
 def unsettled_keys(
     log: KeyLog | None, birth: Birth, table: TableBirth, offsets: Offsets
 ) -> Iterable[str] | None:
-    """The keys of a table's compacted topic with a record at or behind `offsets`, as text, some of them repeatedly.
+    """Returns the keys of a table's compacted topic with a record at or after `offsets`.
 
-    None where the table is not the latest of a compacted topic: its rows are settled. Raises Unreachable where there is
-    no broker to ask, and Conflict where the topic is not there any more, or another one of its name.
+    They are text, some repeated. Returns None if the table is not the latest of a compacted topic:
+    its rows are settled. Raises Unreachable if no broker can be asked, and Conflict if the topic is
+    gone, or another one has its name.
     """
     topic = next((each for each in birth.topics if each.name == table.latest), None)
     if topic is None or topic.kind != TopicKind.COMPACTED:

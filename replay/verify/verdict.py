@@ -1,4 +1,7 @@
-"""The verdict on a candidate: checks, thresholds and rejects against what was found. Pure."""
+"""The verdict on a candidate: its checks, thresholds and rejects. Pure.
+
+Thresholds are declared: how much of a table a candidate may change.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,11 @@ from kappa.state.build import TableBirth
 
 
 def judged(seen: Verified, tables: Iterable[TableBirth], beyond: str = "") -> Verified:
-    """The verdict: a check that fails, a threshold that is exceeded or too many rejects (`beyond`) beat what could not be told, and that beats a pass. Pure."""
+    """Returns what was found with its verdict.
+
+    A check that fails, a threshold that is exceeded or too many rejects (`beyond`) beat what could
+    not be measured, and that beats a pass.
+    """
     tables = tuple(tables)
     failed = [
         *(
@@ -38,7 +45,10 @@ def judged(seen: Verified, tables: Iterable[TableBirth], beyond: str = "") -> Ve
 
 
 def exceeded(differences: Iterable[Difference], tables: Iterable[TableBirth]) -> tuple[str, ...]:
-    """A sentence for each threshold that a table's difference is beyond; at a threshold is within it."""
+    """Returns a sentence for each threshold that a table's difference is beyond.
+
+    A difference at its threshold is within it.
+    """
     return tuple(
         f"{_percent(difference.share(rows))} of the rows of table {difference.table} were "
         f"{what}, and {name} is {_percent(limit)}"
@@ -50,7 +60,10 @@ def exceeded(differences: Iterable[Difference], tables: Iterable[TableBirth]) ->
 
 
 def unmeasured(differences: Iterable[Difference], tables: Iterable[TableBirth]) -> tuple[str, ...]:
-    """A sentence for each table that has thresholds, is there on both sides, and could not be compared: nobody knows."""
+    """Returns a sentence for each table with thresholds that could not be compared.
+
+    Both sides have the table, so nothing is known of its change.
+    """
     return tuple(
         f"table {difference.table} has thresholds and could not be compared: "
         f"{difference.incomparable}"
@@ -62,7 +75,7 @@ def unmeasured(differences: Iterable[Difference], tables: Iterable[TableBirth]) 
 def _declared(
     differences: Iterable[Difference], tables: Iterable[TableBirth]
 ) -> Iterator[tuple[Difference, Thresholds]]:
-    # What the candidate declares counts; a table that only the old build has goes, and that is in the plan.
+    # What the candidate declares counts; a table that only the old build has is named in the plan.
     thresholds = {table.name: table.thresholds for table in tables}
     return (
         (difference, thresholds[difference.table])

@@ -1,10 +1,10 @@
-"""Verification: a candidate's declared checks, and how its rows differ from those of the live build at equal offsets.
+"""Verification: a candidate's declared checks, and its rows against those of the live build.
 
-Where a build serves already, both run at the newest alignment of the candidate with it, and the thresholds of the tables
-judge the differences; the first build of a pipeline is checked at its newest frontier. As a program (`python -m
-replay.verify.verify --rollout N ...`) it verifies one rollout and appends the verdict; the supervisor runs it in a process of
-its own, so that what it takes is bounded, its time too. It changes nothing but the journal. Only a verdict that was reached passes.
-Read next: diff.py, thresholds.py.
+If a build serves already, both run at the newest alignment of the candidate with it, and the
+thresholds of the tables judge the differences. The first build of a pipeline is checked at its
+newest frontier. As a program (`python -m replay.verify.verify --rollout N ...`) it verifies one
+rollout and appends the verdict. The supervisor runs it in a process of its own, so that its memory
+and time are bounded. It changes nothing but the journal. Only a verdict that was reached passes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from serving.query.table_sql import check_sql
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What a verification stands on: leases, limits of its queries, and the log (None: no broker is asked)."""
+    """The means of a verification: leases, limits of its queries, and the log (None: no broker)."""
 
     lease_seconds: float
     limits: Limits | None = None
@@ -50,12 +50,12 @@ class Means:
 
 
 def verify(store: Store, rollout: Rollout, live: str | None, means: Means) -> Verified:
-    """The verdict on a candidate, beside the build that serves its pipeline now, if one does.
+    """Returns the verdict on a candidate, compared with the build that serves, if one does.
 
-    What is looked at is kept pinned meanwhile; raises Conflict where it was not until the end.
+    What is looked at is pinned meanwhile. Raises Conflict if it was not kept until the end.
     """
     birth = read_birth(store, rollout.build)
-    # A live build that reads none of the same topics (they were made anew) has nothing to be compared at.
+    # A live build that reads none of the same topics (they were made anew) cannot be compared.
     if live is None or not comparable_topics(birth, read_birth(store, live)):
         with pin_build(store, rollout.build, lease_seconds=means.lease_seconds) as pinned:
             checked = _checked(store, pinned, rollout, means)
@@ -96,7 +96,7 @@ def verify(store: Store, rollout: Rollout, live: str | None, means: Means) -> Ve
         try:
             found = compare_pair(store, pair, pinned, log=means.log, limits=means.limits)
         except Unreachable:
-            # Nothing is known of the rows; a broker that comes back tells, to the next process.
+            # Nothing is known of the rows; once the broker is back, the next process compares them.
             raise
         except KappaError as error:
             return replace(
@@ -116,7 +116,7 @@ def verify(store: Store, rollout: Rollout, live: str | None, means: Means) -> Ve
 
 
 def _checked(store: Store, pinned: PinnedSnapshot, rollout: Rollout, means: Means) -> Verified:
-    """What the checks find. No verdict yet, but where they could not be run at all."""
+    """Returns what the checks find, with no verdict unless they could not be run at all."""
     snapshot = pinned.snapshot
     frontier = snapshot.frontiers[rollout.build]
     rejected, records = rejected_of(frontier.tally)
@@ -131,7 +131,7 @@ def _checked(store: Store, pinned: PinnedSnapshot, rollout: Rollout, means: Mean
                 records=records,
             )
     except UsageError as error:
-        # A view of the pipeline that its own tables do not bear: readers would see that error.
+        # A view that the pipeline's own tables do not allow: readers would get that error.
         return Verified(
             rollout.number,
             "inconclusive",
@@ -143,7 +143,7 @@ def _checked(store: Store, pinned: PinnedSnapshot, rollout: Rollout, means: Mean
 
 
 def _beyond(store: Store, snapshot: Snapshot, build: str) -> str:
-    """That the build has rejected more than its pipeline allows, and what; else nothing."""
+    """Returns what the build has rejected, if that is more than its pipeline allows; else ""."""
     birth, frontier = snapshot.births[build], snapshot.frontiers[build]
     counted = rejected_of(frontier.tally)
     return (
@@ -177,12 +177,15 @@ def _run_checks(reader: Reader, birth: Birth) -> Iterable[Check]:
 
 
 def ensure_verified(store: Store, number: int, means: Means) -> None:
-    """Verifies a rollout and appends the verdict, unless it has one or has ended meanwhile. Raises Unreachable where the broker is."""
+    """Verifies a rollout and appends the verdict, unless it has one or has ended meanwhile.
+
+    Raises Unreachable if the broker is.
+    """
     _ensure_verdict(store, number, lambda rollout, live: verify(store, rollout, live, means))
 
 
 def ensure_given_up(store: Store, number: int, reason: str) -> None:
-    """Appends that nothing could be concluded, unless the rollout has a verdict or has ended meanwhile."""
+    """Appends that nothing could be concluded, unless the rollout has a verdict or has ended."""
     _ensure_verdict(
         store, number, lambda rollout, live: _never_compared(store, rollout, live, reason)
     )
@@ -209,13 +212,16 @@ def _ensure_verdict(
                     f"build {rollout.build} could not be verified: {error.message}",
                     error.hint,
                 )
-        # Refused where anything was appended meanwhile: then it may be that nobody waits for this verdict any more.
+        # Refused if anything was appended meanwhile: the verdict may not be awaited any more.
         if journal.append(state.last + 1, verdict) is not None:
             return
 
 
 def _end_at(seconds: float, store: Store, number: int) -> None:
-    """Ends this process after so long, whatever it is at then. A daemon's thread: who is done sooner ends without it."""
+    """Ends this process after some seconds, whatever it does then.
+
+    The thread is a daemon's: a process that is done sooner ends without it.
+    """
 
     def end() -> None:
         try:
@@ -225,7 +231,7 @@ def _end_at(seconds: float, store: Store, number: int) -> None:
                 f"the verification did not end within {seconds:g} s (verify.timeout_seconds)",
             )
         finally:
-            # DuckDB's threads would go on.
+            # DuckDB's threads would continue.
             os._exit(ExitCode.OK)
 
     timer = threading.Timer(seconds, end)
@@ -234,7 +240,7 @@ def _end_at(seconds: float, store: Store, number: int) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command."""
+    """Runs the command; returns its exit code."""
     parser = argparse.ArgumentParser(
         prog="replay.verify.verify",
         description="verifies the candidate of one rollout and appends the verdict",
