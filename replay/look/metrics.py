@@ -93,7 +93,7 @@ def _families(
     yield (
         "kappa_freshness_seconds",
         "gauge",
-        "Since a build's frontier was published.",
+        "Age of what a build's readers see: 0 if nothing is behind it, else since its frontier.",
         [(_labels(each), age) for each in builds if (age := each.age_seconds(now)) is not None],
     )
     yield (

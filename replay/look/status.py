@@ -96,8 +96,14 @@ class BuildStatus:
         )
 
     def age_seconds(self, now: datetime) -> float | None:
-        """How long ago its frontier was published; None where it has none."""
-        return None if self.fresh_at is None else (now - self.fresh_at).total_seconds()
+        """How old what its readers see is: 0 if nothing is behind it, else its frontier's age.
+
+        None if it has no frontier. Of an unknown lag the frontier's age is the most it can be.
+        """
+        if self.fresh_at is None:
+            return None
+        caught_up = self.lag is not None and self.lag <= 0
+        return 0.0 if caught_up else (now - self.fresh_at).total_seconds()
 
 
 @dataclass(frozen=True, slots=True)

@@ -293,7 +293,10 @@ def test_metrics_have_the_names_and_labels_that_boards_know() -> None:
     candidate = replace(
         live, role="candidate", build="b2", rollout=state.rollout(5), folded=30, lag=30, rate=12.5
     )
-    status = Status(1, (live, candidate), end=Offsets({"flights": {0: 50, 1: 10}, "other": {0: 9}}))
+    rested = replace(live, role="idle", build="b0", lag=0)
+    status = Status(
+        1, (live, rested, candidate), end=Offsets({"flights": {0: 50, 1: 10}, "other": {0: 9}})
+    )
     newest, before = (
         replace(frontier("b1", 1), published_at=at)
         for at in ("2026-01-01T11:59:58+00:00", "2026-01-01T11:59:57.250+00:00")
@@ -319,6 +322,7 @@ def test_metrics_have_the_names_and_labels_that_boards_know() -> None:
         in told
     )
     assert 'kappa_freshness_seconds{pipeline="fli\\"ghts\\n",build="b1",role="live"} 2\n' in told
+    assert 'kappa_freshness_seconds{pipeline="fli\\"ghts\\n",build="b0",role="idle"} 0\n' in told
     assert 'kappa_rejects{pipeline="flights",reason="no_json"} 4\n' in told
     assert "kappa_promotes_total 1\n" in told
     assert "kappa_generation 1\n" in told

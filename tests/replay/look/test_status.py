@@ -98,6 +98,23 @@ def test_a_log_without_open_transactions_is_said_to_have_none_also_while_it_grow
     ) == (4, "")
 
 
+@pytest.mark.parametrize(("end", "age"), [(7, 0.0), (8, 3600.0)])
+def test_a_build_with_nothing_behind_it_is_fresh_however_long_its_topic_rests(
+    store: Store, end: int, age: float
+) -> None:
+    log = Offsets({"flights": {0: 40, 1: end}})
+
+    status = observe_status(store, Ended(log, log))
+
+    assert status.builds[0].age_seconds(datetime(2026, 1, 1, 1, tzinfo=UTC)) == age
+
+
+def test_the_age_of_a_build_is_that_of_its_frontier_where_no_broker_answers(store: Store) -> None:
+    status = observe_status(store, None)
+
+    assert status.builds[0].age_seconds(datetime(2026, 1, 1, 1, tzinfo=UTC)) == 3600.0
+
+
 def test_the_share_of_a_branch_is_of_what_its_job_reads_and_its_count_of_what_its_tables_hold(
     store: Store,
 ) -> None:
