@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from serving.pin.at_log import Past
+    from serving.pin.catalog import Snapshot
 
 
 def query(
@@ -26,45 +28,58 @@ def query(
     at: PastTime = None,
     at_offsets: PastOffsets = None,
     at_event_time: PastEventTime = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            show_default=False,
+            help="write the rows to a file that ends with .parquet, .csv or .jsonl",
+        ),
+    ] = None,
     output: As = Form.TABLE,
 ) -> None:
     """Answer a query from the tables that serve now, or served in the past, all of a build at one frontier."""
-    from serving.pin.past import told
+    from serving.query.head import columns_of, head_of
     from serving.query.query import answer
+    from serving.query.saved import save_answer
 
     here = here_of(context)
     when = _moment(at_generation, at, at_offsets, at_event_time)
+    if out is not None:
+        if output is not Form.TABLE:
+            raise UsageError(
+                f"a file's form is that of its name, and -o {output} is for stdout",
+                hint=f"leave out -o {output}, or --out {out}",
+            )
+        saved = save_answer(here.store, sql, out, when=when, lease_seconds=here.lease_seconds)
+        _say_moment(when, saved.snapshot)
+        say(f"{saved.rows:,} rows written to {out}")
+        return
     found = answer(here.store, sql, when=when, lease_seconds=here.lease_seconds)
-    if when is not None:
-        read = {
-            build: "nothing read" if at is None else f"log time {told(at)}"
-            for build, at in found.log_time.items()
-        }
-        shown = (
-            f"{pipeline} as shown from {found.shown_at[build]} on (build {build}, {read[build]})"
-            for pipeline, build in found.serving.items()
-        )
-        say(f"generation {found.generation}: {'; '.join(shown)}")
+    _say_moment(when, found.snapshot)
     listing = Listing(found.columns, found.rows)
     document = {
-        "generation": found.generation,
-        "builds": {
-            pipeline: {
-                "build": build,
-                "shown_at": found.shown_at[build],
-                "log_time": None if (log_time := found.log_time[build]) is None else told(log_time),
-                "offsets": found.offsets[build].plain(),
-                "versions": found.versions[build],
-            }
-            for pipeline, build in found.serving.items()
-        },
-        "columns": [
-            {"name": name, "type": kind}
-            for name, kind in zip(found.columns, found.types, strict=True)
-        ],
+        **head_of(found.snapshot),
+        "columns": columns_of(found.columns, found.types),
         "rows": listing.objects(),
     }
     print_listing(output, listing, document=document)
+
+
+def _say_moment(when: Past | None, snapshot: Snapshot) -> None:
+    """Says on stderr which frontiers an answer of the past is of."""
+    if when is None:
+        return
+    from serving.query.head import head_of
+
+    head = head_of(snapshot)
+    shown = (
+        f"{pipeline} as shown from {each['shown_at']} on (build {each['build']}, "
+        f"{'nothing read' if each['log_time'] is None else 'log time ' + each['log_time']})"
+        for pipeline, each in head["builds"].items()
+    )
+    say(f"generation {head['generation']}: {'; '.join(shown)}")
 
 
 def tables(

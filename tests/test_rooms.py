@@ -66,7 +66,7 @@ DOORS = {
         "kappa/tables/delta.py",
         "kappa/engine/",
         "kappa/log/bulk.py",
-        "serving/sandbox/sandboxed.py",
+        "serving/sandbox/pieces.py",
         "demo/",
     ),
     "fastapi": ("serving/http/", "replay/http/api.py", "replay/page/"),

@@ -27,12 +27,14 @@ from serving.http.gate import OPEN, Bounds, Gate, Line
 from serving.http.problem import MEDIA_TYPE, HttpError, Problem, problem_of
 from serving.http.snapshots import Snapshots
 from serving.page.render import HEADERS, problem_html
+from serving.query.head import head_of
 from serving.sandbox.question import Busy, Format, Question, Reply
-from serving.sandbox.sandbox import Sandbox, head_of
+from serving.sandbox.sandbox import Sandbox
 
 API = "/api/v1"
 _FORMS: Mapping[str, Format] = {
     "application/json": Format.JSON,
+    "application/x-ndjson": Format.JSONL,
     "text/csv": Format.CSV,
     "application/vnd.apache.arrow.stream": Format.ARROW,
     "application/vnd.apache.parquet": Format.PARQUET,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, TypeVar
 
 from kappa.base.errors import KappaError
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from serving.pin.at_log import Past, log_time
+from serving.pin.at_log import Past
 from serving.pin.catalog import Snapshot, pin, pin_at
 from serving.query.opened import open_reader
 from serving.query.reader import Limits, Reader, Rows
@@ -24,20 +23,27 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A query's rows, and the snapshot that they are true of.
-
-    Every table of a build is at one frontier, `shown_at` since when, and up to which `log_time`.
-    """
+    """A query's rows, and the snapshot that they are true of."""
 
     columns: tuple[str, ...]
     types: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
-    generation: int
-    serving: Mapping[str, str]
-    offsets: Mapping[str, Offsets]
-    versions: Mapping[str, Mapping[str, int]]
-    shown_at: Mapping[str, str]
-    log_time: Mapping[str, datetime | None]
+    snapshot: Snapshot
+
+    @property
+    def generation(self) -> int:
+        """The generation that it is of."""
+        return self.snapshot.generation
+
+    @property
+    def offsets(self) -> Mapping[str, Offsets]:
+        """The offsets of each build; all of its tables are at one frontier."""
+        return {build: each.offsets for build, each in self.snapshot.frontiers.items()}
+
+    @property
+    def versions(self) -> Mapping[str, Mapping[str, int]]:
+        """The version of each table, by build."""
+        return {build: each.versions for build, each in self.snapshot.frontiers.items()}
 
 
 def answer(
@@ -59,12 +65,12 @@ def read(
     lease_seconds: float = 60.0,
 ) -> Answer:
     """Returns the rows that `queries` makes of one snapshot, by any number of queries; see `ask`."""
-    return ask(
-        store,
-        lambda reader, snapshot: _true_of(snapshot, queries(reader)),
-        when=when,
-        lease_seconds=lease_seconds,
-    )
+
+    def found(reader: Reader, snapshot: Snapshot) -> Answer:
+        rows = queries(reader)
+        return Answer(rows.columns, rows.types, rows.rows, snapshot)
+
+    return ask(store, found, when=when, lease_seconds=lease_seconds)
 
 
 def ask(
@@ -122,18 +128,3 @@ def _connected(snapshot: Snapshot, store: Store, limits: Limits | None) -> Reade
         reader.close()
         raise
     return reader
-
-
-def _true_of(snapshot: Snapshot, found: Rows) -> Answer:
-    frontiers = snapshot.frontiers
-    return Answer(
-        found.columns,
-        found.types,
-        found.rows,
-        snapshot.generation,
-        snapshot.serving,
-        {build: frontier.offsets for build, frontier in frontiers.items()},
-        {build: frontier.versions for build, frontier in frontiers.items()},
-        {build: frontier.published_at for build, frontier in frontiers.items()},
-        {build: log_time(frontier) for build, frontier in frontiers.items()},
-    )

@@ -30,6 +30,7 @@ Shown = tuple[object, ...]
 _ONE_SELECT = "give one query that reads, such as: select * from page_hits limit 10"
 # How often a late query is interrupted: one interrupt that precedes the query's start is lost.
 _AGAIN_SECONDS = 0.1
+_ROWS_AT_ONCE = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +135,26 @@ class Reader:
 
         Raises UsageError if it is not one that reads, has a mistake, or names a broken relation.
         """
+        result = self._begun(sql)
+        columns, types = _described(result)
+        return Rows(columns, types, tuple(self._run(result.fetchall)))
+
+    def described(self, sql: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Returns the columns of a query, no two alike, and DuckDB's types of them."""
+        return _described(self._begun(f"from (\n{self.only_select(sql)}\n) limit 0"))
+
+    def each_row(self, sql: str) -> Iterator[tuple[Any, ...]]:
+        """Yields the rows of one query as DuckDB computes them. Raises as `rows` does."""
+        result = self._begun(sql)
+        # A result that is read in part stays open: its connection is for no other reader.
+        failed, self._failed = self._failed, True
+        while batch := self._run(lambda: result.fetchmany(_ROWS_AT_ONCE)):
+            yield from batch
+        self._failed = failed
+
+    def _begun(self, sql: str) -> Connection:
         try:
-            return self._run(lambda: self._rows(sql))
+            return self._run(lambda: self._connection.execute(self.only_select(sql)))
         except UsageError as error:
             if isinstance(error.__cause__, CatalogError):
                 self.ensure_names_nothing_broken(sql)
@@ -220,15 +239,6 @@ class Reader:
         """Closes it."""
         self.close()
 
-    def _rows(self, sql: str) -> Rows:
-        result = self._connection.execute(self.only_select(sql))
-        described = result.description or []
-        return Rows(
-            distinct_names(str(column[0]) for column in described),
-            tuple(str(column[1]) for column in described),
-            tuple(result.fetchall()),
-        )
-
     def _run(self, question: Callable[[], _Found]) -> _Found:
         failed, self._failed = self._failed, True
         try:
@@ -259,6 +269,14 @@ class Reader:
                 f"it took longer than {self._seconds:g} s, and was broken off",
                 hint="ask for less, or let it take longer",
             )
+
+
+def _described(result: Connection) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    described = result.description or []
+    return (
+        distinct_names(str(column[0]) for column in described),
+        tuple(str(column[1]) for column in described),
+    )
 
 
 def _tables_in(tree: object) -> Iterator[tuple[str, str]]:

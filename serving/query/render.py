@@ -32,6 +32,7 @@ class Form(StrEnum):
 
     TABLE = "table"
     JSON = "json"
+    JSONL = "jsonl"
     CSV = "csv"
 
 
@@ -56,6 +57,8 @@ def rendered(form: Form, listing: Listing, *, document: object = None, heading: 
     match form:
         case Form.JSON:
             return to_json(listing.objects() if document is None else document) + "\n"
+        case Form.JSONL:
+            return "".join(object_line(listing.columns, row) for row in listing.rows)
         case Form.CSV:
             return "".join(_csv_lines(listing))
         case Form.TABLE:
@@ -70,6 +73,12 @@ def to_json(document: object) -> str:
         indent=2 if isinstance(document, Mapping | list) else None,
         allow_nan=False,
     )
+
+
+def object_line(names: Iterable[str], row: Iterable[object]) -> str:
+    """Returns one row as an object of JSON on a line of its own."""
+    document = plain(dict(zip(names, row, strict=True)))
+    return json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def plain(value: object) -> object:

@@ -24,6 +24,7 @@ class Format(StrEnum):
     """What an answer is written as."""
 
     JSON = "json"
+    JSONL = "jsonl"
     CSV = "csv"
     ARROW = "arrow"
     PARQUET = "parquet"

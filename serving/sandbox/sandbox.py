@@ -18,6 +18,7 @@ from kappa.base.errors import Conflict, KappaError
 from kappa.state.store import Store
 from serving.pin.catalog import PinnedSnapshot, Snapshot, pin
 from serving.query.explained import TooMuch
+from serving.query.head import head_of
 from serving.query.relations import Relations, relations_of
 from serving.query.render import plain
 from serving.sandbox.children import Child, Nursery
@@ -161,18 +162,3 @@ class Sandbox:
             self._nursery = Nursery(self._program)
         while len(self._spares) < min(_SPARES, self.allowance.at_once):
             self._spares.append(self._nursery.child())
-
-
-def head_of(snapshot: Snapshot) -> Mapping[str, Any]:
-    """What an answer says of the snapshot that it is true of: the generation, and of each pipeline its build, offsets and versions."""
-    frontiers = snapshot.frontiers
-    builds = {
-        pipeline: {
-            "build": build,
-            "shown_at": frontiers[build].published_at,
-            "offsets": frontiers[build].offsets.plain(),
-            "versions": frontiers[build].versions,
-        }
-        for pipeline, build in snapshot.serving.items()
-    }
-    return {"generation": snapshot.generation, "builds": builds}

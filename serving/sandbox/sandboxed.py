@@ -11,12 +11,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from kappa.base.duck import (
     DUCKDB_ERRORS,
@@ -32,10 +29,10 @@ from serving.query.allowed import ensure_allowed
 from serving.query.explained import explained
 from serving.query.reader import Reader
 from serving.query.relations import Relations, TableFiles, put_relations
-from serving.query.render import csv_line, plain
-from serving.query.table_sql import distinct_names, literal, schema_of, text
+from serving.query.table_sql import literal, schema_of, text
 from serving.sandbox import confine
-from serving.sandbox.frames import ACCEPTED, ENDED, PIECE, REFUSED, put, take
+from serving.sandbox.frames import ACCEPTED, ENDED, REFUSED, put, take
+from serving.sandbox.pieces import ARROW_ERRORS, Pieces, write_answer
 
 _CONFIGURED: dict[str, Setting] = {
     "threads": 1,
@@ -52,8 +49,6 @@ _WARM = "select now(), now()::timestamp, 1.5::decimal(9, 2), uuid(), interval 1 
 _THREADS = 2
 # DuckDB keeps to its own limit only in part; the rest is what it and this program take beside it.
 _DUCKDBS_SHARE = 0.75
-_ROWS_AT_ONCE = 64
-_ARROW_ROWS_AT_ONCE = 2048
 _PATTERN = re.compile(r"[*?\[]")
 _REQUEST_BYTES = 1 << 28
 
@@ -72,7 +67,7 @@ def answer_one(way_back: int, parent: int) -> None:
     put(way_back, ACCEPTED)
     request = json.loads(asked[1])
     try:
-        ended = _answered(connection, request, _Pieces(way_back, request["bytes"]))
+        ended = _answered(connection, request, Pieces(way_back, request["bytes"]))
     except KappaError as error:
         too_much = isinstance(error.__cause__, OutOfMemory)
         kind = "too_much" if too_much else "usage" if isinstance(error, UsageError) else "failed"
@@ -88,7 +83,7 @@ def answer_one(way_back: int, parent: int) -> None:
 
 
 def _answered(
-    connection: Connection, request: Mapping[str, Any], pieces: _Pieces
+    connection: Connection, request: Mapping[str, Any], pieces: Pieces
 ) -> Mapping[str, Any]:
     found = [
         Relations(
@@ -122,17 +117,16 @@ def _answered(
     statement = _allowed(connection, reader, request["sql"], found)
     try:
         result = connection.execute(statement)
-        ended: Mapping[str, Any] = _FORMS[request["form"]](result, request, pieces)
+        return write_answer(result, request, pieces)
     except DUCKDB_ERRORS as error:
         if isinstance(error, CatalogError):
             reader.ensure_names_nothing_broken(request["sql"])
         raise explained(error, served=bool(found)) from error
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    except ARROW_ERRORS as error:
         raise UsageError(
             f"the result cannot be written as {request['form']}: {error}",
             hint="cast the column to another type in the query, or ask for JSON",
         ) from error
-    return ended
 
 
 def _looked_through(paths: Sequence[str]) -> frozenset[str]:
@@ -163,140 +157,3 @@ def _allowed(
     }
     ensure_allowed(tree, catalogue | ({("main", "rejects")} if found else set()))
     return statement
-
-
-class _Pieces:
-    """The way back for an answer's bytes, of which there are at most so many."""
-
-    closed = False
-
-    def __init__(self, file: int, most: int) -> None:
-        self._file = file
-        self._left = most
-        self._held = bytearray()
-
-    def fit(self, count: int) -> bool:
-        """True where so many more may be written."""
-        return count <= self._left
-
-    def write(self, content: Any) -> int:
-        """Writes some; in pieces of a size that is worth sending."""
-        self._left -= len(content)
-        self._held += content
-        if len(self._held) >= 1 << 16:
-            self.flush()
-        return len(content)
-
-    def flush(self) -> None:
-        """Sends what was written so far."""
-        for start in range(0, len(self._held), 1 << 20):
-            put(self._file, PIECE, bytes(self._held[start : start + (1 << 20)]))
-        self._held.clear()
-
-    def close(self) -> None:
-        """Arrow's writers say so at their end."""
-
-
-def _described(result: Connection) -> list[dict[str, str]]:
-    described = result.description or []
-    names = distinct_names(str(column[0]) for column in described)
-    return [
-        {"name": name, "type": str(column[1])}
-        for name, column in zip(names, described, strict=True)
-    ]
-
-
-def _ended(
-    columns: Sequence[Mapping[str, str]], rows: int, *, truncated: bool, pieces: _Pieces
-) -> Mapping[str, Any]:
-    pieces.flush()
-    return {"columns": columns, "rows": rows, "truncated": truncated}
-
-
-def _lines(
-    result: Connection, request: Mapping[str, Any], pieces: _Pieces, line: Any
-) -> tuple[int, bool]:
-    """Writes a line for each row until there are enough; gives how many, and whether there were more."""
-    count = 0
-    while rows := result.fetchmany(_ROWS_AT_ONCE):
-        for row in rows:
-            told = line(count, row)
-            if count == request["rows"] or not pieces.fit(len(told)):
-                return count, True
-            pieces.write(told)
-            count += 1
-    return count, False
-
-
-def _as_json(result: Connection, request: Mapping[str, Any], pieces: _Pieces) -> Mapping[str, Any]:
-    columns = _described(result)
-    names = [column["name"] for column in columns]
-
-    def line(count: int, row: tuple[Any, ...]) -> bytes:
-        told = json.dumps(
-            plain(dict(zip(names, row, strict=True))), ensure_ascii=False, allow_nan=False
-        )
-        return f"{',' if count else ''}\n{told}".encode(errors="replace")
-
-    opening = json.dumps({**request["head"], "columns": columns}, ensure_ascii=False)
-    pieces.write(f'{opening[:-1]}, "rows": ['.encode())
-    rows, truncated = _lines(result, request, pieces, line)
-    pieces.write(f'\n], "truncated": {json.dumps(truncated)}}}\n'.encode())
-    return _ended(columns, rows, truncated=truncated, pieces=pieces)
-
-
-def _as_csv(result: Connection, request: Mapping[str, Any], pieces: _Pieces) -> Mapping[str, Any]:
-    columns = _described(result)
-    pieces.write(csv_line([column["name"] for column in columns]).encode())
-    rows, truncated = _lines(
-        result, request, pieces, lambda _, row: csv_line(row).encode(errors="replace")
-    )
-    return _ended(columns, rows, truncated=truncated, pieces=pieces)
-
-
-def _batches(
-    reader: pa.RecordBatchReader, schema: pa.Schema, most: int, pieces: _Pieces
-) -> Iterator[tuple[pa.RecordBatch, bool]]:
-    """The batches up to so many rows and bytes, each with whether there is more than it."""
-    left = most
-    for batch in reader:
-        cut = batch.slice(0, left)
-        # Packed it is less than in memory; that is what there is to go by before it is written.
-        if not pieces.fit(cut.nbytes):
-            yield cut.slice(0, 0), True
-            return
-        yield pa.RecordBatch.from_arrays(cut.columns, schema=schema), len(cut) < len(batch)
-        left -= len(cut)
-
-
-def _as_arrow(result: Connection, request: Mapping[str, Any], pieces: _Pieces) -> Mapping[str, Any]:
-    columns = _described(result)
-    reader = result.to_arrow_reader(_ARROW_ROWS_AT_ONCE)
-    schema = pa.schema(
-        [
-            field.with_name(column["name"])
-            for field, column in zip(reader.schema, columns, strict=True)
-        ]
-    )
-    rows, truncated = 0, False
-    with (
-        pa.ipc.new_stream(pieces, schema)
-        if request["form"] == "arrow"
-        else pq.ParquetWriter(pieces, schema, compression="zstd") as writer
-    ):
-        for batch, more in _batches(reader, schema, request["rows"], pieces):
-            truncated = more
-            if len(batch):
-                writer.write_batch(batch)
-            rows += len(batch)
-            if truncated:
-                break
-    return _ended(columns, rows, truncated=truncated, pieces=pieces)
-
-
-_FORMS: Mapping[str, Any] = {
-    "json": _as_json,
-    "csv": _as_csv,
-    "arrow": _as_arrow,
-    "parquet": _as_arrow,
-}

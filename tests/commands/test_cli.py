@@ -358,8 +358,21 @@ def test_no_command_at_all_shows_the_commands(kappa: Kappa) -> None:
     assert "deploy" in ended.out + ended.err
 
 
+def test_an_answer_goes_into_a_file_by_its_extension(kappa: Kappa, tmp_path: Path) -> None:
+    file = tmp_path / "answer.jsonl"
+
+    ended = kappa("query", "from range(2) r(n)", "--out", str(file))
+
+    assert ended == Ended(0, "", f"2 rows written to {file}\n")
+    assert file.read_text(encoding="utf-8") == '{"n": 0}\n{"n": 1}\n'
+    both = kappa("query", "select 1", "--out", str(file), "-o", "csv")
+    assert (both.code, "leave out -o csv" in both.err) == (2, True)
+
+
 def test_where_nothing_is_there_each_look_is_empty_and_well(kappa: Kappa) -> None:
     assert kappa("query", "select 1 as one", "-o", "csv") == Ended(0, "one\n1\n", "")
+    assert kappa("query", "select 1 as one", "-o", "jsonl") == Ended(0, '{"one": 1}\n', "")
+    assert kappa("tables", "-o", "jsonl") == Ended(0, "", "")
     assert kappa("tables", "-o", "json") == Ended(0, "[]\n", "")
     assert kappa("history", "-o", "json") == Ended(0, "[]\n", "")
     listed = Ended(

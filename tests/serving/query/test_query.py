@@ -79,7 +79,7 @@ def test_the_past_is_answered_from_the_versions_that_were_shown_then(
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS.slice(0, 2)})
 
     counts = [
-        (found.generation, found.rows[0][0], found.shown_at)
+        (found.generation, found.rows[0][0], found.snapshot.frontiers)
         for when in (AtTime(then), AtGeneration(1), AtGeneration(2), None)
         for found in [answer(store, "select count(*) from delays", when=when)]
     ]
@@ -90,7 +90,7 @@ def test_the_past_is_answered_from_the_versions_that_were_shown_then(
         (2, 2),
         (2, 2),
     ]
-    assert counts[0][2] == {"flights-1": first.published_at}
+    assert counts[0][2] == {"flights-1": first}
 
 
 def test_a_query_sees_the_served_columns_of_the_pinned_version(platform: Platform) -> None:
@@ -100,7 +100,7 @@ def test_a_query_sees_the_served_columns_of_the_pinned_version(platform: Platfor
     assert found.columns == ("carrier", "flights")
     assert found.types == ("VARCHAR", "BIGINT")
     assert found.rows == (("UA", 3), ("ÅÄ", 4), (None, 5))
-    assert (found.generation, found.serving) == (1, {"flights": "flights-1"})
+    assert (found.generation, found.snapshot.serving) == (1, {"flights": "flights-1"})
     assert found.offsets["flights-1"].at("flights", 0) == 12
     assert found.versions == {"flights-1": {"delays": 0, "rejects": 0}}
 

@@ -122,3 +122,12 @@ def test_any_text_survives_csv_and_json(texts: list[str]) -> None:
 )
 def test_any_value_is_json(value: object) -> None:
     json.dumps(plain(value), allow_nan=False)
+
+
+def test_json_lines_are_rows_and_nothing_else() -> None:
+    listing = Listing(("name", "path"), (("x", b"/b"), ("y\n", None)), wide=frozenset({"path"}))
+
+    assert rendered(Form.JSONL, listing, document={"more": 1}, heading="heading") == (
+        '{"name": "x", "path": "L2I="}\n{"name": "y\\n", "path": null}\n'
+    )
+    assert rendered(Form.JSONL, Listing(("x",), ())) == ""

@@ -388,6 +388,7 @@ def test_values_are_told_as_everywhere_and_in_each_form(
         document["truncated"],
         document["builds"]["flights"]["versions"]["delays"],
     ) == (1, False, 0)
+    assert json.loads(asked(sandbox, platform, sql, Format.JSONL).body) == document["rows"][0]
     assert (
         asked(sandbox, platform, sql, Format.CSV).body.decode()
         == "t,n,d,at,x,l,t_1\nÅÄ,,1.50,2013-01-01T05:00:00Z,NaN,[1],a\n"

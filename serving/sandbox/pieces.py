@@ -1,0 +1,184 @@
+"""An answer's bytes, written in the query's own process: a form each, and its end told in one frame.
+
+Rows are cut where the answer is to have no more of them, or no more bytes; that it was cut is part
+of the answer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kappa.base.duck import Connection
+from serving.query.head import columns_of
+from serving.query.render import csv_line, object_line
+from serving.query.table_sql import distinct_names
+from serving.sandbox.frames import PIECE, put
+
+_ROWS_AT_ONCE = 64
+_ARROW_ROWS_AT_ONCE = 2048
+_PIECE_BYTES = 1 << 16
+_FRAME_BYTES = 1 << 20
+# What cannot be written as Arrow or Parquet.
+ARROW_ERRORS = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
+
+
+class Pieces:
+    """The way back for an answer's bytes, of which there are at most so many."""
+
+    closed = False
+
+    def __init__(self, file: int, most: int) -> None:
+        """`file` is the way to the server."""
+        self._file = file
+        self._left = most
+        self._held = bytearray()
+
+    def fit(self, count: int) -> bool:
+        """Returns True if so many more bytes may be written."""
+        return count <= self._left
+
+    def write(self, content: Any) -> int:
+        """Writes some bytes; sends them in pieces of a size that is worth it."""
+        self._left -= len(content)
+        self._held += content
+        if len(self._held) >= _PIECE_BYTES:
+            self.flush()
+        return len(content)
+
+    def flush(self) -> None:
+        """Sends what was written so far."""
+        for start in range(0, len(self._held), _FRAME_BYTES):
+            put(self._file, PIECE, bytes(self._held[start : start + _FRAME_BYTES]))
+        self._held.clear()
+
+    def close(self) -> None:
+        """Does nothing; Arrow's writers call it at their end."""
+
+
+def write_answer(
+    result: Connection, request: Mapping[str, Any], pieces: Pieces
+) -> Mapping[str, Any]:
+    """Writes a result in the form that the request names; returns its columns, rows and whether it was cut."""
+    described = result.description or []
+    columns = columns_of(
+        distinct_names(str(column[0]) for column in described),
+        (str(column[1]) for column in described),
+    )
+    rows, truncated = _WRITERS[request["form"]](result, request, columns, pieces)
+    pieces.flush()
+    return {"columns": columns, "rows": rows, "truncated": truncated}
+
+
+def _write_lines(
+    result: Connection,
+    request: Mapping[str, Any],
+    pieces: Pieces,
+    line: Callable[[int, tuple[Any, ...]], str],
+) -> tuple[int, bool]:
+    """Writes a line for each row until there are enough; returns how many, and if more were left."""
+    count = 0
+    while rows := result.fetchmany(_ROWS_AT_ONCE):
+        for row in rows:
+            content = line(count, row).encode(errors="replace")
+            if count == request["rows"] or not pieces.fit(len(content)):
+                return count, True
+            pieces.write(content)
+            count += 1
+    return count, False
+
+
+def _write_json(
+    result: Connection,
+    request: Mapping[str, Any],
+    columns: Sequence[Mapping[str, str]],
+    pieces: Pieces,
+) -> tuple[int, bool]:
+    names = [column["name"] for column in columns]
+    opening = json.dumps({**request["head"], "columns": columns}, ensure_ascii=False)
+    pieces.write(f'{opening[:-1]}, "rows": ['.encode())
+    rows, truncated = _write_lines(
+        result,
+        request,
+        pieces,
+        lambda count, row: f"{',' if count else ''}\n{object_line(names, row).rstrip(chr(10))}",
+    )
+    pieces.write(f'\n], "truncated": {json.dumps(truncated)}}}\n'.encode())
+    return rows, truncated
+
+
+def _write_json_lines(
+    result: Connection,
+    request: Mapping[str, Any],
+    columns: Sequence[Mapping[str, str]],
+    pieces: Pieces,
+) -> tuple[int, bool]:
+    names = [column["name"] for column in columns]
+    return _write_lines(result, request, pieces, lambda _, row: object_line(names, row))
+
+
+def _write_csv(
+    result: Connection,
+    request: Mapping[str, Any],
+    columns: Sequence[Mapping[str, str]],
+    pieces: Pieces,
+) -> tuple[int, bool]:
+    pieces.write(csv_line([column["name"] for column in columns]).encode())
+    return _write_lines(result, request, pieces, lambda _, row: csv_line(row))
+
+
+def _write_arrow(
+    result: Connection,
+    request: Mapping[str, Any],
+    columns: Sequence[Mapping[str, str]],
+    pieces: Pieces,
+) -> tuple[int, bool]:
+    reader = result.to_arrow_reader(_ARROW_ROWS_AT_ONCE)
+    schema = pa.schema(
+        [
+            field.with_name(column["name"])
+            for field, column in zip(reader.schema, columns, strict=True)
+        ]
+    )
+    rows, truncated = 0, False
+    with (
+        pa.ipc.new_stream(pieces, schema)
+        if request["form"] == "arrow"
+        else pq.ParquetWriter(pieces, schema, compression="zstd") as writer
+    ):
+        for batch, more in _batches(reader, schema, request["rows"], pieces):
+            truncated = more
+            if len(batch):
+                writer.write_batch(batch)
+            rows += len(batch)
+            if truncated:
+                break
+    return rows, truncated
+
+
+def _batches(
+    reader: pa.RecordBatchReader, schema: pa.Schema, most: int, pieces: Pieces
+) -> Iterator[tuple[pa.RecordBatch, bool]]:
+    """Yields the batches up to so many rows and bytes, each with whether more is left."""
+    left = most
+    for batch in reader:
+        cut = batch.slice(0, left)
+        # Packed it is less than in memory, but its size is not known before it is written.
+        if not pieces.fit(cut.nbytes):
+            yield cut.slice(0, 0), True
+            return
+        yield pa.RecordBatch.from_arrays(cut.columns, schema=schema), len(cut) < len(batch)
+        left -= len(cut)
+
+
+_WRITERS: Mapping[str, Callable[..., tuple[int, bool]]] = {
+    "json": _write_json,
+    "jsonl": _write_json_lines,
+    "csv": _write_csv,
+    "arrow": _write_arrow,
+    "parquet": _write_arrow,
+}
