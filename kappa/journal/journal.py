@@ -17,14 +17,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field
 
 from kappa.base.clock import now
-from kappa.base.errors import Damaged
 from kappa.base.failpoint import failpoint
 from kappa.state.build import Base
+from kappa.state.documents import Documents, NumberedRecords
 from kappa.state.frontier import OffsetsField
-from kappa.state.store import NumberedRecords, Store
+from kappa.state.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,20 +353,26 @@ class Record:
     format: int = 1
 
 
-_RECORD = TypeAdapter(Record)
+_RECORD = Documents(Record)
 
 
 class Journal:
     """The journal under one root."""
 
     def __init__(self, store: Store) -> None:
-        self._records = NumberedRecords(store, "journal")
+        self._records = NumberedRecords(
+            store,
+            "journal",
+            _RECORD,
+            "journal record {}",
+            hint="it may come from a newer version of Kappa",
+        )
 
     def append(self, number: int, event: Event) -> Record | None:
         """Puts record `number`, which must follow the last one looked at; None where somebody else's is there."""
         record = Record(number=number, event=event, at=now(), by=whoami())
         failpoint(f"journal.before_{event.kind}")
-        put = self._records.put(number, _RECORD.dump_python(record, mode="json"))
+        put = self._records.put(number, record)
         failpoint(f"journal.after_{event.kind}")
         if put:
             return record
@@ -375,13 +381,12 @@ class Journal:
 
     def get(self, number: int) -> Record | None:
         """Record `number`, or None where the journal ends before it."""
-        document = self._records.get(number)
-        return None if document is None else _read(number, document)
+        return self._records.get(number)
 
     def after(self, number: int) -> Iterator[Record]:
         """The records that follow `number`, in order; `after(0)` is the whole journal."""
-        for each, document in self._records.after(number):
-            yield _read(each, document)
+        for _, record in self._records.after(number):
+            yield record
 
     def last_served(self) -> tuple[int, Record | None]:
         """The journal's last number, and the newest Served record in it (None: nothing has served yet)."""
@@ -398,7 +403,7 @@ class Journal:
 
 def as_document(record: Record) -> dict[str, Any]:
     """A record as the journal holds it."""
-    document: dict[str, Any] = _RECORD.dump_python(record, mode="json")
+    document: dict[str, Any] = _RECORD.plain(record)
     return document
 
 
@@ -412,13 +417,3 @@ def whoami() -> str:
     except (KeyError, OSError):
         user = str(os.getuid())
     return f"{user}@{socket.gethostname()}"
-
-
-def _read(number: int, document: object) -> Record:
-    try:
-        return _RECORD.validate_python(document)
-    except ValidationError as error:
-        raise Damaged(
-            f"journal record {number} cannot be read: {error.errors()[0]['msg']}",
-            hint="it may come from a newer version of Kappa",
-        ) from error

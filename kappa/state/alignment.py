@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pydantic import TypeAdapter, ValidationError
-
-from kappa.base.errors import Broken, Damaged
+from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
 from kappa.state.build import folder
+from kappa.state.documents import Documents, NumberedRecords
 from kappa.state.frontier import Frontier
-from kappa.state.store import NumberedRecords, Store
+from kappa.state.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ class Alignment:
     format: int = 1
 
 
-_ALIGNMENT = TypeAdapter(Alignment)
+_ALIGNMENT = Documents(Alignment)
 
 
 class Alignments:
@@ -42,19 +41,14 @@ class Alignments:
     def __init__(self, store: Store, build: str) -> None:
         """`build` is the candidate."""
         self._build = build
-        self._records = NumberedRecords(store, f"{folder(build)}/alignments")
+        self._records = NumberedRecords(
+            store, f"{folder(build)}/alignments", _ALIGNMENT, f"alignment {{}} of build {build}"
+        )
 
     def last(self) -> Alignment | None:
         """The newest one; None where the build was never aligned."""
         found = self._records.last()
-        if found is None:
-            return None
-        try:
-            return _ALIGNMENT.validate_python(found[1])
-        except ValidationError as error:
-            raise Damaged(
-                f"alignment {found[0]} of build {self._build} cannot be read: {error.errors()[0]['msg']}"
-            ) from error
+        return None if found is None else found[1]
 
     def put(self, alignment: Alignment) -> None:
         """Puts the next one. Raises Broken where its offsets are not equal, or its number is taken: a build has one writer."""
@@ -65,7 +59,7 @@ class Alignments:
                 f"build {self._build} stands at {here}, and build {alignment.live.build} at {there}: they are not aligned"
             )
         failpoint("alignment.before_put")
-        put = self._records.put(alignment.number, _ALIGNMENT.dump_python(alignment, mode="json"))
+        put = self._records.put(alignment.number, alignment)
         failpoint("alignment.after_put")
         if not put:
             raise Broken(

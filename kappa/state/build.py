@@ -12,12 +12,11 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pydantic import TypeAdapter, ValidationError
-
 from kappa.base.errors import Damaged
 from kappa.base.failpoint import failpoint
 from kappa.declare.breaker import MaxRejects
 from kappa.declare.table import Exactness, FoldKind, Option, Thresholds
+from kappa.state.documents import Documents
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 
@@ -173,7 +172,7 @@ class Birth:
         return {table.name: table for table in self.tables}[name]
 
 
-_BIRTH = TypeAdapter(Birth)
+_BIRTH = Documents(Birth)
 # Bytes; what is longer is the name of no folder.
 _LONGEST_NAME = 200
 
@@ -213,9 +212,7 @@ def recent_names(table: str) -> tuple[str, str]:
 def put_birth(store: Store, birth: Birth) -> bool:
     """Puts a birth certificate; False where the build has one already."""
     failpoint("birth.before_put")
-    put = store.put_new_json(
-        f"{folder(birth.build)}/birth.json", _BIRTH.dump_python(birth, mode="json")
-    )
+    put = _BIRTH.put_new(store, f"{folder(birth.build)}/birth.json", birth)
     failpoint("birth.after_put")
     return put
 
@@ -231,15 +228,12 @@ def is_born(store: Store, build: str) -> bool:
 
 def read_birth(store: Store, build: str) -> Birth:
     """A build's birth certificate. Raises Damaged where there is none, or it cannot be read."""
-    document = store.get_json(f"{folder(build)}/birth.json")
-    if document is None:
+    birth = _BIRTH.get(
+        store, f"{folder(build)}/birth.json", f"the birth certificate of build {build}"
+    )
+    if birth is None:
         raise Damaged(
             f"build {build} has no birth certificate",
             hint="kappa history shows the builds there are",
         )
-    try:
-        return _BIRTH.validate_python(document)
-    except ValidationError as error:
-        raise Damaged(
-            f"the birth certificate of build {build} cannot be read: {error.errors()[0]['msg']}"
-        ) from error
+    return birth

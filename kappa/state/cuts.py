@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pydantic import TypeAdapter, ValidationError
-
-from kappa.base.errors import Damaged
+from kappa.state.documents import Documents
 from kappa.state.frontier import OffsetsField
 from kappa.state.store import Store
 
@@ -25,17 +23,14 @@ class Cuts:
     format: int = 1
 
 
-_CUTS = TypeAdapter(Cuts)
+_CUTS = Documents(Cuts)
 
 
 def put_cuts(folder: Store, cuts: Cuts) -> None:
     """Puts where it is cut."""
-    folder.put_json(_NAME, _CUTS.dump_python(cuts, mode="json"))
+    _CUTS.put(folder, _NAME, cuts)
 
 
 def read_cuts(folder: Store) -> Cuts:
     """Where it is cut. Raises Damaged where that is not there."""
-    try:
-        return _CUTS.validate_python(folder.get_json(_NAME))
-    except ValidationError as error:
-        raise Damaged(f"{folder.path(_NAME)} cannot be read: {error.errors()[0]['msg']}") from error
+    return _CUTS.parse(folder.get_json(_NAME), str(folder.path(_NAME)))

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BeforeValidator, PlainSerializer, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, PlainSerializer
 
-from kappa.base.errors import Broken, Damaged
+from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
 from kappa.state.build import folder
+from kappa.state.documents import Documents, NumberedRecords
 from kappa.state.offsets import Offsets
-from kappa.state.store import NumberedRecords, Store
+from kappa.state.store import Store
 from kappa.values.tally import Tally
 
 OffsetsField = Annotated[Offsets, BeforeValidator(Offsets.parse), PlainSerializer(Offsets.plain)]
@@ -53,7 +54,7 @@ class Frontier:
         return self.heard_at or self.published_at
 
 
-_FRONTIER = TypeAdapter(Frontier)
+_FRONTIER = Documents(Frontier)
 # A dead process leaves one put behind at most, and its holder has seen it gone before.
 _LATE = 5
 
@@ -67,22 +68,23 @@ class Frontiers:
 
     def __init__(self, store: Store, build: str) -> None:
         self._build = build
-        self._records = NumberedRecords(store, f"{folder(build)}/frontier")
+        self._records = NumberedRecords(
+            store, f"{folder(build)}/frontier", _FRONTIER, f"frontier {{}} of build {build}"
+        )
 
     def newest(self) -> Frontier | None:
         """What readers may see now; None where the build has published nothing."""
         last = self._records.last()
-        return None if last is None else self._read(*last)
+        return None if last is None else last[1]
 
     def get(self, number: int) -> Frontier | None:
         """One frontier by number; None where it is not there (any more)."""
-        document = self._records.get(number)
-        return None if document is None else self._read(number, document)
+        return self._records.get(number)
 
     def publish(self, frontier: Frontier) -> None:
         """Puts the next frontier. Raises Taken where its number is: another process writes for this build."""
         failpoint("frontier.before_put")
-        put = self._records.put(frontier.number, _FRONTIER.dump_python(frontier, mode="json"))
+        put = self._records.put(frontier.number, frontier)
         failpoint("frontier.after_put")
         if not put:
             raise Taken(
@@ -116,11 +118,3 @@ class Frontiers:
         failpoint("frontier.before_delete")
         self._records.delete_below(number)
         failpoint("frontier.after_delete")
-
-    def _read(self, number: int, document: Any) -> Frontier:
-        try:
-            return _FRONTIER.validate_python(document)
-        except ValidationError as error:
-            raise Damaged(
-                f"frontier {number} of build {self._build} cannot be read: {error.errors()[0]['msg']}"
-            ) from error

@@ -13,16 +13,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-from pydantic import TypeAdapter, ValidationError
-
-from kappa.base.errors import Damaged
 from kappa.base.failpoint import failpoint
 from kappa.state.build import folder
+from kappa.state.documents import Documents, numbered, numbers_in
 from kappa.state.frontier import Frontier
 from kappa.state.store import Store
-
-# As wide as the numbers of other records, so that names sort as numbers do.
-_DIGITS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +45,7 @@ class Kept:
         return self.since <= when and (self.until is None or when < moment(self.until))
 
 
-_KEPT = TypeAdapter(Kept)
+_KEPT = Documents(Kept)
 
 
 def moment(text: str) -> datetime:
@@ -61,24 +56,15 @@ def moment(text: str) -> datetime:
 def put_kept(store: Store, kept: Kept) -> None:
     """Keeps a frontier, in place of what was said of it before."""
     failpoint("kept.before_put")
-    store.put_json(
-        kept_name(kept.frontier.build, kept.frontier.number), _KEPT.dump_python(kept, mode="json")
-    )
+    _KEPT.put(store, kept_name(kept.frontier.build, kept.frontier.number), kept)
     failpoint("kept.after_put")
 
 
 def read_kept(store: Store, build: str, number: int) -> Kept | None:
     """What is kept of a build's frontier of that number; None where it is not kept (any more)."""
-    document = store.get_json(kept_name(build, number))
-    if document is None:
-        return None
-    try:
-        return _KEPT.validate_python(document)
-    except ValidationError as error:
-        raise Damaged(
-            f"the kept frontier {number} of build {build} cannot be read: {error.errors()[0]['msg']}",
-            hint=f"delete {store.path(kept_name(build, number))}",
-        ) from error
+    name = kept_name(build, number)
+    what = f"the kept frontier {number} of build {build}"
+    return _KEPT.get(store, name, what, hint=f"delete {store.path(name)}")
 
 
 def kept_of(store: Store, build: str) -> tuple[Kept, ...]:
@@ -89,9 +75,7 @@ def kept_of(store: Store, build: str) -> tuple[Kept, ...]:
 
 def kept_numbers(store: Store, build: str) -> tuple[int, ...]:
     """The numbers of the frontiers that are kept of a build, ascending."""
-    return tuple(
-        int(name.rsplit("/", 1)[-1].removesuffix(".json")) for name in store.names(_folder(build))
-    )
+    return numbers_in(store, _folder(build))
 
 
 def with_newest(kept: Sequence[Kept], newest: Frontier | None) -> list[Kept]:
@@ -142,7 +126,7 @@ def ensure_past_gone(store: Store, build: str, now: float, keep_seconds: float) 
 
 def kept_name(build: str, number: int) -> str:
     """Where a kept frontier lies."""
-    return f"{_folder(build)}/{number:0{_DIGITS}d}.json"
+    return numbered(_folder(build), number)
 
 
 def _folder(build: str) -> str:

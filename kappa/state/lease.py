@@ -11,12 +11,11 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from pydantic import TypeAdapter, ValidationError
-
-from kappa.base.errors import Broken, Damaged
+from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
 from kappa.state.build import folder
-from kappa.state.store import NumberedRecords, Store
+from kappa.state.documents import Documents, NumberedRecords
+from kappa.state.store import Store
 
 # Collection keeps a lease for so much longer than its reader trusts it: a renewal on its way, and clocks of two hosts.
 GRACE_SECONDS = 10.0
@@ -42,13 +41,22 @@ class Lease:
     format: int = 1
 
 
-_LEASE = TypeAdapter(Lease)
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """What collection has let go of a build: all frontiers before `frontier`."""
+
+    frontier: int
+    format: int = 1
+
+
+_LEASE = Documents(Lease)
+_FLOOR = Documents(Floor)
 
 
 def ensure_lease(store: Store, lease: Lease) -> None:
     """Puts a lease, or renews it by putting it again with a later end."""
     failpoint("lease.before_put")
-    store.put_json(lease_name(lease.id), _LEASE.dump_python(lease, mode="json"))
+    _LEASE.put(store, lease_name(lease.id), lease)
     failpoint("lease.after_put")
 
 
@@ -74,16 +82,9 @@ def ensure_renewed(store: Store, lease_id: str, *, now: float, seconds: float) -
 
 def read_lease(store: Store, lease_id: str) -> Lease | None:
     """A lease, or None where it is not there (any more). Raises Damaged where it cannot be read."""
-    document = store.get_json(lease_name(lease_id))
-    if document is None:
-        return None
-    try:
-        return _LEASE.validate_python(document)
-    except ValidationError as error:
-        raise Damaged(
-            f"lease {lease_id} cannot be read: {error.errors()[0]['msg']}",
-            hint=f"no reader needs it if none runs: delete {store.path(lease_name(lease_id))}",
-        ) from error
+    name = lease_name(lease_id)
+    hint = f"no reader needs it if none runs: delete {store.path(name)}"
+    return _LEASE.get(store, name, f"lease {lease_id}", hint=hint)
 
 
 def live_leases(store: Store, now: float) -> tuple[Lease, ...]:
@@ -116,7 +117,7 @@ def lease_name(lease_id: str) -> str:
 def floor(store: Store, build: str) -> int:
     """The number of a build's least frontier whose versions are kept without a lease; 0 where nothing was let go yet."""
     last = _floors(store, build).last()
-    return 0 if last is None else _floor_of(build, last[1])
+    return 0 if last is None else last[1].frontier
 
 
 def put_floor(store: Store, build: str, frontier: int) -> None:
@@ -127,36 +128,26 @@ def put_floor(store: Store, build: str, frontier: int) -> None:
     """
     floors = _floors(store, build)
     last = floors.last()
-    if last is None or _floor_of(build, last[1]) < frontier:
-        last = _next_floor(floors, build, 1 if last is None else last[0] + 1, frontier)
+    number = 0 if last is None else last[0]
+    if last is None or last[1].frontier < frontier:
+        number += 1
+        _put_floor(floors, build, number, Floor(frontier))
     # Also where it is put already: who put it may have died before this.
     failpoint("floor.before_delete")
-    floors.delete_below(last[0])
+    floors.delete_below(number)
     failpoint("floor.after_delete")
 
 
-def _next_floor(
-    floors: NumberedRecords, build: str, number: int, frontier: int
-) -> tuple[int, object]:
-    document = {"format": 1, "frontier": frontier}
+def _put_floor(floors: NumberedRecords[Floor], build: str, number: int, let_go: Floor) -> None:
     failpoint("floor.before_put")
-    put = floors.put(number, document)
+    put = floors.put(number, let_go)
     failpoint("floor.after_put")
     if not put:
         raise Broken(
             f"floor {number} of build {build} was put by another process",
             hint="two jobs ran for one build; kappa logs says which",
         )
-    return number, document
 
 
-def _floors(store: Store, build: str) -> NumberedRecords:
-    return NumberedRecords(store, f"{folder(build)}/floor")
-
-
-def _floor_of(build: str, document: object) -> int:
-    match document:
-        case {"frontier": int(frontier)}:
-            return frontier
-        case _:
-            raise Damaged(f"the floor of build {build} cannot be read: {str(document)[:200]}")
+def _floors(store: Store, build: str) -> NumberedRecords[Floor]:
+    return NumberedRecords(store, f"{folder(build)}/floor", _FLOOR, f"floor {{}} of build {build}")

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pydantic import TypeAdapter, ValidationError
-
 from kappa.base.clock import now
-from kappa.base.errors import Damaged, KappaError
+from kappa.base.errors import KappaError
 from kappa.base.failpoint import failpoint
 from kappa.state.build import folder
+from kappa.state.documents import Documents
 from kappa.state.store import Store
 
 
@@ -27,29 +26,19 @@ class Stopped:
     format: int = 1
 
 
-_STOPPED = TypeAdapter(Stopped)
+_STOPPED = Documents(Stopped)
 
 
 def put_stopped(store: Store, build: str, error: KappaError) -> None:
     """Says why the job of a build has ended, in place of what an earlier one said."""
     failpoint("stopped.before_put")
-    store.put_json(
-        _name(build), _STOPPED.dump_python(Stopped(error.message, error.hint, now()), mode="json")
-    )
+    _STOPPED.put(store, _name(build), Stopped(error.message, error.hint, now()))
     failpoint("stopped.after_put")
 
 
 def read_stopped(store: Store, build: str) -> Stopped | None:
     """Why the job of a build stopped for good; None where it did not."""
-    document = store.get_json(_name(build))
-    if document is None:
-        return None
-    try:
-        return _STOPPED.validate_python(document)
-    except ValidationError as error:
-        raise Damaged(
-            f"what the job of build {build} stopped of cannot be read: {error.errors()[0]['msg']}"
-        ) from error
+    return _STOPPED.get(store, _name(build), f"what the job of build {build} stopped of")
 
 
 def ensure_not_stopped(store: Store, build: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -18,8 +17,6 @@ from obstore.store import LocalStore
 
 from kappa.base.errors import Damaged, KappaError, SettingsError
 
-# Wide enough for a record a microsecond over centuries, so that names sort as numbers do.
-_DIGITS = 20
 # Delta's library (delta-rs 1.6) takes these in a path for something else, and breaks off or looks in another folder.
 _UNUSABLE = re.compile(r"[\[\]^|\\%\x00-\x1f]")
 
@@ -115,62 +112,6 @@ class Store:
             return json.loads(content)
         except ValueError as error:
             raise Damaged(f"{self.path(name)} is no JSON document: {error}") from error
-
-
-class NumberedRecords:
-    """An append-only row of JSON documents, numbered from 1 without gaps at its newer end, each put if absent.
-
-    Older ones may be deleted; the newest never is.
-    """
-
-    def __init__(self, store: Store, folder: str) -> None:
-        self._store = store
-        self._folder = folder
-
-    def put(self, number: int, document: object) -> bool:
-        """Puts document `number`; False where that number is taken."""
-        return self._store.put_new_json(self._name(number), document)
-
-    def get(self, number: int) -> Any:
-        """Document `number`, or None where there is none (yet, or any more)."""
-        return self._store.get_json(self._name(number))
-
-    def numbers(self) -> tuple[int, ...]:
-        """The numbers that are there, ascending."""
-        found = (
-            name.rsplit("/", 1)[-1].removesuffix(".json")
-            for name in self._store.names(self._folder)
-        )
-        return tuple(int(number) for number in found if number.isdigit())
-
-    def last(self) -> tuple[int, Any] | None:
-        """The newest number and its document, or None where there is none at all."""
-        numbers = self.numbers()
-        while numbers:
-            newest = numbers[-1]
-            document = self.get(newest)
-            if document is not None:
-                while (following := self.get(newest + 1)) is not None:
-                    newest, document = newest + 1, following
-                return newest, document
-            # It was deleted between the list and the look: newer ones must be there by now.
-            numbers = self.numbers()
-        return None
-
-    def after(self, number: int) -> Iterator[tuple[int, Any]]:
-        """The documents that follow `number`, in order, up to the newest."""
-        while (document := self.get(number + 1)) is not None:
-            number += 1
-            yield number, document
-
-    def delete_below(self, number: int) -> None:
-        """Deletes all documents with a lesser number."""
-        for each in self.numbers():
-            if each < number:
-                self._store.delete(self._name(each))
-
-    def _name(self, number: int) -> str:
-        return f"{self._folder}/{number:0{_DIGITS}d}.json"
 
 
 def _encode(document: object) -> bytes:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kappa.base.process import ProcessId
 from kappa.base.settings import Settings
+from kappa.state.documents import Documents
 from kappa.state.store import Store
 
 RUNNING = "run/supervisor.json"
@@ -22,6 +23,14 @@ class Running:
     format: int = 1
 
 
+_RUNNING = Documents(Running)
+
+
+def put_running(store: Store, running: Running) -> None:
+    """Puts what this supervisor is, in place of an earlier one."""
+    _RUNNING.put(store, RUNNING, running)
+
+
 def running(settings: Settings) -> Running | None:
     """The supervisor of this root, or None where none is up and ready."""
     return running_at(Store(settings.root_url))
@@ -29,9 +38,6 @@ def running(settings: Settings) -> Running | None:
 
 def running_at(store: Store) -> Running | None:
     """The supervisor of a root, or None where none is up and ready."""
-    document = store.get_json(RUNNING)
-    if document is None:
-        return None
-    found = Running(**document)
+    found = _RUNNING.get(store, RUNNING, "what the supervisor wrote of itself")
     # What is written outlives a supervisor that was killed.
-    return found if ProcessId(found.pid, found.born).alive() else None
+    return found if found is not None and ProcessId(found.pid, found.born).alive() else None

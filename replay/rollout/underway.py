@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
+from kappa.state.documents import Documents
 from kappa.state.frontier import Frontiers
 from kappa.state.store import Store
 from replay.rollout.state import State
@@ -58,15 +58,12 @@ class Underway:
         return self.deaths[build].text(build) if build in self.deaths else ""
 
 
+_UNDERWAY = Documents(Underway)
+
+
 def read_underway(store: Store) -> Underway:
     """Returns what the supervisor last reported, or nothing."""
-    document: Any = store.get_json(_NAME)
-    if document is None:
-        return Underway()
-    return Underway(
-        {int(number): Waiting(**each) for number, each in document["rollouts"].items()},
-        {build: Deaths(**each) for build, each in document["deaths"].items()},
-    )
+    return _UNDERWAY.get(store, _NAME, "what the supervisor wrote of its rollouts") or Underway()
 
 
 def ensure_no_report(store: Store) -> None:
@@ -123,7 +120,7 @@ class Reporter:
         }
         now = Underway(rollouts, deaths)
         if now != self._reported:
-            self._store.put_json(_NAME, asdict(now))
+            _UNDERWAY.put(self._store, _NAME, now)
             self._reported = now
 
     def _rate(self, rollout: int, build: str) -> float | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from kappa.base.process import ProcessId
 from kappa.base.settings import Settings
+from kappa.state.documents import Documents
 from kappa.state.store import Store
 from replay.run.child import Child
 
@@ -29,10 +30,17 @@ class Served:
     format: int = 1
 
 
+_SERVED = Documents(Served)
+
+
+def put_served(store: Store, served: Served) -> None:
+    """Puts where this server is, in place of an earlier one."""
+    _SERVED.put(store, SERVED, served)
+
+
 def served_at(store: Store) -> str | None:
     """The URL of the root's server, or None where none runs."""
-    document = store.get_json(SERVED)
-    found = None if document is None else Served(**document)
+    found = _SERVED.get(store, SERVED, "what the HTTP server wrote of itself")
     return found.url if found is not None and ProcessId(found.pid, found.born).alive() else None
 
 

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 from kappa.base.clock import now
@@ -25,7 +24,7 @@ from kappa.base.lock import Lock, holder
 from kappa.base.process import process_id
 from kappa.base.settings import Settings, load_settings
 from kappa.state.store import Store
-from replay.look.running import RUNNING, Running, running_at
+from replay.look.running import RUNNING, Running, put_running, running_at
 from replay.rollout.state import State
 from replay.rollout.underway import Reporter, ensure_no_report
 from replay.run.archiver_process import ArchiverProcess
@@ -229,7 +228,7 @@ def _loop(
             me = process_id(os.getpid())
             assert me is not None, "this process is there"
             failpoint("supervisor.before_ready")
-            store.put_json(RUNNING, asdict(Running(me.pid, me.born, ready_at, now())))
+            put_running(store, Running(me.pid, me.born, ready_at, now()))
             failpoint("supervisor.after_ready")
             say(f"up: Kafka at {ready_at}, everything below {store.folder}")
         time.sleep(_TICK_SECONDS)

@@ -11,15 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pydantic import TypeAdapter, ValidationError
-
-from kappa.base.errors import Broken, Damaged
+from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
 from kappa.state.build import folder
+from kappa.state.documents import Documents, NumberedRecords
 from kappa.state.frontier import Frontier, OffsetsField
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice, cut
-from kappa.state.store import NumberedRecords, Store
+from kappa.state.store import Store
 
 # A catch-up is in so many slices at least, unless they would be smaller than this.
 _STEPS = 4
@@ -72,7 +71,7 @@ class Leg:
             start = end
 
 
-_LEG = TypeAdapter(Leg)
+_LEG = Documents(Leg)
 
 
 class Legs:
@@ -80,19 +79,14 @@ class Legs:
 
     def __init__(self, store: Store, build: str) -> None:
         self._build = build
-        self._records = NumberedRecords(store, f"{folder(build)}/legs")
+        self._records = NumberedRecords(
+            store, f"{folder(build)}/legs", _LEG, f"leg {{}} of build {build}"
+        )
 
     def last(self) -> Leg | None:
         """The newest leg; None where none has begun."""
         found = self._records.last()
-        if found is None:
-            return None
-        try:
-            return _LEG.validate_python(found[1])
-        except ValidationError as error:
-            raise Damaged(
-                f"leg {found[0]} of build {self._build} cannot be read: {error.errors()[0]['msg']}"
-            ) from error
+        return None if found is None else found[1]
 
     def has_tail(self) -> bool:
         """True where the newest leg is the tail."""
@@ -102,7 +96,7 @@ class Legs:
     def begin(self, leg: Leg) -> Leg:
         """Writes a leg down. Raises Broken where another process has begun one of that number."""
         failpoint("leg.before_put")
-        put = self._records.put(leg.number, _LEG.dump_python(leg, mode="json"))
+        put = self._records.put(leg.number, leg)
         failpoint("leg.after_put")
         if not put:
             raise Broken(

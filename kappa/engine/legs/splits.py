@@ -11,15 +11,14 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, replace
 
-from pydantic import TypeAdapter, ValidationError
-
-from kappa.base.errors import Broken, Damaged
+from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
 from kappa.state.build import folder
+from kappa.state.documents import Documents, NumberedRecords
 from kappa.state.frontier import OffsetsField
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
-from kappa.state.store import NumberedRecords, Store
+from kappa.state.store import Store
 
 # So many jobs may have begun a slice and not have ended it.
 _TRIES = 2
@@ -57,7 +56,7 @@ class Split:
     format: int = 1
 
 
-_BEGUN, _SPLIT = TypeAdapter(Begun), TypeAdapter(Split)
+_BEGUN, _SPLIT = Documents(Begun), Documents[Split](Split)
 
 
 class Splits:
@@ -67,16 +66,12 @@ class Splits:
         self._store = store
         self._build = build
         self._begun_name = f"{folder(build)}/begun.json"
-        self._records = NumberedRecords(store, f"{folder(build)}/splits")
-        self._number, split = self._records.last() or (0, None)
-        begun = store.get_json(self._begun_name)
-        try:
-            self._begun: Begun | None = None if begun is None else _BEGUN.validate_python(begun)
-            self._split: Split | None = None if split is None else _SPLIT.validate_python(split)
-        except ValidationError as error:
-            raise Damaged(
-                f"how slices of build {build} were begun and split cannot be read: {error.errors()[0]['msg']}"
-            ) from error
+        what = f"how slices of build {build} were begun and split"
+        self._records = NumberedRecords(store, f"{folder(build)}/splits", _SPLIT, what)
+        last = self._records.last()
+        self._number = 0 if last is None else last[0]
+        self._split = None if last is None else last[1]
+        self._begun = _BEGUN.get(store, self._begun_name, what)
 
     def pieces(self, piece: Slice) -> tuple[Slice, ...]:
         """What is folded for a slice, in order: itself, or its sub-slices, which bear its number."""
@@ -115,7 +110,7 @@ class Splits:
         times = before.times + 1 if before is not None and before.is_of(part) else 1
         self._begun = Begun(part.leg, part.number, part.start, part.end, times)
         failpoint("slice.before_begin")
-        self._store.put_json(self._begun_name, _BEGUN.dump_python(self._begun, mode="json"))
+        _BEGUN.put(self._store, self._begun_name, self._begun)
         failpoint("slice.after_begin")
 
     def _of(self, piece: Slice) -> Split | None:
@@ -130,7 +125,7 @@ class Splits:
     def _put(self, split: Split) -> None:
         self._number += 1
         failpoint("slice.before_split")
-        put = self._records.put(self._number, _SPLIT.dump_python(split, mode="json"))
+        put = self._records.put(self._number, split)
         failpoint("slice.after_split")
         if not put:
             raise Broken(

@@ -1,0 +1,121 @@
+"""JSON documents of one kind: how a record is put below the root, and how it is read back as it was put."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Generic, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from kappa.base.errors import Damaged
+from kappa.state.store import Store
+
+_Record = TypeVar("_Record")
+# Wide enough for a record a microsecond over centuries, so that names sort as numbers do.
+_DIGITS = 20
+
+
+class Documents(Generic[_Record]):
+    """The documents that hold records of one dataclass."""
+
+    def __init__(self, kind: type[_Record]) -> None:
+        """Takes the dataclass, whose fields are those of the document."""
+        self._adapter = TypeAdapter(kind)
+
+    def put(self, store: Store, name: str, record: _Record) -> None:
+        """Puts a record, in place of an earlier one of that name."""
+        store.put_json(name, self.plain(record))
+
+    def put_new(self, store: Store, name: str, record: _Record) -> bool:
+        """Puts a record. Returns False, and changes nothing, if one of that name exists."""
+        return store.put_new_json(name, self.plain(record))
+
+    def get(self, store: Store, name: str, what: str, *, hint: str = "") -> _Record | None:
+        """Returns a record, or None if none of that name exists. Raises Damaged as `parse` does."""
+        document = store.get_json(name)
+        return None if document is None else self.parse(document, what, hint=hint)
+
+    def plain(self, record: _Record) -> Any:
+        """Returns a record as a document: objects, arrays, text and numbers only."""
+        return self._adapter.dump_python(record, mode="json")
+
+    def parse(self, document: object, what: str, *, hint: str = "") -> _Record:
+        """Returns the record of a document. Raises Damaged, naming it as `what`, if it is no record."""
+        try:
+            return self._adapter.validate_python(document)
+        except ValidationError as error:
+            raise Damaged(
+                f"{what} cannot be read: {error.errors()[0]['msg']}", hint=hint
+            ) from error
+
+
+class NumberedRecords(Generic[_Record]):
+    """An append-only row of records, numbered from 1 without gaps at its newer end, each put if absent.
+
+    Older ones may be deleted; the newest never is.
+    """
+
+    def __init__(
+        self, store: Store, folder: str, kind: Documents[_Record], what: str, *, hint: str = ""
+    ) -> None:
+        """Takes the folder of the row, and how an error names a record of it: `leg {} of build b`."""
+        self._store = store
+        self._folder = folder
+        self._kind = kind
+        self._what = what
+        self._hint = hint
+
+    def put(self, number: int, record: _Record) -> bool:
+        """Puts record `number`. Returns False if that number is taken."""
+        return self._kind.put_new(self._store, self.name(number), record)
+
+    def get(self, number: int) -> _Record | None:
+        """Returns record `number`, or None if it does not exist (yet, or any more)."""
+        return self._kind.get(
+            self._store, self.name(number), self._what.format(number), hint=self._hint
+        )
+
+    def numbers(self) -> tuple[int, ...]:
+        """Returns the numbers of all records, ascending."""
+        return numbers_in(self._store, self._folder)
+
+    def last(self) -> tuple[int, _Record] | None:
+        """Returns the newest number and its record, or None if the row is empty."""
+        numbers = self.numbers()
+        while numbers:
+            newest = numbers[-1]
+            record = self.get(newest)
+            if record is not None:
+                while (following := self.get(newest + 1)) is not None:
+                    newest, record = newest + 1, following
+                return newest, record
+            # It was deleted between the list and the look: a newer one exists by now.
+            numbers = self.numbers()
+        return None
+
+    def after(self, number: int) -> Iterator[tuple[int, _Record]]:
+        """Yields the records that follow `number`, in order, up to the newest."""
+        while (record := self.get(number + 1)) is not None:
+            number += 1
+            yield number, record
+
+    def delete_below(self, number: int) -> None:
+        """Deletes all records with a lesser number."""
+        for each in self.numbers():
+            if each < number:
+                self._store.delete(self.name(each))
+
+    def name(self, number: int) -> str:
+        """Returns the name of record `number` below the root."""
+        return numbered(self._folder, number)
+
+
+def numbered(folder: str, number: int) -> str:
+    """Returns the name of a document that is known by a number."""
+    return f"{folder}/{number:0{_DIGITS}d}.json"
+
+
+def numbers_in(store: Store, folder: str) -> tuple[int, ...]:
+    """Returns the numbers of the documents in a folder, ascending."""
+    found = (name.rsplit("/", 1)[-1].removesuffix(".json") for name in store.names(folder))
+    return tuple(int(number) for number in found if number.isdigit())

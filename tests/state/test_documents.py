@@ -1,0 +1,68 @@
+"""Documents of one kind are read back as they were put, and what is no record of theirs is named."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from kappa.base.errors import Damaged
+from kappa.state.documents import Documents, NumberedRecords
+from kappa.state.frontier import OffsetsField
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    seen: OffsetsField
+    notes: tuple[str, ...] = ()
+    format: int = 1
+
+
+SIGHTS = Documents(Sight)
+ONE = Sight(Offsets({"t": {0: 5}}), ("a",))
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
+    return Store(tmp_path)
+
+
+def test_a_record_is_read_back_as_it_was_put(store):
+    assert SIGHTS.get(store, "sight.json", "a sight") is None
+
+    SIGHTS.put(store, "sight.json", ONE)
+
+    assert SIGHTS.get(store, "sight.json", "a sight") == ONE
+    assert store.get_json("sight.json") == {"seen": {"t": {"0": 5}}, "notes": ["a"], "format": 1}
+
+
+def test_a_record_that_exists_is_not_put_anew(store):
+    assert SIGHTS.put_new(store, "sight.json", ONE)
+
+    assert not SIGHTS.put_new(store, "sight.json", Sight(Offsets()))
+    assert SIGHTS.get(store, "sight.json", "a sight") == ONE
+
+
+def test_a_document_that_is_no_record_is_named_with_what_to_do(store):
+    store.put_json("sight.json", {"seen": {}, "notes": 7})
+
+    with pytest.raises(Damaged, match="^a sight cannot be read: ") as caught:
+        SIGHTS.get(store, "sight.json", "a sight", hint="delete it")
+    assert caught.value.hint == "delete it"
+
+
+def test_a_row_of_records_ends_at_its_newest(store):
+    row = NumberedRecords(store, "sights", SIGHTS, "sight {}")
+    assert row.last() is None
+    assert [row.put(number, ONE) for number in (1, 2, 2, 3)] == [True, True, False, True]
+
+    row.delete_below(2)
+
+    assert row.numbers() == (2, 3)
+    assert row.last() == (3, ONE)
+    assert list(row.after(1)) == [(2, ONE), (3, ONE)]
+    store.put_json(row.name(3), {"notes": []})
+    with pytest.raises(Damaged, match="^sight 3 cannot be read"):
+        row.last()
