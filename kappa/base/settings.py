@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from pydantic_settings import SettingsError as Unparsed
 
 from kappa.base.errors import SettingsError
+from kappa.base.units import parse_duration
 
 FILE = "kappa.toml"
 _PREFIX = "KAPPA__"
@@ -100,13 +101,15 @@ class RolloutSettings(_Section):
     soak: str = Field(
         default="1h",
         description="how long the build that served before is kept consuming after a promote, so that it can be undone: 90s, 30m, 1h, 2d",
-        pattern=r"^\d+[smhd]$",
+        pattern=r"^\d{1,12}[smhd]$",
     )
 
     @property
     def soak_seconds(self) -> float:
         """The soak, in seconds."""
-        return float(self.soak[:-1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[self.soak[-1]]
+        milliseconds = parse_duration(self.soak)
+        assert milliseconds is not None, "its pattern allows nothing else"
+        return milliseconds / 1000
 
 
 class HistorySettings(_Section):

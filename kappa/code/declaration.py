@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from kappa.base.duration import told_ms
+from kappa.base.units import exact_duration
 from kappa.declare.pipeline import OnError, Pipeline
 from kappa.declare.table import Exactness, Table
 from kappa.declare.topic import Topic
@@ -45,9 +45,9 @@ def _topic(topic: Topic, pipeline: Pipeline) -> Iterator[str]:
     if topic.schema is not None:
         yield from topic.schema.lines()
     if topic.lateness_ms is not None:
-        yield f"late where {topic.event_time} lies more than {told_ms(topic.lateness_ms)} back"
+        yield f"late where {topic.event_time} lies more than {exact_duration(topic.lateness_ms)} back"
     if topic.identity:
-        yield f"{_IDENTITY}{', '.join(topic.identity)} within {told_ms(topic.identity_horizon_ms)}"
+        yield f"{_IDENTITY}{', '.join(topic.identity)} within {exact_duration(topic.identity_horizon_ms)}"
     for parameter in sorted(
         name for name, bound in pipeline.inputs.items() if bound.name == topic.name
     ):

@@ -10,8 +10,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from kappa.base.duration import parse_duration
 from kappa.base.errors import DeclarationError
+from kappa.base.units import parse_duration
 from kappa.declare.schema_files import read_schema_file
 from kappa.values.columns import INTEGERS, Array, Column, Scalar, Struct, parse_columns
 from kappa.values.json_schema import Place, read_schema

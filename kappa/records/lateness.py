@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kappa.base.duration import told_ms
+from kappa.base.units import exact_duration
 from kappa.declare.topic import Topic
 from kappa.records.record import Row
 from kappa.values.reason import Reason, Rejected
@@ -38,4 +38,4 @@ def lateness_of(topic: Topic) -> Callable[[Row, int], None] | None:
 
 
 def _told(micros: int) -> str:
-    return told_ms(micros // 1000) if micros % 1000 == 0 else f"{micros} microseconds"
+    return exact_duration(micros // 1000) if micros % 1000 == 0 else f"{micros} microseconds"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
-from kappa.base.duration import told_ms
+from kappa.base.units import exact_duration
 
 _SETTING = "delete.retention.ms"
 
@@ -26,4 +26,4 @@ def may_be_missed(
     away = now - datetime.fromisoformat(read_at).astimezone(UTC)
     if away <= timedelta(milliseconds=int(kept)):
         return None
-    return f"topic {topic} keeps a tombstone for {told_ms(int(kept))} ({_SETTING}), and all of it was read last {told_ms(int(away.total_seconds()) * 1000)} ago: deletions may have been missed"
+    return f"topic {topic} keeps a tombstone for {exact_duration(int(kept))} ({_SETTING}), and all of it was read last {exact_duration(int(away.total_seconds()) * 1000)} ago: deletions may have been missed"

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
+from kappa.base.sql import quoted
 from kappa.declare.table import FOLD_ORDER_COLUMNS, ORDER_COLUMNS, FoldKind
 from kappa.state.build import TableBirth, range_columns
 from kappa.tables.shape import order_column
-from kappa.values.columns import Decimal, Scalar, parse_type, quoted
+from kappa.values.columns import Decimal, Scalar, parse_type
 
 Quote = Callable[[str], str]
 _ORDER = tuple(name for name, _ in ORDER_COLUMNS)

@@ -312,8 +312,3 @@ def refuse_repeated(columns: Iterable[Column], text: str) -> None:
         if column.name.lower() in seen:
             raise DeclarationError(f"column {column.name} is declared twice in: {text}")
         seen.add(column.name.lower())
-
-
-def quoted(name: str) -> str:
-    """A column's or a table's name as SQL has it, as DuckDB and DataFusion speak it; without quotes DataFusion would put it in lower case."""
-    return '"' + name.replace('"', '""') + '"'

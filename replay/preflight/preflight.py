@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kappa.base.units import duration, size
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.topic import (
     BROKERS_TIME,
@@ -19,7 +20,7 @@ from kappa.declare.topic import (
 )
 from kappa.state.build import Birth
 from kappa.tables.archive import ArchiveMark
-from replay.preflight.cost import Cost, duration, size
+from replay.preflight.cost import Cost
 from replay.preflight.finding import GAP, Finding
 from replay.preflight.observed import LogFacts
 

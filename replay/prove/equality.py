@@ -11,17 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from kappa.base.sql import quoted, text
 from kappa.declare.table import REJECTS
 from kappa.declare.topic import TopicKind
 from kappa.journal.journal import Difference
 from kappa.state.build import Birth, TableBirth
-from kappa.values.columns import quoted
 from replay.prove.row_hash import hash_of_all, hash_sql, left_out_of, table_hash
 from replay.verify.diff import Unsettled, settled
 from replay.verify.rows import Relations, RowSample, compare_appended, compare_keyed
 from serving.query.pair import AFTER, BEFORE
 from serving.query.reader import Reader
-from serving.query.table_sql import text
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,9 +26,10 @@ import hashlib
 from collections.abc import Iterable
 
 from kappa.base.errors import DeclarationError
+from kappa.base.sql import quoted
 from kappa.declare.table import CLOSE, Exactness
 from kappa.state.build import TableBirth
-from kappa.values.columns import Array, Decimal, Scalar, Struct, Type, parse_type, quoted
+from kappa.values.columns import Array, Decimal, Scalar, Struct, Type, parse_type
 
 _WORDS = 4
 _MODULUS = 1 << 64

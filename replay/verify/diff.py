@@ -13,15 +13,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from kappa.base.errors import UsageError
+from kappa.base.sql import quoted, text
 from kappa.declare.table import REJECTS
 from kappa.journal.journal import Count, Difference
 from kappa.state.build import Birth, TableBirth
 from kappa.state.frontier import Frontier
-from kappa.values.columns import quoted
 from replay.verify.rows import Relations, RowSample, compare_appended, compare_keyed, count_rows
 from serving.query.pair import AFTER, BEFORE, put_keys
 from serving.query.reader import Reader
-from serving.query.table_sql import text
 
 _UNSETTLED = "unsettled"
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from kappa.base.errors import Broken
+from kappa.base.sql import quoted
 from kappa.declare.table import CLOSE, Exactness
 from kappa.journal.journal import Difference
 from kappa.state.build import range_columns
-from kappa.values.columns import INTEGERS, Decimal, Scalar, parse_type, quoted
+from kappa.values.columns import INTEGERS, Decimal, Scalar, parse_type
 from serving.query.reader import Reader
 
 _DOUBLES = frozenset({Scalar("float"), Scalar("double")})

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 
 from kappa.base.duck import Connection, DuckError, open_connection
-from kappa.values.columns import quoted
+from kappa.base.sql import quoted
 from serving.query.reader import Limits, Reader, Shown
 from serving.query.spill import make_spill_folder
 

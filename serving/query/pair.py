@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import islice
 
+from kappa.base.sql import quoted
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
 from kappa.state.store import Store
-from kappa.values.columns import quoted
 from serving.query.opened import open_reader
 from serving.query.reader import Limits, Reader
 from serving.query.relations import put_tables

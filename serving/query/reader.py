@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from kappa.base.duck import DUCKDB_ERRORS, SELECT, CatalogError, Connection
 from kappa.base.errors import KappaError, UsageError
+from kappa.base.sql import text
 from kappa.state.store import Store
 from serving.query.explained import TooMuch, explained
-from serving.query.table_sql import distinct_names, schema_of, text
+from serving.query.table_sql import distinct_names, schema_of
 
 if TYPE_CHECKING:
     from kappa.base.settings import VerifySettings

@@ -13,15 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kappa.base.errors import KappaError
+from kappa.base.sql import quoted, text
 from kappa.declare.table import REJECTS
 from kappa.state.build import Birth, recent_names, table_path
 from kappa.state.store import Store
 from kappa.tables.delta import FileLists
-from kappa.values.columns import quoted
 from serving.pin.catalog import Snapshot
 from serving.query.explained import TooMuch
 from serving.query.reader import Broken, Reader
-from serving.query.table_sql import read_sql, schema_of, text
+from serving.query.table_sql import read_sql, schema_of
 from serving.query.views import make_views
 
 # The files of a version never change: a reader that asks again reads a table's log once a version.

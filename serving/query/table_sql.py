@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from kappa.base.errors import DeclarationError
+from kappa.base.sql import quoted, text
 from kappa.state.build import TableBirth
 from kappa.tables.merge import contribution_columns, merged_sql
-from kappa.values.columns import HEADERS, Array, Scalar, Struct, Type, parse_type, quoted
+from kappa.values.columns import HEADERS, Array, Scalar, Struct, Type, parse_type
 
 # Schemas that DuckDB has already; a pipeline of such a name gets one with an underscore behind it.
 _RESERVED = frozenset({"main", "information_schema", "pg_catalog"})
@@ -109,11 +110,6 @@ def literal(path: str) -> str:
     Source: https://duckdb.org/docs/data/multiple_files/overview#list-parameter.
     """
     return re.sub(r"([\[*?])", r"[\1]", path)
-
-
-def text(value: str) -> str:
-    """Returns a text as SQL's literal."""
-    return "'" + value.replace("'", "''") + "'"
 
 
 def distinct_names(names: Iterable[str]) -> tuple[str, ...]:

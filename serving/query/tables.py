@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from kappa.base.errors import KappaError
+from kappa.base.sql import quoted
 from kappa.state.build import recent_names, table_path
 from kappa.state.store import Store
-from kappa.values.columns import quoted
 from serving.pin.at_log import Past
 from serving.pin.catalog import Snapshot
 from serving.query.query import ask

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kappa.base.errors import KappaError, UsageError
+from kappa.base.sql import quoted
 from kappa.state.build import TableBirth
-from kappa.values.columns import quoted
 from serving.query.explained import TooMuch
 from serving.query.opened import open_reader
 from serving.query.reader import Reader

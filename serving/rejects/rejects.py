@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from kappa.base.errors import UsageError
+from kappa.base.sql import text
 from kappa.declare.table import REJECTS
 from kappa.records.redrive import Original, Position
 from kappa.state.build import Birth, TableBirth, is_born, table_path
@@ -19,7 +20,7 @@ from kappa.tables.delta import files
 from kappa.tables.shape import REJECTS_BIRTH
 from serving.pin.catalog import PinnedSnapshot, Snapshot, pin, pin_build
 from serving.query.opened import open_reader
-from serving.query.table_sql import stored_sql, text
+from serving.query.table_sql import stored_sql
 
 
 @dataclass(frozen=True, slots=True)

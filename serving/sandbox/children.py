@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from kappa.base.errors import KappaError, UsageError
+from kappa.base.units import memory
 from serving.pin.catalog import Snapshot
 from serving.query.explained import TooMuch
 from serving.sandbox.frames import ACCEPTED, ASKED, ENDED, PIECE, REFUSED, put, take
@@ -111,7 +112,7 @@ class Child:
             return _too_long(allowance)
         # Memory that is asked for in a place where nobody can say no ends the process, in one of several ways.
         return TooMuch(
-            f"the query's process has ended ({signal.Signals(-code).name if code < 0 else f'code {code}'}) before it gave an answer: most likely it took more than {_told(allowance.memory)} of memory",
+            f"the query's process has ended ({signal.Signals(-code).name if code < 0 else f'code {code}'}) before it gave an answer: most likely it took more than {memory(allowance.memory)} of memory",
             hint=_LESS.format("serve.query_memory"),
         )
 
@@ -233,12 +234,8 @@ def _refused(said: Mapping[str, str], allowance: Allowance) -> KappaError:
             return UsageError(said["message"], hint=said["hint"])
         case "too_much":
             return TooMuch(
-                f"the query needs more than {_told(allowance.memory)} of memory",
+                f"the query needs more than {memory(allowance.memory)} of memory",
                 hint=_LESS.format("serve.query_memory"),
             )
         case _:
             return KappaError(said["message"], hint=said["hint"])
-
-
-def _told(count: int) -> str:
-    return f"{count >> 20}m"

@@ -9,9 +9,8 @@ from typing import IO, Self
 
 from kappa.base.errors import KappaError
 from kappa.base.settings import ServeSettings
+from kappa.base.units import parse_memory
 from serving.pin.catalog import Snapshot
-
-_UNITS = {"m": 1 << 20, "g": 1 << 30}
 
 
 class Busy(KappaError):
@@ -44,10 +43,10 @@ class Allowance:
     def of(cls, settings: ServeSettings) -> Self:
         """What the settings of a project allow."""
         return cls(
-            _bytes(settings.query_memory),
+            parse_memory(settings.query_memory),
             settings.query_seconds,
             settings.query_rows,
-            _bytes(settings.query_bytes),
+            parse_memory(settings.query_bytes),
             settings.queries,
         )
 
@@ -74,7 +73,3 @@ class Reply:
     rows: int
     truncated: bool
     snapshot: Snapshot
-
-
-def _bytes(setting: str) -> int:
-    return int(setting[:-1]) * _UNITS[setting[-1]]

@@ -15,8 +15,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from kappa.base.sql import spark_quote
 from kappa.declare.table import FOLD_ORDER_COLUMNS, FoldKind, Option, overflow_column
-from kappa.engine.fold.fold import least_by_hash, spark_quote
+from kappa.engine.fold.fold import least_by_hash
 from kappa.engine.fold.leaf import Leaf, session_of_leaves
 from kappa.engine.fold.touched import touched_frame, touched_rows
 from kappa.state.build import TableBirth, range_columns

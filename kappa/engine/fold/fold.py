@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
 
+from kappa.base.sql import spark_quote
 from kappa.declare.table import FOLD_ORDER_COLUMNS, ORDER_COLUMNS, FoldKind, Option, overflow_column
 from kappa.engine.decode.fate import Fate
 from kappa.state.build import TableBirth
@@ -21,11 +22,6 @@ _ORDER = tuple(name for name, _ in ORDER_COLUMNS)
 _FOLD_ORDER = tuple(name for name, _ in FOLD_ORDER_COLUMNS)
 # What becomes a latest row.
 _KEPT = frozenset({Fate.DECODED, Fate.TOMBSTONE})
-
-
-def spark_quote(name: str) -> str:
-    """A column's name as Spark's SQL has it."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def spark_ddl(columns: Iterable[tuple[str, str]]) -> str:

@@ -24,9 +24,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kappa.base.errors import Broken
+from kappa.base.sql import spark_quote
 from kappa.declare.ordered import PLACE_COLUMNS, Over, Step
 from kappa.declare.pipeline import Pipeline
-from kappa.engine.fold.fold import spark_ddl, spark_quote
+from kappa.engine.fold.fold import spark_ddl
 from kappa.state.build import TableBirth
 from kappa.values.arrow import arrow_schema
 

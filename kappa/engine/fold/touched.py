@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kappa.engine.fold.fold import spark_ddl, spark_quote
+from kappa.base.sql import spark_quote
+from kappa.engine.fold.fold import spark_ddl
 from kappa.tables.delta import files
 from kappa.values.arrow import arrow_schema
 

@@ -19,9 +19,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from kappa.base.errors import Broken, KappaError
+from kappa.base.sql import spark_quote
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.decode.fate import Fate
-from kappa.engine.fold.fold import aggregates, latest_aggregate, spark_quote
+from kappa.engine.fold.fold import aggregates, latest_aggregate
 from kappa.engine.spark.used import used_columns
 from kappa.state.build import TableBirth
 from kappa.tables.shape import table_births

@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from kappa.base.sql import spark_quote
 from kappa.declare.topic import Topic
 from kappa.engine.decode.decoder import Clock
 from kappa.engine.decode.fate import Counts, Fate, decoded_columns
 from kappa.engine.decode.raw import RawRange
 from kappa.engine.decode.to_files import Remembering, decode_to_files
-from kappa.engine.fold.fold import spark_quote
 from kappa.engine.function.contribution import latest_frame
 from kappa.engine.function.decoded import Columns, Decoded, Details, SeenOf
 from kappa.engine.function.decoded_files import DecodedFiles

@@ -16,9 +16,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kappa.base.errors import KappaError
+from kappa.base.sql import spark_quote
 from kappa.engine.decode.fate import Fate
 from kappa.engine.decode.to_files import decoded_file
-from kappa.engine.fold.fold import spark_ddl, spark_quote
+from kappa.engine.fold.fold import spark_ddl
 from kappa.engine.function.decoded import Columns
 from kappa.engine.function.decoded_rows import PLACE_AND_FATE, Refusals, rejected_rows, with_fate
 from kappa.engine.function.trouble import raised_at_spark

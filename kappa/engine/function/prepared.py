@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from kappa.base.errors import Broken
+from kappa.base.sql import spark_quote
 from kappa.declare.pipeline import Pipeline
-from kappa.engine.fold.fold import spark_quote
 from kappa.engine.fold.leaf import Leaf, session_of_leaves
 from kappa.engine.function.contribution import Function
 from kappa.engine.spark.rowlocal import changing

@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
+from kappa.base.sql import quoted, spark_quote
 from kappa.engine.fold.combine import Combiner
-from kappa.engine.fold.fold import spark_quote
 from kappa.engine.function.contribution import unfit_in
 from kappa.engine.function.trouble import SPARK_ERRORS
 from kappa.engine.read.rows import Rows
@@ -31,7 +31,6 @@ from kappa.state.store import Store
 from kappa.tables.delta import OVERFLOW_HINT, Guard, StoredTable, ensure_table
 from kappa.tables.merge import committed_columns, contribution_columns, is_mergeable, merge_for
 from kappa.values.arrow import arrow_schema
-from kappa.values.columns import quoted
 
 
 @dataclass(frozen=True, slots=True)

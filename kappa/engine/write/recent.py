@@ -22,13 +22,14 @@ import pyarrow.parquet as pq
 
 from kappa.base.errors import Damaged
 from kappa.base.failpoint import failpoint
+from kappa.base.sql import quoted
 from kappa.declare.table import FoldKind
 from kappa.state.build import TableBirth
 from kappa.state.mark import Mark
 from kappa.tables.delta import Guard, StoredTable, ensure_table, files, open_table
 from kappa.tables.merge import contributions_of, merge_for
 from kappa.values.arrow import arrow_schema
-from kappa.values.columns import Decimal, Scalar, parse_type, quoted
+from kappa.values.columns import Decimal, Scalar, parse_type
 
 # A recent table is full at this part of its table's rows, within these bounds: reading is then nearly always at most five times as
 # dear (docs/performance.md), and so many of the table's rows are written again for each that waited.

@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kappa import Topic
-from kappa.base.duration import parse_duration, told_ms
 from kappa.base.errors import Damaged
 from kappa.engine.children.rehearsal import MemoryLog
 from kappa.engine.decode.decode import decode_table
@@ -331,31 +330,6 @@ def test_identities_of_several_columns_are_told_apart_and_a_null_is_none() -> No
     assert identity((None, 1, 0)) is None
     assert identity(("a", None, 0)) is None
     assert identity_of(Topic("t", event=EVENT)) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "milliseconds", "told"),
-    [
-        ("5 minutes", 300_000, "5 minutes"),
-        ("1 hour", 3_600_000, "1 hour"),
-        ("90s", 90_000, "90 seconds"),
-        ("2 Days", 172_800_000, "2 days"),
-        ("10m", 600_000, "10 minutes"),
-        ("1500 ms", 1_500, "1500 milliseconds"),
-        ("0 seconds", 0, "0 milliseconds"),
-    ],
-)
-def test_durations_are_read_and_told(text: str, milliseconds: int, told: str) -> None:
-    assert parse_duration(text) == milliseconds
-    assert told_ms(milliseconds) == told
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "5", "minutes", "-5 minutes", "5 fortnights", "1.5 hours", "5 minutes and a bit", None, 5],
-)
-def test_what_is_no_duration_is_none(text: object) -> None:
-    assert parse_duration(text) is None
 
 
 def test_a_late_record_says_by_how_much_and_an_early_one_is_not_late() -> None:

@@ -10,7 +10,7 @@ from plans import log
 
 from kappa.journal.journal import CaughtUp, Event, Record
 from kappa.state.offsets import Offsets
-from replay.preflight.cost import Cost, cost_of, duration, last_replays, size
+from replay.preflight.cost import Cost, cost_of, last_replays
 from replay.preflight.observed import DiskFacts, LogFacts, Replayed
 
 
@@ -123,19 +123,3 @@ def test_a_replay_whose_birth_or_times_cannot_be_read_is_not_measured() -> None:
     assert (
         last_replays([replace(record, at="then") for record in records], lambda _: Offsets()) == {}
     )
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.2, "1 s"), (99, "99 s"), (720, "12 min"), (12_000, "3 h 20 min"), (259_200, "3 days")],
-)
-def test_times_are_told_for_people(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [(0, "0 B"), (999, "999 B"), (18_300_000, "18.3 MB"), (5_000_000_000_000, "5.0 TB")],
-)
-def test_sizes_are_told_for_people(count: int, text: str) -> None:
-    assert size(count) == text

@@ -22,6 +22,7 @@ from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
 from kappa.base.duck import open_connection
 from kappa.base.errors import Conflict, KappaError, UsageError
+from kappa.base.sql import quoted
 from kappa.state.build import TableBirth, table_path
 from kappa.state.frontier import Frontiers
 from kappa.state.kept import Kept, put_kept
@@ -29,7 +30,6 @@ from kappa.state.lease import live_leases
 from kappa.state.store import Store
 from kappa.tables.shape import REJECTS_BIRTH
 from kappa.values.arrow import arrow_schema
-from kappa.values.columns import quoted
 from serving.pin.catalog import Snapshot, pin_build
 from serving.pin.past import AtGeneration, AtTime
 from serving.query.opened import open_reader

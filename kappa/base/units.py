@@ -1,0 +1,78 @@
+"""Times and sizes: as text for people, and as settings and declarations have them. Pure.
+
+The page writes times and numbers shorter, in serving/page/marks.py.
+"""
+
+from __future__ import annotations
+
+import re
+
+_UNITS_MS = {
+    "ms": 1,
+    "millisecond": 1,
+    "s": 1000,
+    "second": 1000,
+    "m": 60_000,
+    "minute": 60_000,
+    "h": 3_600_000,
+    "hour": 3_600_000,
+    "d": 86_400_000,
+    "day": 86_400_000,
+}
+# More digits than any log lasts milliseconds.
+_DURATION = re.compile(r"([0-9]{1,12}) ?([a-z]+)")
+# The JVM's and DuckDB's, in powers of two.
+_MEMORY = {"m": 1 << 20, "g": 1 << 30}
+
+
+def parse_duration(text: object) -> int | None:
+    """Reads a duration (`"5 minutes"`, `"90s"`) in milliseconds. Returns None if it is none."""
+    found = _DURATION.fullmatch(text.strip().lower()) if isinstance(text, str) else None
+    if found is None:
+        return None
+    unit = found[2] if found[2] in _UNITS_MS else found[2].removesuffix("s")
+    return int(found[1]) * _UNITS_MS[unit] if unit in _UNITS_MS else None
+
+
+def exact_duration(milliseconds: int) -> str:
+    """Writes a duration in words, exactly: `5 minutes`, `1 hour`, `1500 milliseconds`."""
+    for unit in ("day", "hour", "minute", "second"):
+        if milliseconds and milliseconds % _UNITS_MS[unit] == 0:
+            return _with_unit(milliseconds // _UNITS_MS[unit], unit)
+    return _with_unit(milliseconds, "millisecond")
+
+
+def duration(seconds: float) -> str:
+    """Writes a duration about: `40 s`, `12 min`, `3 h 20 min`, `2 days`."""
+    minutes = round(seconds / 60)
+    if seconds < 100:
+        return f"{max(1, round(seconds))} s"
+    if minutes < 100:
+        return f"{minutes} min"
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{int(seconds // 86_400)} days"
+
+
+def size(count: int) -> str:
+    """Writes a number of bytes about, in SI units, by which disks are sold."""
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
+        value /= 1000
+    return f"{value:,.1f} TB"
+
+
+def parse_memory(setting: str) -> int:
+    """Reads the bytes of a setting like `512m` or `2g`."""
+    return int(setting[:-1]) * _MEMORY[setting[-1]]
+
+
+def memory(count: int) -> str:
+    """Writes a number of bytes as a setting has it: `512m`."""
+    return f"{count // _MEMORY['m']}m"
+
+
+def _with_unit(number: int, unit: str) -> str:
+    return f"{number} {unit}" if number == 1 else f"{number} {unit}s"
