@@ -1,6 +1,20 @@
-"""Kappa: a replayable event platform. What a pipeline's file needs is exported here, and nothing else.
+"""Kappa: a replayable event platform. A pipeline's file imports all it needs from here.
 
-Read next: pipeline.py, table.py, topic.py for the declarations; engine/job/job.py for how they run.
+The rooms, in the order to read them in; each may import only those before it
+(tests/test_rooms.py has the whole plan):
+
+    base      errors, settings, processes, and what else every room uses
+    values    types and values, and how they are read or refused
+    declare   what a user writes: topics, tables, pipelines
+    records   what a valid record is
+    state     what is written down of a build
+    code      which version the code is
+    journal   what was decided, as numbered records
+    log       the only door to Kafka
+    tables    the only door to Delta tables
+    engine    offsets to rows, in a job of its own
+
+`testing.py` is for tests of pipelines; `setup.py` prepares the machine.
 """
 
 from kappa.declare.ordered import Ordered, ordered

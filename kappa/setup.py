@@ -1,6 +1,7 @@
-"""What has to be on the machine before the first run: Java, the jars, the class archive, what Numba compiles.
+"""The setup of a machine before the first run: Java, jars, class archive, compiled loops.
 
-Run it with `python -m kappa.setup` in a project: `[jars]` of its settings says where jars come from. Done once it takes two or three minutes, done again some seconds.
+Run it with `python -m kappa.setup` in a project, whose `[jars]` settings name the source of jars.
+The first time takes two or three minutes, any other some seconds.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from rich.console import Console
 from kappa.base.errors import KappaError
 from kappa.base.jars import Jars, ensure_jars
 from kappa.base.java import find_java, locate_java
-from kappa.base.settings import JarsSettings, load_settings
+from kappa.base.sections import JarsSettings
+from kappa.base.settings import load_settings
 from kappa.engine.spark.cds import archive_path, ensure_archive
 
 
 def set_up(console: Console, settings: JarsSettings) -> Jars:
-    """Makes sure that all of it is there. Raises KappaError where it can't be; without the archive it goes on."""
+    """Makes everything ready. Raises KappaError if it cannot; the class archive is optional."""
     java = find_java()
     jars = ensure_jars(java, cache=settings.cache, repository=settings.repository)
     if not archive_path(jars, locate_java()).exists():
@@ -31,18 +33,19 @@ def set_up(console: Console, settings: JarsSettings) -> Jars:
                     f"no class archive: {error.message}. Jobs start more slowly without it.",
                     soft_wrap=True,
                 )
-    # Each worker of a catch-up would wait for it otherwise (kappa/base/compiled.py).
+    # Otherwise each worker of a catch-up waits for the compiler (kappa/base/compiled.py).
     for module in ("kappa.log.bulk", "kappa.engine.decode.find_loops"):
         importlib.import_module(module)
     console.print(
-        f"ready: Java {java.version} ({java.home}), {len(jars.broker) + len(jars.spark)} jars in {jars.spark[0].parent}",
+        f"ready: Java {java.version} ({java.home}), "
+        f"{len(jars.broker) + len(jars.spark)} jars in {jars.spark[0].parent}",
         soft_wrap=True,
     )
     return jars
 
 
 def main() -> int:
-    """The command: prints to stderr, answers by its exit code."""
+    """Runs the command: prints to stderr, and returns the exit code."""
     console = Console(stderr=True)
     try:
         set_up(console, load_settings(Path.cwd()).jars)

@@ -62,7 +62,7 @@ DOORS = {
     "duckdb": ("kappa/base/duck.py", "demo/oracle.py"),
     "pyarrow": (
         "kappa/values/arrow.py",
-        "kappa/base/lengths.py",
+        "kappa/values/lengths.py",
         "kappa/tables/delta.py",
         "kappa/engine/",
         "kappa/log/bulk.py",
@@ -87,7 +87,7 @@ DOORS = {
     ),
     "pandas": ("kappa/engine/fold/ordered.py", "demo/events.py"),
     # Whole columns at a time.
-    "numpy": ("kappa/base/lengths.py", "kappa/engine/", "kappa/log/bulk.py"),
+    "numpy": ("kappa/values/lengths.py", "kappa/engine/", "kappa/log/bulk.py"),
     # Records are read and upgraded by it; it is no system and may be used wherever a record is.
     "pydantic": ("kappa/", "serving/http/http.py", "replay/http/intent.py"),
 }

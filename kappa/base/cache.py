@@ -1,4 +1,4 @@
-"""Where what is made once for a user is kept, for all his projects and clones."""
+"""The user's cache folder, which all projects and clones of a user share."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from pathlib import Path
 
 
 def user_cache(name: str) -> Path:
-    """`kappa/NAME` in the user's cache folder. Raises RuntimeError where he has no home."""
+    """Returns `kappa/NAME` in the user's cache folder. Raises RuntimeError without a home."""
     home = os.environ.get("XDG_CACHE_HOME")
     return (Path(home) if home else Path.home() / ".cache") / "kappa" / name

@@ -6,5 +6,8 @@ from datetime import UTC, datetime
 
 
 def now() -> str:
-    """Returns the time as records carry it: UTC, ISO-8601, milliseconds. It is for people; no decision depends on it."""
+    """Returns the time in UTC, by ISO 8601 with milliseconds.
+
+    It is for people; no decision depends on it.
+    """
     return datetime.now(UTC).isoformat(timespec="milliseconds")

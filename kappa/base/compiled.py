@@ -1,6 +1,8 @@
-"""Loops over all records, which Numba compiles (docs/explain/decisions/0007-compiled-loops.md): each once for a user and a machine, and kept in his cache.
+"""Loops over all records, compiled by Numba once for a user and a machine.
 
-`make setup` imports the modules that have such loops, so that no worker waits for the compiler. Where nothing can be kept each process compiles for itself.
+The code is kept in the user's cache. `make setup` imports the modules with such loops, so that no
+worker waits for the compiler. If nothing can be kept, each process compiles for itself. The reasons
+are in docs/explain/decisions/0007-compiled-loops.md.
 """
 
 from __future__ import annotations
@@ -21,13 +23,14 @@ Loop = Callable[..., Any]
 
 
 def compiled(signature: Any) -> Callable[[Loop], Loop]:
-    """A function of numbers and arrays as machine code, for exactly these types of Numba's."""
+    """Compiles a function of numbers and arrays, for exactly these types of Numba's."""
 
     def compile_loop(loop: Loop) -> Loop:
-        # Numba would keep it beside the module, where that can be written: another user would compile it again. It asks for no digest either.
+        # Numba would keep it beside the module, which another user may not read or write, and
+        # without a digest.
         before, config.CACHE_DIR = config.CACHE_DIR, _folder(loop.__code__.co_filename)
         try:
-            # No folder that can be written, or a full disk.
+            # The folder cannot be written, or the disk is full.
             with suppress(OSError, RuntimeError):
                 return numba.njit(signature, cache=True)(loop)  # type: ignore[no-any-return]
             return numba.njit(signature)(loop)  # type: ignore[no-any-return]
@@ -38,7 +41,8 @@ def compiled(signature: Any) -> Callable[[Loop], Loop]:
 
 
 def _folder(source: str) -> str:
-    # What has changed is never taken for what it was: Numba goes by a file's time and size, and writes its index before its code.
+    # Numba goes by a file's time and size, and writes its index before its code: a digest makes
+    # sure that changed code is compiled anew.
     digest = hashlib.sha256(
         f"{numba.__version__} {get_host_cpu_name()} ".encode() + Path(source).read_bytes()
     ).hexdigest()[:16]

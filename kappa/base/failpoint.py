@@ -1,8 +1,9 @@
-"""Failpoints: named places where a test makes this process die, so that what comes after a crash can be seen.
+"""Failpoints: named places where a test kills this process, to test recovery from a crash.
 
-`KAPPA_FAIL=job.before_frontier:kill` kills the process there with SIGKILL; `job.before_frontier:kill:3` at the third
-passing. They stand before and after every effect, in the doors that effects go through; a name that is not listed here
-ends the process as it starts. Unset, a failpoint costs one comparison. The idea is FreeBSD's fail(9) and TiKV's fail-rs.
+`KAPPA_FAIL=job.before_frontier:kill` kills the process there with SIGKILL;
+`job.before_frontier:kill:3` at the third passing. One is before and one after every effect, in the
+doors that effects pass. An unknown name ends the process as it starts. Unset, a failpoint costs one
+comparison. The idea is FreeBSD's fail(9) and TiKV's fail-rs.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 
 from kappa.base.errors import ExitCode, UsageError
 
-# Every kind of record that is appended to the journal (kappa/journal/journal.py); tests compare the two.
+# Every kind of record of the journal (kappa/journal/journal.py); tests compare the two.
 _RECORDS = (
     "staged",
     "switch_asked",
@@ -70,7 +71,7 @@ _EFFECTS = {
     "supervisor": ("ready", "down"),
 }
 
-# All names there are: those of effects, and the seams of a job's slice and of a promote.
+# All names: those of effects, and the seams of a job's slice and of a promote.
 NAMES: tuple[str, ...] = (
     *(
         f"{room}.{side}_{effect}"
@@ -85,19 +86,19 @@ NAMES: tuple[str, ...] = (
     "promote.before_append",
 )
 
-# What is done where a failpoint is passed; it is given the name.
+# Called with the name of each failpoint that is passed.
 Action = Callable[[str], None]
 
 
 def failpoint(name: str) -> None:
-    """Does nothing, unless KAPPA_FAIL names this point: then the process kills itself, as `kill -9` would."""
+    """Kills this process, as `kill -9` does, if KAPPA_FAIL names this point."""
     if _hook.action is not None:
         _hook.action(name)
 
 
 @contextmanager
 def acting(action: Action) -> Iterator[None]:
-    """Within it `action` is called at every failpoint that this process passes: how a test counts them, or dies there."""
+    """Calls `action` at every failpoint passed within the block: a test counts them, or dies."""
     before, _hook.action = _hook.action, action
     try:
         yield
@@ -106,20 +107,23 @@ def acting(action: Action) -> Iterator[None]:
 
 
 def parsed(text: str) -> Action | None:
-    """What KAPPA_FAIL asks for, as `NAME:kill` or `NAME:kill:PASSING`; None where it is empty. Raises UsageError where it cannot be meant."""
+    """Parses KAPPA_FAIL, `NAME:kill` or `NAME:kill:PASSING`. Returns None if it is empty.
+
+    Raises UsageError if it cannot be meant.
+    """
     if not text:
         return None
     name, action, passing = (*text.split(":", 2), "", "")[:3]
     if name not in NAMES:
         close = difflib.get_close_matches(name, NAMES, n=1)
         raise UsageError(
-            f"KAPPA_FAIL names the failpoint {name!r}, which is not there",
+            f"KAPPA_FAIL names the failpoint {name!r}, which does not exist",
             hint=f"did you mean {close[0]}?" if close else "kappa/base/failpoint.py lists them",
         )
     if action != "kill" or not (passing or "1").isdecimal() or int(passing or "1") < 1:
         raise UsageError(
-            f"KAPPA_FAIL says {text!r}, which cannot be done",
-            hint=f"say {name}:kill, or {name}:kill:3 for the third passing",
+            f"KAPPA_FAIL is {text!r}, which cannot be done",
+            hint=f"write {name}:kill, or {name}:kill:3 for the third passing",
         )
     return _killing(name, int(passing or "1"))
 
@@ -141,13 +145,13 @@ class _Hook:
     action: Action | None
 
 
-def _asked() -> Action | None:
+def _from_environment() -> Action | None:
     try:
         return parsed(os.environ.get("KAPPA_FAIL", ""))
     except UsageError as error:
-        # Here, since every program that has failpoints comes past: a test that waits for a misspelt point waits for ever.
+        # At import, since a test that waits for a misspelt point would wait for ever.
         print(f"error: {error.message}\nhint: {error.hint}", file=sys.stderr, flush=True)
         raise SystemExit(ExitCode.USAGE) from None
 
 
-_hook = _Hook(_asked())
+_hook = _Hook(_from_environment())

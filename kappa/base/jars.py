@@ -1,7 +1,8 @@
-"""The jars of the broker and of Spark: locked in `jars.lock`, fetched once per user by Ivy, held to their SHA-256.
+"""The jars of the broker and of Spark: locked in `jars.lock`, fetched once per user by Ivy.
 
-Ivy ships inside pyspark, so nothing but Java is needed, and Ivy's own default repository is used unless `jars.repository`
-names another. Ivy resolves nothing here: each jar is named with its exact version and without what it depends on.
+Each is checked against its SHA-256. Ivy ships inside pyspark, so nothing but Java is needed. Ivy's
+own default repository is used unless `jars.repository` names another. Ivy resolves nothing: each
+jar is named with its exact version and without its dependencies.
 """
 
 from __future__ import annotations
@@ -28,16 +29,17 @@ from kappa.base.java import Java
 
 Use = Literal["broker", "spark"]
 
-# A verified jar carries this time of change: one that was touched since doesn't, and is read again. It is the same on
-# each fetch because the JVM's class archive (engine/spark/cds.py) refuses jars whose time has changed.
+# The time of change that marks a verified jar; any other is read again. It is the same on each
+# fetch, since the JVM's class archive (engine/spark/cds.py) refuses jars whose time has changed.
 _VERIFIED_NS = 1_000_000_000 * 10**9
-# Ivy's own timeouts stand between bytes; this one only catches a process that hangs.
+_RESTORE = "restore kappa/base/jars.lock from the repository"
+# Ivy's own timeouts are between bytes; this one only catches a process that hangs.
 _LONGEST_SILENCE_SECONDS = 180.0
 
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One line of the lock: what it is used for, its coordinates, and the bytes it must have."""
+    """One line of the lock: a jar's use, its coordinates, and the bytes it must have."""
 
     use: Use
     size: int
@@ -48,30 +50,31 @@ class Jar:
 
     @property
     def file_name(self) -> str:
-        """The jar's name in the cache."""
+        """Returns the jar's name in the cache."""
         return f"{self.artifact}-{self.version}.jar"
 
 
 @dataclass(frozen=True, slots=True)
 class Jars:
-    """Where the jars lie, in the order of the lock."""
+    """The paths of the jars, in the order of the lock."""
 
     broker: tuple[Path, ...]
     spark: tuple[Path, ...]
 
 
 def ensure_jars(java: Java, *, cache: Path | None = None, repository: str | None = None) -> Jars:
-    """Gives the paths of all jars, fetching those that are not in the cache or not what the lock says.
+    """Returns the paths of all jars, and fetches those that the cache lacks or has damaged.
 
-    Raises Unreachable where the repository doesn't answer, Damaged where it gives other bytes than the lock's.
+    The cache is `kappa/jars` in the user's cache folder unless `cache` names another. Raises Unreachable if the repository does not answer, and Damaged if it gives other bytes than
+    the lock's.
     """
     locked = parse_lock(
         resources.files("kappa.base").joinpath("jars.lock").read_text(encoding="utf-8")
     )
-    folder = default_cache() if cache is None else cache
+    folder = user_cache("jars") if cache is None else cache
     if any(not _is_verified(folder, jar) for jar in locked):
         with _alone_in(folder):
-            # Another process may have fetched them while this one waited.
+            # Another process may have fetched them meanwhile.
             missing = [jar for jar in locked if not _verify(folder / jar.file_name, jar)]
             if missing:
                 _fetch(missing, folder, java, repository)
@@ -84,20 +87,15 @@ def ensure_jars(java: Java, *, cache: Path | None = None, repository: str | None
 
 @cache
 def spark_home() -> Path:
-    """The folder of the installed PySpark, in which Spark's own jars and programs lie; PySpark is not imported for it."""
+    """Returns the folder of the installed PySpark, with Spark's jars, without importing it."""
     found = find_spec("pyspark")
     assert found is not None, "it is installed with Kappa"
     assert found.origin is not None, "it is a package of files"
     return Path(found.origin).parent
 
 
-def default_cache() -> Path:
-    """`kappa/jars` in the user's cache folder: shared by all projects and all clones."""
-    return user_cache("jars")
-
-
 def parse_lock(text: str) -> tuple[Jar, ...]:
-    """Reads the lock: one jar a line, `use bytes sha256 group:artifact:version`; lines with `#` are prose."""
+    """Reads the lock: one jar a line, `use bytes sha256 group:artifact:version`; `#` is prose."""
     jars = []
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.startswith("#"):
@@ -106,26 +104,17 @@ def parse_lock(text: str) -> tuple[Jar, ...]:
             case ["broker" | "spark" as use, size, sha256, group, artifact, version] if (
                 size.isdigit() and len(sha256) == 64
             ):
-                jars.append(
-                    Jar(
-                        use=use,
-                        size=int(size),
-                        sha256=sha256,
-                        group=group,
-                        artifact=artifact,
-                        version=version,
-                    )
-                )
+                jars.append(Jar(use, int(size), sha256, group, artifact, version))
             case _:
                 raise Damaged(
                     f"jars.lock line {number} is no jar: {line.strip()}",
-                    hint="restore kappa/base/jars.lock from the repository",
+                    hint=_RESTORE,
                 )
     names = [jar.file_name for jar in jars]
     if repeated := {name for name in names if names.count(name) > 1}:
         raise Damaged(
             f"jars.lock names {', '.join(sorted(repeated))} twice",
-            hint="restore kappa/base/jars.lock from the repository",
+            hint=_RESTORE,
         )
     return tuple(jars)
 
@@ -139,7 +128,7 @@ def _is_verified(folder: Path, jar: Jar) -> bool:
 
 
 def _verify(path: Path, jar: Jar) -> bool:
-    """True where the file is byte for byte the locked one; it is marked as such."""
+    """Marks a file as verified if it is byte for byte the locked one. Returns whether it is."""
     try:
         with path.open("rb") as content:
             matches = hashlib.file_digest(content, "sha256").hexdigest() == jar.sha256
@@ -153,7 +142,7 @@ def _verify(path: Path, jar: Jar) -> bool:
 
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Only one process at a time fetches; the kernel ends the lock with its holder."""
+    """Keeps other processes from fetching; the kernel ends the lock with its holder."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / "lock").open("w")
@@ -169,7 +158,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 def _fetch(missing: Sequence[Jar], folder: Path, java: Java, repository: str | None) -> None:
     ivy = folder / "ivy"
-    said = _run_ivy(missing, ivy, java, repository)
+    complaint = _run_ivy(missing, ivy, java, repository)
     wrong, absent = [], []
     for jar in missing:
         # Ivy files a jar under its packaging, which is `jars` or `bundles`.
@@ -187,19 +176,25 @@ def _fetch(missing: Sequence[Jar], folder: Path, java: Java, repository: str | N
         names = ", ".join(jar.file_name for jar in wrong)
         raise Damaged(
             f"the repository gave other bytes than jars.lock expects for {names}",
-            hint="try again; if it stays so, set jars.repository in kappa.toml to another repository",
+            hint=(
+                "try again; if it stays so, set jars.repository in kappa.toml to another repository"
+            ),
         )
     if absent:
         # What Ivy has is kept, so that the next attempt goes on from there.
         raise Unreachable(
-            f"{len(absent)} of {len(missing)} jars could not be fetched, {absent[0].file_name} among them: {said}",
-            hint="see whether this machine reaches the internet, or set jars.repository in kappa.toml to a repository that it reaches",
+            f"{len(absent)} of {len(missing)} jars could not be fetched, "
+            f"{absent[0].file_name} among them: {complaint}",
+            hint=(
+                "see whether this machine reaches the internet, "
+                "or set jars.repository in kappa.toml to a repository that it reaches"
+            ),
         )
     shutil.rmtree(ivy, ignore_errors=True)
 
 
 def _run_ivy(missing: Sequence[Jar], ivy: Path, java: Java, repository: str | None) -> str:
-    """Has Ivy put the jars into its own cache below `ivy`; answers with the last complaint that it printed."""
+    """Runs Ivy, which puts the jars into its own cache below `ivy`. Returns its last complaint."""
     ivy.mkdir(exist_ok=True)
     (ivy / "ivy.xml").write_text(ivy_module(missing), encoding="utf-8")
     program = next(spark_home().glob("jars/ivy-*.jar"))
@@ -240,9 +235,15 @@ def _run_ivy(missing: Sequence[Jar], ivy: Path, java: Java, repository: str | No
 def _show_progress(
     process: subprocess.Popen[bytes], missing: Sequence[Jar], ivy_cache: Path
 ) -> None:
-    # For who has nothing to fetch, they cost a job's start more than all else here.
+    # If nothing is to be fetched, importing them would cost a job's start more than all else here.
     from rich.console import Console  # noqa: PLC0415
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn  # noqa: PLC0415
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TransferSpeedColumn,
+    )
 
     columns = (
         TextColumn("fetching {task.fields[count]} jars"),
@@ -272,10 +273,11 @@ def _size(path: Path) -> int:
 
 
 def ivy_module(jars: Sequence[Jar]) -> str:
-    """The Ivy module file that asks for exactly these jars."""
+    """Writes the Ivy module file that requires exactly these jars."""
     uses = "".join(f'<conf name="{use}"/>' for use in sorted({jar.use for jar in jars}))
     asked = (
-        f'    <dependency org={quoteattr(jar.group)} name={quoteattr(jar.artifact)} rev={quoteattr(jar.version)} transitive="false" conf="{jar.use}->master"/>'
+        f"    <dependency org={quoteattr(jar.group)} name={quoteattr(jar.artifact)}"
+        f' rev={quoteattr(jar.version)} transitive="false" conf="{jar.use}->master"/>'
         for jar in jars
     )
     return "\n".join(
@@ -292,9 +294,10 @@ def ivy_module(jars: Sequence[Jar]) -> str:
 
 
 def ivy_settings(repository: str) -> str:
-    """Ivy settings under which the one repository (of Maven's layout) is all there is."""
+    """Writes Ivy settings with this one repository, of Maven's layout."""
+    resolver = f'<ibiblio name="repository" m2compatible="true" root={quoteattr(repository)}/>'
     return f"""<ivysettings>
   <settings defaultResolver="repository"/>
-  <resolvers><ibiblio name="repository" m2compatible="true" root={quoteattr(repository)}/></resolvers>
+  <resolvers>{resolver}</resolvers>
 </ivysettings>
 """

@@ -1,4 +1,4 @@
-"""Java on this machine: where it is, and that it is new enough. Starts nothing but `java -version`."""
+"""Java on this machine: its place and its version. Starts nothing but `java -version`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OLDEST = 17
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """One Java runtime: `home` is its folder, `version` its major number, `build` what it calls itself in full."""
+    """One Java runtime: `home` is its folder, `version` its major number, `build` its full name."""
 
     home: Path
     version: int
@@ -27,18 +27,18 @@ class Java:
 
     @property
     def command(self) -> str:
-        """The `java` program."""
+        """Returns the path of the `java` program."""
         return str(self.home / "bin" / "java")
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Java:
     """Finds the Java of JAVA_HOME or else of PATH, as Spark does.
 
-    Raises KappaError where there is none, or one older than 17, saying what to install. A JAVA_HOME that is wrong is an
-    error and no reason to look further: Spark would not look further either.
+    Raises KappaError, with what to install, if there is none or it is older than 17. A wrong
+    JAVA_HOME is an error and no reason to look further: Spark would not look further either.
     """
     program = locate_java(environment)
-    java = parse_properties(_ask(program, environment), program)
+    java = parse_properties(_printed(program, environment), program)
     if java.version < OLDEST:
         raise KappaError(
             f"{program} is Java {java.version}, and Kafka and Spark need Java {OLDEST} or newer",
@@ -48,7 +48,7 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
 
 
 def locate_java(environment: Mapping[str, str] = os.environ) -> str:
-    """The `java` program that will be used, without a look at its version."""
+    """Returns the `java` program that will be used, without a look at its version."""
     home = environment.get("JAVA_HOME")
     if home:
         program = str(Path(home) / "bin" / "java")
@@ -70,7 +70,7 @@ def locate_java(environment: Mapping[str, str] = os.environ) -> str:
 def parse_properties(printed: str, program: str) -> Java:
     """Reads what `java -XshowSettings:properties -version` prints.
 
-    Its properties are the same in every vendor's build, which the `-version` lines are not.
+    Its properties are the same in every vendor's build; the `-version` lines are not.
     """
     properties = dict(re.findall(r"^\s+(java\.[a-z.]+) = (.*?)\s*$", printed, re.MULTILINE))
     # Java 8 and older call themselves 1.8.
@@ -80,13 +80,17 @@ def parse_properties(printed: str, program: str) -> Java:
         raise KappaError(
             f"{program} does not say which Java it is: {last.strip()}", hint=_how_to_install()
         )
-    build = f"{properties.get('java.vendor', '')} {properties.get('java.vm.version', version[0])}".strip()
-    return Java(home=Path(properties["java.home"]), version=int(version[1]), build=build)
+    vendor, build = properties.get("java.vendor", ""), properties.get("java.vm.version", version[0])
+    return Java(
+        home=Path(properties["java.home"]),
+        version=int(version[1]),
+        build=f"{vendor} {build}".strip(),
+    )
 
 
-def _ask(program: str, environment: Mapping[str, str]) -> str:
+def _printed(program: str, environment: Mapping[str, str]) -> str:
     try:
-        # In English, whatever the user's language: the property lines are the same, errors are quoted.
+        # In English, since errors are quoted; the property lines are the same in all languages.
         asked = subprocess.run(
             [program, "-XshowSettings:properties", "-version"],
             capture_output=True,

@@ -1,4 +1,4 @@
-"""A stopwatch: how long the steps of a piece of work took, for a line in a log. Decides nothing."""
+"""A stopwatch: the seconds of each step of some work, for a line in a log. It decides nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class Stopwatch:
-    """Sums up seconds per named step."""
+    """Seconds per named step, summed up."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -25,12 +25,12 @@ class Stopwatch:
 
     @property
     def total(self) -> float:
-        """Seconds since it was made."""
+        """Returns the seconds since it was made."""
         return time.monotonic() - self._began
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Seconds per step, in the order they were taken first."""
+        """Returns the seconds per step, in the order of each step's first time."""
         return dict(self._seconds)
 
     def __str__(self) -> str:

@@ -1,1 +1,14 @@
-"""What a user writes: topics, tables, folds, pipelines, ordered steps. A declaration runs nothing."""
+"""What a user writes: topics, tables, folds, pipelines, ordered steps.
+
+A declaration is a value: it runs nothing and knows no Kafka and no Spark. What is wrong with it is
+an error at once, with the user's file and line. Read it in this order:
+
+    topic          a topic; `topic_kind`, `event`, `log_time`: its kind, its event, lateness and
+                   identity; `schema_files`: the schema files that events name
+    table          a table, its folds and its views
+    pipeline       the function that writes tables from topics
+    windows        columns for windows of event time
+    ordered        a fold by a step of the user's, in the order of the log
+    breaker        how many records a candidate may reject
+    source         the place of a declaration in the user's files
+"""

@@ -1,9 +1,10 @@
-"""The breaker: how much of what it reads a build may reject before it is no candidate any more. Pure.
+"""The breaker: how many of its records a candidate may reject. Pure.
 
-`max_rejects` of a pipeline is a number of records, or a share of those that are read. It stands in the birth certificate and
-not in the version: another one replays nothing, and counts from the next build on. A candidate that is beyond it is stopped
-as soon as that is certain, and is not verified; a build that serves goes on, since tables that stand still help nobody, and
-`kappa status` says it loudly. Read next: engine/job/catch_up.py and replay/verify/verify.py, which ask; engine/job/rejected.py for what was rejected.
+`max_rejects` of a pipeline is a number of records, or a share of those that are read. It is in the
+birth certificate and not in the version: another limit replays nothing, and counts from the next
+build on. A candidate beyond it is stopped as soon as that is certain, and is not verified. A build
+that serves goes on, since stale tables help nobody, and `kappa status` warns. The limit is applied
+in engine/job/catch_up.py and replay/verify/verify.py.
 """
 
 from __future__ import annotations
@@ -12,25 +13,29 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from kappa.base.errors import DeclarationError
-from kappa.declare.topic import Source
+from kappa.declare.source import Source
 from kappa.values.tally import Tally
 
 MaxRejects: TypeAlias = int | float | None
 
 
 def check_max_rejects(source: Source, pipeline: str, limit: object) -> None:
-    """Raises DeclarationError, with the line, where this is neither a number of records nor a share of them."""
+    """Raises DeclarationError, with the line, for neither a number of records nor a share."""
     whole = isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0
     if limit is None or whole or (isinstance(limit, float) and 0 <= limit <= 1):
         return
     raise DeclarationError(
-        f"{source}: pipeline {pipeline} has max_rejects={limit!r}, which is no number of records and no share of them",
-        hint="a whole number is a count of records, max_rejects=100; one with a point is a share, max_rejects=0.01 is 1 %",
+        f"{source}: pipeline {pipeline} has max_rejects={limit!r}, "
+        "which is no number of records and no share of them",
+        hint=(
+            "a whole number is a count of records, max_rejects=100; "
+            "one with a point is a share, max_rejects=0.01 is 1 %"
+        ),
     )
 
 
 def rejected_of(tallies: Mapping[str, Mapping[int, Tally]]) -> tuple[int, int]:
-    """How many records were rejected, and of how many that were read; offsets without a record count as nothing."""
+    """Counts the rejected records and the records read; holes in the log do not count."""
     every = [tally for parts in tallies.values() for tally in parts.values()]
     rejected = sum(tally.rejected for tally in every)
     return rejected, rejected + sum(
@@ -39,17 +44,20 @@ def rejected_of(tallies: Mapping[str, Mapping[int, Tally]]) -> tuple[int, int]:
 
 
 def is_beyond(limit: MaxRejects, rejected: int, records: int) -> bool:
-    """True where more are rejected than may be; at the limit is within it."""
+    """Returns True if more are rejected than allowed; at the limit is within it."""
     return limit is not None and rejected > (limit if isinstance(limit, int) else limit * records)
 
 
 def beyond_text(limit: MaxRejects, rejected: int, records: int) -> str:
-    """How much was rejected, and how much may be: `rejected 120 of 2,300 records (5.217 %), and max_rejects is 1 %`."""
+    """Writes it: `rejected 120 of 2,300 records (5.217 %), and max_rejects is 1 %`."""
     share = f" ({100 * rejected / records:.4g} %)" if records else ""
-    told = f"{100 * limit:.4g} %" if isinstance(limit, float) else f"{limit:,}"
-    return f"rejected {rejected:,} of {records:,} records{share}, and max_rejects is {told}"
+    allowed = f"{100 * limit:.4g} %" if isinstance(limit, float) else f"{limit:,}"
+    return f"rejected {rejected:,} of {records:,} records{share}, and max_rejects is {allowed}"
 
 
 def remedy(pipeline: str) -> str:
-    """What to do about a candidate that is beyond its limit."""
-    return f"mend the producer, or the declaration of the events, and type kappa deploy {pipeline}; or allow more: @pipeline(..., max_rejects=...)"
+    """Returns what to do about a candidate that is beyond its limit."""
+    return (
+        f"mend the producer, or the declaration of the events, and type kappa deploy {pipeline}; "
+        "or allow more: @pipeline(..., max_rejects=...)"
+    )

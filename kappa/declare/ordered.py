@@ -1,7 +1,8 @@
-"""An ordered fold, as a pipeline's file declares it: a step that is called for each row of a key, or for batches of them, in the order of the log. Pure.
+"""An ordered fold, as a pipeline's file declares it: a step for the rows of a key. Pure.
 
-For what counts and sums cannot say: sessions, patterns, balances that refuse to go negative. Read next: engine/fold/ordered.py,
-which calls the step.
+The step is called for each row, or for batches of them, in the order of the log. It computes what
+counts and sums cannot: sessions, patterns, balances that must not be negative. The caller of the
+step is engine/fold/ordered.py.
 """
 
 from __future__ import annotations
@@ -13,17 +14,21 @@ from enum import StrEnum
 from typing import Any
 
 from kappa.base.errors import DeclarationError
-from kappa.declare.topic import Source
+from kappa.declare.source import Source
 from kappa.values.columns import Column, parse_columns
 
-# Given the state of a key, to change in place, and a row of it or some; what it returns or yields is emitted.
+# Gets the state of a key, to change in place, and rows of it; the rows it returns are emitted.
 Step = Callable[[dict[str, Any], Any], Any]
-# Where the row that was folded last into a key's state stands, and Spark's types. All rows of a key lie in one partition.
+# The place of the row that was folded last into a key's state, with Spark's types. All rows of a
+# key are in one partition.
 PLACE_COLUMNS = (("_topic", "string"), ("_partition", "int"), ("_offset", "bigint"))
 
 
 class Over(StrEnum):
-    """What a step is given at a time: a row as a mapping, or all rows of its key in a slice, as one table or, where they are very many, several."""
+    """The argument of a step: a row, or a batch of its key's rows in a slice.
+
+    A row is a mapping. A batch is all of them, or several tables if they are very many.
+    """
 
     ROW = "row"
     ARROW = "arrow"
@@ -32,7 +37,7 @@ class Over(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """How a table is folded by a step. `state` are the columns it keeps per key; `emits` the table that takes what it emits."""
+    """A fold by a step: `state` are its columns per key, `emits` the table of emitted rows."""
 
     step: Step = field(compare=False)
     state: tuple[Column, ...]
@@ -41,33 +46,38 @@ class Ordered:
 
     @property
     def place(self) -> tuple[str, str]:
-        """The module and the name of the step."""
+        """Returns the module and the name of the step."""
         return self.step.__module__, self.step.__qualname__
 
     def __str__(self) -> str:
         emits = "" if self.emits is None else f", emits {self.emits}"
         over = "" if self.over is Over.ROW else f", over {self.over}"
-        return f"ordered({self.step.__qualname__}, state {', '.join(map(str, self.state))}{emits}{over})"
+        state = ", ".join(map(str, self.state))
+        return f"ordered({self.step.__qualname__}, state {state}{emits}{over})"
 
 
 def ordered(step: Step, *, state: str, emits: str | None = None, over: str = Over.ROW) -> Ordered:
-    """Folds rows of one key, in the order of the log, by a Python function: `Table(..., keys=..., fold=ordered(step, state="failed int"))`.
+    """Folds rows of one key, in the order of the log, by a Python function.
 
-    `step(state, row)` gets the key's state as a dict of these columns (all None at first), which it changes in place, and a
-    row of the function as a mapping; the mappings that it returns or yields are rows of the table `emits`. It may look at
-    nothing else. Rows of one record come in the order of their values.
+        Table(..., keys=["user"], fold=ordered(step, state="failed int"))
 
-    `over="arrow"` and `over="pandas"` are for steps that compute with many rows at once: the step gets a `pyarrow.Table`, or a
-    `pandas.DataFrame` of Arrow's types, of rows of one key in the same order, and may return such a one. Where a batch ends is an
-    accident of the slice, so the step must go on from its state as if there were none; the law of slices finds one that does not.
-    Raises DeclarationError, with the user's line.
+    `step(state, row)` gets the key's state as a dict of these columns (all None at first), which it
+    changes in place, and a row of the function as a mapping. The mappings that it returns or yields
+    are rows of the table `emits`. It may depend on nothing else. Rows of one record are in the
+    order of their values.
+
+    `over="arrow"` and `over="pandas"` are for steps that compute with many rows at once. The step
+    gets a `pyarrow.Table`, or a `pandas.DataFrame` of Arrow's types, with rows of one key in the
+    same order, and may return one. A batch may end anywhere, so the step must go on from its state
+    alone; the law of slices finds a step that does not. Raises DeclarationError, with the user's
+    line.
     """
     source = Source.of_caller()
     # Workers import it by its name, and the fingerprint follows that name to its code.
     if not inspect.isfunction(step) or "." in step.__qualname__ or step.__name__ == "<lambda>":
         raise DeclarationError(
             f"{source}: {getattr(step, '__qualname__', repr(step))} is no step of an ordered fold",
-            hint="give a function that stands at the top of a file",
+            hint="give a function at the top level of a file",
         )
     if over not in set(Over):
         raise DeclarationError(
@@ -80,7 +90,10 @@ def ordered(step: Step, *, state: str, emits: str | None = None, over: str = Ove
 
 
 def plain_columns(source: Source, what: str, ddl: str) -> tuple[Column, ...]:
-    """Columns of values that a step makes: names and types alone. Raises DeclarationError, which begins with the line and `what`."""
+    """Reads columns of a step's values, which have names and types alone.
+
+    Raises DeclarationError, which begins with the line and `what`.
+    """
     try:
         columns = parse_columns(ddl)
     except DeclarationError as error:
@@ -89,6 +102,6 @@ def plain_columns(source: Source, what: str, ddl: str) -> tuple[Column, ...]:
         if str(column) != f"{column.name} {column.type}":
             raise DeclarationError(
                 f"{source}: {what} has the column {column}, and what a step leaves out is null",
-                hint=f"say {column.name} {column.type}, and give it its value in the step",
+                hint=f"write {column.name} {column.type}, and give it its value in the step",
             )
     return columns

@@ -1,6 +1,7 @@
-"""A pipeline: a named pure function from a slice of each topic to the rows it contributes to each table. Pure.
+"""A pipeline: a named pure function from a slice of each topic to rows for each table. Pure.
 
-`@pipeline` makes a value and runs nothing; what is wrong with a declaration is said at once, with the user's line.
+`@pipeline` makes a value and runs nothing. A wrong declaration raises at once, with the user's
+line.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from typing import Any
 
 from kappa.base.errors import DeclarationError
 from kappa.declare.breaker import MaxRejects, check_max_rejects
+from kappa.declare.source import Source
 from kappa.declare.table import FOLD_ORDER_COLUMNS, Table, View
-from kappa.declare.topic import Source, Topic, TopicKind
+from kappa.declare.topic import Topic
+from kappa.declare.topic_kind import TopicKind
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
-# What stands beside the event's columns in the DataFrames a function gets: name and Spark's type.
+# The columns beside the event's in the DataFrames of a function: name and Spark's type.
 ORIGIN_COLUMNS = (
     ("_topic", "string"),
     ("_partition", "int"),
@@ -29,7 +32,7 @@ ORIGIN_COLUMNS = (
 
 
 class OnError(StrEnum):
-    """What becomes of a record that the function fails on: the job stops there, or it is set aside as a reject."""
+    """What a function's failure on a record does: it stops the job, or makes a reject."""
 
     STOP = "stop"
     REJECT = "reject"
@@ -39,7 +42,8 @@ class OnError(StrEnum):
 class Pipeline:
     """A declared pipeline. `inputs` are the topics bound to the function's parameters, by name.
 
-    `max_rejects` is how many records, or what share of them, a candidate may reject (kappa/declare/breaker.py); it is no part of the version.
+    `max_rejects` is the number or share of records that a candidate may reject
+    (kappa/declare/breaker.py); it is no part of the version.
     """
 
     name: str
@@ -55,25 +59,29 @@ class Pipeline:
 
     @property
     def function_tables(self) -> tuple[Table, ...]:
-        """The tables whose rows the function returns."""
+        """Returns the tables whose rows the function returns."""
         return tuple(table for table in self.tables if table.latest is None and not table.emitted)
 
     @property
     def latest_tables(self) -> tuple[Table, ...]:
-        """The tables that keep the latest value per key of a topic."""
+        """Returns the tables that keep the latest value per key of a topic."""
         return tuple(table for table in self.tables if table.latest is not None)
 
     def roots(self, module: str, attribute: str) -> tuple[tuple[str, str], ...]:
-        """Where the code that decides its rows begins, as (module, name): the pipeline itself, which stands there, and its steps."""
+        """Lists the names, as (module, name), at which the code that decides rows begins.
+
+        They are the pipeline itself, declared at these, and its steps.
+        """
         return (
             (module, attribute),
             *(table.ordered.place for table in self.tables if table.ordered is not None),
         )
 
     def columns_of(self, topic: Topic) -> tuple[tuple[str, str], ...]:
-        """The columns of a topic that the function sees, with Spark's types: the event's, then where the record stands in the log.
+        """Lists a topic's columns for the function with Spark's types: event, then place.
 
-        The log time is among them where a fold goes by order: a pipeline without one sees what it has always seen.
+        The log time is one of them if a fold is by order. Without such a fold a pipeline gets the
+        same columns as ever.
         """
         event = tuple((column.name, str(column.type)) for column in topic.columns)
         beside = dict(ORIGIN_COLUMNS) | (
@@ -82,7 +90,7 @@ class Pipeline:
         return (*event, *beside.items())
 
     def topic(self, name: str) -> Topic:
-        """The topic of that name; KeyError where the pipeline reads none."""
+        """Returns the topic of that name. Raises KeyError if the pipeline does not read it."""
         return {topic.name: topic for topic in self.topics}[name]
 
 
@@ -96,11 +104,14 @@ def pipeline(
 ) -> Callable[[Callable[..., Mapping[str, Any]]], Pipeline]:
     """Declares the function below it as a pipeline.
 
-    `reads` names the topics; the function's parameters pick from those names, and get one DataFrame each. `writes`
-    lists the tables and views. The function returns `{table: rows}` for every table without `latest`. `on_error` says what
-    becomes of a record that it fails on: "stop" ends the job there, with the record named; "reject" leaves it out of all
-    tables and sets it aside in the rejects. `max_rejects` stops a candidate that rejects more: a whole number of records (`100`), or a
-    share of those it reads (`0.01`). Raises DeclarationError, with the user's file and line.
+    `reads` names the topics; the function's parameters pick from those names, and get one DataFrame
+    each. `writes` lists the tables and views. The function returns `{table: rows}` for every table
+    without `latest`.
+
+    `on_error` decides about a record that the function fails on: "stop" ends the job there, and
+    names the record; "reject" leaves it out of all tables and puts it into the rejects.
+    `max_rejects` stops a candidate that rejects more: a whole number of records (`100`), or a share
+    of those it reads (`0.01`). Raises DeclarationError, with the user's file and line.
     """
 
     def declare(function: Callable[..., Mapping[str, Any]]) -> Pipeline:
@@ -135,18 +146,18 @@ def _declared(
     for bound, topic in reads.items():
         if not isinstance(topic, Topic):
             raise DeclarationError(
-                f"{source}: pipeline {name} reads {bound}, which is {_described(topic)} and no Topic",
+                f"{source}: pipeline {name} reads {bound}, "
+                f"which is {_described(topic)} and no Topic",
                 hint=f'give the topic: reads={{"{bound}": TOPIC}}',
             )
     names = [topic.name for topic in reads.values()]
     if not names:
         raise DeclarationError(
-            f"{source}: pipeline {name} reads no topic", hint='say reads={"events": TOPIC}'
+            f"{source}: pipeline {name} reads no topic", hint='write reads={"events": TOPIC}'
         )
     if len(set(names)) < len(names):
-        raise DeclarationError(
-            f"{source}: pipeline {name} reads topic {next(n for n in names if names.count(n) > 1)} twice"
-        )
+        repeated = next(each for each in names if names.count(each) > 1)
+        raise DeclarationError(f"{source}: pipeline {name} reads topic {repeated} twice")
     tables = tuple(each for each in writes if isinstance(each, Table))
     views = tuple(each for each in writes if isinstance(each, View))
     other = next((each for each in writes if not isinstance(each, Table | View)), None)
@@ -161,14 +172,14 @@ def _declared(
         )
     public = [each.name for each in writes]
     if len(set(public)) < len(public):
-        raise DeclarationError(
-            f"{source}: pipeline {name} writes {next(n for n in public if public.count(n) > 1)} twice"
-        )
+        repeated = next(each for each in public if public.count(each) > 1)
+        raise DeclarationError(f"{source}: pipeline {name} writes {repeated} twice")
     inputs = _inputs(function, name, reads, source)
     for table in tables:
         if table.latest is not None and table.latest not in reads.values():
             raise DeclarationError(
-                f"{table.source}: table {table.name} is the latest of topic {table.latest.name}, which pipeline {name} does not read",
+                f"{table.source}: table {table.name} is the latest of topic {table.latest.name}, "
+                f"which pipeline {name} does not read",
                 hint=f"add it to reads of {name}",
             )
     used = {topic.name for topic in inputs.values()} | {
@@ -211,15 +222,19 @@ def _check_emitted(pipeline: str, tables: tuple[Table, ...]) -> None:
     for table in tables:
         if table.name in emitters and emitters[table.name] not in takers:
             raise DeclarationError(
-                f"{table.source}: table {table.name} emits rows into {emitters[table.name]}, which pipeline {pipeline} does not write so",
-                hint=f'add Table({emitters[table.name]!r}, emitted="...") to writes, with the columns of what is emitted',
+                f"{table.source}: table {table.name} emits rows into {emitters[table.name]}, "
+                f"which pipeline {pipeline} does not write so",
+                hint=(
+                    f'add Table({emitters[table.name]!r}, emitted="...") to writes, '
+                    "with the columns of what is emitted"
+                ),
             )
     for name, taker in takers.items():
         found = [emitter for emitter, into in emitters.items() if into == name]
         if len(found) != 1:
-            told = f"by {' and by '.join(found)}" if found else "by no ordered fold"
+            by = f"by {' and by '.join(found)}" if found else "by no ordered fold"
             raise DeclarationError(
-                f"{taker.source}: table {name} is emitted {told}",
+                f"{taker.source}: table {name} is emitted {by}",
                 hint=f"one fold emits into it: fold=ordered(step, state=..., emits={name!r})",
             )
 
@@ -231,14 +246,19 @@ def _inputs(
     for parameter in inspect.signature(function).parameters.values():
         if parameter.name not in reads:
             raise DeclarationError(
-                f"{source}: pipeline {name} has a parameter {parameter.name} that reads does not bind",
+                f"{source}: pipeline {name} has a parameter {parameter.name} "
+                "that reads does not bind",
                 hint=f"reads binds {', '.join(reads)}",
             )
         topic = reads[parameter.name]
         if topic.kind is TopicKind.COMPACTED:
             raise DeclarationError(
-                f"{source}: pipeline {name} folds the compacted topic {topic.name}, whose history cannot be replayed",
-                hint=f"use it in a table: Table(..., latest={topic.name}), joined in a View; or make the topic retained",
+                f"{source}: pipeline {name} folds the compacted topic {topic.name}, "
+                "whose history cannot be replayed",
+                hint=(
+                    f"use it in a table: Table(..., latest={topic.name}), joined in a View; "
+                    "or make the topic retained"
+                ),
             )
         inputs[parameter.name] = topic
     return inputs

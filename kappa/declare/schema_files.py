@@ -1,7 +1,8 @@
-"""The schema files that declarations read: `Topic(event=Path("schemas/visit.json"))`, named from the project's folder.
+"""The schema files that declarations read: `Topic(event=Path("schemas/visit.json"))`.
 
-A build runs from its snapshot alone, so what a module reads besides Python while it is imported is remembered here, as it was
-read, by the file that declares it; artifact.py puts it beside the code. As importer.py, it knows one opened folder at a time.
+A path is from the project's folder. A build runs from its snapshot alone. So the contents of each
+schema file are remembered here as they were read, by the file that declares the event;
+kappa/code/artifact.py puts them beside the code. One folder is opened at a time.
 """
 
 from __future__ import annotations
@@ -15,24 +16,30 @@ from typing import Any
 
 from kappa.base.errors import DeclarationError, SettingsError
 
-# The opened folder (none: nothing was opened), and what was read by each of its files: both paths from that folder.
+# The opened folder, if any, and the schemas read by each of its files; paths are from that folder.
 _opened: list[Path] = []
 _read: defaultdict[str, dict[str, bytes]] = defaultdict(dict)
 
 
 def open_schema_files(folder: Path) -> None:
-    """From now on schema files are those of this folder, and none of them was read yet."""
+    """Opens a folder: schema files are read from it, and those read before are forgotten."""
     _opened[:] = [folder]
     _read.clear()
 
 
 def schema_files(paths: Iterable[str]) -> Mapping[str, bytes]:
-    """The schema files that the declarations in these files of the opened folder have read, by path, as they were then."""
+    """Returns the contents of the schema files that declarations in these files have read.
+
+    Contents are by path, as they were read; `paths` are from the opened folder.
+    """
     return {schema: content for path in paths for schema, content in _read.get(path, {}).items()}
 
 
 def read_schema_file(path: Path, declared_in: str) -> Mapping[str, Any]:
-    """The schema in a file that is named in another. Raises DeclarationError where it cannot be read, or would be missing from a snapshot."""
+    """Reads the schema file that a declaration names.
+
+    Raises DeclarationError if it cannot be read, or would be missing from a snapshot.
+    """
     folder = _folder_of(declared_in)
     name = Path(os.path.normpath(path)).as_posix()
     if path.is_absolute() or name.startswith("../"):
@@ -60,10 +67,11 @@ def read_schema_file(path: Path, declared_in: str) -> Mapping[str, Any]:
 
 
 def _folder_of(declared_in: str) -> Path:
-    """The opened folder; of a file that was imported without one, as tests do, the project around it."""
+    """Returns the opened folder, or the project around a file imported without one, by a test."""
     if _opened and Path(declared_in).is_relative_to(_opened[0]):
         return _opened[0]
-    from kappa.base.settings import find_project  # noqa: PLC0415  # costs a tenth of a second, and only tests of pipelines come here
+    # Costs a tenth of a second, and only tests of pipelines need it.
+    from kappa.base.settings import find_project  # noqa: PLC0415
 
     try:
         return find_project(Path(declared_in).parent)
@@ -77,7 +85,7 @@ def _folder_of(declared_in: str) -> Path:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
-        raise ValueError(
-            f"{next(name for number, (name, _) in enumerate(pairs) if name in dict(pairs[:number]))!r} stands twice in one object"
-        )
+        names = [name for name, _ in pairs]
+        repeated = next(name for number, name in enumerate(names) if name in names[:number])
+        raise ValueError(f"{repeated!r} is twice in one object")
     return made

@@ -13,7 +13,8 @@ from enum import StrEnum
 
 from kappa.base.errors import DeclarationError
 from kappa.declare.ordered import Ordered, plain_columns
-from kappa.declare.topic import Source, Topic
+from kappa.declare.source import Source
+from kappa.declare.topic import Topic
 from kappa.values.columns import Column
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")

@@ -1,18 +1,18 @@
-"""Windows of event time, as columns that a pipeline's function adds: each is computed from its row alone."""
+"""Windows of event time, as columns that a pipeline's function adds, row by row."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kappa.base.duration import parse_duration
 from kappa.base.errors import DeclarationError
+from kappa.base.units import parse_duration
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
 
 def tumble(at: Column | str, size: str) -> Column:
-    """Gives the start of the window of `size` that the time `at` is in; null for null.
+    """Returns the start of the window of `size` that the time `at` is in; null for null.
 
     Windows begin at whole multiples of `size` since 1970, in UTC. A duration is `"5 minutes"`,
     `"1 hour"`, `"90s"`. Raises DeclarationError if `size` is no duration above zero.
@@ -26,10 +26,10 @@ def tumble(at: Column | str, size: str) -> Column:
 
 
 def hop(at: Column | str, size: str, every: str) -> Column:
-    """Gives the starts of all windows of `size` that the time `at` is in, as an array; null for null.
+    """Returns the starts of all windows of `size` that the time `at` is in; null for null.
 
     A window begins at each whole multiple of `every` since 1970, in UTC, so windows overlap if
-    `every` is less than `size`. Explode the array to have a row for each window. Raises
+    `every` is less than `size`. They are an array: explode it to have a row for each window. Raises
     DeclarationError if `size` or `every` is no duration above zero, or `every` is above `size`.
 
         visits.withColumn("since", F.explode(hop("at", "10 minutes", every="1 minute")))

@@ -23,7 +23,6 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from kappa.base.compiled import compiled
-from kappa.base.lengths import Bytes, Numbers, array_of, ends_of
 from kappa.log.consumers import (
     BOUNDED,
     EXACT,
@@ -34,6 +33,7 @@ from kappa.log.consumers import (
     unreachable,
 )
 from kappa.values.arrow import HEADERS_TYPE
+from kappa.values.lengths import Bytes, Numbers, array_of, ends_of
 
 if TYPE_CHECKING:
     from types import TracebackType

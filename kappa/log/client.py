@@ -30,7 +30,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
 )
 
 from kappa.base.errors import Conflict, KappaError, Unreachable, UsageError
-from kappa.declare.topic import BROKERS_TIME, SET_BROKERS_TIME, TIMESTAMP_TYPE
+from kappa.declare.log_time import BROKERS_TIME, SET_BROKERS_TIME, TIMESTAMP_TYPE
 from kappa.log.reader import LogReader, Record
 from kappa.state.offsets import Offsets
 

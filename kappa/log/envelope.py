@@ -19,7 +19,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
 from kappa.base.errors import UsageError
-from kappa.declare.topic import Topic, TopicKind
+from kappa.declare.topic import Topic
+from kappa.declare.topic_kind import TopicKind
 from kappa.log.client import Acknowledged, Log, ProducedRecord
 
 _FIELDS = ("key", "value", "timestamp", "headers", "partition", "base64", "note")

@@ -1,4 +1,4 @@
-"""Columns as Arrow has them: the same types that Spark makes of them and that Delta stores. Pure."""
+"""Columns as Arrow has them: the types that Spark makes of them and that Delta stores. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SCALARS = {
     "float": pa.float32(),
     "double": pa.float64(),
     "date": pa.date32(),
-    # With a zone: Delta's timestamp is an instant, and one without a zone would need a newer writer version.
+    # With a zone: Delta's timestamp is an instant; without a zone it needs a newer writer version.
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
 
@@ -31,7 +31,7 @@ _RAW = {"binary": pa.binary(), HEADERS: HEADERS_TYPE}
 
 
 def arrow_type(kind: Type) -> pa.DataType:
-    """The Arrow type of one of our types; parts of a struct and of an array may be null."""
+    """Returns the Arrow type of one of ours; parts of structs and arrays may be null."""
     match kind:
         case Scalar():
             return _SCALARS[kind.name]
@@ -48,7 +48,7 @@ def arrow_type(kind: Type) -> pa.DataType:
 
 
 def arrow_schema(columns: Iterable[tuple[str, str]]) -> pa.Schema:
-    """The Arrow schema of (name, type) pairs as a birth certificate has them; every column may be null."""
+    """Returns the Arrow schema of a birth certificate's columns, each of which may be null."""
     return pa.schema(
         [pa.field(name, _RAW.get(kind) or arrow_type(parse_type(kind))) for name, kind in columns]
     )

@@ -1,16 +1,18 @@
-"""Columns and their types, as an event declares them in DDL: `id string not null, at timestamp, page string default '/'`.
+"""Columns and their types, as an event declares them in DDL: `id string not null, at timestamp`.
 
-Pure: the spelling is Spark's, and no Spark is needed to read it. Types of events are those that JSON can carry.
+Pure: the spelling is Spark's, and no Spark is needed to read it. An event has only types that JSON
+can carry.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kappa.base.errors import DeclarationError
+from kappa.values.tokens import Tokens
 
 # Spark's other spellings of the same types.
 _SYNONYMS = {
@@ -24,16 +26,10 @@ _SYNONYMS = {
     "text": "string",
 }
 INTEGERS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
-# What only the platform's own tables have: the headers of a record, by Spark's name for what its Kafka source gives.
+# The headers of a record, in the platform's own tables alone; Spark's name for them.
 HEADERS = "array<struct<key:string,value:binary>>"
 SCALARS = frozenset({"string", "boolean", "float", "double", "date", "timestamp", *INTEGERS})
-# Texts keep their quotes, so that no text is taken for a name.
-_TOKEN = re.compile(
-    r"""\s*(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)|`(?P<quoted>[^`]+)`|(?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)
-    |(?P<text>'(?:[^'\\]|''|\\.)*'|"(?:[^"\\]|""|\\.)*")|(?P<mark>[<>(),:])|(?P<other>\S))""",
-    re.VERBOSE | re.DOTALL,
-)
-# What a backslash makes of a letter in a text of Spark's SQL; any other letter stays itself.
+# Letters behind a backslash in a text of Spark's SQL; any other letter is itself.
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "0": "\0"}
 
 
@@ -85,8 +81,8 @@ Type = Scalar | Decimal | Array | Struct
 class Column:
     """A named, typed place in a row.
 
-    `default` is the JSON text of what stands there where an event has no such field (a null stays null); `was` are the names
-    that the field had in older events, looked for in their order where none of its name is there.
+    `default` is the JSON text of the value if an event has no such field (a null stays null). `was`
+    are the names that the field had in older events, in the order in which they are looked for.
     """
 
     name: str
@@ -96,14 +92,14 @@ class Column:
     was: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        # It is hashed into versions and kept in birth certificates: what is not declared is not said.
+        # It is hashed into versions and kept in birth certificates: it has only what is declared.
         default = "" if self.default is None else f" default {self.default}"
         was = f" was {json.dumps(self.was, ensure_ascii=False)}" if self.was else ""
         return f"{self.name} {_demanded(self)}{default}{was}"
 
 
 def _demanded(column: Column) -> str:
-    """A column's type, and where a value must be: in the fields of a struct, too, which Spark's name for the type does not say."""
+    """Returns a column's type with every `not null`, which Spark's name for a struct leaves out."""
     return f"{_spelled(column.type)}{'' if column.nullable else ' not null'}"
 
 
@@ -120,8 +116,8 @@ def _spelled(kind: Type) -> str:
 
 
 def parse_columns(ddl: str) -> tuple[Column, ...]:
-    """Reads a DDL list of columns. Raises DeclarationError that names the column and what is wrong with it."""
-    tokens = _Tokens(ddl)
+    """Reads a DDL list of columns. Raises DeclarationError that names the column at fault."""
+    tokens = Tokens(ddl)
     columns = [_column(tokens)]
     while tokens.take(","):
         columns.append(_column(tokens))
@@ -136,7 +132,7 @@ def parse_columns(ddl: str) -> tuple[Column, ...]:
 
 def parse_type(text: str) -> Type:
     """Reads one type, such as `decimal(10,2)` or Spark's simple string of it."""
-    tokens = _Tokens(text)
+    tokens = Tokens(text)
     found = _type(tokens, text)
     if not tokens.at_end:
         raise DeclarationError(
@@ -145,66 +141,7 @@ def parse_type(text: str) -> Type:
     return found
 
 
-class _Tokens:
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self._tokens = list(self._split(text))
-        self._next = 0
-
-    @staticmethod
-    def _split(text: str) -> Iterator[str]:
-        for match in _TOKEN.finditer(text.strip()):
-            yield (
-                match["name"]
-                or match["quoted"]
-                or match["number"]
-                or match["text"]
-                or match["mark"]
-                or match["other"]
-            )
-
-    @property
-    def at_end(self) -> bool:
-        return self._next >= len(self._tokens)
-
-    def peek(self) -> str:
-        return "" if self.at_end else self._tokens[self._next]
-
-    def take(self, wanted: str) -> bool:
-        if self.peek().lower() != wanted:
-            return False
-        self._next += 1
-        return True
-
-    def must(self, wanted: str) -> None:
-        if not self.take(wanted):
-            raise DeclarationError(
-                f"`{wanted}` is expected{' before `' + self.peek() + '`' if self.peek() else ' at the end'} in: {self.text}"
-            )
-
-    def word(self, what: str) -> str:
-        word = self.peek()
-        if not word or not (word[0].isalpha() or word[0] == "_"):
-            raise DeclarationError(
-                f"{what} is expected{' before `' + word + '`' if word else ' at the end'} in: {self.text or '(empty)'}",
-                hint="write columns as `id string not null, at timestamp`",
-            )
-        self._next += 1
-        return word
-
-    def number(self) -> int:
-        word = self.peek()
-        if not word.isdigit():
-            raise DeclarationError(f"a number is expected instead of `{word}` in: {self.text}")
-        self._next += 1
-        return int(word)
-
-    def next(self) -> str:
-        self._next += 1
-        return self._tokens[self._next - 1] if self._next <= len(self._tokens) else ""
-
-
-def _column(tokens: _Tokens) -> Column:
+def _column(tokens: Tokens) -> Column:
     name = tokens.word("a column name")
     if name.startswith("_"):
         raise DeclarationError(
@@ -231,11 +168,11 @@ def _column(tokens: _Tokens) -> Column:
     return Column(name, kind, nullable, default)
 
 
-def _literal(tokens: _Tokens, of: str) -> str | None:
-    """The JSON text of a literal of SQL; None for null, which a missing field is anyway."""
+def _literal(tokens: Tokens, of: str) -> str | None:
+    """Reads a literal of SQL as JSON text. Returns None for null, as for a missing field."""
     word = tokens.next()
     if word.lower() in {"date", "timestamp"} and tokens.peek()[:1] in {"'", '"'}:
-        # The type is the column's, and says how its text is read.
+        # The column's type decides how the text is read.
         word = tokens.next()
     sign = "-" if word == "-" else ""
     number = tokens.next() if word in {"-", "+"} else word
@@ -259,7 +196,7 @@ def _literal(tokens: _Tokens, of: str) -> str | None:
     )
 
 
-def _type(tokens: _Tokens, of: str) -> Type:
+def _type(tokens: Tokens, of: str) -> Type:
     word = tokens.word(f"a type of {of}").lower()
     word = _SYNONYMS.get(word, word)
     if word in SCALARS:
@@ -291,7 +228,7 @@ def _type(tokens: _Tokens, of: str) -> Type:
     )
 
 
-def _decimal(tokens: _Tokens, of: str) -> Decimal:
+def _decimal(tokens: Tokens, of: str) -> Decimal:
     precision, scale = 10, 0
     if tokens.take("("):
         precision = tokens.number()
@@ -299,13 +236,14 @@ def _decimal(tokens: _Tokens, of: str) -> Decimal:
         tokens.must(")")
     if not 1 <= precision <= 38 or scale > precision:
         raise DeclarationError(
-            f"{of} is a decimal({precision},{scale}): it has 1 to 38 digits, at most all of them behind the point"
+            f"{of} is a decimal({precision},{scale}): it has 1 to 38 digits, "
+            "at most all of them behind the point"
         )
     return Decimal(precision, scale)
 
 
 def refuse_repeated(columns: Iterable[Column], text: str) -> None:
-    """Raises DeclarationError where two columns have one name, whatever its case."""
+    """Raises DeclarationError if two columns have one name, whatever its case."""
     # Spark and Delta compare names without regard to case.
     seen: set[str] = set()
     for column in columns:

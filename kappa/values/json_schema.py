@@ -1,135 +1,43 @@
-"""An event declared by a JSON Schema (draft 2020-12): the columns it makes, and what else it demands of a record. Pure.
+"""An event declared by a JSON Schema (draft 2020-12), as a `Place` with all that it demands. Pure.
 
-A keyword is enforced, or refused with its place in the schema; ignored is only what the draft calls an annotation. One place,
-as it is read here, is a `Place`: references are followed, annotations gone. What an event must hold by it beside the types of
-columns is checked by schema_rules.py. https://json-schema.org/draft/2020-12.
+A keyword is enforced, or refused with its place in the schema; only the draft's annotations are
+ignored. References are followed here. `schema_keywords.py` reads one keyword, and `schema_rules.py`
+checks events. Source: https://json-schema.org/draft/2020-12.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from kappa.base.errors import DeclarationError
-from kappa.values.columns import (
-    INTEGERS,
-    Array,
-    Column,
-    Decimal,
-    Scalar,
-    Struct,
-    Type,
-    parse_type,
-    refuse_repeated,
+from kappa.values.columns import Array, Struct, refuse_repeated
+from kappa.values.place import Field, Place
+from kappa.values.schema_keywords import (
+    ANNOTATIONS,
+    COLUMN_TYPE,
+    LIMITS,
+    PARTS,
+    column_of,
+    limit_of,
+    refused,
+    types_of,
 )
 
-# What says nothing about which events are valid; names of an author's own begin with x-.
-_ANNOTATIONS = frozenset(
-    {
-        "$schema",
-        "$id",
-        "$comment",
-        "$anchor",
-        "$defs",
-        "definitions",
-        "title",
-        "description",
-        "examples",
-        "deprecated",
-        "readOnly",
-        "writeOnly",
-        "contentEncoding",
-        "contentMediaType",
-    }
-)
 _DRAFTS = re.compile(
     r"https?://json-schema\.org/(?:draft/2020-12|draft/2019-09|draft-07|draft-06)/schema#?"
 )
-_COLUMN_TYPE = "x-kappa-type"
-_VALUES = frozenset({"enum", "const"})
-_RANGE = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
-_LIMITS: Mapping[str, frozenset[str]] = {
-    "string": _VALUES | {"minLength", "maxLength", "pattern"},
-    "integer": _VALUES | _RANGE,
-    "number": _VALUES | _RANGE,
-    "boolean": _VALUES,
-    "array": frozenset({"minItems", "maxItems"}),
-    "object": frozenset(),
-}
-_PARTS: Mapping[str, frozenset[str]] = {
-    "array": frozenset({"items"}),
-    "object": frozenset({"properties", "required", "additionalProperties"}),
-}
-_SIZES = frozenset({"minLength", "maxLength", "minItems", "maxItems"})
-# A type's formats, and the columns they make. uuid is a text of one form.
-_FORMATS: Mapping[str, Mapping[str, str]] = {
-    "string": {"date": "date", "date-time": "timestamp", "uuid": "string"},
-    "integer": {"int32": "int", "int64": "bigint"},
-    "number": {"float": "float", "double": "double"},
-}
-_PLAIN = {"string": "string", "integer": "bigint", "number": "double", "boolean": "boolean"}
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-_SUPPORTED = "enforced are type, properties, required, additionalProperties: false, items, default, enum, const, bounds, lengths, pattern, format (date, date-time, uuid), $ref within the schema"
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """A property of an object: its name, whether it must be there, and the JSON text of what stands for it where it is not."""
-
-    name: str
-    place: Place
-    required: bool = False
-    default: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """What a schema says of one place of an event. `limits` are keywords with the JSON text of what they say.
-
-    `closed`: an object has no other fields than these. `element` is what an array holds.
-    """
-
-    json_type: str
-    column: Type
-    nullable: bool = False
-    limits: tuple[tuple[str, str], ...] = ()
-    fields: tuple[Field, ...] = ()
-    closed: bool = False
-    element: Place | None = None
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """The columns that an object's fields make."""
-        return tuple(
-            Column(
-                field.name,
-                field.place.column,
-                field.place.nullable or not (field.required or field.default is not None),
-                field.default,
-            )
-            for field in self.fields
-        )
-
-    def lines(self, path: str = "event") -> Iterator[str]:
-        """All that it says, a line for each place: equal for schemas of equal meaning."""
-        said = [
-            f"{path} {self.json_type}{' or null' if self.nullable else ''} as {self.column}",
-            *(f"{keyword} {value}" for keyword, value in self.limits),
-        ]
-        yield ", ".join([*said, "no other fields"] if self.closed else said)
-        for field in self.fields:
-            of_field = field.place.lines(f"{path}.{field.name}")
-            yield f"{next(of_field)}{', required' if field.required else ''}{'' if field.default is None else f', default {field.default}'}"
-            yield from of_field
-        if self.element is not None:
-            yield from self.element.lines(f"{path}[]")
 
 
 def read_schema(schema: Mapping[str, Any]) -> Place:
-    """The event that a schema declares. Raises DeclarationError that names the keyword and its path in the schema."""
+    """Reads the event that a schema declares.
+
+    Raises DeclarationError that names the keyword and its path in the schema.
+    """
     try:
         # What is no JSON has no meaning here, and a schema is never changed after it was read.
         document = json.loads(json.dumps(schema, allow_nan=False))
@@ -143,49 +51,49 @@ def read_schema(schema: Mapping[str, Any]) -> Place:
             f"the schema says $schema {dialect!r}, which is no draft that is known here",
             hint="use https://json-schema.org/draft/2020-12/schema",
         )
-    place = _Reader(document).place(document, "", ())
+    place = _SchemaReader(document).place(document, "", ())
     if place.json_type != "object" or place.nullable:
-        raise _refused("type", "", "an event is exactly one object", hint='say "type": "object"')
+        raise refused("type", "", "an event is exactly one object", hint='say "type": "object"')
     return place
 
 
-class _Reader:
+class _SchemaReader:
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document
 
     def place(self, schema: Any, path: str, following: tuple[str, ...]) -> Place:
-        """One place; `following` are the references that led to it."""
+        """Reads one place; `following` are the references that led to it."""
         schema, following = self._followed(schema, path, following)
         schema, following, is_optional = self._or_null(schema, path, following)
-        json_type, nullable = _types(schema, path)
+        json_type, nullable = types_of(schema, path)
         known = (
-            _ANNOTATIONS
-            | _LIMITS[json_type]
-            | _PARTS.get(json_type, frozenset())
-            | {"type", "format", _COLUMN_TYPE}
+            ANNOTATIONS
+            | LIMITS[json_type]
+            | PARTS.get(json_type, frozenset())
+            | {"type", "format", COLUMN_TYPE}
         )
         for keyword in schema:
             if keyword not in known and not (
                 keyword.startswith("x-") and not keyword.startswith("x-kappa-")
             ):
-                says_nothing = any(
-                    keyword in limits for limits in (*_LIMITS.values(), *_PARTS.values())
+                of_other_type = any(
+                    keyword in limits for limits in (*LIMITS.values(), *PARTS.values())
                 )
-                raise _refused(
+                raise refused(
                     keyword,
                     path,
                     f"that says nothing of type {json_type}"
-                    if says_nothing
+                    if of_other_type
                     else "which is not enforced here",
                 )
         limits = dict(
-            _limit(keyword, schema[keyword], path)
+            limit_of(keyword, schema[keyword], path)
             for keyword in sorted(schema)
-            if keyword in _LIMITS[json_type]
+            if keyword in LIMITS[json_type]
         )
-        # Of values that are listed, null is one only where it is among them.
+        # Null is allowed beside listed values only if it is one of them.
         nullable = nullable and None in schema.get("enum", [None]) and schema.get("const") is None
-        column = _column(json_type, schema, path)
+        column = column_of(json_type, schema, path)
         if schema.get("format") == "uuid":
             limits["format"] = '"uuid"'
         place = Place(json_type, column, nullable or is_optional, tuple(sorted(limits.items())))
@@ -213,13 +121,13 @@ class _Reader:
                 hint="an object becomes columns, so its properties are named",
             )
         if not isinstance(required, list) or not all(isinstance(each, str) for each in required):
-            raise _refused("required", path, "which is no list of names")
+            raise refused("required", path, "which is no list of names")
         missing = [name for name in required if name not in properties]
         if missing:
-            raise _refused("required", path, f"which names {missing[0]}, no property")
+            raise refused("required", path, f"which names {missing[0]}, no property")
         others = schema.get("additionalProperties", True)
         if others not in (True, False, {}):
-            raise _refused("additionalProperties", path, "which is not enforced here")
+            raise refused("additionalProperties", path, "which is not enforced here")
         fields = tuple(
             self._field(
                 name, each, f"{path}/properties/{name}", following, required=name in required
@@ -237,10 +145,12 @@ class _Reader:
             hint = (
                 "an underscore marks the platform's own columns"
                 if name.startswith("_")
-                else "use letters, digits and underscores; was={new name: old name} reads what is sent under another"
+                else "use letters, digits and underscores; "
+                "was={new name: old name} reads what is sent under another"
             )
+            at = f"{path.rpartition('/properties/')[0]}/properties"
             raise DeclarationError(
-                f"the schema has {name!r} at {path.rpartition('/properties/')[0]}/properties, which is no name of a column",
+                f"the schema has {name!r} at {at}, which is no name of a column",
                 hint=hint,
             )
         followed, following = self._followed(schema, path, following)
@@ -251,8 +161,8 @@ class _Reader:
         )
         default = followed.get("default")
         if default is None and "default" in followed and not place.nullable:
-            raise _refused("default", path, "null, which the type does not allow")
-        # A missing field is null without being told.
+            raise refused("default", path, "null, which the type does not allow")
+        # A missing field is null anyway.
         return Field(
             name,
             place,
@@ -263,7 +173,7 @@ class _Reader:
     def _followed(
         self, schema: Any, path: str, following: tuple[str, ...]
     ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-        """A schema with what its reference stands for put in its place."""
+        """Returns the schema with its references replaced by their targets."""
         if not isinstance(schema, dict):
             raise DeclarationError(
                 f"the schema has {json.dumps(schema)[:40]} at {path or '/'}, which says no type",
@@ -272,21 +182,21 @@ class _Reader:
         while "$ref" in schema:
             ref = schema["$ref"]
             if ref in following:
-                raise _refused("$ref", path, f"{ref}, which refers to itself: columns have an end")
+                raise refused("$ref", path, f"{ref}, which refers to itself: columns have an end")
             target = self._target(ref, path)
             beside = {keyword: value for keyword, value in schema.items() if keyword != "$ref"}
             twice = [
-                keyword for keyword in beside if keyword in target and keyword not in _ANNOTATIONS
+                keyword for keyword in beside if keyword in target and keyword not in ANNOTATIONS
             ]
             if twice:
-                raise _refused(twice[0], path, f"beside a $ref to what says {twice[0]} too")
+                raise refused(twice[0], path, f"beside a $ref to what says {twice[0]} too")
             schema, following = {**target, **beside}, (*following, ref)
         return schema, following
 
     def _target(self, ref: Any, path: str) -> Mapping[str, Any]:
         found: Any = self._document
         if not isinstance(ref, str) or not (ref == "#" or ref.startswith("#/")):
-            raise _refused(
+            raise refused(
                 "$ref",
                 path,
                 f"{ref!r}, which is not within the schema",
@@ -295,16 +205,19 @@ class _Reader:
         for part in ref.split("/")[1:]:
             name = part.replace("~1", "/").replace("~0", "~")
             if not isinstance(found, dict) or name not in found:
-                raise _refused("$ref", path, f"{ref}, which is not there")
+                raise refused("$ref", path, f"{ref}, which is not there")
             found = found[name]
         if not isinstance(found, dict):
-            raise _refused("$ref", path, f"{ref}, which says no type")
+            raise refused("$ref", path, f"{ref}, which says no type")
         return found
 
     def _or_null(
         self, schema: Mapping[str, Any], path: str, following: tuple[str, ...]
     ) -> tuple[Mapping[str, Any], tuple[str, ...], bool]:
-        """A schema without the choice between something and null, and whether there was one: the one choice that makes a column."""
+        """Returns the schema without a choice between something and null, and whether it had one.
+
+        It is the only choice that makes a column.
+        """
         chosen = [keyword for keyword in ("anyOf", "oneOf") if keyword in schema]
         if not chosen:
             return schema, following, False
@@ -315,7 +228,7 @@ class _Reader:
                 for each in choices
                 if not (
                     isinstance(each, dict)
-                    and each.keys() - _ANNOTATIONS == {"type"}
+                    and each.keys() - ANNOTATIONS == {"type"}
                     and each["type"] == "null"
                 )
             ]
@@ -323,7 +236,7 @@ class _Reader:
             else []
         )
         if len(chosen) > 1 or len(others) != 1 or len(choices) != len(others) + 1:
-            raise _refused(
+            raise refused(
                 chosen[0],
                 path,
                 "which makes no column",
@@ -335,114 +248,10 @@ class _Reader:
         beside = [
             keyword
             for keyword in schema
-            if keyword not in _ANNOTATIONS and keyword != chosen[0] and not keyword.startswith("x-")
+            if keyword not in ANNOTATIONS and keyword != chosen[0] and not keyword.startswith("x-")
         ]
         if beside:
-            raise _refused(
+            raise refused(
                 beside[0], path, f"beside {chosen[0]}", hint=f"say it inside of {chosen[0]}"
             )
         return inner, following, True
-
-
-def _types(schema: Mapping[str, Any], path: str) -> tuple[str, bool]:
-    said = schema.get("type")
-    if said is None:
-        raise DeclarationError(
-            f"the schema says no type at {path or '/'}",
-            hint=f"say one of {', '.join(_LIMITS)}, or null beside it",
-        )
-    names = said if isinstance(said, list) else [said]
-    plain = [name for name in names if name != "null"]
-    if len(plain) != 1 or plain[0] not in _LIMITS:
-        raise _refused(
-            "type",
-            path,
-            f"{json.dumps(said)}, which makes no column",
-            hint=f"say one of {', '.join(_LIMITS)}, or null beside it",
-        )
-    return plain[0], "null" in names
-
-
-def _limit(keyword: str, value: Any, path: str) -> tuple[str, str]:
-    """A keyword and the JSON text of what it says."""
-    scalars = value if keyword == "enum" and isinstance(value, list) else [value]
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if keyword in _VALUES:
-        meant = (
-            bool(scalars)
-            and not any(isinstance(each, list | dict) for each in scalars)
-            and (keyword == "const" or isinstance(value, list))
-        )
-    elif keyword in _SIZES:
-        meant = isinstance(value, int) and is_number and value >= 0
-    elif keyword == "pattern":
-        meant = isinstance(value, str) and _compiles(value)
-    else:
-        meant = is_number
-    if not meant:
-        raise _refused(keyword, path, f"{json.dumps(value)[:60]}, which is not understood here")
-    return keyword, json.dumps(value, ensure_ascii=False)
-
-
-def _compiles(pattern: str) -> bool:
-    try:
-        expression(pattern)
-    except re.error:
-        return False
-    return True
-
-
-def expression(pattern: str) -> re.Pattern[str]:
-    """A `pattern` as Python reads it: classes are ASCII's, and `$` is the very end, as in ECMA-262."""
-    outside, parts, place = True, [], 0
-    while place < len(pattern):
-        letter = pattern[place]
-        if letter == "\\":
-            parts.append(pattern[place : place + 2])
-            place += 2
-            continue
-        outside = letter == "]" or (outside and letter != "[")
-        parts.append(r"\Z" if letter == "$" and outside else letter)
-        place += 1
-    return re.compile("".join(parts), re.ASCII)
-
-
-def _column(json_type: str, schema: Mapping[str, Any], path: str) -> Type:
-    chosen, form = schema.get(_COLUMN_TYPE), schema.get("format")
-    if form is not None and form not in _FORMATS.get(json_type, {}):
-        known = ", ".join(_FORMATS.get(json_type, {})) or "none"
-        raise _refused(
-            "format",
-            path,
-            f"{form!r}, which is not enforced here",
-            hint=f"formats of type {json_type}: {known}; or say a pattern",
-        )
-    if chosen is None:
-        return (
-            Struct(())
-            if json_type in {"object", "array"}
-            else Scalar(_FORMATS.get(json_type, {}).get(form or "", _PLAIN[json_type]))
-        )
-    try:
-        kind = parse_type(chosen) if isinstance(chosen, str) else None
-    except DeclarationError as error:
-        raise _refused(_COLUMN_TYPE, path, error.message) from None
-    match json_type, kind:
-        case "integer" | "number", Decimal() if form is None:
-            return kind
-        case "integer", Scalar(name) if form is None and (name in INTEGERS or name == "timestamp"):
-            return kind
-        case "number", Scalar("float" | "double") if form is None:
-            return kind
-        case _:
-            hint = "of an integer: tinyint, smallint, int, bigint, decimal(p,s), timestamp (of epoch milliseconds); of a number: float, double, decimal(p,s)"
-            raise _refused(
-                _COLUMN_TYPE,
-                path,
-                f"{chosen!r} of type {json_type}{f' and format {form}' if form else ''}",
-                hint=hint,
-            )
-
-
-def _refused(keyword: str, path: str, why: str, *, hint: str = _SUPPORTED) -> DeclarationError:
-    return DeclarationError(f"the schema says {keyword} at {path or '/'}, {why}", hint=hint)

@@ -1,6 +1,7 @@
-"""The format of records: bytes to an event's fields, as Python has the values of JSON. What they mean, record.py says. Pure.
+"""The format of records: bytes to an event's fields, as Python has the values of JSON. Pure.
 
-Exactly one JSON object in UTF-8, as RFC 8259 has it; repeated fields are refused, and so is what depends on the parser.
+A value is exactly one JSON object in UTF-8 (RFC 8259). Repeated fields are refused, and so is
+whatever depends on the parser. `kappa/records/record.py` decides what the fields mean.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ from typing import Any
 
 from kappa.values.reason import Reason, Rejected, kind_of, shown
 
-# Deeper than any event is meant to be, and far from where the JSON parser's own stack ends: that end depends on the
+# Deeper than any event, and far from the end of the JSON parser's stack. That end depends on the
 # caller, and a record must not be valid on one path and too deep on another.
 DEEPEST = 64
 _STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _BRACKETS = re.compile(r"[\[\]{}]")
-# Python refuses to read integers beyond 4,300 digits, by a setting of the process; ours is no setting. Texts that are
-# shorter cannot hold such a one, and are read without a look at each integer.
+# Python refuses integers beyond 4,300 digits, by a setting of the process; ours is no setting.
+# Shorter texts cannot have such a one, and are read without a look at each integer.
 _LONGEST_INTEGER = 4_000
 
 
 class JsonFormat:
-    """Reads one event's fields. Another format is another one of these."""
+    """The reader of one event's fields. Another format is another such class."""
 
     def __init__(self, *, exact: bool) -> None:
         """`exact` keeps every digit of a number."""
@@ -34,7 +35,7 @@ class JsonFormat:
         self._parse_long = _parser(_number if exact else float, _integer)
 
     def fields(self, value: bytes) -> dict[str, Any]:
-        """The fields of one event. Raises Rejected where the bytes are not exactly one object."""
+        """Reads the fields of one event. Raises Rejected if the bytes are not one object."""
         try:
             text = value.decode()
         except UnicodeDecodeError as error:
@@ -61,7 +62,10 @@ class JsonFormat:
 
 
 def exact_value(text: str) -> Any:
-    """The one value of a JSON text, with every digit of its numbers. Raises Rejected, or JSONDecodeError."""
+    """Reads the one value of a JSON text, with every digit of its numbers.
+
+    Raises Rejected, or JSONDecodeError.
+    """
     return _parser(_number, None)(text)
 
 
@@ -119,7 +123,10 @@ def _refuse_surrogates(found: Any) -> None:
 
 
 def _depth(text: str) -> int:
-    """How deep brackets are nested, strings left out; also of what is no JSON, where it need only be the same each time."""
+    """Counts how deep brackets are nested, outside of strings.
+
+    For what is no JSON it need only be the same each time.
+    """
     depth = deepest = 0
     for bracket in _BRACKETS.findall(_STRINGS.sub("", text)):
         depth += 1 if bracket in "[{" else -1

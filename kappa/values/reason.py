@@ -1,7 +1,4 @@
-"""Why a record is not valid: the words for machines, and how what was found is told to people. Pure.
-
-Read next: record.py, whose verdicts these are.
-"""
+"""Reasons why a record is not valid: words for machines, and sentences for people. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import Any
 
 
 class Reason(StrEnum):
-    """Why a record is not valid, in a word for machines."""
+    """The reason why a record is not valid, in a word for machines."""
 
     NULL_VALUE = "null_value"
     NULL_KEY = "null_key"
@@ -31,13 +28,13 @@ class Reason(StrEnum):
     BAD_FORMAT = "bad_format"
     AGAINST_SCHEMA = "against_schema"
     BAD_REDRIVE = "bad_redrive"
-    # The record itself is valid, and the pipeline's function fails on it (engine/function/culprits.py).
+    # The record is valid, but the pipeline's function fails on it (engine/function/culprits.py).
     FUNCTION_FAILED = "function_failed"
     LATE = "late"
 
 
-class Rejected(Exception):  # a verdict about a record, not a mistake of the program
-    """The record is not valid: the word for machines, and a sentence for people."""
+class Rejected(Exception):
+    """A verdict about a record, no mistake of the program: a reason, and a sentence for people."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(detail)
@@ -46,7 +43,7 @@ class Rejected(Exception):  # a verdict about a record, not a mistake of the pro
 
 
 def kind_of(found: Any) -> str:
-    """What sort of JSON value it is, with the value where it is short."""
+    """Describes a JSON value by its kind, with the value if it is a scalar."""
     match found:
         case None:
             return "null"
@@ -65,8 +62,8 @@ def kind_of(found: Any) -> str:
 
 
 def shown(found: Any) -> str:
-    """What was found, in at most 80 characters."""
-    # Rejects are kept and read: one wild record must not fill them, nor half a surrogate stop them.
+    """Writes a value in at most 80 characters."""
+    # Rejects are stored: one wild record must not fill them, nor half a surrogate stop them.
     text = json.dumps(found, ensure_ascii=False) if isinstance(found, str) else str(found)
     text = text.encode(errors="backslashreplace").decode()
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,6 +1,6 @@
-"""What an event must hold by its JSON Schema beside the types of its columns: presence, null, limits, no other fields. Pure.
+"""The rules of a JSON Schema beside types: presence, null, limits, no other fields. Pure.
 
-It looks at the fields as they were sent, names that they had taken for their own (record.py, which asks it).
+The rules check fields as they were sent, but under their present names (kappa/records/record.py).
 """
 
 from __future__ import annotations
@@ -12,19 +12,23 @@ from decimal import Decimal as Number
 from typing import Any
 
 from kappa.values.columns import Scalar
-from kappa.values.json_schema import Field, Place, expression
+from kappa.values.place import Field, Place
 from kappa.values.reason import Reason, Rejected, kind_of
+from kappa.values.schema_keywords import expression
 
-# Raises Rejected, or does nothing. What is of another type than the column's is not its business.
+# Raises Rejected, or does nothing. The column has checked the value's type.
 Rule = Callable[[Any, str], None]
 
-# What was found where nothing is.
+# Stands for the value of a missing field.
 _MISSING = object()
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 def rule_of(place: Place) -> Rule | None:
-    """The rule of one place and all below it; None where the types of its columns say everything. Raises Rejected where a default is against it."""
+    """Makes the rule of a place and all below it. Returns None if types alone decide.
+
+    Raises Rejected if a default is against it.
+    """
     rules = tuple(_rules(place))
     if not rules:
         return None
@@ -60,22 +64,22 @@ def _demanding(holds: Callable[[Any], bool], demand: str) -> Rule:
     return rule
 
 
-def _limit(keyword: str, said: Any) -> Callable[[Any], bool]:
+def _limit(keyword: str, value: Any) -> Callable[[Any], bool]:
     match keyword:
         case "enum" | "const":
-            allowed = frozenset(map(_known, said if keyword == "enum" else [said]))
-            return lambda found: _known(found) in allowed
+            allowed = frozenset(map(_comparable, value if keyword == "enum" else [value]))
+            return lambda found: _comparable(found) in allowed
         case "pattern":
-            search = expression(said).search
+            search = expression(value).search
             return lambda found: search(found) is not None
         case "format":
             return lambda found: _UUID.fullmatch(found) is not None
         case "minLength" | "minItems":
-            return lambda found: len(found) >= said
+            return lambda found: len(found) >= value
         case "maxLength" | "maxItems":
-            return lambda found: len(found) <= said
+            return lambda found: len(found) <= value
         case _:
-            return _bound(keyword, _amount(said))
+            return _bound(keyword, _amount(value))
 
 
 def _bound(keyword: str, bound: Any) -> Callable[[Any], bool]:
@@ -93,12 +97,12 @@ def _bound(keyword: str, bound: Any) -> Callable[[Any], bool]:
 
 
 def _amount(found: Any) -> Any:
-    # As it is written: 0.1 is not less than the bound 0.1, in whichever way its digits were kept.
+    # By its digits: 0.1 is not less than the bound 0.1, however each of them was stored.
     return Number(repr(found)) if type(found) is float else found
 
 
-def _known(found: Any) -> tuple[str, Any]:
-    # true is no 1 in JSON, and 1.0 is one.
+def _comparable(found: Any) -> tuple[str, Any]:
+    # In JSON true is not 1, but 1.0 is.
     return (
         ("is", found) if found is None or type(found) in {bool, str} else ("amount", _amount(found))
     )
@@ -121,15 +125,15 @@ def _fields(place: Place) -> Iterator[Rule]:
     for field, of_field in rules:
         if of_field is not None and field.default is not None:
             of_field(json.loads(field.default), f"the default of {field.name}")
-    # Its column sees to what must be there and not be null.
-    looked_at = tuple(
+    # The column itself refuses a missing field or a null that it may not have.
+    checked = tuple(
         (field, of_field)
         for field, of_field in rules
         if of_field is not None
         or (field.required is field.place.nullable and field.default is None)
     )
-    if looked_at:
-        yield _each_field(looked_at)
+    if checked:
+        yield _each_field(checked)
     if place.closed:
         yield _no_others(frozenset(field.name for field in place.fields))
 

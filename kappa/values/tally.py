@@ -1,4 +1,7 @@
-"""The tally: what became of the offsets that were read (I6). A value that frontiers, marks and archives keep. Pure."""
+"""The tally: what became of the offsets that were read (I6). A value. Pure.
+
+Frontiers, marks and archives keep it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What became of the offsets of one partition since the build's origin; the first five add up to the distance (I6), and `late` are those of the rejected that were too late."""
+    """The fate of one partition's offsets since the build's origin, as counts.
+
+    The first five add up to the distance (I6). `late` are those of the rejected that were late.
+    """
 
     decoded: int = 0
     duplicate: int = 0

@@ -1,7 +1,8 @@
-"""What a valid value of each type is, and how a row has it: nothing is coerced, and what is out of range is refused. Pure.
+"""Valid values of each type, and how a row has them. Pure.
 
-A timestamp is an integer of microseconds since 1970, UTC, a date one of days; a decimal is Python's; a struct is a dict. Times
-are RFC 3339's. Read next: record.py, which reads records by it.
+Nothing is coerced, and a value out of range is refused. In a row a timestamp is an integer of
+microseconds since 1970, UTC, and a date one of days; a decimal is Python's; a struct is a dict.
+Texts of times are RFC 3339's.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from kappa.values.columns import INTEGERS, Array, Column, Decimal, Scalar, Struc
 from kappa.values.json_text import exact_value
 from kappa.values.reason import Reason, Rejected, kind_of, shown
 
-# Gives the row's value of what JSON gave, under that name in errors. Raises Rejected where it is none of the type.
+# Turns JSON's value into the row's; the text names it in errors. Raises Rejected if it is none.
 Check = Callable[[Any, str], Any]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -29,12 +30,13 @@ FIRST_MICROS = (date(1, 1, 1).toordinal() - _EPOCH_DAY) * _DAY_MICROS
 LAST_MICROS = (date(9999, 12, 31).toordinal() - _EPOCH_DAY + 1) * _DAY_MICROS - 1
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TIMESTAMP = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ](?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ](?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
+    r"(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
 )
 
 
 def check_of(kind: Type) -> Check:
-    """The check of that type's values."""
+    """Returns the check of a type's values."""
     match kind:
         case Scalar():
             return _integer_check(kind.name) if kind.name in INTEGERS else _SCALAR_CHECKS[kind.name]
@@ -61,7 +63,7 @@ def _boolean(found: Any, name: str) -> bool:
 
 
 def _double(found: Any, name: str) -> float:
-    # A bool is an int to Python, and no number to us.
+    # To Python a bool is an int; here it is no number.
     if type(found) not in {float, int, Number}:
         raise _wrong(name, "a number", found)
     try:
@@ -109,12 +111,13 @@ def _instant(found: str, name: str) -> int:
     if not _TIMESTAMP.fullmatch(found):
         raise Rejected(
             Reason.BAD_FORMAT,
-            f"{name} is {shown(found)}, not a time with zone and at most 6 fraction digits, like 2024-12-31T23:59:59.5Z",
+            f"{name} is {shown(found)}, not a time with zone and at most 6 fraction digits, "
+            "like 2024-12-31T23:59:59.5Z",
         )
     try:
         since = datetime.fromisoformat(found.upper()) - _EPOCH
     except ValueError:
-        # A leap second is one of these: Spark and Delta cannot write it down.
+        # A leap second, for one: Spark and Delta cannot store it.
         raise Rejected(
             Reason.OUT_OF_RANGE, f"{name} is {shown(found)}, a time that is not in the calendar"
         ) from None
@@ -208,7 +211,10 @@ def _struct_check(fields: tuple[Column, ...]) -> Check:
 
 
 def default_of(column: Column, check: Check) -> Any:
-    """What stands for a field that is missing, as a row has it; None where nothing does. Raises Rejected where it is no value of the column."""
+    """Returns the row's value for a missing field, or None if the column has no default.
+
+    Raises Rejected if the default is no value of the column.
+    """
     return (
         None
         if column.default is None
@@ -217,7 +223,7 @@ def default_of(column: Column, check: Check) -> Any:
 
 
 def holds_decimal(kind: Type) -> bool:
-    """True where a value of that type holds a decimal, whose digits all count."""
+    """Returns True if a value of that type contains a decimal, whose digits all count."""
     match kind:
         case Scalar():
             return False

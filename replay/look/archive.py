@@ -13,7 +13,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kappa.base.errors import UsageError
-from kappa.base.lock import is_held
 from kappa.base.settings import Settings
 from kappa.declare.topic import Archive, Topic
 from kappa.engine.archive.archive_check import PartitionCheck, check_archive
@@ -21,6 +20,7 @@ from kappa.engine.archive.archiver import LOCK
 from kappa.engine.read.archived import archive_fingerprint
 from kappa.engine.read.source import Kafka, Source
 from kappa.log.sizes import partition_bytes
+from kappa.state.lock import is_held
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables.archive import FOLDER, ArchiveMark, folder, why_stopped

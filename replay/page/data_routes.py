@@ -10,9 +10,9 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from kappa.base.errors import KappaError
+from kappa.base.sql import quoted
 from kappa.state.build import read_birth
 from kappa.state.lease import sorted_leases
-from kappa.values.columns import quoted
 from replay.http.api import desk_of
 from replay.page.answer import page
 from replay.page.table import first_query, table_view

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from kappa.base.errors import UsageError
 from kappa.base.settings import Settings
-from kappa.declare.topic import TopicKind
+from kappa.declare.topic_kind import TopicKind
 from kappa.journal.journal import Count, Journal, Proved, Record
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier

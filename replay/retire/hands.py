@@ -8,10 +8,10 @@ from typing import Protocol
 
 from kappa.base.errors import Conflict
 from kappa.base.failpoint import failpoint
-from kappa.base.lock import Lock, is_held
 from kappa.state.build import folder
 from kappa.state.kept import ensure_past_gone
 from kappa.state.lease import put_floor
+from kappa.state.lock import Lock, is_held
 from kappa.state.store import Store
 from replay.retire.garbage import Garbage
 

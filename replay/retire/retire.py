@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kappa.base.failpoint import failpoint
-from kappa.base.lock import Lock
 from kappa.state.build import folder
 from kappa.state.lease import live_leases
+from kappa.state.lock import Lock
 from kappa.state.store import Store
 
 _KEPT = frozenset({"birth.json", "lock"})

@@ -24,11 +24,11 @@ from dataclasses import replace
 from kappa.base.clock import now
 from kappa.base.errors import Broken, Damaged
 from kappa.base.failpoint import failpoint
-from kappa.base.lock import Lock
-from kappa.base.settings import RolloutSettings
+from kappa.base.sections import RolloutSettings
 from kappa.journal.journal import Failed, Held, Receipt, Served, Switched
 from kappa.state.build import folder
 from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.lock import Lock
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from replay.rollout.rollout import Phase

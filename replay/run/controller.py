@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Protocol, assert_never
 
 from kappa.base.errors import Broken, Conflict, KappaError, UsageError
 from kappa.base.failpoint import failpoint
-from kappa.base.settings import RolloutSettings
-from kappa.declare.topic import TopicKind
+from kappa.base.sections import RolloutSettings
+from kappa.declare.topic_kind import TopicKind
 from kappa.engine.legs.legs import has_tail
 from kappa.journal.journal import Event, Failed, Held, Journal, Retired, Served, Verified
 from kappa.state.alignment import Alignment, Alignments

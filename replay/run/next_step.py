@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from kappa.base.settings import RolloutSettings
+from kappa.base.sections import RolloutSettings
 from kappa.journal.journal import CaughtUp, Failed
 from replay.rollout.promote import next_promote_step
 from replay.rollout.rollout import Phase

@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kappa.base.lock import is_held
 from kappa.base.settings import Settings
 from kappa.engine.legs.legs import LegKind, has_tail
 from kappa.state.alignment import Alignment, Alignments
 from kappa.state.build import folder
+from kappa.state.lock import is_held
 from kappa.state.stopped import Stopped, read_stopped
 from kappa.state.store import Store
 from kappa.tables.branch import stands_before_base

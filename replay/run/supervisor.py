@@ -20,9 +20,9 @@ from pathlib import Path
 from kappa.base.clock import now
 from kappa.base.errors import Broken, Conflict, ExitCode, KappaError, TimedOut
 from kappa.base.failpoint import failpoint
-from kappa.base.lock import Lock, holder
 from kappa.base.process import process_id
 from kappa.base.settings import Settings, load_settings
+from kappa.state.lock import Lock, holder
 from kappa.state.store import Store
 from replay.look.running import RUNNING, Running, put_running, running_at
 from replay.rollout.state import State

@@ -22,7 +22,7 @@ from serving.query.explained import TooMuch, explained
 from serving.query.table_sql import distinct_names, schema_of
 
 if TYPE_CHECKING:
-    from kappa.base.settings import VerifySettings
+    from kappa.base.sections import VerifySettings
 
 _Found = TypeVar("_Found")
 # What a connection was made to show: the relations of each pipeline.

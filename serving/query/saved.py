@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import TextIO
 
 from kappa.base.errors import UsageError
+from kappa.base.sql import quoted, text
 from kappa.state.store import Store
-from kappa.values.columns import quoted
 from serving.pin.at_log import Past
 from serving.pin.catalog import Snapshot
 from serving.query.query import ask
 from serving.query.reader import Reader
 from serving.query.render import csv_line, object_line
-from serving.query.table_sql import text
 
 _HINT = "give --out a file that ends with {}"
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from kappa.base.errors import Conflict, UsageError
-from kappa.declare.topic import TopicKind
+from kappa.declare.topic_kind import TopicKind
 from kappa.log.client import ProducedRecord, TopicFacts
 from kappa.log.envelope import envelope_line, envelope_record
 from kappa.records.redrive import HEADER, Position, named_original

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import IO, Self
 
 from kappa.base.errors import KappaError
-from kappa.base.settings import ServeSettings
+from kappa.base.sections import ServeSettings
 from kappa.base.units import parse_memory
 from serving.pin.catalog import Snapshot
 

@@ -25,11 +25,12 @@ from kappa.base.duck import (
     open_connection,
 )
 from kappa.base.errors import KappaError, UsageError
+from kappa.base.sql import text
 from serving.query.allowed import ensure_allowed
 from serving.query.explained import explained
 from serving.query.reader import Reader
 from serving.query.relations import Relations, TableFiles, put_relations
-from serving.query.table_sql import literal, schema_of, text
+from serving.query.table_sql import literal, schema_of
 from serving.sandbox import confine
 from serving.sandbox.frames import ACCEPTED, ENDED, REFUSED, put, take
 from serving.sandbox.pieces import ARROW_ERRORS, Pieces, write_answer

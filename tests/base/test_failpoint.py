@@ -27,7 +27,7 @@ KILLING = (
         "tests/replay/prove/test_prove.py",
     ),
     *(
-        "tests/base/test_lock.py",
+        "tests/state/test_lock.py",
         "tests/engine/job/test_job.py",
         "tests/engine/archive/test_archive.py",
         "tests/engine/write/test_recent.py",
@@ -151,7 +151,7 @@ def test_who_passes_one_goes_on_unless_something_acts_there() -> None:
     [
         (
             "frontier.before_putt:kill",
-            "names the failpoint 'frontier.before_putt', which is not there",
+            "names the failpoint 'frontier.before_putt', which does not exist",
         ),
         ("frontier.before_put", "which cannot be done"),
         ("frontier.before_put:maim", "which cannot be done"),

@@ -55,7 +55,7 @@ class KappaJob:
     def set_up(self, _home: Path) -> Mapping[str, str]:
         from rich.console import Console
 
-        from kappa.base.settings import JarsSettings
+        from kappa.base.sections import JarsSettings
         from kappa.setup import set_up
 
         set_up(Console(stderr=True), JarsSettings())

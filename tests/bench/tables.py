@@ -25,7 +25,7 @@ import pyarrow as pa
 from ground import under
 from screen import Report
 
-from kappa.base.settings import EngineSettings
+from kappa.base.sections import EngineSettings
 from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter
 from kappa.state.build import Birth, TableBirth
 from kappa.state.mark import Mark, origin_mark

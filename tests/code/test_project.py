@@ -269,7 +269,7 @@ def test_columns_at_the_top_of_a_file_are_refused_with_the_line(
         (
             "a.json",
             b'{"type": "object", "type": "object"}',
-            "a.json is no JSON: 'type' stands twice in one object",
+            "a.json is no JSON: 'type' is twice in one object",
         ),
         (
             "a.json",

@@ -19,7 +19,7 @@ from plans import log as log_facts
 
 from kappa.base.errors import Broken
 from kappa.base.failpoint import acting
-from kappa.base.settings import RolloutSettings
+from kappa.base.sections import RolloutSettings
 from kappa.journal.journal import Journal
 from kappa.state.build import folder, read_birth, table_path
 from kappa.state.frontier import Frontiers

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from kappa import Table, Topic, pipeline
 from kappa.base.errors import Broken
-from kappa.base.lock import Lock
 from kappa.base.stopwatch import Stopwatch
 from kappa.code.fingerprint import version_of
 from kappa.engine.job.catch_up import CatchUp
@@ -23,6 +22,7 @@ from kappa.engine.write.maintenance import Maintenance
 from kappa.engine.write.publisher import Publisher
 from kappa.log.reader import Record
 from kappa.state.build import folder, read_birth
+from kappa.state.lock import Lock
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.stopped import ensure_not_stopped, put_stopped

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from journals import at, frontier, numbered, served, staged, verified
 
 from kappa.base.errors import UsageError
-from kappa.base.settings import RolloutSettings
+from kappa.base.sections import RolloutSettings
 from kappa.journal.hold import hold_after
 from kappa.journal.journal import (
     Abandoned,

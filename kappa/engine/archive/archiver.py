@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kappa.base.errors import Broken, ExitCode, KappaError, UsageError
-from kappa.base.lock import Lock
 from kappa.base.process import set_by_sigterm
 from kappa.base.settings import load_settings
 from kappa.code.project import load_pipelines
@@ -28,6 +27,7 @@ from kappa.engine.archive.earlier import Earlier
 from kappa.engine.read.archived import archive_fingerprint
 from kappa.engine.read.source import Kafka, Source
 from kappa.log.client import Log
+from kappa.state.lock import Lock
 from kappa.state.store import Store
 from kappa.tables.archive import FOLDER, folder, why_stopped
 from kappa.tables.delta import open_archive

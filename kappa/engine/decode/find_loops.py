@@ -13,7 +13,7 @@ import numpy.typing as npt
 from numba import types
 
 from kappa.base.compiled import compiled
-from kappa.base.lengths import Bytes, Ends, Numbers
+from kappa.values.lengths import Bytes, Ends, Numbers
 
 
 class Spelling(IntEnum):

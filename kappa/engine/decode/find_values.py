@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kappa.base.lengths import Bytes, Ends, Numbers, array_of, ends_of
 from kappa.engine.decode.find_loops import Spelling, find_all, gather
+from kappa.values.lengths import Bytes, Ends, Numbers, array_of, ends_of
 
 
 class Expected(NamedTuple):

@@ -19,13 +19,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from kappa.base.errors import Broken, ExitCode, KappaError, UsageError
-from kappa.base.lock import Lock
 from kappa.base.process import set_by_sigterm
 from kappa.base.settings import Settings, load_settings
 from kappa.engine.legs.legs import LegKind
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import Session, end_process
 from kappa.state.build import folder, read_birth
+from kappa.state.lock import Lock
 from kappa.state.stopped import put_stopped
 from kappa.state.store import Store
 

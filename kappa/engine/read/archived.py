@@ -23,7 +23,8 @@ import pyarrow.parquet as pq
 
 from kappa.base.errors import KappaError
 from kappa.code.semantics import SEMANTICS
-from kappa.declare.topic import Topic, TopicKind
+from kappa.declare.topic import Topic
+from kappa.declare.topic_kind import TopicKind
 from kappa.engine.decode.decoder import Clock
 from kappa.engine.decode.fate import Counts, counts_in, decoded_columns
 from kappa.state.offsets import Offsets

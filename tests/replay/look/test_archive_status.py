@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from kappa import Topic
-from kappa.base.lock import Lock
 from kappa.base.settings import Settings, load_settings
 from kappa.engine.archive.archiver import LOCK
 from kappa.engine.decode.fate import decoded_columns
 from kappa.engine.read.archived import archive_fingerprint
 from kappa.log.client import TopicFacts
+from kappa.state.lock import Lock
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables.archive import ArchiveMark, folder

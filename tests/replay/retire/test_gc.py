@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 from journals import NOWHERE, held, served, staged, verified
 
-from kappa.base.lock import Lock
 from kappa.engine.write.commit import TableWriter
 from kappa.engine.write.publisher import Publisher
 from kappa.journal.journal import CaughtUp, Event, Journal, Retired
@@ -20,6 +19,7 @@ from kappa.state.build import Birth, TableBirth, put_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import Kept, kept_of, put_kept
 from kappa.state.lease import Lease, Pin, ensure_lease, floor
+from kappa.state.lock import Lock
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store

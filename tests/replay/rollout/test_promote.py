@@ -15,12 +15,12 @@ import pytest
 from journals import at, frontier, held, numbered, served, staged, verified
 
 from kappa.base.errors import Broken, Conflict, KappaError
-from kappa.base.lock import Lock
-from kappa.base.settings import RolloutSettings
+from kappa.base.sections import RolloutSettings
 from kappa.journal.hold import open_hold
 from kappa.journal.journal import CaughtUp, Event, Failed, Held, Journal, Released, Served
 from kappa.state.build import Birth, TopicBirth, comparable_topics, put_birth
 from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.lock import Lock
 from kappa.state.store import Store
 from replay.rollout.fold import fold
 from replay.rollout.intents import abandon, ask_undo

@@ -15,8 +15,7 @@ from deltalake import write_deltalake
 from journals import at, staged
 
 from kappa.base.errors import Conflict, TimedOut, Unreachable, UsageError, VerificationFailed
-from kappa.base.lock import Lock
-from kappa.base.settings import RolloutSettings
+from kappa.base.sections import RolloutSettings
 from kappa.engine.legs.align import Aligner
 from kappa.engine.legs.legs import Legs, tail
 from kappa.journal.journal import Abandoned, Journal, Served, SwitchAsked
@@ -24,6 +23,7 @@ from kappa.state.alignment import Alignments
 from kappa.state.build import Birth, TableBirth, TopicBirth, put_birth, read_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.lease import Lease, Pin, ensure_lease, ensure_released, read_lease
+from kappa.state.lock import Lock
 from kappa.state.offsets import Offsets
 from kappa.state.stopped import Stopped
 from kappa.state.store import Store

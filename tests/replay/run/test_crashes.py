@@ -1,7 +1,7 @@
 """Killed at each failpoint, the platform comes to the same end as without (I7), and no reader ever sees a thing of it.
 
 Here are the failpoints that need no JVM and no child process; those that do are in tests/engine/job/test_job.py,
-tests/e2e/test_rollouts.py, tests/replay/run/test_processes.py and tests/base/test_lock.py.
+tests/e2e/test_rollouts.py, tests/replay/run/test_processes.py and tests/state/test_lock.py.
 """
 
 from __future__ import annotations

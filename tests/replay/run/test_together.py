@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from journals import READY, at, frontier
 
 from kappa.base.errors import Conflict, KappaError, UsageError
-from kappa.base.settings import RolloutSettings
+from kappa.base.sections import RolloutSettings
 from kappa.engine.write.publisher import Publisher
 from kappa.journal.hold import open_hold
 from kappa.journal.journal import (

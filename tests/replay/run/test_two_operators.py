@@ -19,7 +19,7 @@ from plans import birth, declared, log
 from test_controller import Platform
 
 from kappa.base.errors import Conflict, ExitCode, KappaError
-from kappa.base.settings import RolloutSettings
+from kappa.base.sections import RolloutSettings
 from kappa.journal.journal import (
     Abandoned,
     CaughtUp,

@@ -18,7 +18,7 @@ from twins import align, appended, folded, latest, make_build
 
 from commands.app import run_command
 from kappa.base.clock import now
-from kappa.base.settings import RolloutSettings
+from kappa.base.sections import RolloutSettings
 from kappa.journal.journal import CaughtUp, Count, Difference, Event, Journal, Served, Verified
 from kappa.state.frontier import Frontiers
 from kappa.state.offsets import Offsets

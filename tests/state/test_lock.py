@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 from kappa.base.errors import Conflict
-from kappa.base.lock import Lock, is_held
-from kappa.base.lock import holder as holder_of
 from kappa.base.process import born
+from kappa.state.lock import Lock, is_held
+from kappa.state.lock import holder as holder_of
 
 FAILPOINTS = ["lock.before_hold", "lock.after_hold"]
 
 # Takes the lock, starts a child that would outlive it (as a JVM does its Python), says both pids, waits to be killed.
 _HOLDER = """
 import pathlib, signal, subprocess, sys
-from kappa.base.lock import Lock
+from kappa.state.lock import Lock
 Lock(pathlib.Path(sys.argv[1]), what="build b").acquire()
 child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
 print(child.pid, flush=True)

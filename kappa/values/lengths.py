@@ -1,4 +1,7 @@
-"""Arrow's arrays of texts and bytes, made of how long each of them is: compiled code (kappa/base/compiled.py) has copied them one behind the other."""
+"""Arrow's arrays of texts and bytes, made from their lengths.
+
+Compiled code (kappa/base/compiled.py) has copied the texts one behind the other.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,17 @@ Ends = npt.NDArray[np.int32]
 
 
 def ends_of(lengths: Numbers) -> Ends:
-    """Where the first begins, and where each ends, in bytes; a length of -1 is null, and takes none. Together they are less than 2 GiB."""
+    """Returns the begin of the first and the end of each, in bytes, together less than 2 GiB.
+
+    A length of -1 is null, and takes no bytes.
+    """
     ends = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(np.maximum(lengths, 0), out=ends[1:])
     return ends
 
 
 def array_of(kind: pa.DataType, lengths: Numbers, ends: Ends, data: Bytes) -> pa.Array:
-    """The array, null where a length is -1."""
+    """Makes the array, with a null for each length of -1."""
     null = lengths < 0
     return pa.Array.from_buffers(
         kind,

@@ -1,0 +1,130 @@
+"""What a topic declares that is decided by log time: lateness and identity. Pure.
+
+Both want timestamps that the broker sets, because a producer may send any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kappa.base.errors import DeclarationError
+from kappa.base.units import parse_duration
+from kappa.declare.source import Source
+from kappa.declare.topic_kind import TopicKind
+from kappa.values.columns import Array, Column, Scalar, Struct
+
+# Kafka's setting of whose timestamp a record has, and its value for the broker's own time.
+TIMESTAMP_TYPE = "message.timestamp.type"
+BROKERS_TIME = "LogAppendTime"
+# What to do about an existing topic with another setting; `{}` is its name.
+SET_BROKERS_TIME = (
+    "let Kafka's own tool set it: kafka-configs.sh --bootstrap-server HOST:PORT --alter "
+    f"--entity-type topics --entity-name {{}} --add-config {TIMESTAMP_TYPE}={BROKERS_TIME}; "
+    "what is in the topic keeps the time that producers gave it"
+)
+_HORIZON = "10 minutes"
+
+
+def lateness_of_topic(
+    source: Source,
+    topic: str,
+    event_time: str | None,
+    lateness: str | None,
+    columns: tuple[Column, ...],
+) -> int | None:
+    """Returns the allowed lateness in milliseconds, or None if none is declared.
+
+    Raises DeclarationError if it cannot be meant.
+    """
+    if event_time is None and lateness is None:
+        return None
+    if event_time is None or lateness is None:
+        declared = "lateness" if event_time is None else "event_time"
+        missing = 'event_time="at"' if event_time is None else 'lateness="5 minutes"'
+        raise DeclarationError(
+            f"{source}: topic {topic} declares {declared} alone", hint=f"say both: {missing}"
+        )
+    if _typed(source, topic, event_time, "event_time", columns).type != Scalar("timestamp"):
+        raise DeclarationError(
+            f"{source}: topic {topic} has the event_time {event_time}, which is no timestamp",
+            hint=f"declare {event_time} timestamp in its event",
+        )
+    return _duration(source, topic, "lateness", lateness)
+
+
+def identity_columns(
+    source: Source, topic: str, identity: str | Sequence[str], columns: tuple[Column, ...]
+) -> tuple[str, ...]:
+    """Returns the columns of an identity. Raises DeclarationError if they have no equality."""
+    names = (identity,) if isinstance(identity, str) else tuple(identity)
+    if len(set(names)) < len(names):
+        raise DeclarationError(
+            f"{source}: topic {topic} has a column twice in its identity",
+            hint=f"it is {', '.join(map(str, names))}",
+        )
+    for name in names:
+        kind = _typed(source, topic, name, "identity", columns).type
+        if isinstance(kind, Array | Struct) or kind in {Scalar("double"), Scalar("float")}:
+            raise DeclarationError(
+                f"{source}: topic {topic} has an identity of type {kind}, "
+                "which has no exact equality",
+                hint="use text, whole numbers, decimals, booleans, dates or times",
+            )
+    return names
+
+
+def identity_horizon_of(source: Source, topic: str, horizon: str | None, *, declared: bool) -> int:
+    """Returns the horizon of an identity in milliseconds; `declared`: there is an identity.
+
+    Raises DeclarationError if it cannot be meant.
+    """
+    if horizon is not None and not declared:
+        raise DeclarationError(
+            f"{source}: topic {topic} declares identity_horizon alone", hint='say identity="id" too'
+        )
+    found = _duration(source, topic, "identity_horizon", _HORIZON if horizon is None else horizon)
+    if found == 0:
+        raise DeclarationError(
+            f"{source}: topic {topic} has an identity_horizon of nothing, "
+            "within which no record is a duplicate",
+            hint="leave identity out, or say how long",
+        )
+    return found
+
+
+def _typed(
+    source: Source, topic: str, name: object, option: str, columns: tuple[Column, ...]
+) -> Column:
+    for column in columns:
+        if column.name == name:
+            return column
+    raise DeclarationError(
+        f"{source}: topic {topic} has no column {name}, its {option}",
+        hint=f"its columns are {', '.join(column.name for column in columns)}",
+    )
+
+
+def _duration(source: Source, topic: str, option: str, text: str) -> int:
+    found = parse_duration(text)
+    if found is None:
+        raise DeclarationError(
+            f"{source}: topic {topic} has {option}={text!r}, which is no duration",
+            hint='say it like "90 seconds", "5 minutes" or "1 hour"',
+        )
+    return found
+
+
+def check_brokers_time(source: Source, topic: str, kind: str, config: Mapping[str, str]) -> None:
+    """Raises DeclarationError if the topic's timestamps cannot be the broker's."""
+    if kind == TopicKind.COMPACTED:
+        raise DeclarationError(
+            f"{source}: topic {topic} is compacted, and compaction takes away the records "
+            "that lateness and identity go by",
+            hint='they are for kind="retained" alone',
+        )
+    if config.get(TIMESTAMP_TYPE, BROKERS_TIME) != BROKERS_TIME:
+        raise DeclarationError(
+            f"{source}: topic {topic} has {TIMESTAMP_TYPE}={config[TIMESTAMP_TYPE]} in its config, "
+            "and lateness and identity go by the broker's time",
+            hint=f"leave it out: kappa topics create sets {BROKERS_TIME}",
+        )

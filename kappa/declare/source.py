@@ -1,0 +1,24 @@
+"""The place of a declaration in the user's files. An error about it begins with this place."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file and a line of the user's, where something is declared."""
+
+    file: str
+    line: int
+
+    @classmethod
+    def of_caller(cls, depth: int = 1) -> Source:
+        """Returns the file and line of the frame `depth` levels above the caller."""
+        # The documented way to a caller's line without building a whole stack.
+        frame = sys._getframe(depth + 1)  # noqa: SLF001
+        return cls(frame.f_code.co_filename, frame.f_lineno)
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
