@@ -1,4 +1,7 @@
-"""An exhaustive search, breadth first: every state that any order of steps comes to, and the shortest way to one that must not be."""
+"""An exhaustive search, breadth first: every state of every order of steps.
+
+It gives the shortest way to a state that must not be.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ S = TypeVar("S", bound=Hashable)
 
 @dataclass(frozen=True)
 class Found:
-    """What a search came to: how many states, of how many no end can be reached; what was wrong first, and the way there."""
+    """The result of a search: states, those with no reachable end, the first wrong, and its way."""
 
     states: int
     stuck: int
@@ -27,7 +30,10 @@ def explore(
     *,
     wrong: tuple[type[Exception], ...],
 ) -> Found:
-    """Looks at every state that can be come to from `first`. `moves` raises one of `wrong` where there is what must not be."""
+    """Looks at every state that can be reached from `first`.
+
+    `moves` raises one of `wrong` at a state that must not be.
+    """
     number_of, states = {first: 0}, [first]
     came_from, origins, targets = array("l", [-1]), array("l"), array("l")
     names = [""]

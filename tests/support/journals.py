@@ -91,7 +91,7 @@ def frontier(
     return Frontier(number, build, epoch, at(offset), {"delays": number}, "then", hold=hold)
 
 
-# Two pipelines, each with a build that serves and one that has passed and waits for a yes: rollouts 9 and 12.
+# Two pipelines, each with a serving build and a verified candidate: rollouts 9 and 12.
 _LIVE = (
     staged("a"),
     CaughtUp(1, NOWHERE),

@@ -1,4 +1,4 @@
-"""Pipelines, births and logs in the words of the domain, with defaults for all but the point of a test."""
+"""Pipelines, births and logs in the domain's words, with defaults for all but the point."""
 
 from __future__ import annotations
 

@@ -1,12 +1,14 @@
-"""A small world in which every order of steps is looked at: jobs, controllers, a reader, operators, and puts that land late.
+"""A small world in which every order of steps is searched, with puts that land late.
 
-What is decided is decided by the platform's own functions: which step a rollout takes (replay/rollout/promote.py), what a record
-makes of the journal (replay/rollout/rollout.py), what holds a build (kappa/journal/hold.py), what an operator may ask for
-(replay/rollout/intents.py). Only where a process reads and writes is written down here, one read or write a step, as
-kappa/engine/write/publisher.py, engine/write/maintenance.py, replay/retire/retire.py and serving/pin/catalog.py have it. A controller that stands
-still for ever is one that has died, so its record lands late in what follows by itself; a job's put is left behind when it
-dies, and may land at any later moment. `Without` takes one ingredient of the protocol away.
-Read next: explored.py, which searches; test_promote_model.py, which says what must hold.
+It has jobs, controllers, a reader and operators. The platform's own functions decide: which step a
+rollout takes (replay/rollout/promote.py), what a record makes of the journal
+(replay/rollout/fold.py), what holds a build (kappa/journal/hold.py), what an operator may ask for
+(replay/rollout/intents.py). Only reads and writes of processes are written here, one a step, as
+kappa/engine/write/publisher.py, engine/write/maintenance.py, replay/retire/retire.py and
+serving/pin/catalog.py have them. A controller that stops for ever has died, so its record lands
+late in what follows; a job's put is left behind when it dies, and may land at any later moment.
+`Without` takes one ingredient of the protocol away. explored.py searches; test_promote_model.py has
+what must be true.
 """
 
 from __future__ import annotations
@@ -62,10 +64,10 @@ class Without(StrEnum):
 
 @dataclass(frozen=True)
 class Bounds:
-    """How large the world is: offsets run to `offsets`, and everything that may go wrong may do so this often.
+    """The size of the world: offsets run to `offsets`, and each failure may occur so often.
 
-    `caught_up`: the candidates stand at the last offset from the start, and their jobs only answer holds; so do both builds
-    of a second pipeline, which is there to switch beside the first.
+    `caught_up`: the candidates are at the last offset from the start, and their jobs only answer
+    holds; so are both builds of a second pipeline, which only switches beside the first.
     """
 
     offsets: int = 2
@@ -85,7 +87,10 @@ class Violation(Exception):
 
 
 class Front(NamedTuple):
-    """A published frontier. The version of its tables is its offset; its epoch says who put it, and decides nothing."""
+    """A published frontier, whose offset is the version of its tables.
+
+    Its epoch names who put it, and decides nothing.
+    """
 
     number: int
     offset: int
@@ -100,7 +105,11 @@ class Job(NamedTuple):
 
 
 class Build(NamedTuple):
-    """`late`: puts of dead processes that may land still; `gone`: versions that are deleted, as bits; `locked`: by a controller."""
+    """Puts and locks of a build.
+
+    `late`: puts of dead processes that may still land. `gone`: deleted versions, as bits. `locked`:
+    by a controller.
+    """
 
     front: Front
     job: Job | None
@@ -120,7 +129,10 @@ class Controller(NamedTuple):
 
 
 class Reader(NamedTuple):
-    """One reader: where it is, the generation it has seen and its builds, its lease (0 none, 1 good, 2 over), what each table gave, its last answer."""
+    """One reader: its place, generation, builds, lease, and answers.
+
+    The lease is 0 (none), 1 (good) or 2 (over).
+    """
 
     at: str
     generation: int
@@ -133,7 +145,7 @@ class Reader(NamedTuple):
 
 
 class World(NamedTuple):
-    """Everything there is. `shown` is the journal whose map readers see where map and generation lie apart."""
+    """The whole world; readers get the map of `shown`, if map and generation are apart."""
 
     journal: int
     builds: tuple[Build, ...]
@@ -165,7 +177,7 @@ class Page:
 
 
 class Pages:
-    """All journals that were ever come to. Two orders of steps that come to the same records come to the same page."""
+    """All journals that were ever reached: two orders with the same records share a page."""
 
     def __init__(self, events: tuple[Event, ...]) -> None:
         self.pages = [Page(0, State(), dict.fromkeys(BUILDS))]
@@ -175,7 +187,7 @@ class Pages:
         self.first = page
 
     def after(self, page: int, event: Event) -> int:
-        """The journal with one more record. Raises IllegalTransition where the record cannot follow."""
+        """Returns the journal with one more record, or raises IllegalTransition."""
         before, key = self.pages[page], repr(event)
         if key not in before.following:
             (record,) = numbered(event, after=before.last)
@@ -219,7 +231,10 @@ class Protocol:
         return not self._journal.pages[world.journal].active
 
     def moves(self, world: World) -> Moves:
-        """Every single step that anybody can take here. Raises Violation, or what the platform itself raises."""
+        """Yields every single step that any actor can take here.
+
+        Raises Violation, or what the platform itself raises.
+        """
         for number in range(len(world.builds)):
             yield from self._late(world, number)
             yield from self._job(world, number)
@@ -422,7 +437,7 @@ class Protocol:
         build = world.builds[live]
         match me.act:
             case None:
-                # A controller that acts for a dead job holds its lock, so the job counts as running for another one.
+                # A controller that acts for a dead job has its lock: to others the job runs.
                 act = self._decided(
                     me.looked,
                     me.rollout,
@@ -508,7 +523,7 @@ class Protocol:
                 return None
 
     def _put(self, world: World, looked: int, event: Event) -> int | None:
-        """The journal with this record at the number after what was looked at; None where that is taken."""
+        """Returns the journal with this record at its number, or None if the number is taken."""
         if world.journal != looked and self.without is not Without.EXACT_NUMBER:
             return None
         return self._journal.after(world.journal, event)
@@ -659,7 +674,7 @@ class Protocol:
                 yield f"no lease is on {name}", world._replace(retiring=number)
 
     def _pinned(self, world: World, number: int) -> frozenset[int]:
-        """What leases pin of a build. One that has ended is swept: for no longer than that is it respected."""
+        """Returns what leases pin of a build. A lease that has ended is respected no longer."""
         me = world.reader
         return frozenset(
             front.offset
@@ -680,7 +695,7 @@ def _frontier(build: str, front: Front) -> object:
 
 
 def _ready(pipelines: tuple[str, ...]) -> Iterator[Event]:
-    """A first build of each pipeline that serves, and then a second one that has passed its verification."""
+    """Begins a first build of each pipeline that serves, then a second that is verified."""
     last, serving = 0, dict[str, str]()
     for generation, pipeline in enumerate(pipelines, start=1):
         build = PAIRS[pipeline][0]

@@ -1,4 +1,7 @@
-"""Two builds of one pipeline on disk, made by hand: births, Delta tables and frontiers, with defaults for all but the point of a test."""
+"""Two builds of one pipeline on disk, made by hand: births, Delta tables and frontiers.
+
+There are defaults for all but the point of a test.
+"""
 
 from __future__ import annotations
 
@@ -129,7 +132,10 @@ def align(
     lease: str = "of-the-alignment",
     topics: Iterable[str] = BOTH,
 ) -> Lease:
-    """An alignment of two builds at their newest frontiers, as the candidate's job puts it, with its lease."""
+    """Returns an alignment of two builds at their newest frontiers, with its lease.
+
+    It is as the candidate's job puts it.
+    """
     here, there = (Frontiers(store, build).newest() for build in (candidate, live))
     assert here is not None
     assert there is not None

@@ -1,4 +1,4 @@
-"""Laws of a branch: it begins exactly where it was asked to, from the nearest state that is kept, and only on state that it would keep itself."""
+"""Laws of a branch: it begins exactly where asked, only on state that it would keep itself."""
 
 from __future__ import annotations
 
@@ -236,9 +236,7 @@ WITH_IDENTITY = declared(
 )
 
 
-def test_what_is_remembered_of_identities_must_follow_from_the_log_by_the_same_declaration() -> (
-    None
-):
+def test_memories_of_identities_must_follow_from_the_log_by_the_same_declaration() -> None:
     planned(WITH_IDENTITY, of=born(WITH_IDENTITY)).ensure_possible()
 
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""What breaks the law of slices is refused before it is replayed, on records of the log itself (replay/plan/law.py)."""
+"""What breaks the law of slices is refused before its replay (replay/plan/law.py)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ def size(values):
     return values * 0 + len(values)
 
 
-@pipeline(reads={{"hits": HITS}}, writes=[Table("pages", keys=("page",), fold={{"hits": count(), "most": max_("n")}})])
+@pipeline(
+    reads={{"hits": HITS}},
+    writes=[Table("pages", keys=("page",), fold={{"hits": count(), "most": max_("n")}})],
+)
 def web(hits):
     return {{"pages": hits.withColumn("n", {n})}}
 """
@@ -69,7 +72,7 @@ def test_a_sample_is_the_beginning_the_middle_and_the_end_of_each_partition(
 
 
 @pytest.mark.jvm
-def test_a_pipeline_that_breaks_it_is_refused_with_table_key_and_column_and_one_that_holds_it_is_tried_once(
+def test_a_pipeline_that_breaks_it_is_refused_and_one_that_does_not_is_tried_once(
     tmp_path: Path, log: Log, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "pipelines").mkdir()
@@ -91,7 +94,8 @@ def test_a_pipeline_that_breaks_it_is_refused_with_table_key_and_column_and_one_
 
     with pytest.raises(
         VerificationFailed,
-        match=r"web\.py:12: pipeline web breaks the law of slices: .*table pages_of_web, key 'home', column most",
+        match=r"web\.py:12: pipeline web breaks the law of slices: "
+        ".*table pages_of_web, key 'home', column most",
     ) as refused:
         ensure_lawful(settings, store, log, plan)
     assert refused.value.exit_code == 4

@@ -1,4 +1,4 @@
-"""A plan says what each pipeline is beside what serves, why, what it costs, and what stands in the way."""
+"""Laws of a plan: what each pipeline is, why, what it costs, and what blocks it."""
 
 from __future__ import annotations
 
@@ -493,7 +493,7 @@ def test_a_project_is_observed_with_a_real_log(tmp_path: Path, log: Log, topic_n
 
 
 @pytest.mark.jvm
-def test_what_gives_another_value_each_time_is_found_in_the_code_or_else_in_sparks_plan_of_it(
+def test_what_gives_another_value_each_time_is_found_in_code_or_in_sparks_plan(
     tmp_path: Path, log: Log, topic_name: str
 ) -> None:
     (tmp_path / "pipelines").mkdir()
@@ -543,9 +543,7 @@ def test_what_the_build_that_serves_has_rejected_is_read_again_and_the_plan_says
     )
 
 
-def test_an_archive_and_its_topic_are_one_log_and_the_plan_says_which_offsets_come_from_where() -> (
-    None
-):
+def test_an_archive_and_its_topic_are_one_log_whose_parts_the_plan_names() -> None:
     gone = facts_of(beginning=40)
     mark = ArchiveMark("orders", "id-of-orders", "f", {0: 0, 1: 0}, {0: 90, 1: 40})
 

@@ -158,8 +158,10 @@ def test_a_build_keeps_what_its_topics_and_tables_were(store: Store) -> None:
 
     kept = read_birth(store, state(store).rollout(number).build).declarations
     assert kept == {
-        "topic orders": "kind retained\npartitions 2\nkey id\ncolumn id string\ncolumn n int\ngiven to the "
-        "function as orders",
+        "topic orders": (
+            "kind retained\npartitions 2\nkey id\ncolumn id string\ncolumn n int\n"
+            "given to the function as orders"
+        ),
         "table delays": "rows are appended",
     }
 
@@ -305,11 +307,12 @@ def test_a_stage_that_is_killed_before_its_record_has_begun_nothing(store: Store
         from plans import declared, log
         from kappa.state.store import Store
         from replay.preflight.observed import Observed
-        from replay.plan.plan import make_plan
-        from replay.rollout.rollout import State
+        from replay.plan.make_plan import make_plan
+        from replay.rollout.state import State
         from replay.plan.stage import stage
         import sys
-        stage(Store(sys.argv[1]), make_plan(Observed(frozenset({"flights"}), {"flights": declared()}, State(), {}, log())))
+        seen = Observed(frozenset({"flights"}), {"flights": declared()}, State(), {}, log())
+        stage(Store(sys.argv[1]), make_plan(seen))
     """
     path = os.pathsep.join([str(SUPPORT), str(HOUSE)])
 

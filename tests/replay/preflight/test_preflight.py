@@ -1,4 +1,4 @@
-"""What the log can no longer give, or not in time, is said before a replay begins; what is not known refuses nothing."""
+"""Laws of preflight: what the log no longer has is found; an unknown fact refuses nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether old events can be read is tried on a sample before a plan promises a replay; what cannot be had refuses nothing."""
+"""Old events are tried on a sample before a replay is promised; an unknown refuses nothing."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_what_would_be_rejected_is_told_with_its_reason_and_an_example() -> None
         (many(1000, NEW), "at the beginning"),
     ],
 )
-def test_old_events_that_cannot_be_read_refuse_a_plan_wherever_they_lie_and_are_let_through_by_name(
+def test_old_events_that_cannot_be_read_refuse_a_plan_until_let_through_by_name(
     bad: dict[int, bytes | None], where: str
 ) -> None:
     client = Records({0: many(1000) | bad})

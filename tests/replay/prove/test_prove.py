@@ -1,4 +1,4 @@
-"""Laws of a proof: what it compares and how, what its hash is, when nothing can be proved, and that it is kept whatever happens."""
+"""Laws of a proof: what it compares, its hash, when nothing can be proved, and its record."""
 
 from __future__ import annotations
 
@@ -68,7 +68,10 @@ def compared(
     unsettled: Iterable[str] | None = None,
     rejects: tuple[Rows, Rows] = ((), ()),
 ) -> dict[str, Compared]:
-    """What a proof finds of tables that hold these rows, those that serve and those that the log gives again, which lie in a place of their own."""
+    """Returns what a proof finds of tables that serve, and of those folded again.
+
+    The second are in a place of their own.
+    """
     again = Store(store.folder / "tmp" / "prove-1")
     one = make_build(
         store, "b", {table: rows for table, (rows, _) in tables.items()}, rejects=rejects[0]
@@ -343,7 +346,7 @@ def test_sums_of_doubles_that_are_others_differ(
     assert difference(found) == (0, 0, 1)
 
 
-def test_approximate_quantiles_are_equal_within_the_error_of_their_sketch_named_and_not_in_the_hash(
+def test_approximate_quantiles_are_equal_within_their_error_and_not_in_the_hash(
     store: Store,
 ) -> None:
     columns = (
@@ -577,7 +580,7 @@ def test_a_clock_that_was_let_through_is_the_likely_cause(store: Store) -> None:
     assert list(likely_causes(found, (), ())) == found
 
 
-def test_libraries_and_sums_of_doubles_are_named_and_where_nothing_is_found_so_is_that() -> None:
+def test_libraries_and_sums_of_doubles_are_named_as_causes_or_that_there_is_none() -> None:
     summed = Compared(
         Difference("delays", 2, 2, changed=1, changed_by_column={"mean": 1}),
         (),
@@ -622,7 +625,7 @@ class Died(BaseException):
 
 
 @pytest.mark.parametrize("point", FAILPOINTS)
-def test_a_proof_that_dies_around_its_record_changes_nothing_that_serves_and_the_next_is_kept(
+def test_a_proof_that_dies_around_its_record_changes_nothing_and_the_next_is_kept(
     store: Store, point: str
 ) -> None:
     before = append(store, *SERVED)

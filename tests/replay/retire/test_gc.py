@@ -1,4 +1,4 @@
-"""Laws of collection by hand: afterwards files on disk are files referenced (I5); a dry run says the same and changes nothing."""
+"""Laws of `kappa gc`: files on disk are files referenced (I5); a dry run finds the same."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ALL = TableBirth("all", (("k", "string"), ("n", "bigint")))
 
 
 class House:
-    """Builds a (retired), b (idle) and c (serving), whose jobs have folded slices and do not run."""
+    """Builds a (retired), b (idle) and c (serving), which have slices and no running job."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -192,7 +192,7 @@ def house(tmp_path: Path) -> House:
 
 
 def lived_in(house: House) -> dict[str, list[Frontier]]:
-    """A house with one of everything; gives the frontiers of each build that are still needed, beside the newest."""
+    """Makes a house with one of everything; returns the frontiers that are still needed."""
     pinned, old_news, first = house.newest("c"), house.fold("c", 3), house.newest("b")
     house.lease("c", pinned, ends_in=60)
     house.keep(old_news, KEEP + 300)
@@ -311,7 +311,7 @@ def test_a_build_whose_job_runs_is_left_to_it(house: House) -> None:
 
 
 class Listed(Store):
-    """A store on which a reader comes just after the leases were listed, and looks at the floors."""
+    """A store on which a reader arrives right after the leases were listed, and reads floors."""
 
     seen: ClassVar[list[tuple[int, int]]] = []
 
@@ -322,7 +322,7 @@ class Listed(Store):
         return found
 
 
-def test_a_reader_whose_lease_comes_too_late_to_be_listed_finds_the_floor_above_what_it_pinned(
+def test_a_reader_whose_lease_is_listed_too_late_finds_the_floor_above_its_pin(
     tmp_path: Path,
 ) -> None:
     house = House(Listed(tmp_path))
@@ -334,7 +334,8 @@ def test_a_reader_whose_lease_comes_too_late_to_be_listed_finds_the_floor_above_
     house.gc()
 
     b, c = (house.newest(build).number for build in "bc")
-    # The leases are listed for a (a record has retired it, so readers look at the journal), for b, for c, and for those that have expired.
+    # The leases are listed for a (a record has retired it, so readers look at the journal), for b,
+    # for c, and for those that have expired.
     assert Listed.seen == [(0, 0), (b, 0), (b, c), (b, c)]
     assert all(before.number < let_go for before, let_go in zip(pinned, (b, c), strict=True))
 
@@ -350,7 +351,7 @@ def test_a_retired_build_that_a_reader_has_pinned_is_left(house: House) -> None:
 
 
 def test_a_table_that_is_ahead_of_its_frontier_keeps_both(house: House) -> None:
-    """A job that died between a commit and the frontier goes on from the one, and readers read the other."""
+    """A job that died between a commit and the frontier needs the one, and readers the other."""
     shown = house.newest("c")
     writer = TableWriter(
         house.store, "c", ALL, origin=Mark("c", "", -1, -1, Offsets(), Offsets()), driver_rows=100

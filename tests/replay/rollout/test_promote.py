@@ -1,7 +1,8 @@
-"""Laws of the promote: which step follows from what is seen, and that no reader goes back whatever happens between steps.
+"""Laws of the promote: which step follows what, and that no reader ever moves back.
 
-The simulation drives the platform's own functions over a real store; only jobs and readers are written down here, each as
-the protocol asks of it, giving way to anybody else between any two of its reads and writes.
+The simulation drives the platform's own functions over a real store. Only jobs and readers are
+written here, as the protocol asks of them; each gives way to any other between two of its reads and
+writes.
 """
 
 from __future__ import annotations
@@ -201,7 +202,7 @@ def birth(build: str) -> Birth:
 
 
 class World:
-    """Two builds of one pipeline that swap places, their jobs, two readers, and operators who change their minds."""
+    """Two builds of one pipeline that swap places, with jobs, readers and operators."""
 
     def __init__(self, folder: Path, chance: random.Random) -> None:
         self.chance = chance
@@ -329,7 +330,7 @@ class World:
             seen = answer
 
     def step(self, actor: str) -> bool | None:
-        """One step of an actor; DELICATE where it stands between what it saw and what it does about it."""
+        """Takes one step of an actor; DELICATE between what it read and what it does about it."""
         match actor:
             case "job a" | "job b":
                 build = actor[-1]
@@ -370,7 +371,10 @@ SWITCHES = 3
 
 
 def run(world: World, chance: random.Random) -> None:
-    """Lets everybody run in turns of any length, which end where it is delicate: what breaks a protocol is one who stands still just there."""
+    """Lets all actors run in turns of any length, which end where it is delicate.
+
+    A protocol breaks if an actor stops just there.
+    """
     # A few hundred are enough for most.
     for _ in range(5_000):
         if world.promotes == SWITCHES:

@@ -1,8 +1,10 @@
-"""The promote protocol, every order of steps within small bounds: what must hold does, and without any one ingredient it does not.
+"""The promote protocol in every order of steps within small bounds.
 
-In each state: no reader goes back, in generation or in offsets; an answer is of one generation, from one frontier of each
-of its builds, and of versions that were there; no record is put that may not follow; a dead process's put is refused once
-the next one has begun; and an end can be reached. promote_world.py is the world, explored.py the search.
+What must be true is true, and without any one ingredient it is not. In each state: no reader moves
+back, in generation or in offsets; an answer is of one generation, from one frontier of each of its
+builds, and of versions that existed; no record is put that may not follow; a dead process's put is
+refused once the next one has begun; and an end can be reached. promote_world.py is the world,
+explored.py the search.
 """
 
 from __future__ import annotations

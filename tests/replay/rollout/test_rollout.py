@@ -309,9 +309,7 @@ def holds(*events: Event) -> dict[str, int | None]:
     return {build: None if hold is None else hold.number for build, hold in found.items()}
 
 
-def test_what_was_approved_together_serves_in_one_generation_and_that_record_ends_every_hold() -> (
-    None
-):
+def test_what_was_approved_together_serves_in_one_record_that_ends_every_hold() -> None:
     state = state_of(*BOTH_HELD, BOTH_SERVED)
 
     assert (state.generation, state.serving, state.idle) == (
@@ -442,7 +440,7 @@ PIPELINES = {**dict.fromkeys("abcd", "flights"), **dict.fromkeys("xyz", "trains"
 def any_events(
     state: State, draw: st.DrawFn, pipelines: Mapping[str, str] = PIPELINES
 ) -> tuple[list[Event], list[Event]]:
-    """One of each kind over few names, whether or not it may follow: what brings a rollout on, and what does not."""
+    """Returns an event of each kind over few names, whether or not it may follow."""
     active = [rollout.number for rollout in state.active_rollouts]
     number = draw(
         st.sampled_from(active * 3 + [rollout.number for rollout in state.rollouts] or [1])
@@ -495,7 +493,7 @@ def any_events(
 
 
 def next_events(state: State, draw: st.DrawFn) -> list[Event]:
-    """What may follow, of any kind; what brings a rollout on is there more often than what ends it."""
+    """Returns an event of any kind that may follow; one that brings a rollout on is likelier."""
     on, off = any_events(state, draw)
     return [event for event in on if follows(state, event)] * 4 + [
         event for event in off if follows(state, event)
@@ -529,7 +527,7 @@ def test_in_every_legal_history_the_laws_of_state_hold(events: list[Event]) -> N
     states = [fold(records[:length]) for length in range(len(records) + 1)]
     for before, after in pairwise(states):
         record = records[before.last]
-        # Generations rise by one, and only by Served; what serves changes for one pipeline, or for a whole group, at a time.
+        # Generations rise by one, only by Served; what serves changes for one pipeline or group.
         assert after.generation - before.generation == isinstance(record.event, Served)
         changed = {
             name for name in after.serving if after.serving[name] != before.serving.get(name)
@@ -539,7 +537,7 @@ def test_in_every_legal_history_the_laws_of_state_hold(events: list[Event]) -> N
         assert not switched or {each.rollout for each in switched} == set(
             before.rollout(switched[0].rollout).group or (switched[0].rollout,)
         )
-        # A group is of one mind: all of it is on its way with a yes, or all of it has ended in one record.
+        # A group is of one mind: all of it has a yes, or all of it ended in one record.
         for rollout in after.active_rollouts:
             assert all(
                 other
@@ -550,7 +548,7 @@ def test_in_every_legal_history_the_laws_of_state_hold(events: list[Event]) -> N
                 }
                 for other in rollout.group
             )
-        # At most one active rollout of a pipeline, and what readers or a rollout need is never retired.
+        # At most one rollout of a pipeline is active; what readers or it need is never retired.
         assert len({rollout.pipeline for rollout in after.active_rollouts}) == len(
             after.active_rollouts
         )
@@ -584,7 +582,10 @@ def test_folding_in_two_parts_is_folding_at_once(events: list[Event], cut: int) 
 
 @st.composite
 def attempts(draw: st.DrawFn) -> tuple[list[Event], State]:
-    """Events that were tried one after the other on one or two pipelines, those that may not follow too, and the state after the last."""
+    """Returns events tried one after the other on one or two pipelines, and the last state.
+
+    Events that may not follow are among them.
+    """
     pipelines, begun = draw(
         st.sampled_from(
             [
@@ -626,7 +627,7 @@ def test_what_is_refused_leaves_no_trace(attempted: tuple[list[Event], State]) -
 
 
 def next_to_serve(state: State) -> Event:
-    """What brings the first rollout on that can be brought on without the others of its group, else what lets one group serve."""
+    """Returns what brings on the first rollout that can, else what lets a group serve."""
     for rollout in state.active_rollouts:
         live = state.serving.get(rollout.pipeline)
         match rollout.phase:

@@ -1,4 +1,4 @@
-"""Laws of what the supervisor tells of rollouts and jobs: the reason for waiting, the rate, who died; told when it changes."""
+"""Laws of the supervisor's report: the reason for waiting, the rate, deaths; put if changed."""
 
 from __future__ import annotations
 

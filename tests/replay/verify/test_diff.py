@@ -1,4 +1,4 @@
-"""Laws of the diff: every kind of difference is found, counted and shown, and nothing else is one."""
+"""Laws of the diff: each kind of difference is found and counted; nothing else is one."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ SUMS += [
 
 
 @pytest.mark.parametrize(("one", "other", "equal"), SUMS)
-def test_sums_of_doubles_that_only_their_order_tells_apart_are_equal_and_other_doubles_are_not(
+def test_sums_of_doubles_that_differ_by_order_are_equal_and_other_doubles_are_not(
     store: Store, one: float, other: float | None, equal: bool
 ) -> None:
     table = TableBirth(
@@ -633,7 +633,7 @@ def test_a_diff_by_key_is_that_of_plain_python(
     )
 
 
-def test_a_key_whose_last_record_is_a_reject_is_set_aside_where_one_side_alone_has_a_row(
+def test_a_key_whose_last_record_is_a_reject_is_set_aside_if_one_side_has_no_row(
     store: Store,
 ) -> None:
     """Compaction has taken the record before the reject, for the one that read the topic later."""

@@ -1,4 +1,4 @@
-"""Laws of `kappa diff`: what people read, what machines get, and that what is not at equal offsets is refused."""
+"""Laws of `kappa diff`: its texts and documents; unequal offsets are refused."""
 
 from __future__ import annotations
 
@@ -317,7 +317,7 @@ def test_a_first_build_tells_what_it_has_rejected(
 
 
 @pytest.mark.parametrize(("limit", "loud"), [(0.01, True), (1, True), (2, False), (None, False)])
-def test_a_build_that_serves_and_has_rejected_too_much_goes_on_and_the_status_says_it_loudly(
+def test_a_serving_build_that_has_rejected_too_much_continues_and_status_warns(
     store: Store, limit: float | None, loud: bool
 ) -> None:
     make_build(

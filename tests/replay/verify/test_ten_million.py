@@ -1,4 +1,4 @@
-"""The diff of tables of ten million rows, in the memory that the settings give it; it prints what it took."""
+"""The diff of tables of ten million rows, in the memory of the settings; prints its cost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ KEYED = folded(
     keys=("carrier", "day"),
 )
 APPENDED = appended("appended", "carrier string, at timestamp, delay int, note string")
-# Of the new side one row in a hundred is gone, as many are new, one in twenty has another number; and all lie in another order.
+# On the new side one row in a hundred is gone, as many are new, one in twenty has another
+# number; and all are in another order.
 COLUMNS = {
     "keyed": "'carrier ' || lpad((i // 365)::varchar, 8, '0') as carrier, date '2013-01-01' + (i % "
     "365)::int as day, (i % 1000 + {other})::bigint as flights, "
@@ -46,11 +47,18 @@ from serving.query.reader import Limits
 
 store, begun = Store(sys.argv[1]), time.monotonic()
 with pin_equal(store, "a", "b", lease_seconds=60) as (pair, pinned):
-    found = compare_pair(store, pair, pinned, log=None, limits=Limits("1g", 2, store.path("tmp"), "20g"), samples=3, only=[sys.argv[2]])
+    limits = Limits("1g", 2, store.path("tmp"), "20g")
+    found = compare_pair(
+        store, pair, pinned, log=None, limits=limits, samples=3, only=[sys.argv[2]]
+    )
 (each,) = found.differences
-counts = {name: getattr(each, name) for name in ("rows_before", "rows_after", "added", "removed", "changed", "changed_by_column")}
-peak = int(next(line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")))
-print(json.dumps({"seconds": round(time.monotonic() - begun, 1), "peak_mb": peak // 1024, "shown": len(found.samples[each.table]), "counts": counts}))
+names = ("rows_before", "rows_after", "added", "removed", "changed", "changed_by_column")
+counts = {name: getattr(each, name) for name in names}
+status = Path("/proc/self/status").read_text().splitlines()
+peak = int(next(line.split()[1] for line in status if line.startswith("VmHWM")))
+seconds, shown = round(time.monotonic() - begun, 1), len(found.samples[each.table])
+took = {"seconds": seconds, "peak_mb": peak // 1024, "shown": shown, "counts": counts}
+print(json.dumps(took))
 """
 
 

@@ -1,4 +1,4 @@
-"""Laws of verification beside a live build: only what was compared at equal offsets, and kept until the end, can pass."""
+"""Laws of verification: only what was compared at equal offsets, and kept, passes."""
 
 from __future__ import annotations
 
@@ -338,7 +338,7 @@ def test_a_comparison_that_lost_its_lease_does_not_pass(
     assert "lease" in seen.reason
 
 
-def test_the_verdict_in_the_journal_tells_the_differences_and_an_older_record_reads_without(
+def test_the_verdict_in_the_journal_has_differences_and_an_older_record_has_none(
     store: Store,
 ) -> None:
     journal = Journal(store)
