@@ -1,0 +1,193 @@
+"""What each fold means at each place, as SQL, columns and types: tests/data/fold_plans.json, byte by byte.
+
+Builds that are served were folded by these plans, so a refactoring changes none of them. After a change that is
+meant: `python tests/tables/test_fold_plans.py` writes the file again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kappa import (
+    Fold,
+    Table,
+    Topic,
+    and_,
+    count,
+    first,
+    hll,
+    kll,
+    latest,
+    max_,
+    min_,
+    or_,
+    pipeline,
+    set_,
+    sum_,
+    theta,
+    top_k,
+)
+from kappa.code.declaration import declarations
+from kappa.declare.table import FOLD_ORDER_COLUMNS
+from kappa.engine.fold.combine import combinations, combined_columns
+from kappa.engine.fold.fold import aggregates, latest_aggregate, spark_quote
+from kappa.engine.write import recent
+from kappa.state.build import TableBirth
+from kappa.tables.merge import (
+    committed_columns,
+    contribution_columns,
+    is_mergeable,
+    merge_for,
+    merged_sql,
+)
+from kappa.tables.shape import table_births
+from kappa.values.columns import parse_columns, parse_type, quoted
+from replay.verify import diff
+from replay.verify.left_out import left_out_of
+
+PLANS = Path(__file__).resolve().parent.parent / "data" / "fold_plans.json"
+
+EVENT = (
+    "k string, g int, n bigint, small smallint, x double, f float, d decimal(12,3), s string,"
+    " at timestamp, day date, b boolean, tags array<string>"
+)
+OUTPUT = {column.name: column.type for column in parse_columns(EVENT)} | {
+    name: parse_type(kind) for name, kind in FOLD_ORDER_COLUMNS
+}
+EVENTS = Topic("events", event=EVENT)
+THINGS = Topic(
+    "things", kind="compacted", event="id int not null, v string", partitions=3, key="id"
+)
+
+# Each fold over each type that it treats in a way of its own.
+FOLDS: dict[str, Fold] = {
+    "count_rows": count(),
+    "count_s": count("s"),
+    "count_x": count("x"),
+    "sum_n": sum_("n"),
+    "sum_small": sum_("small"),
+    "sum_x": sum_("x"),
+    "sum_f": sum_("f"),
+    "sum_d": sum_("d"),
+    "min_n": min_("n"),
+    "max_n": max_("n"),
+    "min_x": min_("x"),
+    "max_f": max_("f"),
+    "max_at": max_("at"),
+    "and_b": and_("b"),
+    "or_b": or_("b"),
+    "first_s": first("s"),
+    "latest_x": latest("x"),
+    "latest_tags": latest("tags"),
+    "set_s": set_("s", limit=3),
+    "set_x": set_("x"),
+    "top_k_n": top_k("n", 2),
+    "top_k_tags_by_x": top_k("tags", by="x"),
+    "hll_s": hll("s", lg_k=10),
+    "theta_x": theta("x"),
+    "kll_n": kll("n", 0.5),
+    "kll_x": kll("x", 1, k=8),
+    "kll_d": kll("d", 0.0),
+}
+
+
+def births(fold: dict[str, Fold]) -> tuple[TableBirth, ...]:
+    @pipeline(
+        reads={"events": EVENTS, "things": THINGS},
+        writes=[Table("t", keys=("k", "g"), fold=fold), Table("things", latest=THINGS)],
+    )
+    def p(events: object) -> dict[str, object]:
+        return {}
+
+    return table_births(p, {"t": OUTPUT})
+
+
+def plans_of(table: TableBirth) -> dict[str, Any]:
+    """All that a table's folds mean."""
+
+    def merge(quote: Any) -> Any:
+        how = merge_for(table, quote)
+        return {
+            "match": how.match,
+            "when": how.update_when,
+            "update": dict(how.update),
+            "insert": dict(how.insert),
+        }
+
+    folded = bool(table.fold)
+    compared = {column: table.exactness(column) for column, _ in table.served}
+    return {
+        "birth": [table.fold, table.options, table.sketched],
+        "columns": table.columns,
+        "compared": table.compared,
+        "contributed": contribution_columns(table),
+        "committed": committed_columns(table),
+        "exactness": compared,
+        "left out of proofs": left_out_of(table),
+        "differs": {column: diff._differs(column, how) for column, how in compared.items()},
+        "combined": table.is_combined,
+        "mergeable": is_mergeable(table),
+        "merge at Spark": merge(spark_quote),
+        "merge": merge(quoted),
+        "aggregates": aggregates(table, {name: str(kind) for name, kind in OUTPUT.items()})
+        if folded
+        else latest_aggregate(table),
+        "combinations": combinations(table) if table.is_combined else None,
+        "combined columns": combined_columns(table) if table.is_combined else None,
+        "sums that may overflow": {
+            column: str(limit) for column, limit in recent._limits(table).items()
+        },
+        "read with recent rows": merged_sql(table, "select 1", ["select 2", "select 3"])
+        if is_mergeable(table)
+        else None,
+    }
+
+
+# What a table of one fold says as well as that of all of them.
+WIDE = ("merge at Spark", "read with recent rows")
+
+
+def plans() -> Iterator[tuple[str, Any]]:
+    for name, fold in FOLDS.items():
+        plan = plans_of(births({"f": fold})[0])
+        yield name, {what: said for what, said in plan.items() if what not in WIDE}
+    # Folds that a merge can say are combined, too, beside one that it cannot.
+    beside = plans_of(births(FOLDS)[0])
+    yield (
+        "all folds in one table",
+        {
+            what: beside[what]
+            for what in ("columns", "aggregates", "combinations", "combined columns")
+        },
+    )
+    merged, things, rejects = births(
+        {name: fold for name, fold in FOLDS.items() if not births({"f": fold})[0].is_combined}
+    )
+    all_merged = plans_of(merged)
+    yield "all merged folds in one table", {what: all_merged[what] for what in ("merge", *WIDE)}
+    yield "latest table", plans_of(things)
+    yield "rejects", [rejects.columns, rejects.compared]
+
+    @pipeline(reads={"events": EVENTS}, writes=[Table("t", keys=("k",), fold=FOLDS)])
+    def p(events: object) -> dict[str, object]:
+        return {}
+
+    yield "declared", declarations(p)["table t"].splitlines()
+
+
+def written(plan: Any) -> str:
+    return json.dumps(plan, indent=1, ensure_ascii=False)
+
+
+@pytest.mark.parametrize(("name", "plan"), [*plans()], ids=[name for name, _ in plans()])
+def test_a_fold_means_at_each_place_what_it_meant_before(name: str, plan: Any) -> None:
+    assert written(plan) == written(json.loads(PLANS.read_text(encoding="utf-8"))[name])
+
+
+if __name__ == "__main__":
+    PLANS.write_text(written(dict(plans())) + "\n", encoding="utf-8")
