@@ -19,26 +19,19 @@ The rooms, in the order to read them in; each may import only those before it
 
 from kappa.declare.ordered import Ordered, ordered
 from kappa.declare.pipeline import Pipeline, pipeline
-from kappa.declare.table import (
-    Fold,
-    Table,
-    View,
-    and_,
-    count,
-    first,
-    hll,
-    kll,
-    latest,
-    max_,
-    min_,
-    or_,
-    set_,
-    sum_,
-    theta,
-    top_k,
-)
+from kappa.declare.table import Table, View
 from kappa.declare.topic import Topic
 from kappa.declare.windows import hop, tumble
+from kappa.folds.booleans import and_, or_
+from kappa.folds.count import count
+from kappa.folds.extremes import max_, min_
+from kappa.folds.fold import Fold
+from kappa.folds.picked import first, latest
+from kappa.folds.quantile import kll
+from kappa.folds.set import set_
+from kappa.folds.sketches import hll, theta
+from kappa.folds.sum import sum_
+from kappa.folds.top import top_k
 
 __all__ = [
     "Fold",

@@ -18,6 +18,7 @@ HOUSE = Path(__file__).resolve().parent.parent
 FLOORS = """
 kappa/base
 kappa/values
+kappa/folds
 kappa/declare
 kappa/records           kappa/state
 kappa/code              kappa/journal        kappa/log            kappa/tables

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 
 from kappa.base.units import exact_duration
 from kappa.declare.pipeline import OnError, Pipeline
-from kappa.declare.table import Exactness, Table
+from kappa.declare.table import Table
 from kappa.declare.topic import Topic
+from kappa.folds.exactness import Exactness
 
 _IDENTITY = "identity "
 
@@ -65,7 +66,7 @@ def _table(table: Table) -> Iterator[str]:
         yield f"keys {', '.join(table.keys)}"
     for column, fold in table.fold.items():
         # Of a sum only its type tells, which is not declared.
-        exactness = fold.kind.exactness("")
+        exactness = fold.exactness(column, {})
         yield (
             f"{column} = {fold}"
             if exactness is Exactness.EXACT

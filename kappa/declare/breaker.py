@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from kappa.base.errors import DeclarationError
-from kappa.declare.source import Source
+from kappa.base.source import Source
 from kappa.values.tally import Tally
 
 MaxRejects: TypeAlias = int | float | None

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from kappa.base.errors import DeclarationError
+from kappa.base.source import Source
 from kappa.declare.schema_files import read_schema_file
-from kappa.declare.source import Source
 from kappa.values.columns import Column
 from kappa.values.json_schema import read_schema
 from kappa.values.place import Place

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kappa.base.errors import DeclarationError
+from kappa.base.source import Source
 from kappa.base.units import parse_duration
-from kappa.declare.source import Source
 from kappa.declare.topic_kind import TopicKind
 from kappa.values.columns import Array, Column, Scalar, Struct
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from kappa.base.errors import DeclarationError
-from kappa.declare.source import Source
+from kappa.base.source import Source
 from kappa.values.columns import Column, parse_columns
 
 # Gets the state of a key, to change in place, and rows of it; the rows it returns are emitted.

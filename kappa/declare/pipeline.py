@@ -14,11 +14,12 @@ from enum import StrEnum
 from typing import Any
 
 from kappa.base.errors import DeclarationError
+from kappa.base.source import Source
 from kappa.declare.breaker import MaxRejects, check_max_rejects
-from kappa.declare.source import Source
-from kappa.declare.table import FOLD_ORDER_COLUMNS, Table, View
+from kappa.declare.table import Table, View
 from kappa.declare.topic import Topic
 from kappa.declare.topic_kind import TopicKind
+from kappa.folds.order import FOLD_ORDER_COLUMNS
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 # The columns beside the event's in the DataFrames of a function: name and Spark's type.

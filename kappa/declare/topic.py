@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kappa.base.errors import DeclarationError
+from kappa.base.source import Source
 from kappa.declare.event import check_defaults, renamed, schema_of_event
 from kappa.declare.log_time import (
     check_brokers_time,
@@ -20,7 +21,6 @@ from kappa.declare.log_time import (
     identity_horizon_of,
     lateness_of_topic,
 )
-from kappa.declare.source import Source
 from kappa.declare.topic_kind import TopicKind
 from kappa.values.columns import INTEGERS, Column, Scalar, parse_columns
 from kappa.values.place import Place

@@ -15,7 +15,10 @@ from dataclasses import dataclass, field
 from kappa.base.errors import Damaged
 from kappa.base.failpoint import failpoint
 from kappa.declare.breaker import MaxRejects
-from kappa.declare.table import Exactness, FoldKind, Option, Thresholds
+from kappa.declare.table import Thresholds
+from kappa.folds.exactness import Exactness
+from kappa.folds.fold import Fold, Option
+from kappa.folds.kinds import fold_of
 from kappa.state.documents import Documents
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -51,30 +54,30 @@ class TableBirth:
         return any(name == "_deleted" for name, _ in self.columns)
 
     @property
+    def folds(self) -> dict[str, Fold]:
+        """Returns the fold of each served column that has one."""
+        return {
+            name: fold_of(kind, column, self.options.get(name, {}))
+            for name, (kind, column) in self.fold.items()
+        }
+
+    @property
     def compared(self) -> tuple[tuple[str, str], ...]:
         """The served columns, and the hidden ones that tell how far apart approximate values may be."""
-        ranges = {
-            name
-            for column in self.fold
-            if self.exactness(column) is Exactness.APPROXIMATE
-            for name in range_columns(column)
-        }
+        beside = {each for name, fold in self.folds.items() for each in fold.compared(name)}
         return tuple(
-            column for column in self.columns if column in self.served or column[0] in ranges
+            column for column in self.columns if column in self.served or column[0] in beside
         )
 
     @property
     def is_combined(self) -> bool:
-        """True where a fold of it cannot be said by a merge."""
-        return any(FoldKind(kind).is_combined for kind, _ in self.fold.values())
+        """True if one of its folds cannot be expressed by a merge."""
+        return any(fold.is_combined for fold in self.folds.values())
 
     def exactness(self, column: str) -> Exactness:
-        """What may be said of a served column's values; what no fold has made is exact."""
-        return (
-            FoldKind(self.fold[column][0]).exactness(dict(self.columns)[column])
-            if column in self.fold
-            else Exactness.EXACT
-        )
+        """Returns how near a served column's values are; what no fold has made is exact."""
+        fold = self.folds.get(column)
+        return Exactness.EXACT if fold is None else fold.exactness(column, dict(self.columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,11 +178,6 @@ class Birth:
 _BIRTH = Documents(Birth)
 # Bytes; what is longer is the name of no folder.
 _LONGEST_NAME = 200
-
-
-def range_columns(column: str) -> tuple[str, str]:
-    """Where a table keeps, of an approximate column, the least and the greatest that the true value may be."""
-    return f"_{column}_low", f"_{column}_high"
 
 
 def comparable_topics(one: Birth, other: Birth) -> frozenset[str]:

@@ -7,22 +7,17 @@ Read next: engine/fold/fold.py for how rows become contributions, engine/write/c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 
 from kappa.base.sql import quoted
-from kappa.declare.table import FOLD_ORDER_COLUMNS, ORDER_COLUMNS, FoldKind
-from kappa.state.build import TableBirth, range_columns
-from kappa.tables.shape import order_column
-from kappa.values.columns import Decimal, Scalar, parse_type
+from kappa.folds.fold import MergedFold, Quote
+from kappa.folds.order import ORDER_COLUMNS, later
+from kappa.folds.sums import carried
+from kappa.state.build import TableBirth
 
-Quote = Callable[[str], str]
 _ORDER = tuple(name for name, _ in ORDER_COLUMNS)
-_FOLD_ORDER = tuple(name for name, _ in FOLD_ORDER_COLUMNS)
-# One digit less than both engines have: Spark takes digits behind the point away from a sum that might need 39.
-_WIDE_DIGITS = 37
-WIDE = f"decimal({_WIDE_DIGITS},0)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,28 +31,15 @@ class Merge:
 
 
 def contribution_columns(table: TableBirth) -> tuple[tuple[str, str], ...]:
-    """The columns of a contribution: the table's own but for those that follow from others, with exact sums at 37 digits."""
-    follow = {
-        name
-        for column, (how, _) in table.fold.items()
-        for name in _following(FoldKind(how), column)
-    }
+    """Lists a contribution's columns: the table's without those that follow from others, exact sums at 37 digits."""
+    folds = table.folds.items()
+    follow = {each for name, fold in folds for each in fold.following(name)}
+    sums = {each for name, fold in folds for each in fold.sums(name)}
     return tuple(
-        (name, carried(kind) if table.fold.get(name, ("", None))[0] == FoldKind.SUM else kind)
+        (name, carried(kind) if name in sums else kind)
         for name, kind in table.columns
         if name not in follow
     )
-
-
-def _following(how: FoldKind, column: str) -> tuple[str, ...]:
-    """What is computed from a fold's hidden columns, whenever they have changed."""
-    match how:
-        case FoldKind.TOP_K | FoldKind.HLL | FoldKind.THETA:
-            return (column,)
-        case FoldKind.KLL:
-            return column, *range_columns(column)
-        case _:
-            return ()
 
 
 def committed_columns(table: TableBirth) -> tuple[tuple[str, str], ...]:
@@ -79,84 +61,26 @@ def merge_for(table: TableBirth, quote: Quote) -> Merge:
             match,
             update=whole,
             insert=whole,
-            update_when=_later(
+            update_when=later(
                 [f"s.{quote(name)}" for name in _ORDER], [f"t.{quote(name)}" for name in _ORDER]
             ),
         )
     types = dict(table.columns)
-    inserted = {
-        quote(name): _first(table, name, kind, f"s.{quote(name)}") for name, kind in table.columns
-    }
-    updated: dict[str, str] = {}
-    for name, (how, _) in table.fold.items():
-        if FoldKind(how).by_order:
-            updated |= _picked(FoldKind(how), name, quote)
-        else:
-            updated[quote(name)] = _folded(
-                FoldKind(how), types[name], f"t.{quote(name)}", f"s.{quote(name)}"
-            )
-    return Merge(match, update=updated, insert=inserted)
-
-
-def carried(kind: str) -> str:
-    """The type that sums of a column travel in: the column's own for doubles, otherwise one that cannot overflow on the way."""
-    match parse_type(kind):
-        case Scalar("bigint"):
-            return WIDE
-        case Decimal(scale=scale):
-            return f"decimal({_WIDE_DIGITS},{scale})"
-        case _:
-            return kind
-
-
-def _first(table: TableBirth, name: str, kind: str, contributed: str) -> str:
-    how = table.fold.get(name)
-    return _narrow(contributed, kind) if how is not None and how[0] == FoldKind.SUM else contributed
-
-
-def _folded(how: FoldKind, kind: str, held: str, contributed: str) -> str:
-    alone = contributed
-    match how:
-        case FoldKind.COUNT:
-            return f"{held} + {contributed}"
-        case FoldKind.SUM:
-            alone = _narrow(contributed, kind)
-            both = _narrow(f"cast({held} as {carried(kind)}) + {contributed}", kind)
-        case FoldKind.MIN:
-            both = f"case when {contributed} < {held} then {contributed} else {held} end"
-        case FoldKind.MAX:
-            both = f"case when {contributed} > {held} then {contributed} else {held} end"
-        case FoldKind.AND | FoldKind.OR:
-            both = f"({held} {how} {contributed})"
-    # Nulls are ignored: one side alone stays what it is.
-    return f"case when {contributed} is null then {held} when {held} is null then {alone} else {both} end"
-
-
-def _narrow(sum_: str, kind: str) -> str:
-    # Only sums are cast: bigint, decimal and double mean the same to both engines. DataFusion's `timestamp` would be one of
-    # nanoseconds, which ends in the year 2262.
-    return f"cast({sum_} as {kind})"
-
-
-def _later(one: Sequence[str], other: Sequence[str]) -> str:
-    """That one record's log time, and what tells records of one millisecond apart, come after another's."""
-    after = f"{one[0]} > {other[0]}"
-    return (
-        after
-        if len(one) == 1
-        else f"{after} or ({one[0]} = {other[0]} and ({_later(one[1:], other[1:])}))"
+    merged = [(name, fold) for name, fold in table.folds.items() if isinstance(fold, MergedFold)]
+    return Merge(
+        match,
+        update={
+            column: sql
+            for name, fold in merged
+            for column, sql in fold.updated(name, types, quote).items()
+        },
+        insert=whole
+        | {
+            column: sql
+            for name, fold in merged
+            for column, sql in fold.inserted(name, types, quote).items()
+        },
     )
-
-
-def _picked(how: FoldKind, name: str, quote: Quote) -> dict[str, str]:
-    """A value that the order decides about, and its own order with it. Of a null none is kept, and it never wins."""
-    columns = [quote(name), *(quote(order_column(name, of)) for of in _FOLD_ORDER)]
-    held, contributed = ([f"{side}.{column}" for column in columns[1:]] for side in "ts")
-    wins = _later(contributed, held) if how is FoldKind.LATEST else _later(held, contributed)
-    return {
-        column: f"case when {contributed[0]} is not null and ({held[0]} is null or {wins}) then s.{column} else t.{column} end"
-        for column in columns
-    }
 
 
 def is_mergeable(table: TableBirth) -> bool:

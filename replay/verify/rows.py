@@ -8,9 +8,8 @@ from typing import Any, Literal
 
 from kappa.base.errors import Broken
 from kappa.base.sql import quoted
-from kappa.declare.table import CLOSE, Exactness
+from kappa.folds.exactness import Exactness
 from kappa.journal.journal import Difference
-from kappa.state.build import range_columns
 from kappa.values.columns import INTEGERS, Decimal, Scalar, parse_type
 from serving.query.reader import Reader
 
@@ -51,7 +50,9 @@ def compare_keyed(
     """
     values = [column for column in common if column not in keys]
     numbers = [column for column in values if _is_number(common[column])]
-    differs = {column: _differs(column, likeness.get(column, Exactness.EXACT)) for column in values}
+    differs = {
+        column: likeness.get(column, Exactness.EXACT).differs_sql(column) for column in values
+    }
     changed = f"o._here and n._here and ({' or '.join(differs.values()) or 'false'})"
     measured = [
         "count(*) filter (where n._here is null)",
@@ -163,24 +164,6 @@ def compare_appended(
         *(RowSample("added", None, _by_column(common, row), times) for row, times in more),
         *(RowSample("removed", _by_column(common, row), None, times) for row, times in gone),
     )
-
-
-def _differs(column: str, exactness: Exactness) -> str:
-    old, new = f"o.{quoted(column)}", f"n.{quoted(column)}"
-    distinct = f"{old} is distinct from {new}"
-    match exactness:
-        case Exactness.EXACT | Exactness.ESTIMATED:
-            return f"({distinct})"
-        case Exactness.ROUNDED:
-            # A null has no distance to anything, and neither have NaN and infinity.
-            alike = (
-                f"isfinite({old}) and isfinite({new}) and abs({new} - {old}) <= {CLOSE!r} * "
-                f"greatest(abs({old}), abs({new}), 1)"
-            )
-        case Exactness.APPROXIMATE:
-            low, high = map(quoted, range_columns(column))
-            alike = f"o.{low} <= n.{high} and n.{low} <= o.{high}"
-    return f"({distinct} and not coalesce({alike}, false))"
 
 
 def _relative_change(column: str) -> str:

@@ -12,8 +12,8 @@ from house import HOUSE
 
 from kappa import Table, Topic, count, hll, kll, pipeline, sum_
 from kappa.code.declaration import declarations
-from kappa.declare.table import Exactness, FoldKind
-from kappa.engine.children.same_rows import equal_values
+from kappa.folds.exactness import Exactness
+from kappa.folds.kinds import KINDS
 from kappa.state.build import Birth, TableBirth, put_birth, read_birth
 from kappa.state.store import Store
 from kappa.tables.shape import table_births
@@ -93,8 +93,9 @@ def test_the_law_of_slices_takes_two_values_for_equal_as_their_fold_says(
             )
         )
 
-    assert equal_values(born(), column, row(one), row(other)) is equal
-    assert equal_values(born(), column, row(other), row(one)) is equal
+    exactness = born().exactness(column)
+    assert exactness.equal(column, row(one), row(other)) is equal
+    assert exactness.equal(column, row(other), row(one)) is equal
 
 
 def test_a_birth_certificate_keeps_the_options_of_folds_and_an_old_one_has_none(
@@ -150,4 +151,4 @@ def test_the_guarantees_tell_of_each_fold_what_it_is() -> None:
         re.MULTILINE,
     )
 
-    assert dict(rows) == {str(kind): str(kind.exactness("")) for kind in FoldKind}
+    assert dict(rows) == {kind: str(fold("x").exactness("f", {})) for kind, fold in KINDS.items()}

@@ -15,15 +15,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from kappa.declare.table import FOLD_ORDER_COLUMNS
 from kappa.engine.write import recent
 from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter
+from kappa.folds.order import FOLD_ORDER_COLUMNS, order_column
 from kappa.state.build import Birth, TableBirth
 from kappa.state.mark import Mark, origin_mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables.merge import contribution_columns
-from kappa.tables.shape import order_column
 from kappa.values.arrow import arrow_schema
 from serving.query.opened import open_reader
 from serving.query.relations import put_tables

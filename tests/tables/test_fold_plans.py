@@ -32,11 +32,12 @@ from kappa import (
     theta,
     top_k,
 )
+from kappa.base.sql import quoted, spark_quote
 from kappa.code.declaration import declarations
-from kappa.declare.table import FOLD_ORDER_COLUMNS
 from kappa.engine.fold.combine import combinations, combined_columns
-from kappa.engine.fold.fold import aggregates, latest_aggregate, spark_quote
+from kappa.engine.fold.fold import aggregates, latest_aggregate
 from kappa.engine.write import recent
+from kappa.folds.order import FOLD_ORDER_COLUMNS
 from kappa.state.build import TableBirth
 from kappa.tables.merge import (
     committed_columns,
@@ -46,9 +47,8 @@ from kappa.tables.merge import (
     merged_sql,
 )
 from kappa.tables.shape import table_births
-from kappa.values.columns import parse_columns, parse_type, quoted
-from replay.verify import diff
-from replay.verify.left_out import left_out_of
+from kappa.values.columns import parse_columns, parse_type
+from replay.prove.row_hash import left_out_of
 
 PLANS = Path(__file__).resolve().parent.parent / "data" / "fold_plans.json"
 
@@ -129,7 +129,7 @@ def plans_of(table: TableBirth) -> dict[str, Any]:
         "committed": committed_columns(table),
         "exactness": compared,
         "left out of proofs": left_out_of(table),
-        "differs": {column: diff._differs(column, how) for column, how in compared.items()},
+        "differs": {column: how.differs_sql(column) for column, how in compared.items()},
         "combined": table.is_combined,
         "mergeable": is_mergeable(table),
         "merge at Spark": merge(spark_quote),

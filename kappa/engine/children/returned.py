@@ -10,8 +10,9 @@ from pyspark.sql import DataFrame
 
 from kappa.base.errors import DeclarationError
 from kappa.declare.pipeline import ORIGIN_COLUMNS, Pipeline
-from kappa.declare.table import FOLD_ORDER_COLUMNS, Table
-from kappa.tables.shape import lacking
+from kappa.declare.table import Table
+from kappa.folds.order import FOLD_ORDER_COLUMNS
+from kappa.folds.returned import lacking
 from kappa.values.columns import parse_type
 
 _PLATFORM_NAMES = frozenset(name for name, _ in (*ORIGIN_COLUMNS, *FOLD_ORDER_COLUMNS))
@@ -66,7 +67,7 @@ def columns_of(table: Table, frame: DataFrame) -> Iterator[tuple[str, str]]:
     returned = [field.name for field in frame.schema.fields]
     for name, what in (needs or {}).items():
         if name not in returned:
-            raise lacking(table, name, what, returned)
+            raise lacking(f"{table.source}: table {table.name}", name, what, returned)
     seen: set[str] = set()
     for field in frame.schema.fields:
         if needed is not None and field.name not in needed:

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kappa.base.errors import Broken
-from kappa.declare.table import CLOSE, Exactness
 from kappa.engine.children.rehearsal import Rehearsal
-from kappa.state.build import TableBirth, range_columns
+from kappa.state.build import TableBirth
 
 # A table's rows: by key where it has keys, else how often each is there.
 FoldedRows = Mapping[tuple[Any, ...], Any]
@@ -67,7 +66,7 @@ def differences(table: TableBirth, whole: FoldedRows, found: FoldedRows) -> Iter
                 yield from (
                     f"table {name}, key {_key_text(row)}, column {column}: {before[column]!r} and {after[column]!r}"
                     for column in columns
-                    if not equal_values(table, column, before, after)
+                    if not table.exactness(column).equal(column, before, after)
                 )
             case (int() | None, int() | None):
                 if (before or 0) != (after or 0):
@@ -78,19 +77,3 @@ def differences(table: TableBirth, whole: FoldedRows, found: FoldedRows) -> Iter
 
 def _key_text(key: tuple[Any, ...]) -> str:
     return ", ".join(map(repr, key))
-
-
-def equal_values(
-    table: TableBirth, column: str, one: Mapping[str, Any], other: Mapping[str, Any]
-) -> bool:
-    """Returns True if two values are equal as their column's fold compares them (declare/table.py)."""
-    if one[column] is None or other[column] is None:
-        return one[column] is other[column]
-    match table.exactness(column):
-        case Exactness.EXACT | Exactness.ESTIMATED:
-            return bool(one[column] == other[column])
-        case Exactness.ROUNDED:
-            return math.isclose(one[column], other[column], rel_tol=CLOSE, abs_tol=CLOSE)
-        case Exactness.APPROXIMATE:
-            low, high = range_columns(column)
-            return bool(one[low] <= other[high] and other[low] <= one[high])

@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from kappa.base.errors import Broken
-from kappa.declare.table import REJECTS, Exactness
+from kappa.declare.table import REJECTS
 from kappa.engine.children.rehearsal import LocalPipeline, MemoryLog, Rehearsal
 from kappa.engine.children.same_rows import FoldedRows, differences, rows_of
+from kappa.folds.exactness import Exactness
 from kappa.state.build import TableBirth
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice, random_ends

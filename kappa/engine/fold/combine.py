@@ -8,7 +8,6 @@ so; other tables are merged as ever. Read next: engine/fold/fold.py for what a s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,13 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kappa.base.sql import spark_quote
-from kappa.declare.table import FOLD_ORDER_COLUMNS, FoldKind, Option, overflow_column
-from kappa.engine.fold.fold import least_by_hash
 from kappa.engine.fold.leaf import Leaf, session_of_leaves
 from kappa.engine.fold.touched import touched_frame, touched_rows
-from kappa.state.build import TableBirth, range_columns
+from kappa.state.build import TableBirth
 from kappa.tables.merge import contribution_columns
-from kappa.tables.shape import order_column, sketch_column, top_column
 from kappa.values.arrow import arrow_schema
 
 
@@ -109,92 +105,28 @@ def _combined(
 
 
 def combinations(table: TableBirth) -> tuple[str, ...]:
-    """Spark's SQL that folds rows and contributions of one key into one. Pure."""
+    """Lists Spark's SQL that folds rows and contributions of one key into one. Pure."""
+    types, folds = dict(table.columns), table.folds
     return tuple(
-        each
+        sql
         for name, _ in table.columns
-        if name in table.fold
-        for each in _combinations(name, FoldKind(table.fold[name][0]), table)
+        if name in folds
+        for sql in folds[name].combinations(name, types)
     )
 
 
 def combined_columns(table: TableBirth) -> tuple[str, ...]:
-    """Spark's SQL for the columns of a table, by what was folded: sums as narrow as they are stored, and what follows from hidden columns. Pure."""
-    following = {
+    """Lists Spark's SQL for the columns of a table, by what was folded. Pure.
+
+    Sums are made as narrow as they are stored, and some columns follow from hidden ones.
+    """
+    types = dict(table.columns)
+    combined = {
         column: sql
-        for name, (how, _) in table.fold.items()
-        for column, sql in _following(name, FoldKind(how), table).items()
+        for name, fold in table.folds.items()
+        for column, sql in fold.combined(name, types).items()
     }
     return tuple(
-        f"{following.get(name, spark_quote(name))} as {spark_quote(name)}"
+        f"{combined.get(name, spark_quote(name))} as {spark_quote(name)}"
         for name, _ in table.columns
     )
-
-
-def _combinations(name: str, how: FoldKind, table: TableBirth) -> Iterator[str]:
-    own, sketch, top = map(spark_quote, (name, sketch_column(name), top_column(name)))
-    options = table.options.get(name, {})
-    match how:
-        case FoldKind.COUNT | FoldKind.SUM:
-            yield f"sum({own}) as {own}"
-        case FoldKind.MIN | FoldKind.MAX:
-            yield f"{how}({own}) as {own}"
-        case FoldKind.AND | FoldKind.OR:
-            yield f"bool_{how}({own}) as {own}"
-        case FoldKind.FIRST | FoldKind.LATEST:
-            order = [spark_quote(order_column(name, of)) for of, _ in FOLD_ORDER_COLUMNS]
-            by = f"{'max' if how is FoldKind.LATEST else 'min'}_by({{}}, struct({', '.join(order)})) filter (where {order[0]} is not null)"
-            yield from (f"{by.format(column)} as {column}" for column in (own, *order))
-        case FoldKind.SET:
-            found = f"array_distinct(flatten(collect_list({own})))"
-            overflow = spark_quote(overflow_column(name))
-            yield f"{least_by_hash(found, options)} as {own}"
-            yield f"bool_or({overflow}) or size({found}) > {options['limit']} as {overflow}"
-        case FoldKind.TOP_K:
-            yield f"slice(sort_array(flatten(collect_list({top})), false), 1, {options['k']}) as {top}"
-        case FoldKind.HLL:
-            yield f"hll_union_agg({sketch}) as {sketch}"
-        case FoldKind.THETA:
-            # Of a union exactly the 2^lg_k least hashes are kept, whatever the order in which sketches have met them.
-            yield f"theta_union_agg({sketch}, {options['lg_k']}) as {sketch}"
-        case FoldKind.KLL:
-            yield f"kll_merge_agg_{dict(table.columns)[name]}({sketch}, {options['k']}) as {sketch}"
-
-
-def _following(name: str, how: FoldKind, table: TableBirth) -> Mapping[str, str]:
-    types, sketch = dict(table.columns), spark_quote(sketch_column(name))
-    match how:
-        case FoldKind.SUM:
-            return {name: f"cast({spark_quote(name)} as {types[name]})"}
-        case FoldKind.TOP_K:
-            return {name: f"transform({spark_quote(top_column(name))}, each -> each.value)"}
-        case FoldKind.HLL:
-            # A sketch remembers the order in which it met values, and estimates by it, until it is united with another: with itself too.
-            return {name: f"hll_sketch_estimate(hll_union({sketch}, {sketch}))"}
-        case FoldKind.THETA:
-            return {name: f"theta_sketch_estimate({sketch})"}
-        case FoldKind.KLL:
-            return dict(
-                zip(
-                    (name, *range_columns(name)),
-                    (_quantile(sketch, types[name], rank) for rank in _ranks(table.options[name])),
-                    strict=True,
-                )
-            )
-        case _:
-            return {}
-
-
-def _ranks(options: Mapping[str, Option]) -> tuple[float, float, float]:
-    """The rank that is asked for, and those between whose values the true one lies, all but surely.
-
-    Within once the error it does in 99 of 100 cases; within twice, in a million. (DataSketches' KllHelper.getNormalizedRankError)
-    """
-    rank, error = float(options["rank"]), 2.296 / float(options["k"]) ** 0.9723
-    # The least and the greatest value are kept exactly, and a rank beyond them has none.
-    return rank, max(rank - 2 * error, 0.0), min(rank + 2 * error, 1.0)
-
-
-def _quantile(sketch: str, kind: str, rank: float) -> str:
-    # An empty sketch has no quantile, and Spark raises.
-    return f"case when kll_sketch_get_n_{kind}({sketch}) > 0 then kll_sketch_get_quantile_{kind}({sketch}, {rank!r}D) end"

@@ -23,7 +23,6 @@ import pyarrow.parquet as pq
 from kappa.base.errors import Damaged
 from kappa.base.failpoint import failpoint
 from kappa.base.sql import quoted
-from kappa.declare.table import FoldKind
 from kappa.state.build import TableBirth
 from kappa.state.mark import Mark
 from kappa.tables.delta import Guard, StoredTable, ensure_table, files, open_table
@@ -260,8 +259,9 @@ def _sums(birth: TableBirth) -> tuple[str, ...]:
     kinds = dict(birth.columns)
     return tuple(
         name
-        for name, (how, _) in birth.fold.items()
-        if how == FoldKind.SUM and parse_type(kinds[name]) != Scalar("double")
+        for column, fold in birth.folds.items()
+        for name in fold.sums(column)
+        if parse_type(kinds[name]) != Scalar("double")
     )
 
 

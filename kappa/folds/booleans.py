@@ -1,0 +1,55 @@
+"""The folds `and_` and `or_`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from kappa.base.sql import spark_quote
+from kappa.folds.fold import MergedFold, Quote, Types, ignoring_nulls, sides
+from kappa.folds.returned import Returned
+
+
+def and_(column: str) -> And:
+    """Returns True if all values of a boolean column are true, nulls ignored. Exact."""
+    return And(column)
+
+
+def or_(column: str) -> Or:
+    """Returns True if any value of a boolean column is true, nulls ignored. Exact."""
+    return Or(column)
+
+
+class _Joined(MergedFold):
+    """Booleans joined by the SQL operator that the kind is named after."""
+
+    def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
+        kind = rows.type_of(str(self.column), self.said(name))
+        if str(kind) != "boolean":
+            raise rows.refused(
+                f"folds {self.said(name)} over the type {kind}",
+                hint="only booleans are folded so: give a condition a name",
+            )
+        yield name, str(kind)
+
+    def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:
+        yield f"bool_{self.kind}({self.value(given)}) as {spark_quote(name)}"
+
+    def combinations(self, name: str, types: Types) -> Iterator[str]:
+        yield f"bool_{self.kind}({spark_quote(name)}) as {spark_quote(name)}"
+
+    def updated(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
+        held, contributed = sides(quote(name))
+        both = f"({held} {self.kind} {contributed})"
+        return {quote(name): ignoring_nulls(held, contributed, both)}
+
+
+class And(_Joined):
+    """True if all values are true."""
+
+    kind = "and"
+
+
+class Or(_Joined):
+    """True if any value is true."""
+
+    kind = "or"

@@ -1,0 +1,36 @@
+"""The fold `count`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from kappa.base.sql import spark_quote
+from kappa.folds.fold import MergedFold, Quote, Types, sides
+from kappa.folds.returned import Returned
+
+
+def count(column: str | None = None) -> Count:
+    """Counts rows, or with a column its values that are not null. Exact; bigint."""
+    return Count(column)
+
+
+class Count(MergedFold):
+    """The number of rows, or of values that are not null."""
+
+    kind = "count"
+
+    def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
+        if self.column is not None:
+            rows.type_of(self.column, self.said(name))
+        yield name, "bigint"
+
+    def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:
+        counted = "1" if self.column is None else self.value(given)
+        yield f"count({counted}) as {spark_quote(name)}"
+
+    def combinations(self, name: str, types: Types) -> Iterator[str]:
+        yield f"sum({spark_quote(name)}) as {spark_quote(name)}"
+
+    def updated(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
+        held, contributed = sides(quote(name))
+        return {quote(name): f"{held} + {contributed}"}

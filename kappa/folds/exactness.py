@@ -1,0 +1,64 @@
+"""How near a fold's values are, and when two of them count as equal (law 8). Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from kappa.base.sql import quoted
+
+# Sums of doubles differ in their last digits with the order in which they are added. This is how far apart
+# equal ones may be, relative to the larger one, or absolute if both are less than 1.
+CLOSE = 1e-9
+
+
+class Exactness(StrEnum):
+    """How near a fold's values are, and whether other slices of the same log give the same (law 8).
+
+    Exact values and estimates are the same for any slices, and are compared as they are. Rounded ones
+    follow from sums of doubles: those within `CLOSE` of one another count as equal. Approximate ones are
+    random: they count as equal if the ranges that contain the true value overlap.
+    """
+
+    EXACT = "exact"
+    ESTIMATED = "estimated"
+    ROUNDED = "rounded"
+    APPROXIMATE = "approximate"
+
+    def equal(self, column: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+        """Returns True if a column's values in two rows count as equal."""
+        if one[column] is None or other[column] is None:
+            return one[column] is other[column]
+        match self:
+            case Exactness.EXACT | Exactness.ESTIMATED:
+                return bool(one[column] == other[column])
+            case Exactness.ROUNDED:
+                return math.isclose(one[column], other[column], rel_tol=CLOSE, abs_tol=CLOSE)
+            case Exactness.APPROXIMATE:
+                low, high = range_columns(column)
+                return bool(one[low] <= other[high] and other[low] <= one[high])
+
+    def differs_sql(self, column: str) -> str:
+        """Returns DuckDB's condition for a column that differs between the rows `o` and `n`."""
+        old, new = f"o.{quoted(column)}", f"n.{quoted(column)}"
+        distinct = f"{old} is distinct from {new}"
+        match self:
+            case Exactness.EXACT | Exactness.ESTIMATED:
+                return f"({distinct})"
+            case Exactness.ROUNDED:
+                # A null is at no distance, and neither are NaN and infinity.
+                alike = (
+                    f"isfinite({old}) and isfinite({new}) and "
+                    f"abs({new} - {old}) <= {CLOSE!r} * greatest(abs({old}), abs({new}), 1)"
+                )
+            case Exactness.APPROXIMATE:
+                low, high = map(quoted, range_columns(column))
+                alike = f"o.{low} <= n.{high} and n.{low} <= o.{high}"
+        return f"({distinct} and not coalesce({alike}, false))"
+
+
+def range_columns(column: str) -> tuple[str, str]:
+    """Returns the columns of the least and the greatest that an approximate column's true value may be."""
+    return f"_{column}_low", f"_{column}_high"

@@ -1,0 +1,54 @@
+"""The folds `min_` and `max_`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
+
+from kappa.base.sql import spark_quote
+from kappa.folds.fold import MergedFold, Quote, Types, ignoring_nulls, sides
+from kappa.folds.returned import Returned
+
+
+def min_(column: str) -> Min:
+    """Keeps the least value, nulls ignored. Exact."""
+    return Min(column)
+
+
+def max_(column: str) -> Max:
+    """Keeps the greatest value, nulls ignored. Exact."""
+    return Max(column)
+
+
+class _Extreme(MergedFold):
+    """The value that is beyond all others. `beyond` compares a contributed value with the stored one."""
+
+    beyond: ClassVar[str]
+
+    def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
+        yield name, str(rows.ordered_type_of(str(self.column), self.said(name)))
+
+    def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:
+        yield f"{self.kind}({self.value(given)}) as {spark_quote(name)}"
+
+    def combinations(self, name: str, types: Types) -> Iterator[str]:
+        yield f"{self.kind}({spark_quote(name)}) as {spark_quote(name)}"
+
+    def updated(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
+        held, contributed = sides(quote(name))
+        both = f"case when {contributed} {self.beyond} {held} then {contributed} else {held} end"
+        return {quote(name): ignoring_nulls(held, contributed, both)}
+
+
+class Min(_Extreme):
+    """The least value."""
+
+    kind = "min"
+    beyond = "<"
+
+
+class Max(_Extreme):
+    """The greatest value."""
+
+    kind = "max"
+    beyond = ">"

@@ -1,0 +1,31 @@
+"""The order of the log (law 4): its columns, and the one definition of "later". Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+# Names and Spark's types: the broker's clock first, then what tells two records of one millisecond apart.
+ORDER_COLUMNS = (("_log_time", "bigint"), ("_partition", "int"), ("_offset", "bigint"))
+# A function may unite rows of several topics: only their names tell apart two records of one millisecond,
+# partition and offset.
+FOLD_ORDER_COLUMNS = (
+    ("_log_time", "bigint"),
+    ("_topic", "string"),
+    ("_partition", "int"),
+    ("_offset", "bigint"),
+)
+
+
+def later(one: Sequence[str], other: Sequence[str]) -> str:
+    """Returns the condition that one record's place in the order is after another's, in any engine's SQL."""
+    after = f"{one[0]} > {other[0]}"
+    return (
+        after
+        if len(one) == 1
+        else f"{after} or ({one[0]} = {other[0]} and ({later(one[1:], other[1:])}))"
+    )
+
+
+def order_column(column: str, of: str) -> str:
+    """Returns the hidden column that keeps the log time, topic, partition or offset of a picked value."""
+    return f"_{column}{of}"

@@ -1,0 +1,68 @@
+"""The fold `top_k`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from kappa.base.sql import spark_quote
+from kappa.folds.fold import Fold, Option, Types, whole_option
+from kappa.folds.order import FOLD_ORDER_COLUMNS
+from kappa.folds.returned import Returned
+from kappa.values.columns import Array, Column, Scalar, Struct
+
+
+def top_k(column: str, k: int = 10, *, by: str | None = None) -> TopK:
+    """Keeps the values of the `k` rows with the greatest `by` (or value), as an array, greatest first. Exact.
+
+    Of equals the later one is first, by log time, topic, partition and offset. Rows in which the value or `by` is
+    null are ignored; a value of two rows is in the array twice. A struct as the column keeps several values of a row.
+    """
+    options: tuple[tuple[str, Option], ...] = (whole_option("top_k", "k", k, 1, 10_000),)
+    return TopK(column, options if by is None else (*options, ("by", by)))
+
+
+class TopK(Fold):
+    """The values of the rows that are greatest by something. A hidden column keeps that, and the order."""
+
+    kind = "top_k"
+    by_order = True
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Lists the column of the values, and the one that ranks them if it is another."""
+        by = dict(self.options).get("by")
+        return (str(self.column),) if by is None else (str(self.column), str(by))
+
+    def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
+        value = rows.type_of(str(self.column), self.said(name))
+        by = rows.ordered_type_of(self.inputs[-1], self.said(name))
+        yield name, str(Array(value))
+        rows.check(FOLD_ORDER_COLUMNS, self.said(name))
+        order = (Column(of.removeprefix("_"), Scalar(kind)) for of, kind in FOLD_ORDER_COLUMNS)
+        yield _top(name), str(Array(Struct((Column("by", by), *order, Column("value", value)))))
+
+    def following(self, name: str) -> tuple[str, ...]:
+        return (name,)
+
+    def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:
+        value, by = self.value(given), self.value(given, self.inputs[-1])
+        order = ", ".join(f"{of} as {of.removeprefix('_')}" for of, _ in FOLD_ORDER_COLUMNS)
+        row = f"struct({by} as by, {order}, {value} as value)"
+        found = (
+            f"max_by({row}, {row}, {self.option('k')}) "
+            f"filter (where {by} is not null and {value} is not null)"
+        )
+        yield f"coalesce({found}, cast(array() as {types[_top(name)]})) as {spark_quote(_top(name))}"
+
+    def combinations(self, name: str, types: Types) -> Iterator[str]:
+        top = spark_quote(_top(name))
+        every = f"sort_array(flatten(collect_list({top})), false)"
+        yield f"slice({every}, 1, {self.option('k')}) as {top}"
+
+    def combined(self, name: str, types: Types) -> Mapping[str, str]:
+        return {name: f"transform({spark_quote(_top(name))}, each -> each.value)"}
+
+
+def _top(name: str) -> str:
+    """Returns the hidden column that keeps the ranks of the values, and the order of their records."""
+    return f"_{name}_top"
