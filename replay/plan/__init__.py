@@ -4,7 +4,6 @@ Planning changes nothing but caches; only stage.py appends to the journal. This 
 jobs, and may not promote. Read in this order:
 
 plan.py        a plan, its steps and its refusals: values
-declared.py    the pipelines that the files declare, without a broker
 validate.py    what the files alone refuse
 observe.py     the facts of a plan: files, journal, log and disk
 make_plan.py   facts to a plan
@@ -13,6 +12,7 @@ notes.py       what should be known of a step
 branch.py      where a branch may begin
 retry.py       the plan that begins an ended rollout again
 plan_text.py   a plan for people and machines
+ground.py      what a plan was made on
 saved_plan.py  a plan in a file, refused if stale
 law.py         the law of slices, tried before a replay
 stage.py       builds and the records that begin their rollouts

@@ -25,8 +25,8 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables.archive import FOLDER, ArchiveMark, one_log
 from kappa.tables.branch import shown_of
-from replay.plan.declared import declared_pipelines
 from replay.preflight.cost import last_replays
+from replay.preflight.declared import declared_pipelines
 from replay.preflight.observed import Declared, DiskFacts, LogFacts, Observed
 from replay.preflight.readable import read_samples
 from replay.rollout.fold import fold

@@ -13,19 +13,12 @@ from typing import Any
 from kappa.base.errors import DeclarationError, UsageError
 from kappa.base.settings import Settings
 from kappa.state.store import Store
-from replay.plan.declared import declare_each
 from replay.plan.make_plan import refuse_unknown
+from replay.plan.plan import Refusal
+from replay.preflight.declared import declare_each
 from replay.preflight.finding import Accepting, flag
 from replay.preflight.observed import Declared
 from serving.query.render import Listing
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """One reason why a pipeline cannot be deployed, and what to do about it."""
-
-    message: str
-    hint: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +27,7 @@ class Validated:
 
     pipeline: str
     version: str | None
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[Refusal, ...] = ()
 
 
 def validate(
@@ -108,12 +101,14 @@ def validated_document(found: Collection[Validated]) -> list[dict[str, Any]]:
 
 def _validated(name: str, found: Declared | DeclarationError, accepting: Accepting) -> Validated:
     if isinstance(found, DeclarationError):
-        return Validated(name, None, (Refused(found.message, found.hint),))
+        return Validated(name, None, (Refusal(name, found.message, found.hint),))
     return Validated(
         name,
         found.version,
         tuple(
-            Refused(each.message, f"{each.hint}; or let it through: {flag(each)}")
+            Refusal(
+                name, each.message, f"{each.hint}; or let it through: {flag(each)}", name=each.name
+            )
             for each in found.doubtful
             if accepting.lets_through(each) is None
         ),

@@ -4,6 +4,7 @@ It decides nothing: it finds, and a plan judges. Only readable.py reads the log.
 be had is absent, and refuses nothing. Read in this order:
 
 observed.py       the facts of a plan
+declared.py       the pipelines that the files declare, without a broker
 finding.py        a finding, and what lets one through
 preflight.py      what the log can no longer give, or not in time
 cost.py           records, bytes, disk and time of a replay

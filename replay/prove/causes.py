@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from kappa.code.artifact import load_with_place, snapshot_sources
 from kappa.state.build import Birth
 from kappa.state.store import Store
-from replay.plan.declared import doubts
+from replay.preflight.declared import doubts
 from replay.prove.equality import Compared
 from replay.prove.row_hash import within
 

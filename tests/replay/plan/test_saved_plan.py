@@ -12,9 +12,10 @@ from plans import birth, declared, log, observed
 
 from kappa.base.errors import Conflict, Damaged, UsageError
 from kappa.journal.journal import CaughtUp
+from replay.plan.ground import ground_of, moved
 from replay.plan.make_plan import make_plan
 from replay.plan.plan import Plan
-from replay.plan.saved_plan import SavedPlan, ground_of, moved, save_plan
+from replay.plan.saved_plan import SavedPlan, save_plan
 from replay.preflight.finding import Accepting
 from replay.preflight.observed import Observed
 

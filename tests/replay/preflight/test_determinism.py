@@ -10,7 +10,7 @@ from house import HOUSE
 from kappa import Table, Topic, ordered, pipeline
 from kappa.code.project import Place
 from kappa.code.sources import Find, SourceFile
-from replay.plan.declared import doubts
+from replay.preflight.declared import doubts
 from replay.preflight.determinism import doubtful, overlooked
 from replay.preflight.finding import Finding
 
