@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kappa.base.errors import KappaError, Unreachable
-from kappa.journal.journal import Journal, Served
+from kappa.journal.journal import Served
+from kappa.journal.view import JournalView
 from kappa.state.build import read_birth
 from replay.look.listings import topics_listing
 from replay.look.status import BuildStatus, Status, observe_status
@@ -139,7 +140,7 @@ class Desk:
 
     def generation(self) -> int:
         """What serves now, by the journal's last word alone; 0: nothing does."""
-        _, record = Journal(self.here.store).last_served()
+        _, record = JournalView(self.here.store).last_served()
         return (
             record.event.generation
             if record is not None and isinstance(record.event, Served)

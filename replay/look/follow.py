@@ -7,14 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from kappa.base.errors import TimedOut, Unreachable
-from kappa.journal.journal import Journal
 from kappa.state.build import read_birth
 from kappa.state.frontier import Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from replay.rollout.fold import fold
+from replay.rollout.current import current_state
 from replay.rollout.rollout import Rollout
-from replay.rollout.state import State
 from replay.rollout.underway import Waiting, read_underway
 
 _LOOK_SECONDS = 0.2
@@ -56,12 +54,11 @@ def follow(
     `until` ends it earlier, at the first rollout that it is true of. `timeout` is in seconds (None: no end); `supervised`
     says whether a supervisor is up. Raises TimedOut where it ends earlier than the rollout, and Unreachable where nobody is there to bring it on. Both leave the rollout as it is.
     """
-    journal, state = Journal(store), State()
     begun = seen_up = time.monotonic()
     before: Progress | None = None
     start: Offsets | None = None
     while True:
-        state = fold(journal.after(state.last), state)
+        state = current_state(store)
         rollout = state.rollout(number)
         # The data of one that has ended may be on their way out.
         start = read_birth(store, rollout.build).reads_from if start is None else start

@@ -89,10 +89,9 @@ class Here:
 
     def state(self) -> State:
         """What the journal comes to now."""
-        from kappa.journal.journal import Journal
-        from replay.rollout.fold import fold
+        from replay.rollout.current import current_state
 
-        return fold(Journal(self.store).after(0))
+        return current_state(self.store)
 
     def log(self) -> Log:
         """The broker's client. Raises Unreachable where no broker is known."""

@@ -9,14 +9,13 @@ from typing import Protocol
 
 from kappa.base.errors import KappaError
 from kappa.declare.breaker import beyond_text, is_beyond, rejected_of
-from kappa.journal.journal import Journal
 from kappa.state.build import Birth, read_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.stopped import Stopped, read_stopped
 from kappa.state.store import Store
 from kappa.values.tally import Tally
-from replay.rollout.fold import fold
+from replay.rollout.current import current_state
 from replay.rollout.libraries import changed_libraries, installed_libraries
 from replay.rollout.rollout import Rollout
 from replay.rollout.state import State, soak_end
@@ -130,7 +129,7 @@ def observe_status(
 
     A broker that does not answer leaves the lags open. `underway` is what the supervisor says (None: there is none).
     """
-    state = fold(Journal(store).after(0))
+    state = current_state(store)
     births = {build: read_birth(store, build) for build in state.wanted_builds()}
     topics = frozenset(topic.name for birth in births.values() for topic in birth.topics)
     end, broker_error = None, ""

@@ -17,7 +17,7 @@ from kappa.base.settings import Settings
 from kappa.code.artifact import read_snapshot
 from kappa.declare.breaker import rejected_of
 from kappa.declare.pipeline import Pipeline
-from kappa.journal.journal import Journal
+from kappa.journal.view import JournalView
 from kappa.log.sizes import partition_bytes
 from kappa.state.build import Birth, folder, read_birth
 from kappa.state.frontier import Frontiers
@@ -45,7 +45,7 @@ def observe(settings: Settings, store: Store, log: Log, *, only: Collection[str]
     `only` names the pipelines to describe; empty means all. Raises DeclarationError for what is
     wrong in the user's files.
     """
-    records = tuple(Journal(store).after(0))
+    records = JournalView(store).records()
     state = fold(records)
     births = {build: read_birth(store, build) for build in state.wanted_builds()}
     names, declared = declared_pipelines(settings, store, only)

@@ -25,7 +25,8 @@ from kappa.tables.branch import begin_from, shown_of
 from replay.plan.branch import Branch, Branching, branch_of
 from replay.plan.plan import Change, Plan, PlanStep
 from replay.preflight.observed import Declared
-from replay.rollout.fold import check_may_follow, fold
+from replay.rollout.current import current_state
+from replay.rollout.fold import check_may_follow
 from replay.rollout.libraries import installed_libraries
 from replay.rollout.state import State
 from serving.pin.catalog import pin_frontier
@@ -149,7 +150,7 @@ def _append(store: Store, plan: Plan, step: PlanStep, event: Event) -> Record:
     journal = Journal(store)
     number = plan.looked_at + 1
     while (record := journal.append(number, event)) is None:
-        state = fold(journal.after(0))
+        state = current_state(store)
         _refuse_moved(state, step)
         check_may_follow(state, event)
         number = state.last + 1

@@ -24,7 +24,7 @@ from replay.prove.cutting import Cutting, cut_as
 from replay.prove.equality import Compared, compare_tables, hash_before
 from replay.prove.provable import ProofLog, ensure_provable
 from replay.prove.refold import folded_again
-from replay.rollout.fold import fold
+from replay.rollout.current import current_state
 from replay.rollout.libraries import changed_libraries, installed_libraries
 from replay.rollout.state import State
 from replay.verify.diff import tallied
@@ -67,7 +67,7 @@ def prove(
     Raises UsageError if no such pipeline serves, NotProvable with the reason if nothing can be
     proved, and Conflict if the build's tables were not kept to the end.
     """
-    build = _served(fold(Journal(store).after(0)), pipeline)
+    build = _served(current_state(store), pipeline)
     with pin_build(store, build, lease_seconds=settings.rollout.lease_seconds) as pinned:
         birth, frontier = pinned.snapshot.births[build], pinned.snapshot.frontiers[build]
         ensure_provable(store, log, birth, frontier.offsets)
@@ -118,10 +118,8 @@ def prove(
 
 def keep_proof(store: Store, found: Proved) -> Record:
     """Appends the result to the journal, whatever else is being appended."""
-    journal, state = Journal(store), State()
     while True:
-        state = fold(journal.after(state.last), state)
-        record = journal.append(state.last + 1, found)
+        record = Journal(store).append(current_state(store).last + 1, found)
         if record is not None:
             return record
 

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from kappa.base.errors import Conflict
-from kappa.journal.journal import Journal
 from kappa.state.build import Birth, folder, read_birth, recent_names, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import kept_name, kept_of, past
@@ -22,7 +21,7 @@ from kappa.tables.delta import newest_version, unneeded
 from replay.retire.garbage import Garbage, What, emptied_folders, garbage_files, garbage_trees
 from replay.retire.hands import Deleting, Hands, Looking
 from replay.retire.retire import data_of, orphans
-from replay.rollout.fold import fold
+from replay.rollout.current import current_state
 from replay.rollout.state import State
 from serving.query.spill import left_behind
 
@@ -59,7 +58,7 @@ def look(
 def _walk(
     store: Store, hands: Hands, *, keep_seconds: float, now: float, temp: str
 ) -> Iterator[Garbage]:
-    state = fold(Journal(store).after(0))
+    state = current_state(store)
     for path in orphans(store, frozenset(state.versions), now=now):
         yield from _deleted(hands, garbage_trees(path.name, What.ORPHAN, [path]))
     for build in sorted(state.versions):

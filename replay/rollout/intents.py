@@ -23,7 +23,8 @@ from kappa.journal.journal import (
 from kappa.state.alignment import Alignments
 from kappa.state.store import Store
 from replay.rollout.conflicts import moved_on, refuse_switched, refuse_underway
-from replay.rollout.fold import check_may_follow, fold
+from replay.rollout.current import current_state
+from replay.rollout.fold import check_may_follow
 from replay.rollout.rollout import Rollout
 from replay.rollout.show import serving_in
 from replay.rollout.state import State
@@ -238,9 +239,9 @@ def _ask(
 
     The first state that is read counts as looked at, unless `seen` is given.
     """
-    journal, state = Journal(store), State()
+    journal = Journal(store)
     while True:
-        state = fold(journal.after(state.last), state)
+        state = current_state(store)
         seen = seen or state
         event = decide(seen, state)
         check_may_follow(state, event)

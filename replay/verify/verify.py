@@ -29,7 +29,7 @@ from kappa.state.build import Birth, comparable_topics, read_birth
 from kappa.state.frontier import Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from replay.rollout.fold import fold
+from replay.rollout.current import current_state
 from replay.rollout.rollout import Phase, Rollout
 from replay.verify.pairs import aligned_pair, compare_pair
 from replay.verify.unsettled import KeyLog
@@ -197,7 +197,7 @@ def _ensure_verdict(
     journal = Journal(store)
     verdict: Verified | Failed | None = None
     while True:
-        state = fold(journal.after(0))
+        state = current_state(store)
         rollout = state.rollout(number)
         if rollout.phase is not Phase.VERIFYING:
             return

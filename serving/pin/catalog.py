@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 
 from kappa.base.errors import Conflict, Damaged, KappaError
 from kappa.journal.journal import Journal, Retired, Served, whoami
+from kappa.journal.view import JournalView
 from kappa.state.build import Birth, read_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import kept_of, read_kept
@@ -267,7 +268,7 @@ def _lease(snapshot: Snapshot, expires_at: float) -> Lease:
 
 def _look(store: Store) -> _Look:
     journal = Journal(store)
-    last, record = journal.last_served()
+    last, record = JournalView(store).last_served()
     # The isinstance is for the type only: last_served gives no other record.
     served = record.event if record is not None and isinstance(record.event, Served) else None
     serving = {} if served is None else dict(served.serving)
@@ -297,7 +298,7 @@ def _look_at(store: Store, build: str) -> _Look:
 
 def _look_back(store: Store, when: Moment, now: float) -> _Look:
     journal = Journal(store)
-    records = list(journal.after(0))
+    records = JournalView(store).records()
     known = generations(records)
     generation = generation_at(when, known, datetime.fromtimestamp(now, UTC))
     builds = {build for each in known for build in each.serving.values()} - {
@@ -327,7 +328,7 @@ def _look_back(store: Store, when: Moment, now: float) -> _Look:
 
 def _look_at_log(store: Store, when: AtOffsets | AtEventTime) -> _Look:
     journal = Journal(store)
-    last, record = journal.last_served()
+    last, record = JournalView(store).last_served()
     # The isinstance is for the type only: last_served gives no other record.
     served = record.event if record is not None and isinstance(record.event, Served) else None
     serving = {} if served is None else served.serving

@@ -1,0 +1,62 @@
+"""A process's view of the journal: records never change, so each is read once.
+
+A process that looks again and again (the supervisor, the HTTP server, a command that waits) shares
+one view per store. It reads on at every look, so records that others append are never missed.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+from weakref import WeakKeyDictionary
+
+from kappa.journal.journal import Journal, Record, Served
+from kappa.state.store import Store
+
+
+class _Memory:
+    """What was read so far. It names no store, so that it goes when its store goes."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.records: list[Record] = []
+        # The last number looked at and the newest Served record up to it, by `last_served` alone.
+        self.served: tuple[int, Record | None] | None = None
+
+
+_LOCK = Lock()
+_MEMORIES: WeakKeyDictionary[Store, _Memory] = WeakKeyDictionary()
+
+
+class JournalView:
+    """The journal of a store as this process knows it. Threads may share it."""
+
+    def __init__(self, store: Store) -> None:
+        """Shares what was read with all other views of the same store."""
+        self._journal = Journal(store)
+        with _LOCK:
+            self._memory = _MEMORIES.setdefault(store, _Memory())
+
+    def records(self, after: int = 0) -> tuple[Record, ...]:
+        """Returns the records that follow number `after`, in order, up to the newest."""
+        known = self._memory.records
+        with self._memory.lock:
+            # One that cannot be read ends this with Damaged; those before it are kept.
+            for record in self._journal.after(len(known)):
+                known.append(record)  # each is kept before the next is read
+            return tuple(known[after:])
+
+    def last_served(self) -> tuple[int, Record | None]:
+        """Returns the journal's last number, and the newest Served record (None: nothing served).
+
+        The first look goes back from the journal's end, and reads no more than it needs.
+        """
+        memory = self._memory
+        with memory.lock:
+            if memory.served is None:
+                memory.served = self._journal.last_served()
+            number, served = memory.served
+            for record in self._journal.after(number):
+                number = record.number
+                served = record if isinstance(record.event, Served) else served
+                memory.served = number, served
+            return number, served

@@ -1,0 +1,38 @@
+"""The current state is folded on from the last look, and is what a fold of the whole journal gives."""
+
+from __future__ import annotations
+
+from kappa.journal.journal import Abandoned, Journal, Staged
+from kappa.state.store import Store
+from replay.rollout.current import current_state
+from replay.rollout.fold import fold
+
+
+class CountingStore(Store):
+    """A store that counts what is read of it."""
+
+    reads = 0
+
+    def get(self, name: str) -> bytes | None:
+        self.reads += 1
+        return super().get(name)
+
+
+def stage_and_abandon(store: Store, first: int, count: int) -> None:
+    journal = Journal(store)
+    for number in range(first, first + 2 * count, 2):
+        assert journal.append(number, Staged("p", f"b-{number}", f"v-{number}", ())) is not None
+        assert journal.append(number + 1, Abandoned(number, "no longer wanted")) is not None
+
+
+def test_a_second_state_reads_only_what_others_appended_since(tmp_path):
+    store = CountingStore(tmp_path)
+    stage_and_abandon(store, 1, 30)
+    assert current_state(store).last == 60
+
+    before = store.reads
+    stage_and_abandon(Store(tmp_path), 61, 2)
+    state = current_state(store)
+
+    assert store.reads - before == 5
+    assert state == fold(Journal(Store(tmp_path)).after(0))
