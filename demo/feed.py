@@ -1,7 +1,7 @@
-"""The producer's process: sends what the story begins with as fast as it goes, then further events at a steady rate.
+"""The producer's process: sends the first events at full speed, then others at a steady rate.
 
-`python -m demo.feed BOOTSTRAP LEDGER --rate N`. It goes on until its standard input ends, which it also does when whoever
-started it dies. Each line it prints is one `Progress` as JSON. Read next: events.py, ledger.py.
+`python -m demo.feed BOOTSTRAP LEDGER --rate N`. It goes on until its standard input ends, which it
+also does when its parent dies. Each line it prints is one `Progress` as JSON.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from kappa.base.errors import KappaError
 from kappa.log.client import Log, ProducedRecord, Producer
 from kappa.state.offsets import Offsets
 
-# Small enough that a record isn't kept back by it, large enough that the loop costs nothing.
+# Short enough not to delay a record, long enough that the loop costs nothing.
 _BEAT_SECONDS = 0.02
 _SPEAK_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the producer is: `loaded` once the `first` events, which the story begins with, are acknowledged."""
+    """The producer's progress; `loaded` once the `first` events are acknowledged."""
 
     first: int
     acknowledged: int
@@ -40,7 +40,7 @@ class Progress:
 def feed(
     log: Log, ledger: Ledger, *, rate: float, flights: int | None, stop: threading.Event
 ) -> None:
-    """Produces until `stop` is set and all that was sent is acknowledged; tells how far it is by printing."""
+    """Produces until `stop` is set and all is acknowledged, and prints its progress."""
     if any(offset for _, _, offset in log.high_watermark(PARTITIONS).items()):
         raise KappaError(
             "the demo's topics hold records already, of which its ledger knows nothing",
@@ -57,7 +57,7 @@ def feed(
 
 
 class _Sender:
-    """Sends events, writes each down first, and says now and then how far it is."""
+    """A sender of events that puts each into the ledger first, and prints its progress."""
 
     def __init__(self, producer: Producer, ledger: Ledger, first: int) -> None:
         self._producer = producer
@@ -76,7 +76,7 @@ class _Sender:
         begun, sent = time.monotonic(), 0
         while not stop.wait(_BEAT_SECONDS):
             due = int((time.monotonic() - begun) * rate)
-            # What a busy machine made us miss is made up for, but not more than a second of it at once.
+            # After a delay it catches up, by at most a second's events at once.
             for _ in range(min(due - sent, max(1, int(rate)))):
                 self._send(next(events))
                 sent += 1
@@ -112,11 +112,11 @@ class _Sender:
 
 
 def stop_at_end_of_input() -> threading.Event:
-    """An event that is set as soon as standard input ends: whoever started this process closed it, or died."""
+    """Makes an event that is set when standard input ends: the parent closed it, or died."""
     stop = threading.Event()
 
     def listen() -> None:
-        # Not through sys.stdin: a thread that waits in it makes the interpreter abort at its end.
+        # Not through sys.stdin: a thread that waits in it aborts the interpreter at its end.
         while os.read(0, 4096):
             pass
         stop.set()
@@ -126,12 +126,12 @@ def stop_at_end_of_input() -> threading.Event:
 
 
 def offsets_of(progress: Progress) -> Offsets:
-    """The offsets behind what was acknowledged."""
+    """Returns the offsets behind the last acknowledged records."""
     return Offsets.parse(progress.offsets)
 
 
 def main() -> int:
-    """The command: an error is one line on stderr."""
+    """Runs the command; an error is one line on stderr."""
     parser = argparse.ArgumentParser(prog="python -m demo.feed")
     parser.add_argument("bootstrap_servers")
     parser.add_argument("ledger", type=Path)

@@ -1,7 +1,7 @@
-"""Freshness: how long after it was sent an event was first in an answer. Pure.
+"""Freshness: the time from sending an event to the first answer with it. Pure.
 
-Computed at the end from two accounts that know nothing of each other: when the producer sent which offset, and when the
-reader's answers came, up to which offsets. So the reader's own pause counts, too.
+It is computed at the end from two independent accounts: the producer's times and offsets, and the
+times and offsets of the reader's answers. So the reader's own pause counts, too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kappa.state.offsets import Offsets
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """Over so many events: half were visible within `p50` seconds, 19 of 20 within `p95`, 99 of 100 within `p99`."""
+    """The freshness of so many events: 50, 95 and 99 % were visible within so many seconds."""
 
     events: int
     p50: float
@@ -35,9 +35,9 @@ def measure(
     since: float,
     until: float,
 ) -> Freshness | None:
-    """The freshness of events sent between `since` and `until`; None where no such event was ever visible.
+    """Measures events sent between `since` and `until`. Returns None if none was ever visible.
 
-    `sent` gives (offset, when) per partition; `answers` (when, offsets) in the order they came.
+    `sent` has (offset, time) per partition; `answers` are (time, offsets) in their order.
     """
     seen = list(answers)
     times = [at for at, _ in seen]
@@ -46,7 +46,7 @@ def measure(
         upto = [offsets.at(topic, partition) for _, offsets in seen]
         for offset, at in events:
             if since <= at < until:
-                # The first answer whose next offset lies behind this one.
+                # The first answer whose next offset is behind this one.
                 first = bisect_right(upto, offset)
                 if first < len(times):
                     waits.append(times[first] - at)

@@ -1,7 +1,8 @@
-"""The ledger: the producer's own account of what it sent, as one Parquet file. The oracle computes from it alone.
+"""The ledger: the producer's own account of its records, as one Parquet file.
 
-A record's offset is its place among those sent to its partition: the producer is the only one, is idempotent, and names
-the partition itself. `Ledger.close` is told what the broker acknowledged and refuses to be an account of anything else.
+The oracle computes from it alone. A record's offset is its place among those sent to its partition,
+since the producer is the only one, is idempotent, and chooses the partition itself. `Ledger.close`
+gets what the broker acknowledged, and refuses any difference.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SCHEMA = pa.schema(
         ("key", pa.string()),
         ("value", pa.binary()),
         ("valid", pa.bool_()),
-        # Seconds of the clock that all processes of one machine share (CLOCK_MONOTONIC).
+        # Seconds of CLOCK_MONOTONIC, which all processes of one machine share.
         ("sent_at", pa.float64()),
     ]
 )
@@ -55,19 +56,19 @@ class Ledger:
 
     @property
     def sent(self) -> int:
-        """How many events were written down."""
+        """Returns the number of events in it."""
         return self._next.total()
 
     @property
     def offsets(self) -> Offsets:
-        """Behind the last event sent to each partition."""
+        """Returns the offsets behind the last event sent to each partition."""
         found: dict[str, dict[int, int]] = {}
         for (topic, partition), following in self._next.items():
             found.setdefault(topic, {})[partition] = following
         return Offsets(found)
 
     def close(self, acknowledged: Offsets) -> None:
-        """Ends the account. Raises Broken where the broker acknowledged anything else than what stands in it."""
+        """Ends the account. Raises Broken if the broker acknowledged anything else."""
         self._write()
         self._writer.close()
         if acknowledged != self.offsets:
@@ -77,7 +78,7 @@ class Ledger:
             )
 
     def __enter__(self) -> Self:
-        """Itself."""
+        """Returns itself."""
         return self
 
     def __exit__(
@@ -86,7 +87,7 @@ class Ledger:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Closes the file, whatever stands in it."""
+        """Closes the file, whatever its contents."""
         self._writer.close()
 
     def _write(self) -> None:

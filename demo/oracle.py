@@ -1,7 +1,7 @@
-"""The oracle: what the tables must hold, computed by DuckDB from the producer's ledger and nothing of Kappa's.
+"""The oracle: the rows that tables must have, by DuckDB from the producer's ledger alone.
 
-It reads the same log in another way: all at once, in SQL, with no slice, fold, commit or frontier. Rows are compared
-exactly, as multisets. Read next: ledger.py.
+It uses nothing of Kappa's: it reads the log all at once, in SQL, without slice, fold, commit or
+frontier. Rows are compared exactly, as multisets.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ import duckdb
 
 from kappa.state.offsets import Offsets
 
-_FLIGHT = """{"id": "VARCHAR", "day": "DATE", "carrier": "VARCHAR", "tailnum": "VARCHAR", "origin": "VARCHAR", "scheduled": "VARCHAR",
-    "dep_time": "INTEGER", "dep_delay": "INTEGER", "distance": "INTEGER"}"""
-_PLANE = '{"year": "INTEGER", "type": "VARCHAR", "manufacturer": "VARCHAR", "model": "VARCHAR", "engines": "INTEGER", "seats": "INTEGER"}'
+_FLIGHT = """{"id": "VARCHAR", "day": "DATE", "carrier": "VARCHAR", "tailnum": "VARCHAR",
+    "origin": "VARCHAR", "scheduled": "VARCHAR", "dep_time": "INTEGER", "dep_delay": "INTEGER",
+    "distance": "INTEGER"}"""
+_PLANE = """{"year": "INTEGER", "type": "VARCHAR", "manufacturer": "VARCHAR", "model": "VARCHAR",
+    "engines": "INTEGER", "seats": "INTEGER"}"""
 _AIRPORT = (
     '{"name": "VARCHAR", "lat": "DOUBLE", "lon": "DOUBLE", "alt": "INTEGER", "tzone": "VARCHAR"}'
 )
@@ -30,21 +32,32 @@ _ON_TIME = {
 }
 
 _DEPARTURES = """
-    select origin, time_bucket(interval 1 hour, scheduled::timestamptz) as hour, count(*) as flights, count(dep_time) as departed, sum(distance)::bigint as miles
+    select origin, time_bucket(interval 1 hour, scheduled::timestamptz) as hour,
+        count(*) as flights, count(dep_time) as departed, sum(distance)::bigint as miles
     from flights group by all"""
 _CARRIERS = """
-    select carrier, coalesce(name, carrier) as name, sum(flights)::bigint as flights, round(100.0 * sum(on_time) / sum(flights), 2) as on_time_percent,
-        round(sum(delay_minutes) / nullif(sum(departed), 0), 2) as mean_delay, max(worst_delay) as worst_delay
+    select carrier, coalesce(name, carrier) as name, sum(flights)::bigint as flights,
+        round(100.0 * sum(on_time) / sum(flights), 2) as on_time_percent,
+        round(sum(delay_minutes) / nullif(sum(departed), 0), 2) as mean_delay,
+        max(worst_delay) as worst_delay
     from delays left join airlines using (carrier) group by all"""
 _PLANES = f"""
-    select key as tailnum, t.* from (select key, unnest([json_transform(decode(value), '{_PLANE}')]) as t from latest where topic = 'planes')"""
-_AIRLINES = "select key as carrier, json_extract_string(decode(value), '$.name') as name from latest where topic = 'airlines'"
+    select key as tailnum, t.* from (
+        select key, unnest([json_transform(decode(value), '{_PLANE}')]) as t
+        from latest where topic = 'planes')"""
+_AIRLINES = """
+    select key as carrier, json_extract_string(decode(value), '$.name') as name
+    from latest where topic = 'airlines'"""
 _AIRPORTS = f"""
-    select key as faa, t.* from (select key, unnest([json_transform(decode(value), '{_AIRPORT}')]) as t from latest where topic = 'airports')"""
-_FLEET = "select manufacturer, count(*) as planes, sum(seats)::bigint as seats from planes group by manufacturer"
+    select key as faa, t.* from (
+        select key, unnest([json_transform(decode(value), '{_AIRPORT}')]) as t
+        from latest where topic = 'airports')"""
+_FLEET = """
+    select manufacturer, count(*) as planes, sum(seats)::bigint as seats
+    from planes group by manufacturer"""
 _REJECTS = 'select topic, partition, "offset" from log where not valid'
 
-# What is asked of each side; of the rejects only what the producer can know.
+# The query of each table, for both sides; rejects only by their place, which the producer knows.
 ASKED: Mapping[str, str] = {
     "delays": "select * from delays",
     "departures": "select * from departures",
@@ -59,7 +72,7 @@ ASKED: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One table of one version on both sides: how many rows, and which are on one side only (a few of them)."""
+    """A table of one version on both sides: its rows, and a few of those on one side alone."""
 
     table: str
     rows: int
@@ -68,15 +81,15 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """True where each side has the rows of the other."""
+        """Returns True if each side has the rows of the other."""
         return not self.missing and not self.unexpected
 
 
 class Oracle:
-    """The ledger up to a vector of offsets, ready to be asked for version 1 or 2."""
+    """The ledger up to a vector of offsets, with the rows of version 1 and of version 2."""
 
     def __init__(self, ledger: Path, offsets: Offsets) -> None:
-        """Reads the ledger; records at or behind `offsets` have not happened."""
+        """Reads the ledger, without the records at or behind `offsets`."""
         self._connection = duckdb.connect(":memory:")
         self._connection.execute("set TimeZone = 'UTC'")
         self._connection.execute(
@@ -87,34 +100,40 @@ class Oracle:
             [list(each) for each in offsets.items()] or [["", 0, 0]],
         )
         self._connection.execute(
-            "create table log as select l.* from read_parquet(?) l join upto using (topic, partition) where l.offset < following",
+            "create table log as select l.* from read_parquet(?) l "
+            "join upto using (topic, partition) where l.offset < following",
             [str(ledger)],
         )
         self._connection.execute(
-            f"create table flights as select t.* from (select unnest([json_transform(decode(value), '{_FLIGHT}')]) as t from log where topic = 'flights' and valid)"
+            "create table flights as select t.* from ("
+            f"select unnest([json_transform(decode(value), '{_FLIGHT}')]) as t "
+            "from log where topic = 'flights' and valid)"
         )
-        # A key lies in one partition only, so its newest record is the one with the greatest offset.
-        newest = "select topic, key, value from log where topic <> 'flights' qualify row_number() over (partition by topic, key order by \"offset\" desc) = 1"
+        # A key is in one partition only, so its newest record has the greatest offset.
+        newest = (
+            "select topic, key, value from log where topic <> 'flights' "
+            'qualify row_number() over (partition by topic, key order by "offset" desc) = 1'
+        )
         self._connection.execute(
             f"create table latest as select * from ({newest}) where value is not null"
         )
 
     def rows(self, table: str, version: int) -> list[tuple[Any, ...]]:
-        """All rows that a table or view must have under version 1 or 2."""
+        """Returns all rows that a table or view must have under version 1 or 2."""
         return self._connection.execute(f"with {self._all(version)} {ASKED[table]}").fetchall()
 
     @property
     def records(self) -> int:
-        """How many records the log holds up to the offsets."""
+        """Returns the number of records up to the offsets."""
         ((records,),) = self._connection.execute("select count(*) from log").fetchall()
         return int(records)
 
     def close(self) -> None:
-        """Gives memory back."""
+        """Frees its memory."""
         self._connection.close()
 
     def __enter__(self) -> Self:
-        """Itself."""
+        """Returns itself."""
         return self
 
     def __exit__(
@@ -130,7 +149,8 @@ class Oracle:
     def _all(version: int) -> str:
         cancelled = ", sum((dep_time is null)::int)::bigint as cancelled" if version == 2 else ""
         delays = f"""
-    select carrier, day, count(*) as flights, count(dep_time) as departed, sum(({_ON_TIME[version]})::int)::bigint as on_time{cancelled},
+    select carrier, day, count(*) as flights, count(dep_time) as departed,
+        sum(({_ON_TIME[version]})::int)::bigint as on_time{cancelled},
         sum(dep_delay)::bigint as delay_minutes, max(dep_delay) as worst_delay
     from flights group by all"""
         parts = {
@@ -151,9 +171,9 @@ def compare(
     served: Sequence[tuple[Any, ...]],
     expected: Sequence[tuple[Any, ...]],
     *,
-    told: int = 3,
+    shown: int = 3,
 ) -> Comparison:
-    """Compares two multisets of rows exactly; `told` rows of each difference are shown."""
+    """Compares two multisets of rows exactly; `shown` rows of each difference are named."""
     left: dict[tuple[Any, ...], int] = {}
     for row in served:
         left[row] = left.get(row, 0) + 1
@@ -165,5 +185,5 @@ def compare(
             missing.append(row)
     unexpected = [row for row, times in left.items() for _ in range(times)]
     return Comparison(
-        table, len(served), tuple(map(str, missing[:told])), tuple(map(str, unexpected[:told]))
+        table, len(served), tuple(map(str, missing[:shown])), tuple(map(str, unexpected[:shown]))
     )

@@ -1,4 +1,4 @@
-"""The `kappa` command as a user types it: shown with its prompt, run as a process of its own, its output on the screen."""
+"""The `kappa` command as a user types it: shown with a prompt, and run as its own process."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ class Prompt:
     """A prompt in one project's folder."""
 
     def __init__(self, console: Console, project: Path, environment: Mapping[str, str]) -> None:
-        """`environment` is that of every command."""
+        """Commands run in `project`, with `environment`."""
         self._console = console
         self._project = project
         self._environment = dict(environment)
 
     def kappa(self, *arguments: str) -> None:
-        """Shows and runs one command. Raises KappaError where it ends with anything but 0."""
+        """Shows and runs one command. Raises KappaError if its exit code is not 0."""
         self._console.print(
             Text.assemble(
                 "\n$ ", (f"kappa {' '.join(_shown(each) for each in arguments)}", "bold")
             ),
             soft_wrap=True,
         )
-        # What is still in our buffer would come after what the command prints.
+        # Otherwise our buffer would be printed after the command's output.
         self._console.file.flush()
         code = self.quietly(*arguments)
         if code != 0:
             raise KappaError(f"kappa {arguments[0]} ended with exit code {code}")
 
     def quietly(self, *arguments: str) -> int:
-        """Runs one command without showing it as typed; gives its exit code."""
+        """Runs one command without showing it as typed. Returns its exit code."""
         done = subprocess.run(
             [sys.executable, "-P", "-m", "cli", *arguments],
             cwd=self._project,
@@ -50,7 +50,7 @@ class Prompt:
 
 
 def _shown(argument: str) -> str:
-    # Double quotes, as people write SQL in a shell; shlex would take single ones and take those of the SQL apart.
+    # Double quotes, as people write SQL in a shell; shlex's single ones would split the SQL's.
     if shlex.quote(argument) == argument:
         return argument
     return f'"{argument}"' if not set(argument) & set('"$`\\!') else shlex.quote(argument)

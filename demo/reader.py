@@ -1,8 +1,8 @@
-"""The reader's process: asks one question of several tables in a loop, and counts what is wrong with the answers.
+"""The reader's process: runs one query over several tables in a loop, and counts wrong answers.
 
-`python -m demo.reader ROOT LOG`. It goes on until its standard input ends. Each line it prints is a `Verdict` as JSON, the
-last one is final; LOG gets one line per answer (when it came, and up to which offsets), from which freshness is computed.
-Read next: verdict.py, freshness.py.
+`python -m demo.reader ROOT LOG`. It goes on until its standard input ends. Each line it prints is a
+`Verdict` as JSON, and the last one is final. LOG gets one line per answer (its time and offsets),
+from which freshness is computed.
 """
 
 from __future__ import annotations
@@ -22,17 +22,23 @@ from kappa.state.store import Store
 from serving.pin.catalog import Snapshot, pin
 from serving.query.query import connect
 
-# The machine has other things to do: what it costs to ask all the time would be taken from the jobs.
+# Queries without a pause would take their CPU from the jobs.
 _PAUSE_SECONDS = 0.1
 _SPEAK_SECONDS = 0.5
 _LEASE_SECONDS = 30.0
 # Three tables and a view in one answer: the view adds up the same rows again, after a join.
 _QUESTION = """
-select (select sum(flights) from delays)::bigint, (select sum(flights) from departures)::bigint, (select sum(flights) from carriers)::bigint,
-    (select sum({cancelled}) from delays)::bigint, (select sum(flights - departed) from departures)::bigint,
-    (select count(*) from delays where {foreign}), (select count(*) from rejects where topic = 'flights'), (select count(*) from planes)
+select (select sum(flights) from delays)::bigint,
+    (select sum(flights) from departures)::bigint,
+    (select sum(flights) from carriers)::bigint,
+    (select sum({cancelled}) from delays)::bigint,
+    (select sum(flights - departed) from departures)::bigint,
+    (select count(*) from delays where {foreign}),
+    (select count(*) from rejects where topic = 'flights'),
+    (select count(*) from planes)
 """
-# At equal offsets the two versions differ in `delays` alone: to version 1 what was cancelled was on time, to version 2 it was not.
+# At equal offsets the two versions differ in `delays` alone: a cancelled flight is on time to
+# version 1, and not to version 2.
 _QUESTIONS = {
     1: _QUESTION.format(cancelled="flights - departed", foreign="on_time < flights - departed"),
     2: _QUESTION.format(cancelled="cancelled", foreign="on_time > departed"),
@@ -40,7 +46,7 @@ _QUESTIONS = {
 
 
 def look(store: Store) -> Observation:
-    """One answer from what is served now."""
+    """Takes one answer from the tables that are served now."""
     with pin(store, lease_seconds=_LEASE_SECONDS) as pinned:
         snapshot = pinned.snapshot
         with connect(snapshot, store) as reader:
@@ -69,7 +75,10 @@ def look(store: Store) -> Observation:
 
 
 def _version(snapshot: Snapshot) -> int:
-    """Which version serves: 2 has a column for what was cancelled. Where nothing serves, any question says so."""
+    """Returns the version that serves: 2 has a column of cancelled flights.
+
+    If nothing serves, any query raises.
+    """
     births = [
         snapshot.births[build]
         for pipeline, build in snapshot.serving.items()
@@ -79,7 +88,7 @@ def _version(snapshot: Snapshot) -> int:
 
 
 def main() -> int:
-    """The command: exit 0 where all answers were in order."""
+    """Runs the command; the exit code is 0 if all answers were in order."""
     parser = argparse.ArgumentParser(prog="python -m demo.reader")
     parser.add_argument("root")
     parser.add_argument("log", type=Path)

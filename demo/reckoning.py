@@ -1,6 +1,6 @@
-"""What the story is held to at its end: both versions' tables against the oracle, the reader's verdict, freshness.
+"""The reckoning at the story's end: tables against the oracle, the reader's verdict, freshness.
 
-Read next: oracle.py, verdict.py, freshness.py, which do the judging; here their answers are gathered and put in words.
+oracle.py, verdict.py and freshness.py judge; here their results are put in words.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LEASE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that had to hold, whether it did, and what was seen."""
+    """One thing that had to hold, whether it did, and the observation."""
 
     what: str
     held: bool
@@ -33,7 +33,7 @@ class Finding:
 
 
 def compared(store: Store, oracle: Oracle, version: int, build: str) -> Finding:
-    """A build at its newest frontier, as a reader would see it, against what version 1 or 2 must hold."""
+    """Compares a build, at its newest frontier, with the rows that version 1 or 2 must have."""
     with (
         pin_build(store, build, lease_seconds=_LEASE_SECONDS) as pinned,
         connect(pinned.snapshot, store) as served,
@@ -44,7 +44,8 @@ def compared(store: Store, oracle: Oracle, version: int, build: str) -> Finding:
         ]
         pinned.confirm()
     wrong = [
-        f"{each.table}: missing {', '.join(each.missing) or 'none'}; unexpected {', '.join(each.unexpected) or 'none'}"
+        f"{each.table}: missing {', '.join(each.missing) or 'none'}; "
+        f"unexpected {', '.join(each.unexpected) or 'none'}"
         for each in comparisons
         if not each.equal
     ]
@@ -57,8 +58,11 @@ def compared(store: Store, oracle: Oracle, version: int, build: str) -> Finding:
 
 
 def judged(verdict: Verdict) -> Finding:
-    """What the reader has to say."""
-    seen = f"{verdict.queries:,} queries, {verdict.errors} errors, {verdict.mixed} mixed answers, {verdict.backward} backward answers, {verdict.switches} switches seen"
+    """Turns the reader's verdict into a finding."""
+    seen = (
+        f"{verdict.queries:,} queries, {verdict.errors} errors, {verdict.mixed} mixed answers, "
+        f"{verdict.backward} backward answers, {verdict.switches} switches seen"
+    )
     return Finding(
         "the reader found nothing wrong, from its first query to its last",
         verdict.clean,
@@ -67,7 +71,7 @@ def judged(verdict: Verdict) -> Finding:
 
 
 def seen_fresh(records: Path, *, topic: str, since: float, until: float) -> Freshness | None:
-    """How fresh answers were to events sent in a window of time, from the ledger and the reader's log."""
+    """Measures freshness of events sent in a window of time, by ledger and reader's log."""
     ledger = pq.read_table(
         records / "ledger.parquet",
         columns=["topic", "partition", "offset", "sent_at"],
@@ -83,7 +87,10 @@ def seen_fresh(records: Path, *, topic: str, since: float, until: float) -> Fres
 
 
 def sent_in(ledger: pa.Table) -> dict[int, list[tuple[int, float]]]:
-    """When which offset of a topic was sent, per partition, by a producer's account (columns `partition`, `offset`, `sent_at`)."""
+    """Lists offsets and times of sending per partition, by a producer's account of one topic.
+
+    The account has the columns `partition`, `offset` and `sent_at`.
+    """
     sent: dict[int, list[tuple[int, float]]] = {}
     for partition, offset, at in zip(
         *(ledger[name].to_pylist() for name in ("partition", "offset", "sent_at")), strict=True
@@ -93,6 +100,6 @@ def sent_in(ledger: pa.Table) -> dict[int, list[tuple[int, float]]]:
 
 
 def answers_in(log: Path) -> list[tuple[float, Offsets]]:
-    """When each answer came, and up to which offsets, by a reader's log: a line of JSON an answer."""
+    """Lists the time and the offsets of each answer, by a reader's log of JSON lines."""
     with log.open(encoding="utf-8") as lines:
         return [(line["at"], Offsets.parse(line["offsets"])) for line in map(json.loads, lines)]

@@ -1,4 +1,4 @@
-"""What the story shows: headings, sentences, a live line while it waits, and the list of what held at the end."""
+"""The story's screen: headings, sentences, a live line while it waits, and the findings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.syntax import Syntax
 
 from demo.reckoning import Finding
 
-# Where there is no terminal to draw on, the live line becomes a printed one, now and then.
+# Without a terminal to draw on, the live line is printed now and then.
 _PRINT_SECONDS = 10.0
 _DRAW_SECONDS = 0.25
 
@@ -34,7 +34,7 @@ class Screen:
         )
 
     def say(self, text: str) -> None:
-        """Tells something."""
+        """Prints a sentence."""
         self.console.print(f"[cyan]{escape(text)}[/cyan]", highlight=False, soft_wrap=True)
 
     def code(self, text: str, language: str) -> None:
@@ -43,7 +43,7 @@ class Screen:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the story began."""
+        """Returns the seconds since the story began."""
         return time.monotonic() - self._begun
 
     @contextmanager
@@ -64,7 +64,7 @@ class Screen:
     def wait(
         self, until: Callable[[], bool], line: Callable[[], str], *, patience_seconds: float
     ) -> bool:
-        """Shows `line` live until `until` holds; False where patience ended first."""
+        """Shows `line` live until `until` is true. Returns False if patience ends first."""
         deadline = time.monotonic() + patience_seconds
         with self._live() as show:
             while not until():
@@ -75,7 +75,7 @@ class Screen:
         return True
 
     def findings(self, findings: Sequence[Finding]) -> None:
-        """The list of what held and what didn't."""
+        """Prints what held and what did not."""
         for finding in findings:
             mark = "[green]yes[/green]" if finding.held else "[bold red]NO [/bold red]"
             self.console.print(

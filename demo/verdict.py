@@ -1,8 +1,8 @@
-"""What a reader may hold against the platform: errors, mixed answers, backward answers. Pure.
+"""The verdict of a reader about the platform: errors, mixed answers, backward answers. Pure.
 
-An answer is mixed where its tables, which are folded from the same slices, disagree with one another or with what the
-frontier says was folded, or hold rows that the version which serves cannot have made; it is backward where its generation,
-or any partition's offset, is less than one the same reader has seen before. Read next: reader.py, which asks.
+An answer is mixed if its tables, which are folded from the same slices, disagree with one another
+or with the frontier, or if it has rows that the serving version cannot have made. It is backward if
+its generation, or any partition's offset, is less than in an earlier answer of the same reader.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from dataclasses import dataclass, replace
 
 from kappa.state.offsets import Offsets
 
-# The first few are told in full; the rest are counted.
+# The first few are described in full; the rest are counted.
 _TOLD = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One answer: flights, and the cancelled of them, as several tables of it count them; rejects as the table and as the frontier do.
+    """One answer, with the counts that must agree.
 
-    `foreign` are the rows that only the other version can have made.
+    Flights and cancelled flights are counted by several tables, rejects by the table and the
+    frontier. `foreign` are the rows that only the other version can have made.
     """
 
     at: float
@@ -35,7 +36,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one reader has counted so far; `told` says in words what was wrong, the first few times."""
+    """The counts of one reader so far; `told` describes the first few wrong answers."""
 
     queries: int = 0
     errors: int = 0
@@ -46,12 +47,12 @@ class Verdict:
 
     @property
     def clean(self) -> bool:
-        """True where answers came, and there was nothing wrong with any of them."""
+        """Returns True if there were answers, and none of them was wrong."""
         return self.queries > 0 and not (self.errors or self.mixed or self.backward)
 
 
 def after_answer(verdict: Verdict, before: Observation | None, now: Observation) -> Verdict:
-    """The verdict once `now` has been seen; `before` is the same reader's answer before it."""
+    """Returns the verdict after the answer `now`; `before` is the reader's previous answer."""
     mixed, backward = _mixed(now), _backward(before, now)
     switched = before is not None and before.generation != now.generation
     return replace(
@@ -65,7 +66,7 @@ def after_answer(verdict: Verdict, before: Observation | None, now: Observation)
 
 
 def after_error(verdict: Verdict, error: str) -> Verdict:
-    """The verdict once a query has come back with an error instead of an answer."""
+    """Returns the verdict after a query that ended with an error."""
     return replace(
         verdict,
         queries=verdict.queries + 1,
@@ -85,16 +86,12 @@ def _mixed(now: Observation) -> tuple[str, ...]:
         for what, counts in counted
         if len(set(counts.values())) > 1
     ]
-    return (
-        *found,
-        *(
-            [
-                f"generation {now.generation} has {now.foreign} rows that its version of the pipeline cannot have made"
-            ]
-            if now.foreign
-            else []
-        ),
-    )
+    if now.foreign:
+        found.append(
+            f"generation {now.generation} has {now.foreign} rows "
+            "that its version of the pipeline cannot have made"
+        )
+    return tuple(found)
 
 
 def _backward(before: Observation | None, now: Observation) -> tuple[str, ...]:

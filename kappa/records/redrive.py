@@ -1,9 +1,10 @@
-"""A redriven record: one that was rejected, mended and produced again, and that names in a header the record it stands for. Pure.
+"""A redriven record: the mended copy of a reject, produced again, which names its original. Pure.
 
-The header is `kappa-redrive: TOPIC:PARTITION:OFFSET@MILLISECONDS`, the original's place and timestamp; it names an earlier
-record of the same partition. What it names is folded once: where the original is a reject under a build, by the first
-redriven record that is valid; where it is not, every redriven one is a duplicate (law 7). Records of a compacted topic are
-what their key holds now, and stand for nothing else: there the header means nothing. Read next: engine/function/redriven.py.
+The header is `kappa-redrive: TOPIC:PARTITION:OFFSET@MILLISECONDS`, the original's place and
+timestamp; it names an earlier record of the same partition. The original is folded once: if it is a
+reject under a build, by the first redriven record that is valid; if not, every redriven record is a
+duplicate (law 7). In a compacted topic the header means nothing, because a record there is the
+present value of its key. engine/function/redriven.py settles the redriven records of a slice.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from kappa.base.errors import UsageError
 from kappa.values.reason import Reason, Rejected
 
 HEADER = "kappa-redrive"
-# Topics have no colon in their names (kappa/declare/topic.py); offsets and times are 64 bit numbers.
+# Names of topics have no colon (kappa/declare/topic.py); offsets and times are 64 bit numbers.
 _POSITION = re.compile(r"([A-Za-z0-9._-]{1,249}):([0-9]{1,10}):([0-9]{1,18})")
 _ORIGINAL = re.compile(_POSITION.pattern + r"@(-?[0-9]{1,18})")
 
@@ -37,18 +38,18 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """The record that a redriven one stands for: where it lies, and its timestamp, in milliseconds since 1970."""
+    """The record that a redriven one stands for; its timestamp is in milliseconds since 1970."""
 
     position: Position
     timestamp_ms: int
 
     def header(self) -> tuple[str, bytes]:
-        """The header that names it."""
+        """Returns the header that names it."""
         return HEADER, f"{self.position}@{self.timestamp_ms}".encode()
 
 
 def parse_position(text: str) -> Position:
-    """Reads `visits:0:17`. Raises UsageError where it is none."""
+    """Reads `visits:0:17`. Raises UsageError if it is no place."""
     match = _POSITION.fullmatch(text)
     if match is None:
         raise UsageError(
@@ -59,7 +60,10 @@ def parse_position(text: str) -> Position:
 
 
 def named_original(headers: Headers) -> Original | None:
-    """The record that these headers name; None where they name none. Raises ValueError, with the reason, where that cannot be read."""
+    """Returns the record that these headers name, or None.
+
+    Raises ValueError, with the reason, if it cannot be read.
+    """
     named = [value for name, value in headers if name == HEADER]
     if not named:
         return None
@@ -75,7 +79,10 @@ def named_original(headers: Headers) -> Original | None:
 
 
 def original_of(headers: Headers, at: Position) -> Original | None:
-    """The record that the one at `at` stands for; None where it is like any other. Raises Rejected where it names what it cannot stand for."""
+    """Returns the record that the one at `at` stands for, or None if it is no redriven one.
+
+    Raises Rejected if it names a record that it cannot stand for.
+    """
     try:
         original = named_original(headers)
     except ValueError as error:
@@ -86,14 +93,15 @@ def original_of(headers: Headers, at: Position) -> Original | None:
     if (named.topic, named.partition) != (at.topic, at.partition) or named.offset >= at.offset:
         raise Rejected(
             Reason.BAD_REDRIVE,
-            f"the header {HEADER} names {named}, and a record stands only for an earlier one of its own partition",
+            f"the header {HEADER} names {named}, "
+            "and a record stands only for an earlier one of its own partition",
         )
     return original
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A redriven record at `at` that names offset `of` of its partition; `valid`, or a reject itself."""
+    """A redriven record at `at`, for offset `of` of its partition; `valid`, or a reject itself."""
 
     at: Position
     of: int
@@ -102,7 +110,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What becomes of the valid ones: `folded` maps the place of each that is folded to the offset that it is folded for; the others are duplicates."""
+    """The fate of valid redriven records: `folded` has the original's offset; or duplicates."""
 
     folded: Mapping[Position, int]
     duplicates: frozenset[Position]
@@ -116,9 +124,10 @@ def settle(
 ) -> Settled:
     """Decides which redriven records are folded, in the order of their offsets.
 
-    `rejected` holds each place that is named and is a reject, and the offset that it named itself, if it was redriven;
-    `folded` the originals that are folded already; `origin` per topic and partition the offset at which the build begins:
-    what lies before it was never read, so nothing of it is folded, and it is taken as a reject.
+    `rejected` has each named place that is a reject, with the offset that it named itself if it was
+    redriven. `folded` are the originals that are folded already. `origin` is the offset at which
+    the build begins, per topic and partition. A record before it was never read, so it counts as a
+    reject.
     """
     known, done = dict(rejected), set(folded)
     now: dict[Position, int] = {}
@@ -141,7 +150,7 @@ def _root(
 ) -> Position | None:
     """Returns the first record of a chain in which each is a reject and names the one before.
 
-    Returns None if what is named is no reject. A reject that named no reject stands for itself.
+    Returns None if the named record is no reject. A reject that names no reject is its own first.
     """
     begins = origin.get((named.topic, named.partition), 0)
     if named.offset < begins:

@@ -1,6 +1,7 @@
-"""How long it is certain that a deletion is heard of: a compacted topic keeps each tombstone for `delete.retention.ms` only (law 5). Pure.
+"""Tombstones: how long a deletion is certain to be read (law 5). Pure.
 
-Who has a key's record, and comes to its tombstone later than that, may never see that the key was deleted: who was away, or reads slowly.
+A compacted topic keeps each tombstone for `delete.retention.ms` only. A reader that has a key's
+record and arrives later than that, because it was away or is slow, may never learn of the deletion.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ _SETTING = "delete.retention.ms"
 def may_be_missed(
     topic: str, read_at: str, config: Mapping[str, str] | None, now: datetime
 ) -> str | None:
-    """Why deletions may have been missed by who read all of a compacted topic last at `read_at` (ISO 8601), or began to then, and goes on `now`; None where none can have been.
+    """Explains why a reader that last caught up at `read_at` may have missed deletions by `now`.
 
-    `config` are the topic's settings that are in force; where they are not known, nothing can be said.
+    Returns None if it cannot have. `read_at` (ISO 8601) is when it last had read all of the
+    compacted topic, or began to read it. `config` are the topic's settings in force; if they are
+    unknown the answer is None, too.
     """
     kept = (config or {}).get(_SETTING, "")
     if not kept.isdecimal():
@@ -26,4 +29,8 @@ def may_be_missed(
     away = now - datetime.fromisoformat(read_at).astimezone(UTC)
     if away <= timedelta(milliseconds=int(kept)):
         return None
-    return f"topic {topic} keeps a tombstone for {exact_duration(int(kept))} ({_SETTING}), and all of it was read last {exact_duration(int(away.total_seconds()) * 1000)} ago: deletions may have been missed"
+    ago = exact_duration(int(away.total_seconds()) * 1000)
+    return (
+        f"topic {topic} keeps a tombstone for {exact_duration(int(kept))} ({_SETTING}), "
+        f"and all of it was read last {ago} ago: deletions may have been missed"
+    )

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
+from kappa.base.units import duration, size
 from kappa.journal.journal import CaughtUp, Record, Staged
 from kappa.state.offsets import Offsets
 from replay.preflight.observed import DiskFacts, LogFacts, Replayed
@@ -148,28 +149,6 @@ def last_replays(
             case _:
                 pass
     return found
-
-
-def size(count: int) -> str:
-    """Returns a number of bytes for people, in SI units as disks are sold."""
-    value = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000:
-            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
-        value /= 1000
-    return f"{value:,.1f} TB"
-
-
-def duration(seconds: float) -> str:
-    """Returns a time for people: `40 s`, `12 min`, `3 h 20 min`, `2 days`."""
-    minutes = round(seconds / 60)
-    if seconds < 100:
-        return f"{max(1, round(seconds))} s"
-    if minutes < 100:
-        return f"{minutes} min"
-    if minutes < 48 * 60:
-        return f"{minutes // 60} h {minutes % 60} min"
-    return f"{timedelta(seconds=seconds).days} days"
 
 
 def _disk_needed(records: int, disk: DiskFacts | None, serving: str | None) -> int | None:

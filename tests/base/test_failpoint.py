@@ -1,4 +1,4 @@
-"""Each failpoint that is listed stands at one place, is one that some test kills at, and no other can be asked for."""
+"""Each listed failpoint is at one place, some test kills at it, and no other name is accepted."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ KINDS = [
 
 
 def places() -> Iterator[str]:
-    """The names at all calls of `failpoint`; one that is made of a record's kind stands for all kinds."""
+    """Lists the names at all calls of `failpoint`; one made of a record's kind is all kinds."""
     for room in ("kappa", "replay", "serving", "demo", "pipelines"):
         for path in (HOUSE / room).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -67,12 +67,12 @@ def places() -> Iterator[str]:
                         yield from (start + kind for kind in KINDS)
                     case ast.Call(func=ast.Name(id="failpoint")):
                         raise AssertionError(
-                            f"{path}:{node.lineno} names its failpoint in a way that nobody can read"
+                            f"{path}:{node.lineno} names its failpoint in no readable way"
                         )
 
 
 def declared(file: str) -> set[str]:
-    """What a test file says it kills at: the strings in its FAILPOINTS, of those lists that one of its tests goes by."""
+    """Lists the failpoints of a test file: the strings of FAILPOINTS that its tests use."""
     body = ast.parse((HOUSE / file).read_text(encoding="utf-8")).body
     read = {
         key
@@ -97,7 +97,7 @@ def declared(file: str) -> set[str]:
 
 
 def read_in(test: ast.FunctionDef) -> Iterator[object]:
-    """The keys of the lists in FAILPOINTS that a test or its decorators name; None where it goes by all of them."""
+    """Returns the keys of FAILPOINTS that a test or its decorators name; None for all."""
     named = [
         node
         for node in ast.walk(test)
@@ -173,7 +173,8 @@ def test_a_typo_ends_the_program_as_it_starts_and_says_what_was_meant() -> None:
 
 def test_a_process_is_killed_at_the_passing_that_was_asked_for() -> None:
     done = _python(
-        "from kappa.base.failpoint import failpoint\nfor n in range(9): failpoint('frontier.before_put'); print(n, flush=True)",
+        "from kappa.base.failpoint import failpoint\n"
+        "for n in range(9): failpoint('frontier.before_put'); print(n, flush=True)",
         "frontier.before_put:kill:3",
     )
 

@@ -1,4 +1,4 @@
-"""The lock of the jars: what it says, and that nothing else gets through. No network and no JVM here."""
+"""The lock of the jars is read, and only its jars are accepted. No network and no JVM here."""
 
 from __future__ import annotations
 
@@ -43,11 +43,13 @@ def a_java(folder: Path, *, gives: dict[str, str], fails: bool = False) -> Java:
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)
     puts = "".join(
-        f'mkdir -p "$cache/org.example/{name}/jars"; printf %s "{content}" > "$cache/org.example/{name}/jars/{name}-1.jar"\n'
+        f'mkdir -p "$cache/org.example/{name}/jars"\n'
+        f'printf %s "{content}" > "$cache/org.example/{name}/jars/{name}-1.jar"\n'
         for name, content in gives.items()
     )
+    failure = "echo java.net.UnknownHostException: nowhere; exit 1" if fails else ""
     program.write_text(
-        f'#!/bin/sh\nwhile [ "$1" != -cache ]; do shift; done; cache=$2\n{puts}{"echo java.net.UnknownHostException: nowhere; exit 1" if fails else ""}\n'
+        f'#!/bin/sh\nwhile [ "$1" != -cache ]; do shift; done; cache=$2\n{puts}{failure}\n'
     )
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     return Java(home=folder, version=17, build="none")
@@ -160,7 +162,10 @@ def test_a_java_home_without_java_is_named():
 
 @pytest.mark.parametrize(("printed", "version"), [("1.8", 8), ("11", 11), ("17", 17), ("25", 25)])
 def test_the_version_is_read_from_properties_whatever_else_is_printed(printed, version):
-    text = f"Picked up JAVA_TOOL_OPTIONS: -Dx=y\n    java.home = /opt/a b\n    java.specification.version = {printed}\nopenjdk version nonsense\n"
+    text = (
+        "Picked up JAVA_TOOL_OPTIONS: -Dx=y\n    java.home = /opt/a b\n"
+        f"    java.specification.version = {printed}\nopenjdk version nonsense\n"
+    )
 
     assert parse_properties(text, "java") == Java(
         home=Path("/opt/a b"), version=version, build=printed
@@ -171,7 +176,8 @@ def test_an_old_java_is_refused_by_its_number(tmp_path):
     program = tmp_path / "bin" / "java"
     program.parent.mkdir()
     program.write_text(
-        "#!/bin/sh\nprintf '    java.home = /opt/old\\n    java.specification.version = 11\\n' >&2\n"
+        "#!/bin/sh\n"
+        "printf '    java.home = /opt/old\\n    java.specification.version = 11\\n' >&2\n"
     )
     program.chmod(0o755)
     assert subprocess.run([program], capture_output=True, check=True).stderr

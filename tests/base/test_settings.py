@@ -1,4 +1,4 @@
-"""Laws of settings: flags beat the environment, that beats the file, and a key that nobody knows is said with the nearest one."""
+"""Laws of settings: flags beat the environment, it beats the file, unknown keys are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of the breaker: what a build may reject, a count or a share, and when it is certain that it is beyond that."""
+"""Laws of the breaker: a limit as a count or a share, and when a build is beyond it for certain."""
 
 from __future__ import annotations
 
@@ -158,13 +158,14 @@ def test_a_candidate_that_is_beyond_it_is_stopped_with_counts_reasons_and_an_exa
         ensure_within(store, birth, frontier(rejected=3, decoded=7), Offsets({"hits": {0: 1000}}))
 
     assert stopped.value.message == (
-        "pipeline web has rejected 3 of 10 records (30 %), and max_rejects is 2: wrong_type 2, missing_field 1; for example hits:0:7: wrong_type it is"
+        "pipeline web has rejected 3 of 10 records (30 %), and max_rejects is 2: "
+        "wrong_type 2, missing_field 1; for example hits:0:7: wrong_type it is"
     )
     assert "kappa deploy web" in stopped.value.hint
     assert "max_rejects=" in stopped.value.hint
 
 
-def test_by_a_share_it_is_stopped_only_once_nothing_that_is_to_come_can_bring_it_back(
+def test_by_a_share_it_is_stopped_only_if_nothing_planned_can_bring_it_back(
     store: Store,
 ) -> None:
     birth = born(store, 0.01)

@@ -34,7 +34,10 @@ HITS = Topic(
     "web.hits",
     partitions=4,
     key="visitor",
-    event="id string not null, visitor string, n int, price decimal(20,2), x double, tags array<string>",
+    event=(
+        "id string not null, visitor string, n int, price decimal(20,2), x double, "
+        "tags array<string>"
+    ),
 )
 PAGES = Topic("web.pages", kind="compacted", key="page", event="page string not null, title string")
 
@@ -394,7 +397,11 @@ def test_sparks_other_spellings_are_the_same_types() -> None:
 
 
 def test_a_default_is_a_literal_of_sql_before_or_after_not_null() -> None:
-    ddl = "a string not null default 'it''s', b int default -7 not null, c double default 1.5e3, d boolean default TRUE, e date default date '2024-01-01', f string default null, g string default \"\\t'\""
+    ddl = (
+        "a string not null default 'it''s', b int default -7 not null, c double default 1.5e3, "
+        "d boolean default TRUE, e date default date '2024-01-01', f string default null, "
+        'g string default "\\t\'"'
+    )
 
     assert [(column.default, column.nullable) for column in parse_columns(ddl)] == [
         ('"it\'s"', False),

@@ -1,4 +1,4 @@
-"""Each fold says whether it is exact; what is compared, and what is told, goes by that (law 8, kappa/declare/table.py)."""
+"""Each fold declares its exactness, which comparisons and reports use (law 8)."""
 
 from __future__ import annotations
 
@@ -49,9 +49,7 @@ def born() -> TableBirth:
     )[0]
 
 
-def test_only_sums_of_doubles_are_rounded_and_only_a_sketch_that_throws_dice_is_approximate() -> (
-    None
-):
+def test_only_sums_of_doubles_are_rounded_and_only_sketches_with_chance_approximate() -> None:
     table = born()
 
     said = {column: table.exactness(column) for column, _ in table.served}

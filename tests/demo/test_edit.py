@@ -1,4 +1,4 @@
-"""Laws of the story's edit: it fits the pipeline that is in the tree, and version 2 can be declared."""
+"""Laws of the story's edit: it fits the tree's pipeline, and version 2 can be declared."""
 
 from __future__ import annotations
 

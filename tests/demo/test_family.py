@@ -1,4 +1,4 @@
-"""Laws of the family: whoever descends from a marked process is found, whatever session it is in."""
+"""Laws of the family: descendants of a marked process are found, whatever their session."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from demo.family import MARK, ensure_gone, members, wait_until_gone
 
 GRANDCHILD = (
     "import subprocess, sys, time; own = 'import time; print(flush=True); time.sleep(60)'; "
-    "subprocess.Popen([sys.executable, '-c', own], start_new_session=True, stdout=subprocess.PIPE).stdout.readline(); print('ready', flush=True); time.sleep(60)"
+    "subprocess.Popen([sys.executable, '-c', own], start_new_session=True, "
+    "stdout=subprocess.PIPE).stdout.readline(); print('ready', flush=True); time.sleep(60)"
 )
 
 
@@ -43,7 +44,8 @@ def test_strangers_are_not_found() -> None:
 
 def test_a_child_ends_with_its_input_and_its_last_words_are_heard(tmp_path: Path) -> None:
     (tmp_path / "talker.py").write_text(
-        "import sys\nprint('{\"n\": 1}', flush=True)\nsys.stdin.read()\nprint('{\"n\": 2}', flush=True)\n",
+        "import sys\nprint('{\"n\": 1}', flush=True)\nsys.stdin.read()\n"
+        "print('{\"n\": 2}', flush=True)\n",
         encoding="utf-8",
     )
     child = Child("talker", [], environment=dict(os.environ), folder=tmp_path)

@@ -1,4 +1,4 @@
-"""Laws of the producer's process, against a real broker: what its ledger says is what lies in the log."""
+"""Laws of the producer's process, against a real broker: its ledger equals the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of freshness: measured from the moment of sending to the first answer that holds the event."""
+"""Laws of freshness: the time from sending an event to the first answer with it."""
 
 from __future__ import annotations
 

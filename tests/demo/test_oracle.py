@@ -1,4 +1,4 @@
-"""Laws of the oracle, held to a plain Python computation over the same few events; and of comparing rows."""
+"""Laws of the oracle, against plain Python over the same few events; and of comparing rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of the reader: what it asks fits the pipeline that is in the tree, and it sees what does not fit together."""
+"""Laws of the reader: its query fits the tree's pipeline, and it detects mixed answers."""
 
 from __future__ import annotations
 

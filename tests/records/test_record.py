@@ -1,4 +1,4 @@
-"""The one definition of a valid record: what is accepted, and in which word the rest is rejected."""
+"""The one definition of a valid record: what it accepts, and the reasons of the rest."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from kappa.values.json_text import DEEPEST
 from kappa.values.reason import Reason, Rejected
 
 EVENT = """
-    id string not null, t string, n bigint, small smallint, tiny tinyint, i int, flag boolean, x double, f float, price decimal(10,2),
-    day date, at timestamp, tags array<string>, place struct<lat:double not null,names:array<struct<name:string>>>
+    id string not null, t string, n bigint, small smallint, tiny tinyint, i int, flag boolean,
+    x double, f float, price decimal(10,2), day date, at timestamp, tags array<string>,
+    place struct<lat:double not null,names:array<struct<name:string>>>
 """
 READER = RecordReader(Topic("t", event=EVENT))
 KEYED = RecordReader(Topic("t", event="id int not null, name string", key="id"))
@@ -274,7 +275,10 @@ def test_depth_is_counted_outside_of_texts() -> None:
 
 AFTER = Topic(
     "t",
-    event="page string not null default '/', n bigint default -1, price decimal(12,3) default 0.5, at timestamp not null, seen date default '1970-01-02'",
+    event=(
+        "page string not null default '/', n bigint default -1, price decimal(12,3) default 0.5, "
+        "at timestamp not null, seen date default '1970-01-02'"
+    ),
     was={"page": ("url", "uri"), "at": "time"},
 )
 NEWER = RecordReader(AFTER)

@@ -1,4 +1,4 @@
-"""Laws of redriven records: which of them are folded, whatever they name and however often (law 7)."""
+"""Laws of redriven records: which are folded, whatever they name and however often (law 7)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_what_is_no_place_is_refused_with_an_example(text: str) -> None:
     assert "visits:0:17" in refused.value.hint
 
 
-def test_the_first_valid_one_of_a_reject_is_folded_and_every_later_one_is_a_duplicate() -> None:
+def test_the_first_valid_one_of_a_reject_is_folded_and_later_ones_are_duplicates() -> None:
     found = settle(
         [attempt(9, 3), attempt(7, 3), attempt(5, 3, valid=False)], {at(3): None}, (), {}
     )
@@ -101,7 +101,7 @@ def test_another_partition_is_another_record() -> None:
 
 
 def test_one_that_was_rejected_itself_is_redriven_for_the_first_of_the_chain() -> None:
-    # 5 stood for 3 and was rejected; 7 stands for 5, so for 3; what names 3 afterwards comes too late.
+    # 5 stood for 3 and was rejected; 7 stands for 5, so for 3; 9, which names 3, is too late.
     found = settle(
         [attempt(5, 3, valid=False), attempt(7, 5), attempt(9, 3)], {at(3): None}, (), {}
     )
@@ -114,9 +114,8 @@ def test_a_reject_that_named_a_record_which_is_none_stands_for_itself() -> None:
     assert settle([attempt(7, 5)], {at(5): 3}, (), {}).folded == {at(7): 5}
 
 
-def test_one_of_a_record_before_the_build_s_origin_is_folded_once_for_nothing_of_it_was_ever_read() -> (
-    None
-):
+def test_one_of_a_record_before_the_origin_is_folded_once() -> None:
+    """The build has read nothing of what is before its origin."""
     found = settle([attempt(9, 3), attempt(11, 3), attempt(12, 8)], {}, (), {("visits", 0): 5})
 
     assert found.folded == {at(9): 3}
@@ -125,7 +124,7 @@ def test_one_of_a_record_before_the_build_s_origin_is_folded_once_for_nothing_of
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[tuple[bool, int | None]]:
-    """Per offset of a partition whether the record is valid, and which earlier one it names, if any."""
+    """Draws, per offset, whether the record is valid, and the earlier one it names, if any."""
     count = draw(st.integers(1, 14))
     return [
         (draw(st.booleans()), draw(st.none() | st.integers(0, offset - 1)) if offset else None)

@@ -1,4 +1,4 @@
-"""I8, one writer per build: who has the lock, who is refused, and what happens to the rest of a dead holder's session."""
+"""I8, one writer per build: its lock, refusals, and the end of a dead holder's session."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from kappa.state.lock import holder as holder_of
 
 FAILPOINTS = ["lock.before_hold", "lock.after_hold"]
 
-# Takes the lock, starts a child that would outlive it (as a JVM does its Python), says both pids, waits to be killed.
+# Takes the lock, starts a child that would outlive it (as a JVM does its Python), prints that
+# child's pid, and waits to be killed.
 _HOLDER = """
 import pathlib, signal, subprocess, sys
 from kappa.state.lock import Lock
@@ -76,7 +77,11 @@ def test_a_lock_given_up_may_be_taken_again(tmp_path: Path) -> None:
 def test_a_dead_holder_that_shared_its_session_costs_nobody_else_in_it_their_life(
     tmp_path: Path,
 ) -> None:
-    leader = "import signal, subprocess, sys; print(subprocess.Popen([sys.executable, '-c', sys.argv[1], sys.argv[2]]).pid, flush=True); signal.pause()"
+    leader = (
+        "import signal, subprocess, sys; "
+        "holder = subprocess.Popen([sys.executable, '-c', sys.argv[1], sys.argv[2]]); "
+        "print(holder.pid, flush=True); signal.pause()"
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", leader, _HOLDER, str(tmp_path / "lock")],
         stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""An event declared by a JSON Schema: the columns it makes, what it rejects, and what is refused rather than ignored."""
+"""An event by a JSON Schema: its columns, its rejects, and keywords refused, not ignored."""
 
 from __future__ import annotations
 
@@ -122,7 +122,10 @@ def test_a_topic_goes_to_sparks_workers_as_it_is() -> None:
 
 
 def test_what_a_schema_allows_is_read_as_by_ddl() -> None:
-    ddl = "id string not null, page string not null default '/', at timestamp not null, note string, price decimal(10,2), tags array<string>"
+    ddl = (
+        "id string not null, page string not null default '/', at timestamp not null, "
+        "note string, price decimal(10,2), tags array<string>"
+    )
     by_ddl = RecordReader(Topic("visits", event=ddl))
     value = event(page="(missing)", price=0.1, tags=["a", "b"], other=[1])
 
