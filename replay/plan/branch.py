@@ -65,7 +65,7 @@ def branch_of(born: Birth, shown: Sequence[Frontier], asked: Branching) -> Branc
         if partition not in newest.offsets.next.get(topic, {}):
             raise UsageError(
                 f"build {born.build} reads no {topic} partition {partition}",
-                hint=f"it stands at {newest.offsets}",
+                hint=f"it is at {newest.offsets}",
             )
     unnamed = [
         f"{topic} partition {partition}"
@@ -75,17 +75,16 @@ def branch_of(born: Birth, shown: Sequence[Frontier], asked: Branching) -> Branc
     if unnamed:
         raise UsageError(
             f"--from names no offset of {unnamed[0]}",
-            hint=f"name every partition, or say now; build {born.build} stands at {newest.offsets}",
+            hint=f"name every partition, or say now; build {born.build} is at {newest.offsets}",
         )
     if not newest.offsets.covers(at):
         raise UsageError(
             f"build {born.build} has not folded up to {at}",
-            hint=f"it stands at {newest.offsets}, where a branch begins that is asked for "
-            "--from now",
+            hint=f"it is at {newest.offsets}, where a branch begins that is asked for --from now",
         )
     if not at.covers(born.begins):
         raise UsageError(
-            f"{at} lies before where build {born.build} begins, at {born.begins}",
+            f"{at} is before the beginning of build {born.build}, at {born.begins}",
             hint=_HINT.format(born.pipeline),
         )
     before = [

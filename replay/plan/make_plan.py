@@ -64,7 +64,7 @@ def make_plan(
             _gone(observed, name) for name in sorted(observed.state.serving.keys() - observed.names)
         ]
     notes = tuple(
-        f"nothing named {name} stands in the way: --allow lets nothing through"
+        f"nothing named {name} blocks the plan: --allow lets nothing through"
         for name in sorted(accepting.allowed.keys() - named)
     )
     if not observed.names:
@@ -141,7 +141,7 @@ def _branched(observed: Observed, declared: Declared, branching: Branching) -> P
     before = Offsets.parse(branch.base.offsets).distance(branch.start)
     notes = [
         (
-            f"what lies before {Offsets.parse(branch.base.offsets)} stays as build "
+            f"the rows before {Offsets.parse(branch.base.offsets)} stay as build "
             f"{born.build} has folded it, rejects too"
         ),
         *(

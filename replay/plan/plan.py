@@ -123,7 +123,7 @@ class PlanStep:
             case Change.SAME:
                 return f"unchanged (version {self.version}, build {self.build})"
             case Change.GONE:
-                return f"no longer declared; build {self.build} goes on serving"
+                return f"no longer declared; build {self.build} continues to serve"
 
 
 @dataclass(frozen=True, slots=True)

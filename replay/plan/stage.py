@@ -142,7 +142,7 @@ def _ensure_branched(store: Store, birth: Birth, branch: Branch) -> Base:
             branch = branch_of(read_birth(store, base.build), shown_of(store, base.build), asked)
     raise Conflict(
         f"what build {base.build} held is let go each time that it is to be taken",
-        hint="ask again; kappa logs says what its job does",
+        hint="ask again; kappa logs shows what its job does",
     )
 
 

@@ -12,7 +12,6 @@ sample.py         a sample of a log
 readable.py       whether sampled records can be read as declared
 determinism.py    the lint: what may give other rows in a replay
 doubts.py         the names that the lint knows
-names.py          the meaning of names in one statement
 code_diff.py      what changed in the code, as a diff
 readers.py        what changes for readers
 event_changes.py  what becomes of the fields of events

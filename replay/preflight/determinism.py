@@ -11,6 +11,7 @@ each time, and no row of a table follows from them.
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from collections.abc import Iterable, Iterator
 
@@ -28,7 +29,6 @@ from replay.preflight.doubts import (
     doubt_of,
 )
 from replay.preflight.finding import Finding
-from replay.preflight.names import Names
 
 _IMPORTS_BY_NAME = frozenset({"importlib.import_module", "__import__"})
 _CALLED = "|".join((*SPARK_NAMES, "random"))
@@ -109,7 +109,7 @@ def _in_statement(
 
 
 def _used(scanned: Module, statement: Statement, find: Find) -> Iterator[tuple[int, str, Doubt]]:
-    names = Names(scanned, statement, find)
+    names = _Names(scanned, statement, find)
     for node, arguments in _uses(statement.node):
         match node:
             case ast.Constant(value=str()):
@@ -141,7 +141,44 @@ def _uses(node: ast.AST, arguments: int | None = None) -> Iterator[tuple[ast.AST
         )
 
 
-def _by_name(call: ast.Call, names: Names) -> Iterator[tuple[int, str, Doubt]]:
+class _Names:
+    """What the names in one statement mean."""
+
+    def __init__(self, scanned: Module, statement: Statement, find: Find) -> None:
+        self._scanned = scanned
+        self._names = statement.names
+        self._find = find
+        self._inside: dict[str, list[str]] = {}
+        for node in ast.walk(statement.node):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                for alias, imported in imported_by(node, scanned.source, find):
+                    self._inside.setdefault(alias, []).append(str(imported))
+
+    def meant(self, node: ast.AST) -> Iterator[str]:
+        """Yields the full names outside the project that a dotted expression may mean."""
+        found = root(node)
+        if found is None:
+            return
+        name, attributes = found
+        for full in self._origins(name):
+            if self._find(full.partition(".")[0]) is None:
+                yield ".".join((full, *attributes))
+
+    def _origins(self, name: str) -> Iterator[str]:
+        yield from self._inside.get(name, ())
+        if name not in self._names:
+            # A parameter, or bound within.
+            return
+        imported = self._scanned.imports.get(name, ())
+        yield from map(str, imported)
+        if not imported and name not in self._scanned.defines:
+            if name in dir(builtins):
+                yield f"builtins.{name}"
+            else:
+                yield from (f"{star}.{name}" for star in self._scanned.stars)
+
+
+def _by_name(call: ast.Call, names: _Names) -> Iterator[tuple[int, str, Doubt]]:
     """Yields imports by a name given as text: `import_module("random")`."""
     called = {full.removeprefix("builtins.") for full in names.meant(call.func)}
     if (

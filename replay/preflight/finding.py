@@ -70,8 +70,8 @@ def accepting(*, gap: bool, breaking: bool, allow: Iterable[str]) -> Accepting:
         name, _, reason = each.partition("=")
         if not name.strip() or not reason.strip():
             raise UsageError(
-                f"--allow {each!r} says no {'reason' if name.strip() else 'name'}",
-                hint="write --allow 'NAME=REASON', with the name that kappa plan tells",
+                f"--allow {each!r} has no {'reason' if name.strip() else 'name'}",
+                hint="write --allow 'NAME=REASON', with the name that kappa plan shows",
             )
         allowed[name.strip()] = reason.strip()
     return Accepting(gap=gap, breaking=breaking, allowed=allowed)

@@ -63,7 +63,7 @@ def next_promote_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
     for each in (sight, *sight.others):
         if not _near(each):
             return Wait(
-                f"build {each.rollout.build} to come near build {each.live_build}"
+                f"build {each.rollout.build} to get near build {each.live_build}"
                 if each.live_build
                 else f"build {each.rollout.build} to publish its first frontier"
             )

@@ -63,7 +63,7 @@ def waits_for(step: RolloutStep) -> str:
         case StartVerification():
             return "its verification"
         case AlignAgain(build):
-            return f"build {build} to come to exactly where the live build is"
+            return f"build {build} to reach exactly the live build's offsets"
         case _:
             return ""
 

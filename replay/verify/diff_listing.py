@@ -127,7 +127,7 @@ def _lines(pair: Pair, found: Comparison, keys: Mapping[str, tuple[str, ...]]) -
         f"{pair.offsets}"
     )
     yield from (
-        f"topic {topic} is not the same for both: what comes from it is not comparable"
+        f"topic {topic} is not the same for both: rows from it are not comparable"
         for topic in found.incomparable_topics
     )
     for difference in found.differences:

@@ -116,7 +116,7 @@ def newest_pair(store: Store, before: str, after: str) -> Pair:
     if not here.equals(there):
         apart = here.highest(there).distance(here.lowest(there))
         raise Conflict(
-            f"build {before} stands at {here}, and build {after} at {there}: {apart:,} "
+            f"build {before} is at {here}, and build {after} at {there}: {apart:,} "
             "offsets apart, so their rows cannot be compared",
             hint=f"kappa verify {births[1].pipeline} brings a candidate to where the live build "
             "stands, and compares them",

@@ -289,7 +289,7 @@ def test_what_is_not_deterministic_is_refused_until_a_reason_is_given(web: Proje
 
 @pytest.mark.parametrize(
     ("allow", "says"),
-    [("rate", "says no reason"), ("rate=", "says no reason"), ("=why", "says no name")],
+    [("rate", "has no reason"), ("rate=", "has no reason"), ("=why", "has no name")],
 )
 def test_an_allowance_has_a_name_and_a_reason(web: Project, allow: str, says: str) -> None:
     ended = web.kappa("deploy", "--allow", allow)

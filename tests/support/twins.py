@@ -82,7 +82,7 @@ def make_build(
     rejects: Rows = (),
     max_rejects: MaxRejects = None,
 ) -> Side:
-    """Makes a build whose only frontier stands at one offset in every topic."""
+    """Makes a build whose only frontier is at one offset in every topic."""
     contents = {**tables, REJECTS_BIRTH: rejects}
     birth = Birth(
         build,

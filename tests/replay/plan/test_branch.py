@@ -116,7 +116,7 @@ def test_a_branch_of_a_branch_begins_no_earlier_than_that_one_does() -> None:
 
     assert branch_of(of, SHOWN, Branching(at(40, 20))).frontier == SHOWN[1]
     with pytest.raises(
-        UsageError, match="lies before where build a begins, at orders:0=40 orders:1=20"
+        UsageError, match="is before the beginning of build a, at orders:0=40 orders:1=20"
     ):
         branch_of(of, SHOWN, Branching(at(39, 20)))
     with pytest.raises(
@@ -147,7 +147,7 @@ def test_the_plan_says_what_it_is_and_what_is_folded() -> None:
         "records to fold" in plan_text(plan)
     )
     assert (
-        "what lies before orders:0=50 orders:1=50 stays as build a has folded it, rejects too"
+        "the rows before orders:0=50 orders:1=50 stay as build a has folded it, rejects too"
         in plan_text(plan)
     )
     assert "40 offsets before that are folded once more, by the code of build a" in plan_text(plan)

@@ -21,7 +21,7 @@ from replay.plan.make_plan import make_plan
 from replay.plan.observe import observe
 from replay.preflight.sample import pieces
 
-# Each row says how many came with it, which depends on where the slices end.
+# Each row has the size of its batch, which depends on where the slices end.
 SIZED = """
 from pyspark.sql import functions as F
 from kappa import Table, Topic, count, max_, pipeline

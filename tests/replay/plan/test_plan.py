@@ -112,7 +112,7 @@ def test_a_pipeline_that_is_no_longer_declared_goes_on_serving() -> None:
     plan = make_plan(observed(journal=A_SERVES, births=(birth("a", V1),)))
 
     assert [step.text for step in plan.steps] == [
-        "flights: no longer declared; build a goes on serving"
+        "flights: no longer declared; build a continues to serve"
     ]
     assert not plan.has_changes
 
@@ -232,7 +232,7 @@ def test_allowing_what_nobody_refuses_is_told() -> None:
     plan = make_plan(observed(V1), accepting=Accepting(allowed={"pipelines/flights.py:8": "moved"}))
 
     assert plan.notes == (
-        "nothing named pipelines/flights.py:8 stands in the way: --allow lets nothing through",
+        "nothing named pipelines/flights.py:8 blocks the plan: --allow lets nothing through",
     )
 
 
@@ -565,7 +565,7 @@ def test_an_archive_and_its_topic_are_one_log_whose_parts_the_plan_names() -> No
             "partition 0, 40 in partition 1"
         ),
     )
-    # What lies between both is in neither.
+    # The offsets between both are in neither.
     assert "orders partition 1 begins at offset 40: a replay would miss" in refused(
         make_plan(observed(V1, facts=facts(replace(mark, end={0: 90, 1: 39}))))
     )

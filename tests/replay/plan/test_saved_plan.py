@@ -62,7 +62,7 @@ def saved(
 
 
 def stale(file: Path, now: Observed, seen: Observed = THEN, *, only: tuple[str, ...] = ()) -> str:
-    """What is said to have moved."""
+    """Returns what is reported to have moved."""
     with pytest.raises(Conflict) as error:
         saved(file, seen, only=only).plan_again(file, now)
     assert error.value.exit_code == 6

@@ -1,4 +1,4 @@
-"""What a changed declaration means for old events is told field by field."""
+"""The meaning of a changed declaration for old events is reported field by field."""
 
 from __future__ import annotations
 

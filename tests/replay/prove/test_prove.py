@@ -621,7 +621,7 @@ def append(store: Store, *events: Event) -> State:
 
 
 class Died(BaseException):
-    """What stands in for a kill -9."""
+    """A substitute for a kill -9."""
 
 
 @pytest.mark.parametrize("point", FAILPOINTS)

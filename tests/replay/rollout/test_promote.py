@@ -366,7 +366,7 @@ def asked(what: Callable[[], object]) -> None:
 
 OFTEN = ["job a", "job b", "controller", "reader 0", "reader 1"]
 SELDOM = ["crash a", "crash b", "crash controller", "abandon"]
-# Of each seed; the design says how many that is in all.
+# For each seed; the design has the total.
 SWITCHES = 3
 
 

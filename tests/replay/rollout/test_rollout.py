@@ -1,4 +1,4 @@
-"""Laws of rollouts: what a journal comes to, and what may follow it."""
+"""Laws of rollouts: the state that a journal adds up to, and what may follow it."""
 
 from __future__ import annotations
 
@@ -555,7 +555,7 @@ def test_in_every_legal_history_the_laws_of_state_hold(events: list[Event]) -> N
         assert not after.wanted_builds() & (after.retired | after.to_retire())
         assert not set(after.serving.values()) & set(after.idle.values())
         assert after.to_retire() | after.retired | after.wanted_builds() == set(after.versions)
-        # Nothing serves that nobody said yes to, and a yes is to what was verified.
+        # Nothing serves without a yes, and a yes is to what was verified.
         assert all(
             rollout.approved
             for rollout in after.rollouts

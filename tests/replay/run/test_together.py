@@ -292,8 +292,8 @@ def test_nothing_is_held_before_each_of_them_is_near(world: World) -> None:
         controller.tick()
     assert not [event for event in world.events if isinstance(event, Held)]
     assert controller.waits == {
-        9: "build y to come near build x",
-        12: "build y to come near build x",
+        9: "build y to get near build x",
+        12: "build y to get near build x",
     }
 
     world.ends["y"] = 50
