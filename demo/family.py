@@ -59,7 +59,7 @@ def wait_until_gone(mark: str, *, patience_seconds: float) -> tuple[Member, ...]
 
 
 def ensure_gone(mark: str) -> None:
-    """Kills what is left of the family, each process by its id, and waits until it is gone."""
+    """Kills the rest of the family, each process by its id, and waits until it is gone."""
     for _ in range(100):
         left = members(mark)
         if not left:

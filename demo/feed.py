@@ -1,4 +1,4 @@
-"""The producer's process: sends the first events at full speed, then others at a steady rate.
+"""The producer's process: sends first events at full speed, then others at a steady rate.
 
 `python -m demo.feed BOOTSTRAP LEDGER --rate N`. It goes on until its standard input ends, which it
 also does when its parent dies. Each line it prints is one `Progress` as JSON.

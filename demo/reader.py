@@ -1,4 +1,4 @@
-"""The reader's process: runs one query over several tables in a loop, and counts wrong answers.
+"""The reader's process: runs one query over several tables, and counts wrong answers.
 
 `python -m demo.reader ROOT LOG`. It goes on until its standard input ends. Each line it prints is a
 `Verdict` as JSON, and the last one is final. LOG gets one line per answer (its time and offsets),

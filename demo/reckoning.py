@@ -1,4 +1,4 @@
-"""The reckoning at the story's end: tables against the oracle, the reader's verdict, freshness.
+"""The reckoning at the story's end: tables against the oracle, verdict, freshness.
 
 oracle.py, verdict.py and freshness.py judge; here their results are put in words.
 """

@@ -19,7 +19,7 @@ _DRAW_SECONDS = 0.25
 
 
 class Screen:
-    """The story's side of the terminal, or of the file that stands in for it."""
+    """The story's output, to a terminal or a file."""
 
     def __init__(self, console: Console) -> None:
         """Prints to `console`."""

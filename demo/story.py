@@ -1,4 +1,4 @@
-"""The story of the demo, act by act: a log, a first version, a replayed change, a switch, an undo.
+"""The story of the demo, act by act: a log, a version, a replayed change, a switch, an undo.
 
 Every `kappa` command is run as a user types it. Meanwhile a producer produces and a reader queries,
 from their first act to the last. Their accounts are compared with the platform at the end.

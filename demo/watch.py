@@ -1,4 +1,4 @@
-"""A thread that watches the story: the memory of all its processes, and each build's progress."""
+"""A thread that watches the memory of all the story's processes, and each build's progress."""
 
 from __future__ import annotations
 

@@ -6,10 +6,11 @@ The rooms, in the order to read them in; each may import only those before it
     base      errors, settings, processes, and what else every room uses
     values    types and values, and how they are read or refused
     declare   what a user writes: topics, tables, pipelines
-    records   what a valid record is
-    state     what is written down of a build
+    records   valid records
+    folds     one class per fold, with all its meanings
+    state     all that is stored of a build
     code      which version the code is
-    journal   what was decided, as numbered records
+    journal   decisions and observations, as numbered records
     log       the only door to Kafka
     tables    the only door to Delta tables
     engine    offsets to rows, in a job of its own

@@ -1,16 +1,16 @@
-"""What every room uses. It imports no other room, and knows nothing of topics, builds or tables.
+"""What every room uses: errors, settings, processes, the clock, text for people.
 
-Read it in this order:
+It imports no other room, and knows nothing of topics, builds or tables. Read it in this order:
 
     errors      the tree of errors, and the exit codes
     settings    kappa.toml, environment and flags; `sections` has each setting
     process     child processes that end with their parent
-    failpoint   the places where tests kill a process
-    clock       the time as records have it
+    failpoint   the places at which tests kill a process
+    clock       the time as records have it, and seconds per step for a line in a log
+    source      the place of a declaration in the user's files
     units       times and sizes as text
     sql         names and texts as SQL has them
     duck        the door to DuckDB
     java, jars  Java on this machine, and the locked jars
-    compiled    loops that Numba compiles; `cache` is the folder they and the jars are kept in
-    stopwatch   seconds per step, for a line in a log
+    compiled    loops that Numba compiles; `cache` is the folder of them and the jars
 """

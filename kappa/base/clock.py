@@ -1,7 +1,10 @@
-"""The time as records carry it. Pure but for reading the clock."""
+"""The time as records have it, and a stopwatch. They are for people: nothing is decided by them."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 
@@ -11,3 +14,33 @@ def now() -> str:
     It is for people; no decision depends on it.
     """
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+class Stopwatch:
+    """Seconds per named step, summed up."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._seconds: dict[str, float] = {}
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Adds the time of the block to a step."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._seconds[name] = self._seconds.get(name, 0.0) + time.monotonic() - began
+
+    @property
+    def total(self) -> float:
+        """Returns the seconds since it was made."""
+        return time.monotonic() - self._began
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Returns the seconds per step, in the order of each step's first time."""
+        return dict(self._seconds)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {seconds * 1000:.0f}" for name, seconds in self._seconds.items())

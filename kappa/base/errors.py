@@ -11,7 +11,7 @@
     ├── Unreachable             1  broker or supervisor cannot be reached
     ├── NotProvable             1  the log, the code or the rules are no longer those of the build
     └── Broken                  1  a law is broken: the job stops before it writes anything wrong
-        └── Damaged             1  a stored record or file is not what was written
+        └── Damaged             1  a stored record or file differs from the written one
 
 Every error is one sentence: what happened, to which named thing, and why. Its `hint` is what to do
 now, with the command to type. Errors of other libraries are translated at the doors and never reach
@@ -78,7 +78,7 @@ class TimedOut(KappaError):
 
 
 class Conflict(KappaError):
-    """A loss to somebody who was first, or a decision whose ground has moved."""
+    """A loss to an earlier writer, or a decision whose ground has moved."""
 
     exit_code = ExitCode.CONFLICT
 
@@ -102,4 +102,4 @@ class Broken(KappaError):
 
 
 class Damaged(Broken):
-    """A stored record or file that is not what was written."""
+    """A stored record or file that differs from the written one."""

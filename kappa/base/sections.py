@@ -31,7 +31,7 @@ class KafkaSettings(_Section):
 
 
 class JarsSettings(_Section):
-    """`[jars]`: where jars come from."""
+    """`[jars]`: the source of jars."""
 
     repository: str | None = Field(
         default=None, description="another Maven repository than the default one"
@@ -193,7 +193,7 @@ class VerifySettings(_Section):
 
 
 class ServeSettings(_Section):
-    """`[serve]`: where HTTP is served, and what one query of a stranger may take."""
+    """`[serve]`: the address of HTTP, and the limits of one query of a stranger."""
 
     listen: str = Field(
         default="127.0.0.1:8717",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file and a line of the user's, where something is declared."""
+    """The file and the line of a declaration."""
 
     file: str
     line: int

@@ -1,7 +1,7 @@
 """What a user writes: topics, tables, folds, pipelines, ordered steps.
 
-A declaration is a value: it runs nothing and knows no Kafka and no Spark. What is wrong with it is
-an error at once, with the user's file and line. Read it in this order:
+A declaration is a value: it runs nothing and knows no Kafka and no Spark. A wrong one is an error
+at once, with the user's file and line (kappa/base/source.py). Read it in this order:
 
     topic          a topic; `topic_kind`, `event`, `log_time`: its kind, its event, lateness and
                    identity; `schema_files`: the schema files that events name
@@ -10,5 +10,4 @@ an error at once, with the user's file and line. Read it in this order:
     windows        columns for windows of event time
     ordered        a fold by a step of the user's, in the order of the log
     breaker        how many records a candidate may reject
-    source         the place of a declaration in the user's files
 """

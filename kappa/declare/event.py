@@ -15,13 +15,13 @@ from kappa.base.source import Source
 from kappa.declare.schema_files import read_schema_file
 from kappa.values.columns import Column
 from kappa.values.json_schema import read_schema
-from kappa.values.place import Place
 from kappa.values.reason import Rejected
+from kappa.values.schema_place import SchemaPlace
 from kappa.values.schema_rules import rule_of
 from kappa.values.value import check_of, default_of
 
 
-def schema_of_event(event: str | Mapping[str, Any] | Path, source: Source) -> Place | None:
+def schema_of_event(event: str | Mapping[str, Any] | Path, source: Source) -> SchemaPlace | None:
     """Reads the JSON Schema that declares an event. Returns None if the event is DDL."""
     match event:
         case str() if event.endswith(".json"):
@@ -83,7 +83,7 @@ def renamed(
 
 
 def check_defaults(
-    source: Source, topic: str, columns: tuple[Column, ...], schema: Place | None
+    source: Source, topic: str, columns: tuple[Column, ...], schema: SchemaPlace | None
 ) -> None:
     """Raises DeclarationError if a default is no value of its column."""
     try:

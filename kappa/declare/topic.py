@@ -23,7 +23,7 @@ from kappa.declare.log_time import (
 )
 from kappa.declare.topic_kind import TopicKind
 from kappa.values.columns import INTEGERS, Column, Scalar, parse_columns
-from kappa.values.place import Place
+from kappa.values.schema_place import SchemaPlace
 
 # Kafka's rule: 249 characters of this alphabet, and neither "." nor "..".
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -71,7 +71,7 @@ class Topic:
     partitions: int
     key: str | None
     columns: tuple[Column, ...]
-    schema: Place | None
+    schema: SchemaPlace | None
     config: Mapping[str, str]
     event_time: str | None
     lateness_ms: int | None

@@ -1,8 +1,8 @@
-"""What a valid record is, and what it means in its partition. Pure: no Kafka, no Spark.
+"""Valid records, and their meaning in their partition. Pure: no Kafka, no Spark.
 
 Read it in this order:
 
-    record       what is valid: the one definition, for every path that decodes
+    record       the one definition of validity, for every path that decodes
     lateness     records that are too late
     identity     records that are duplicates
     redrive      records that stand for a rejected one

@@ -1,4 +1,4 @@
-"""Identity: which records of a partition are duplicates of one that was accepted before them. Pure.
+"""Identity, by which a record is a duplicate of one accepted before it. Pure.
 
 A record is a duplicate if an accepted one of its identity is before it in its partition, less than
 the horizon ago in log time. A duplicate does not extend the horizon. So each decision depends on

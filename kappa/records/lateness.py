@@ -1,7 +1,7 @@
-"""Lateness: a record whose event time is too long before its own timestamp is rejected. Pure.
+"""Lateness: a record is rejected if its event time is too long before its timestamp. Pure.
 
 It is decided for each record alone, and from the log, so every replay decides the same (law 6). A
-watermark would not, because it depends on what was read before.
+watermark would not, because it depends on the records read before.
 """
 
 from __future__ import annotations

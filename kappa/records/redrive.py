@@ -1,4 +1,4 @@
-"""A redriven record: the mended copy of a reject, produced again, which names its original. Pure.
+"""A redriven record: the mended copy of a reject, which names its original. Pure.
 
 The header is `kappa-redrive: TOPIC:PARTITION:OFFSET@MILLISECONDS`, the original's place and
 timestamp; it names an earlier record of the same partition. The original is folded once: if it is a

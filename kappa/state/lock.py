@@ -1,7 +1,8 @@
-"""One writer per build (I8): a kernel file lock, and the end of whoever held it before.
+"""One writer per build (I8): a kernel file lock, and the end of its last holder's session.
 
-The lock lies with the job's Python; its JVM does not hold it and may outlive it for a while, still committing. So the
-file also names the holder's session, and who takes the lock kills what is left of that session and sees it gone first.
+A job's Python has the lock; its JVM does not, and may outlive it for a while, still committing. So
+the file also names the holder's session. The next holder first kills the rest of that session, and
+waits until it is gone.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _FLOCK = "hhqqi0q"
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds or held a lock: `started` is the kernel's start time of the process, in clock ticks since boot."""
+    """The holder of a lock, present or last; `started` is in clock ticks since boot."""
 
     pid: int
     session: int
@@ -43,9 +44,10 @@ class Lock:
         self._file: int | None = None
 
     def acquire(self) -> Holder | None:
-        """Takes the lock, ends what is left of its last holder's session, and gives that holder (None: the first).
+        """Takes the lock, ends the rest of its last holder's session, and returns that holder.
 
-        Raises Conflict, naming the holder, where a living process has it.
+        Returns None if there was none. Raises Conflict, with the holder's pid, if a living process
+        has the lock.
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -54,12 +56,12 @@ class Lock:
         except BlockingIOError:
             held = _read(handle)
             os.close(handle)
-            who = f"process {held.pid}" if held else "another process"
+            by = f"process {held.pid}" if held else "another process"
             raise Conflict(
-                f"{self._what} is held by {who}",
+                f"{self._what} is held by {by}",
                 hint="kappa status shows what runs; kappa down ends it",
             ) from None
-        # What `is_held` asks about. Only a holder takes it, so it is free.
+        # The lock that `is_held` queries. Only a holder takes it, so it is free.
         fcntl.fcntl(handle, fcntl.F_OFD_SETLK, _whole_file(fcntl.F_WRLCK))
         before = _read(handle)
         if before is not None:
@@ -73,7 +75,7 @@ class Lock:
         return before
 
     def release(self) -> None:
-        """Gives the lock up; the file stays, and says nobody."""
+        """Gives the lock up; the file stays, and names nobody."""
         if self._file is not None:
             os.ftruncate(self._file, 0)
             os.close(self._file)
@@ -110,7 +112,7 @@ def is_held(path: Path) -> bool:
 
 
 def holder(path: Path) -> Holder | None:
-    """Who holds the lock on `path` at this moment; None where nobody does."""
+    """Returns the holder of the lock on `path` at this moment, or None."""
     if not is_held(path):
         return None
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -127,10 +129,11 @@ def _whole_file(kind: int) -> bytes:
 def _end_session(holder: Holder) -> None:
     if holder.boot != boot() or holder.session == os.getsid(0):
         return
-    # One who does not lead its session shares it with others (a shell's other jobs), and they are none of ours.
+    # A process that does not lead its session shares it with others, such as a shell's other jobs.
     if holder.pid != holder.session:
         return
-    # After a container's restart the boot is the same and ids begin anew: another leader makes it another session.
+    # After a container's restart the boot is the same and ids begin anew: with another leader it is
+    # another session.
     if started(holder.session) not in {None, holder.started}:
         return
     # Members that began before the holder did are not its children.

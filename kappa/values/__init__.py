@@ -6,8 +6,8 @@ Read it in this order:
     value            what a valid value of each type is
     reason           why a record is not valid
     json_text        bytes to the fields of an event
-    json_schema      an event by a JSON Schema; `schema_keywords` reads one keyword, `place` is what
-                     is read, and `schema_rules` checks events by it
+    json_schema      an event by a JSON Schema, as a `schema_place`; `schema_keywords` reads one
+                     keyword, and `schema_rules` checks events
     arrow, lengths   columns as Arrow has them, and arrays made from lengths
     some_value       values at random, for tests of pipelines
     tally            what became of the offsets that were read

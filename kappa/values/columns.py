@@ -1,7 +1,7 @@
-"""Columns and their types, as an event declares them in DDL: `id string not null, at timestamp`.
+"""Columns and their types, as an event declares them in DDL.
 
-Pure: the spelling is Spark's, and no Spark is needed to read it. An event has only types that JSON
-can carry.
+`id string not null, at timestamp` are two. Pure: the spelling is Spark's, and no Spark is needed to
+read it. An event has only types that JSON can carry.
 """
 
 from __future__ import annotations

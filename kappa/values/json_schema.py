@@ -1,8 +1,8 @@
-"""An event declared by a JSON Schema (draft 2020-12), as a `Place` with all that it demands. Pure.
+"""An event declared by a JSON Schema, read as a `SchemaPlace` with all its demands. Pure.
 
-A keyword is enforced, or refused with its place in the schema; only the draft's annotations are
-ignored. References are followed here. `schema_keywords.py` reads one keyword, and `schema_rules.py`
-checks events. Source: https://json-schema.org/draft/2020-12.
+The draft is 2020-12. A keyword is enforced, or refused with its place in the schema; only the
+draft's annotations are ignored. References are followed here. `schema_keywords.py` reads one
+keyword, and `schema_rules.py` checks events. Source: https://json-schema.org/draft/2020-12.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any
 
 from kappa.base.errors import DeclarationError
 from kappa.values.columns import Array, Struct, refuse_repeated
-from kappa.values.place import Field, Place
 from kappa.values.schema_keywords import (
     ANNOTATIONS,
     COLUMN_TYPE,
@@ -26,6 +25,7 @@ from kappa.values.schema_keywords import (
     refused,
     types_of,
 )
+from kappa.values.schema_place import Field, SchemaPlace
 
 _DRAFTS = re.compile(
     r"https?://json-schema\.org/(?:draft/2020-12|draft/2019-09|draft-07|draft-06)/schema#?"
@@ -33,7 +33,7 @@ _DRAFTS = re.compile(
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
-def read_schema(schema: Mapping[str, Any]) -> Place:
+def read_schema(schema: Mapping[str, Any]) -> SchemaPlace:
     """Reads the event that a schema declares.
 
     Raises DeclarationError that names the keyword and its path in the schema.
@@ -61,7 +61,7 @@ class _SchemaReader:
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document
 
-    def place(self, schema: Any, path: str, following: tuple[str, ...]) -> Place:
+    def place(self, schema: Any, path: str, following: tuple[str, ...]) -> SchemaPlace:
         """Reads one place; `following` are the references that led to it."""
         schema, following = self._followed(schema, path, following)
         schema, following, is_optional = self._or_null(schema, path, following)
@@ -96,7 +96,9 @@ class _SchemaReader:
         column = column_of(json_type, schema, path)
         if schema.get("format") == "uuid":
             limits["format"] = '"uuid"'
-        place = Place(json_type, column, nullable or is_optional, tuple(sorted(limits.items())))
+        place = SchemaPlace(
+            json_type, column, nullable or is_optional, tuple(sorted(limits.items()))
+        )
         match json_type:
             case "array":
                 if "items" not in schema:
@@ -112,8 +114,8 @@ class _SchemaReader:
                 return place
 
     def _object(
-        self, place: Place, schema: Mapping[str, Any], path: str, following: tuple[str, ...]
-    ) -> Place:
+        self, place: SchemaPlace, schema: Mapping[str, Any], path: str, following: tuple[str, ...]
+    ) -> SchemaPlace:
         properties, required = schema.get("properties"), schema.get("required", [])
         if not isinstance(properties, dict) or not properties:
             raise DeclarationError(

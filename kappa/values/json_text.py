@@ -125,7 +125,7 @@ def _refuse_surrogates(found: Any) -> None:
 def _depth(text: str) -> int:
     """Counts how deep brackets are nested, outside of strings.
 
-    For what is no JSON it need only be the same each time.
+    For a text that is no JSON the count need only be the same each time.
     """
     depth = deepest = 0
     for bracket in _BRACKETS.findall(_STRINGS.sub("", text)):

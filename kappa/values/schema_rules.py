@@ -12,9 +12,9 @@ from decimal import Decimal as Number
 from typing import Any
 
 from kappa.values.columns import Scalar
-from kappa.values.place import Field, Place
 from kappa.values.reason import Reason, Rejected, kind_of
 from kappa.values.schema_keywords import expression
+from kappa.values.schema_place import Field, SchemaPlace
 
 # Raises Rejected, or does nothing. The column has checked the value's type.
 Rule = Callable[[Any, str], None]
@@ -24,7 +24,7 @@ _MISSING = object()
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
-def rule_of(place: Place) -> Rule | None:
+def rule_of(place: SchemaPlace) -> Rule | None:
     """Makes the rule of a place and all below it. Returns None if types alone decide.
 
     Raises Rejected if a default is against it.
@@ -40,7 +40,7 @@ def rule_of(place: Place) -> Rule | None:
     return rule
 
 
-def _rules(place: Place) -> Iterator[Rule]:
+def _rules(place: SchemaPlace) -> Iterator[Rule]:
     if place.json_type == "string" and place.column == Scalar("timestamp"):
         # The column reads epoch milliseconds too.
         yield _demanding(lambda found: type(found) is str, "the schema wants a text")
@@ -120,7 +120,7 @@ def _elements(of_element: Rule | None, nullable: bool) -> Rule:
     return rule
 
 
-def _fields(place: Place) -> Iterator[Rule]:
+def _fields(place: SchemaPlace) -> Iterator[Rule]:
     rules = tuple((field, rule_of(field.place)) for field in place.fields)
     for field, of_field in rules:
         if of_field is not None and field.default is not None:

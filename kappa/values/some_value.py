@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kappa.values.columns import INTEGERS, Array, Decimal, Scalar, Struct, Type
-from kappa.values.place import Place
 from kappa.values.reason import Rejected
+from kappa.values.schema_place import SchemaPlace
 from kappa.values.schema_rules import rule_of
 
 
@@ -41,7 +41,7 @@ def some_value(kind: Type, draw: random.Random) -> Any:
             return {field.name: some_value(field.type, draw) for field in kind.fields}
 
 
-def some_of_schema(place: Place, draw: random.Random) -> Any:
+def some_of_schema(place: SchemaPlace, draw: random.Random) -> Any:
     """Draws a value that a JSON Schema allows, if one is found."""
     limits = {keyword: json.loads(value) for keyword, value in place.limits}
     if place.nullable and draw.random() < 0.1:
@@ -64,7 +64,7 @@ def some_of_schema(place: Place, draw: random.Random) -> Any:
             return draw.choice(found) if found else some_value(place.column, draw)
 
 
-def _candidates(place: Place, limits: Mapping[str, Any], draw: random.Random) -> list[Any]:
+def _candidates(place: SchemaPlace, limits: Mapping[str, Any], draw: random.Random) -> list[Any]:
     if "const" in limits or "enum" in limits:
         return [each for each in limits.get("enum", [limits.get("const")]) if each is not None]
     if "format" in limits:
@@ -97,7 +97,7 @@ def _candidates(place: Place, limits: Mapping[str, Any], draw: random.Random) ->
     ]
 
 
-def _is_allowed(value: Any, place: Place) -> bool:
+def _is_allowed(value: Any, place: SchemaPlace) -> bool:
     rule = rule_of(place)
     try:
         if rule is not None:

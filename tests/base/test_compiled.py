@@ -1,4 +1,4 @@
-"""Loops are compiled once for a user, and for each process where nothing can be kept."""
+"""Loops are compiled once for a user, or for each process if nothing can be kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each listed failpoint is at one place, some test kills at it, and no other name is accepted."""
+"""Each listed failpoint is at one place, a test kills at it, and no other name is accepted."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def small_lock(monkeypatch):
 
 
 def a_java(folder: Path, *, gives: dict[str, str], fails: bool = False) -> Java:
-    """A `java` that stands in for Ivy: it puts these files where Ivy would put them."""
+    """Makes a `java` in place of Ivy, which puts these files into Ivy's folders."""
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)
     puts = "".join(

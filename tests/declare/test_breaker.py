@@ -1,4 +1,4 @@
-"""Laws of the breaker: a limit as a count or a share, and when a build is beyond it for certain."""
+"""Laws of the breaker: a limit as count or share, and when a build is certainly beyond it."""
 
 from __future__ import annotations
 

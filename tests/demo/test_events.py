@@ -1,4 +1,4 @@
-"""Laws of the demo's data: always the same, nothing twice, and what the story tells of is in it."""
+"""Laws of the demo's data: always the same, nothing twice, and all of the story is in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The story itself, told short, as `make demo` tells it long; and interrupted."""
+"""The story itself, in a short form of `make demo`, and with an interruption."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from kappa import Table, Topic, pipeline
+from kappa.base.clock import Stopwatch
 from kappa.base.errors import Broken
-from kappa.base.stopwatch import Stopwatch
 from kappa.code.fingerprint import version_of
 from kappa.engine.job.catch_up import CatchUp
 from kappa.engine.job.slice_folder import SliceFolder

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from kappa.base.clock import Stopwatch
 from kappa.base.errors import ExitCode, KappaError
 from kappa.base.settings import Settings, load_settings
-from kappa.base.stopwatch import Stopwatch
 from kappa.code.artifact import load_snapshot
 from kappa.engine.job.slice_folder import SliceFolder
 from kappa.engine.read.archived import Archives

@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from kappa.base.clock import Stopwatch
 from kappa.base.jars import ensure_jars
 from kappa.base.java import find_java
-from kappa.base.stopwatch import Stopwatch
 from kappa.code.semantics import SEMANTICS
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.children.describe import describe

@@ -15,7 +15,7 @@ from threading import Event
 
 from pyspark.sql import SparkSession
 
-from kappa.base.stopwatch import Stopwatch
+from kappa.base.clock import Stopwatch
 from kappa.engine.job.slice_folder import SliceFolder
 from kappa.engine.legs.align import Aligner, ahead
 from kappa.engine.legs.legs import Leg, LegKind, Legs, alignment, catch_up, slice_size, tail

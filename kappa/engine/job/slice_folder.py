@@ -12,9 +12,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from pyspark.sql import SparkSession
 
+from kappa.base.clock import Stopwatch
 from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
-from kappa.base.stopwatch import Stopwatch
 from kappa.declare.pipeline import OnError, Pipeline
 from kappa.declare.table import REJECTS
 from kappa.declare.topic import Topic

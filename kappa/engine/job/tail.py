@@ -17,9 +17,9 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from kappa.base.clock import Stopwatch
 from kappa.base.errors import KappaError, Unreachable
 from kappa.base.failpoint import failpoint
-from kappa.base.stopwatch import Stopwatch
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.function.trouble import SPARK_ERRORS, translated
 from kappa.engine.job.slice_folder import SliceFolder

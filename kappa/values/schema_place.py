@@ -1,4 +1,4 @@
-"""A place of an event by its JSON Schema: what is hashed into versions, and then enforced. Pure."""
+"""A place of an event by its JSON Schema, which is hashed into versions and enforced. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class Field:
     """A property of an object. `default` is the JSON text of its value if the field is missing."""
 
     name: str
-    place: Place
+    place: SchemaPlace
     required: bool = False
     default: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SchemaPlace:
     """A place of an event, and what its schema demands of the value there.
 
     `limits` are keywords with their values as JSON text. `closed`: an object has no other fields
@@ -32,7 +32,7 @@ class Place:
     limits: tuple[tuple[str, str], ...] = ()
     fields: tuple[Field, ...] = ()
     closed: bool = False
-    element: Place | None = None
+    element: SchemaPlace | None = None
 
     @property
     def columns(self) -> tuple[Column, ...]:
