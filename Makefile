@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOCKS := requirements
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-one test-browser check faults bench bench-quick lock clean
+.PHONY: help setup demo test test-one test-browser check faults bench bench-quick docs lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -28,6 +28,9 @@ $(VENV)/.%: $(LOCKS)/%.lock $(VENV)/.run
 # uv resolves and hashes; the versions of pyproject.toml decide, all else is kept unless it must move.
 UV := $(VENV)-lock/bin/uv pip compile --quiet --generate-hashes --no-annotate --python-version 3.11
 EXTRA = sed -n 's/^\([A-Za-z0-9._-]*\)==.*/--no-emit-package \1/p'
+docs: $(VENV)/.run  ## writes the reference pages that the code owns: commands and declarations
+	$(BIN)/python docs/generate.py
+
 lock:  ## writes requirements/*.lock anew from pyproject.toml, with the hash of each file
 	$(PYTHON) -m venv $(VENV)-lock
 	$(VENV)-lock/bin/python -m pip install --quiet --disable-pip-version-check uv==0.13.9

@@ -1,0 +1,104 @@
+"""The writer of the reference pages that the code owns: commands.md and declarations.md.
+
+`make docs` runs it; tests/test_docs.py holds the pages to it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import typer
+
+import kappa
+from kappa.testing import law_of_slices, some_events
+
+REFERENCE = Path(__file__).parent / "reference"
+GENERATED = "<!-- Written by `make docs`. Change the code, not this page. -->"
+
+
+def pages() -> dict[str, str]:
+    """Returns each page's name and text."""
+    return {"commands.md": _commands(), "declarations.md": _declarations()}
+
+
+def _commands() -> str:
+    from cli import app  # noqa: PLC0415  # only this page needs the program
+
+    root = typer.main.get_command(app)
+    head = ["# Commands", GENERATED, (root.help or "").strip(), _options(root)]
+    return "\n\n".join([*head, *_below(root, "kappa")]) + "\n"
+
+
+def _below(group: Any, path: str) -> Iterator[str]:
+    for name, command in sorted(group.commands.items()):
+        if command.hidden:
+            continue
+        yield f"## {path} {name}"
+        if hasattr(command, "commands"):
+            yield _prose(command.help)
+            yield from _below(command, f"{path} {name}")
+            continue
+        usage = [_argument(each) for each in command.params if each.param_type_name == "argument"]
+        yield f"```text\n{' '.join([path, name, *usage])}\n```"
+        yield _prose(command.help)
+        if options := _options(command):
+            yield options
+
+
+def _argument(argument: Any) -> str:
+    name = argument.name.upper() + ("..." if argument.nargs == -1 else "")
+    return name if argument.required else f"[{name}]"
+
+
+def _options(command: Any) -> str:
+    rows = [
+        f"| {', '.join(f'`{word}`' for word in option.opts)} | {_prose(option.help)} |"
+        for option in command.params
+        if option.param_type_name == "option" and not option.hidden and option.name != "help"
+    ]
+    return "\n".join(["| option | what it does |", "|---|---|", *rows]) if rows else ""
+
+
+def _prose(text: str | None) -> str:
+    return dedent(text or "").strip().replace("|", "\\|")
+
+
+def _declarations() -> str:
+    first = ["Topic", "Table", "View", "pipeline", "ordered"]
+    folds = [name for name in kappa.__all__ if name not in {*first, "Fold", "Ordered", "Pipeline"}]
+    parts = ["# Declarations", GENERATED, "A pipeline's file imports these from `kappa`."]
+    for title, names in (("Declarations", first), ("Folds", folds)):
+        parts += [f"## {title}", *(part for name in names for part in _entry(name))]
+    parts += ["## Testing", "From `kappa.testing`:"]
+    for function in (law_of_slices, some_events):
+        parts += _entry(function.__name__, function)
+    return "\n\n".join(parts) + "\n"
+
+
+def _entry(name: str, thing: Any = None) -> list[str]:
+    thing = getattr(kappa, name) if thing is None else thing
+    parameters = inspect.signature(thing).parameters.values()
+    lines = [f"    {_parameter(each)}," for each in parameters]
+    star = next((n for n, each in enumerate(parameters) if each.kind is each.KEYWORD_ONLY), None)
+    if star is not None:
+        lines.insert(star, "    *,")
+    call = "\n".join([f"{name}(", *lines, ")"])
+    return [f"### {name}", f"```text\n{call}\n```", inspect.getdoc(thing) or ""]
+
+
+def _parameter(parameter: inspect.Parameter) -> str:
+    kind = "" if parameter.annotation is parameter.empty else f": {parameter.annotation}"
+    default = getattr(parameter.default, "value", parameter.default)
+    return f"{parameter.name}{kind}" + ("" if default is parameter.empty else f" = {default!r}")
+
+
+if __name__ == "__main__":
+    for name, text in pages().items():
+        (REFERENCE / name).write_text(text, encoding="utf-8")
+        print(f"docs/reference/{name}")
+    sys.exit(0)
