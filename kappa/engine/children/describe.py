@@ -23,6 +23,7 @@ from kappa.code.importer import open_sources
 from kappa.code.project import line_in, load_module, pipelines_in, said
 from kappa.code.sources import Sources
 from kappa.declare.pipeline import Pipeline
+from kappa.declare.table import Table
 from kappa.engine.children.returned import columns_of, frames_returned
 from kappa.engine.children.watch import Watch
 from kappa.engine.fold.fold import spark_ddl
@@ -75,14 +76,16 @@ def describe(spark: SparkSession, pipeline: Pipeline, watch: Watch) -> Descripti
         parameter: spark.createDataFrame([], spark_ddl(pipeline.columns_of(topic)))
         for parameter, topic in pipeline.inputs.items()
     }
-    inputs = {_leaves(frame)[0] for frame in frames.values()}
+    topic_of = {
+        _leaves(frames[parameter])[0]: topic.name for parameter, topic in pipeline.inputs.items()
+    }
     with watch:
         returned = _called(pipeline, frames, watch.folder)
     rows = frames_returned(pipeline, returned)
     plans = {table: _plan(frame) for table, frame in rows.items()}
     for table, frame in rows.items():
         refused = not_row_local(
-            plans[table], [leaf is not None and leaf in inputs for leaf in _leaves(frame)]
+            plans[table], [leaf is not None and leaf in topic_of for leaf in _leaves(frame)]
         )
         if refused is not None:
             where = next(
@@ -93,12 +96,23 @@ def describe(spark: SparkSession, pipeline: Pipeline, watch: Watch) -> Descripti
                 f"{where}: the function of pipeline {pipeline.name} {refused.what} (in the rows of table {table})",
                 hint=refused.hint,
             )
+    for ordered in (table for table in pipeline.function_tables if table.ordered is not None):
+        _check_one_order(ordered, {topic_of[leaf] for leaf in _leaves(rows[ordered.name])})
     tables = {
         table.name: list(columns_of(table, rows[table.name])) for table in pipeline.function_tables
     }
     return Description(
         tables, tuple(sorted({kind for plan in plans.values() for kind in changing(plan)}))
     )
+
+
+def _check_one_order(table: Table, topics: set[str]) -> None:
+    """Raises DeclarationError if an ordered table takes rows of several topics (law 4)."""
+    if len(topics) > 1:
+        raise DeclarationError(
+            f"{table.source}: table {table.name} is folded in the order of the log, and its rows come from topics {' and '.join(sorted(topics))}, which have no order between them",
+            hint="give it the rows of one topic: make a table for each topic, or produce both kinds of events to one topic",
+        )
 
 
 def _plan(frame: DataFrame) -> list[Any]:

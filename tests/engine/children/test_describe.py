@@ -58,6 +58,20 @@ def described(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[[str], D
     assert spark.range(3).count() == 3, "what a description watches is as it was, afterwards"
 
 
+ORDERED = """
+from kappa import ordered
+
+MORE = Topic("more", event="id string not null, n int")
+
+def step(state, row):
+    state["last"] = row["n"]
+
+@pipeline(reads={{"hits": HITS, "more": MORE}}, writes=[Table("last", keys=("id",), fold=ordered(step, state="last int"))])
+def web(hits, more):
+    return {{"last": {frame}}}
+"""
+
+
 def body(text: str) -> str:
     return FUNCTION.format(body=text.replace("\n", "\n    "))
 
@@ -102,6 +116,30 @@ def test_what_looks_at_one_row_is_allowed(
     described: Callable[[str], Description], frame: str
 ) -> None:
     assert described(body(f'return {{"rows": {frame}}}')).tables["rows"]
+
+
+def test_a_union_of_two_topics_has_no_order_to_fold_in(
+    described: Callable[[str], Description],
+) -> None:
+    """Before, the first slice with rows of one key from both topics stopped the job (law 4)."""
+    union = 'hits.select("id", "n").union(more.select("id", "n"))'
+
+    with pytest.raises(
+        DeclarationError,
+        match=r"web\.py:\d+: table last is folded in the order .* topics hits and more, which have no order",
+    ) as refused:
+        described(ORDERED.format(frame=union))
+
+    assert "one topic" in refused.value.hint
+
+
+@pytest.mark.parametrize("frame", ["more", 'more.where("n > 1").union(more.where("n < 1"))'])
+def test_rows_of_one_topic_have_an_order_to_fold_in(
+    described: Callable[[str], Description], frame: str
+) -> None:
+    columns = described(ORDERED.format(frame=frame)).tables["last"]
+
+    assert ("n", "int") in columns
 
 
 @pytest.mark.parametrize(
