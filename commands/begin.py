@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from commands.follow import bring_on, follow_rollout, for_each_rollout
-from commands.terminal import ask_consent, talk, typed
+from commands.terminal import ask_consent, say, talk, typed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -126,4 +126,4 @@ def _hold_to_law(here: Here, made: Plan) -> None:
     from replay.plan.law import ensure_lawful
 
     with talk().status("trying it on a sample of the log, cut in several ways"):
-        ensure_lawful(here.settings, here.store, here.log(), made)
+        ensure_lawful(here.settings, here.store, here.log(), made, say=say)

@@ -88,7 +88,8 @@ def law_of_slices(
             hint=f"some at random: some_events({pipeline.name}, 200)",
         )
     with local_pipeline(pipeline) as local:
-        rejected = hold_to_law(local, log, cuts=cuts, most_slices=_MOST_SLICES, seed=seed)
+        held = hold_to_law(local, log, cuts=cuts, most_slices=_MOST_SLICES, seed=seed)
+    rejected = held.rejected
     if rejected.total() == len(log.records):
         why = ", ".join(f"{reason} {count}" for reason, count in rejected.most_common())
         raise UsageError(

@@ -183,6 +183,12 @@ class VerifySettings(_Section):
             "before it is replayed; 0: on none"
         ),
     )
+    law_seconds: float = Field(
+        default=120.0,
+        gt=0,
+        description="how long that may take for all pipelines of a deploy;"
+        " then it goes on, and says how much was tried",
+    )
     timeout_seconds: float = Field(
         default=3600.0,
         gt=0,

@@ -11,7 +11,9 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,11 @@ from kappa.base.errors import KappaError
 from kappa.base.jars import ensure_jars
 from kappa.base.java import find_java
 from kappa.base.settings import Settings
+
+# A line of a child's stderr that begins so is for the caller's `say`.
+PROGRESS = "kappa progress: "
+# The last lines of stderr that are kept, for the error of a child that gives no answer.
+_KEPT_LINES = 50
 
 
 def ask(
@@ -29,11 +36,13 @@ def ask(
     *,
     patience_seconds: float,
     too_long: KappaError,
+    say: Callable[[str], None] = lambda _line: None,
     **more: object,
 ) -> Any:
-    """What `python -m PROGRAM` answers about these pipelines (name -> module) of the project in `folder`; `more` is what else it is told.
+    """Returns what `python -m PROGRAM` answers about pipelines (name -> module) of the project in `folder`.
 
-    Raises `too_long` where it does not end in time, and KappaError with its last words where it gives no answer.
+    `more` is added to the request; `say` takes the child's lines of progress as they arrive.
+    Raises `too_long` if it does not end in time, and KappaError with its last words where it gives no answer.
     """
     jars = ensure_jars(find_java(), cache=settings.jars.cache, repository=settings.jars.repository)
     # The JVM may still be at its last words when its files go.
@@ -48,27 +57,56 @@ def ask(
         # Or a file of the project named like a library would hide it, from the child and from Spark's workers.
         environment = {**os.environ, "PYTHONSAFEPATH": "1"}
         command = [sys.executable, "-m", program, scratch]
-        try:
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                stdin=subprocess.DEVNULL,
-                check=False,
-                timeout=patience_seconds,
-                env=environment,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise too_long from error
+        ended, last_lines = run_child(command, environment, patience_seconds, say)
+        if ended is None:
+            raise too_long
         answer = Path(scratch) / "answer.json"
         if not answer.exists():
-            last = (
-                done.stderr.strip().splitlines()
-                or [f"it ended with {done.returncode} and said nothing"]
-            )[-1]
+            last = (last_lines or [f"it ended with {ended} and said nothing"])[-1]
             raise KappaError(
                 f"Spark gave no answer about {', '.join(pipelines)}: {last}",
                 hint="see whether Spark starts here: python -m kappa.setup",
             )
         return json.loads(answer.read_text(encoding="utf-8"))
+
+
+def run_child(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    patience_seconds: float,
+    say: Callable[[str], None],
+) -> tuple[int | None, list[str]]:
+    """Runs a child and passes its lines of progress on as they arrive.
+
+    Returns its exit code, or None if it was killed after its time, and the last other lines of its stderr.
+    """
+    lines: deque[str] = deque(maxlen=_KEPT_LINES)
+    killed = threading.Event()
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env=environment,
+    ) as process:
+
+        def end() -> None:
+            killed.set()
+            process.kill()
+
+        timer = threading.Timer(patience_seconds, end)
+        timer.start()
+        try:
+            for line in process.stderr or ():
+                if line.startswith(PROGRESS):
+                    say(line.removeprefix(PROGRESS).rstrip())
+                elif line.strip():
+                    lines.append(line.strip())
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            timer.cancel()
+    return None if killed.is_set() else process.returncode, list(lines)

@@ -1,7 +1,7 @@
 """A child process that holds pipelines to the law of slices: `python -m kappa.engine.children.law FOLDER`.
 
-FOLDER holds request.json (replay/plan/law.py writes it) and gets answer.json: for each pipeline that breaks the law
-one sentence that refuses it.
+FOLDER holds request.json (replay/plan/law.py writes it) and gets answer.json: for each pipeline one sentence
+that refuses it, or how many slicings it was held to. Before each slicing a line of progress goes to stderr.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import base64
 import json
 import os
 import sys
+import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from kappa.base.jars import Jars
 from kappa.code.importer import open_sources
 from kappa.code.project import load_module, pipelines_in
 from kappa.code.sources import Sources
+from kappa.code.spark_child import PROGRESS
 from kappa.engine.children.rehearsal import MemoryLog, local_pipeline
 from kappa.engine.children.slicings import LawBroken, hold_to_law
 from kappa.engine.spark.jvm import Profile
@@ -52,13 +55,29 @@ def main(scratch: Path) -> None:
     spark = machine.session()
     tell_workers(spark)
     answers: dict[str, Any] = {}
-    for name, pipeline in pipelines.items():
+    ends_at = time.monotonic() + request["seconds"]
+    for number, (name, pipeline) in enumerate(pipelines.items()):
+        began = time.monotonic()
+        # What one pipeline leaves of its share is left to those after it.
+        share_ends_at = began + (ends_at - began) / (len(pipelines) - number)
         log = MemoryLog()
         for topic, partition, ms, key, value in request["records"][name]:
             log.add(topic, partition, _decoded(value), key=_decoded(key), ms=ms)
         try:
             with local_pipeline(pipeline) as local:
-                hold_to_law(local, log, cuts=1, most_slices=request["slices"])
+                held = hold_to_law(
+                    local,
+                    log,
+                    cuts=1,
+                    most_slices=request["slices"],
+                    say=partial(_say, name, began),
+                    is_over=partial(_is_past, share_ends_at),
+                )
+            answers[name] = {
+                "tried": held.tried,
+                "of": held.of,
+                "seconds": time.monotonic() - began,
+            }
         except (LawBroken, DeclarationError) as broken:
             answers[name] = {"message": broken.message, "hint": broken.hint}
         except Broken as broken:
@@ -69,6 +88,15 @@ def main(scratch: Path) -> None:
             }
     spark.stop()
     (scratch / "answer.json").write_text(json.dumps(answers), encoding="utf-8")
+
+
+def _say(name: str, began: float, line: str) -> None:
+    seconds = time.monotonic() - began
+    print(f"{PROGRESS}{name}: {line}, {seconds:.0f} s", file=sys.stderr, flush=True)
+
+
+def _is_past(at: float) -> bool:
+    return time.monotonic() >= at
 
 
 def _decoded(text: str | None) -> bytes | None:

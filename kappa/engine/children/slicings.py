@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kappa.base.errors import Broken
@@ -35,24 +36,71 @@ class LawBroken(Broken):
         self.ends = tuple(ends)
 
 
-def hold_to_law(
-    local: LocalPipeline, log: MemoryLog, *, cuts: int, most_slices: int, seed: int = 0
-) -> Counter[str]:
-    """Holds a pipeline to the law on this log, or raises LawBroken with the smallest cut found and the rows that differ.
+class OutOfTime(Exception):
+    """The time in which slicings are tried is over."""
 
-    Gives how many of its records are rejects, by reason. Tried are a slice per event (or `most_slices` of them), `cuts` random cuts with empty slices and slices that are folded again,
-    and each way that a slice is computed in.
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a pipeline was held to: `tried` slicings of `of`, and its rejects by reason."""
+
+    tried: int
+    of: int
+    rejected: Counter[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Slicing:
+    """One way to cut the log. With `again`, some slices are folded once more, as after a crash."""
+
+    ends: Sequence[Offsets]
+    driver_rows: int = _ALL_HERE
+    again: random.Random | None = None
+
+
+def hold_to_law(
+    local: LocalPipeline,
+    log: MemoryLog,
+    *,
+    cuts: int,
+    most_slices: int,
+    seed: int = 0,
+    say: Callable[[str], None] = lambda _line: None,
+    is_over: Callable[[], bool] = lambda: False,
+) -> Held:
+    """Holds a pipeline to the law on this log.
+
+    Slicings are a slice per event (or `most_slices` of them), `cuts` random cuts with empty slices and slices
+    that are folded again, and each way in which a slice is computed. `say` takes a line before each. Once
+    `is_over` returns True no further slice is folded, and the slicing at hand counts as not tried.
+    Raises LawBroken with the smallest cut found, and the rows that differ.
     """
+    of, tried = 3 + cuts, 0
     with tempfile.TemporaryDirectory(prefix="kappa-law-") as scratch:
-        trial = _Trial(Path(scratch), local, log)
-        whole = trial.tables([log.end])
-        draw = random.Random(seed)  # noqa: S311  # the same cuts again, and no secret
-        trial.hold(whole, [log.end], _ALL_HERE)
-        trial.hold(whole, _each_event(log, most_slices), _ALL_HERE)
-        for _ in range(cuts):
-            trial.hold(whole, random_ends(Offsets(), log.end, draw), _ALL_HERE, again=draw)
-        # The second one is folded onto what the first has left.
-        trial.hold(whole, [_each_event(log, 2)[0], log.end], _ALL_AT_SPARK)
+        trial = _Trial(Path(scratch), local, log, is_over)
+        say("all in one slice")
+        whole = trial.tables(_Slicing([log.end]))
+        try:
+            for slicing in _slicings(log, cuts, most_slices, seed):
+                say(f"slicing {tried + 1} of {of}, slices: {len(slicing.ends)}")
+                trial.hold(whole, slicing)
+                tried += 1
+        except OutOfTime:
+            pass
+    return Held(tried, of, _rejected(whole))
+
+
+def _slicings(log: MemoryLog, cuts: int, most_slices: int, seed: int) -> Iterator[_Slicing]:
+    draw = random.Random(seed)  # noqa: S311  # the same cuts again, and no secret
+    yield _Slicing([log.end])
+    yield _Slicing(_each_event(log, most_slices))
+    for _ in range(cuts):
+        yield _Slicing(random_ends(Offsets(), log.end, draw), again=draw)
+    # The second slice is folded onto the rows that the first has left.
+    yield _Slicing([_each_event(log, 2)[0], log.end], _ALL_AT_SPARK)
+
+
+def _rejected(whole: Mapping[str, FoldedRows]) -> Counter[str]:
     rejected: Counter[str] = Counter()
     for row, count in whole[REJECTS].items():
         # One that was redriven and folded leaves a row without a reason.
@@ -63,35 +111,31 @@ def hold_to_law(
 class _Trial:
     """One pipeline over one log, folded again and again."""
 
-    def __init__(self, scratch: Path, local: LocalPipeline, log: MemoryLog) -> None:
+    def __init__(
+        self, scratch: Path, local: LocalPipeline, log: MemoryLog, is_over: Callable[[], bool]
+    ) -> None:
         self._scratch = scratch
         self._local = local
         self._log = log
+        self._is_over = is_over
         self._tables = table_births(local.pipeline, local.outputs)
         self._number = 0
 
-    def hold(
-        self,
-        whole: Mapping[str, FoldedRows],
-        ends: Sequence[Offsets],
-        driver_rows: int,
-        *,
-        again: random.Random | None = None,
-    ) -> None:
-        """Raises LawBroken where this cut gives other tables than one slice of everything."""
+    def hold(self, whole: Mapping[str, FoldedRows], slicing: _Slicing) -> None:
+        """Raises LawBroken if this slicing gives other tables than one slice of everything."""
 
         def differing(tried: Sequence[Offsets]) -> list[str]:
-            tables = self.tables(tried, driver_rows, again=again)
+            tables = self.tables(replace(slicing, ends=tried), self._is_over)
             return [
                 difference
                 for table in self._tables
                 for difference in differences(table, whole[table.name], tables[table.name])
             ]
 
-        found = differing(ends)
+        found = differing(slicing.ends)
         if not found:
             return
-        smallest, found = _smallest(list(ends), found, differing)
+        smallest, found = _smallest(list(slicing.ends), found, differing)
         how = (
             "the same slice, folded once more,"
             if len(smallest) == 1
@@ -105,22 +149,23 @@ class _Trial:
         )
 
     def tables(
-        self,
-        ends: Sequence[Offsets],
-        driver_rows: int = _ALL_HERE,
-        *,
-        again: random.Random | None = None,
+        self, slicing: _Slicing, is_over: Callable[[], bool] = lambda: False
     ) -> dict[str, FoldedRows]:
-        """What the tables hold after these slices. `again`: some slices are folded once more, as after a crash, some by a job that begins anew."""
+        """Returns the rows of the tables after these slices. Raises OutOfTime once `is_over`."""
         self._number += 1
         build = Rehearsal(
-            self._scratch / str(self._number), self._local, self._log, driver_rows=driver_rows
+            self._scratch / str(self._number),
+            self._local,
+            self._log,
+            driver_rows=slicing.driver_rows,
         )
         try:
-            for end in ends:
+            for end in slicing.ends:
+                if is_over():
+                    raise OutOfTime
                 piece = build.fold(end)
-                if again is not None:
-                    _upset(build, piece, again, driver_rows)
+                if slicing.again is not None:
+                    _upset(build, piece, slicing.again, slicing.driver_rows)
             return {table.name: rows_of(build, table) for table in build.birth.tables}
         finally:
             build.close()
@@ -151,14 +196,20 @@ def _upset(build: Rehearsal, piece: Slice, draw: random.Random, driver_rows: int
 def _smallest(
     ends: list[Offsets], found: list[str], differing: Callable[[Sequence[Offsets]], list[str]]
 ) -> tuple[list[Offsets], list[str]]:
-    """A cut of as few slices as still differ: cuts are taken out, half of them at once, then ever fewer (Zeller's ddmin)."""
+    """Returns a cut of as few slices as still differ, or of fewer than before once time is over.
+
+    Cuts are taken out, half of them at once, then ever fewer (Zeller's ddmin).
+    """
     size = len(ends) - 1
     while size > 0:
         place = 0
         while place < len(ends) - 1:
             # The last end is the log's.
             fewer = ends[:place] + ends[min(place + size, len(ends) - 1) :]
-            differs = differing(fewer)
+            try:
+                differs = differing(fewer)
+            except OutOfTime:
+                return ends, found
             if differs:
                 ends, found = fewer, differs
             else:
@@ -168,7 +219,7 @@ def _smallest(
 
 
 def _each_event(log: MemoryLog, most: int) -> list[Offsets]:
-    """Each record a slice of its own, or as many as are tried at most, partition by partition in the order of time."""
+    """Returns the ends of a slice per record, in the order of time, or of at most `most` slices."""
     order = sorted(log.records, key=lambda record: (record[3], record[0], record[1], record[2]))
     size = -(-len(order) // most) or 1
     ends: list[Offsets] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa.base.errors import VerificationFailed
-from kappa.base.settings import Settings
+from kappa.base.settings import Settings, VerifySettings
 from kappa.declare.topic import Topic
 from kappa.log.client import Log, ProducedRecord
 from kappa.state.offsets import Offsets
@@ -112,3 +113,35 @@ def test_a_pipeline_that_breaks_it_is_refused_and_one_that_does_not_is_tried_onc
     log.produce((ProducedRecord(b'{"page": "home", "n": 1}') for _ in range(9)), topic_name)
     with pytest.raises(FileNotFoundError):
         ensure_lawful(settings, store, log, replace(plan, steps=(lawful,)))
+
+
+@pytest.mark.jvm
+def test_progress_is_reported_and_a_version_without_enough_time_is_tried_again(
+    tmp_path: Path, log: Log, topic_name: str
+) -> None:
+    """The law once ran for minutes in silence; now `verify.law_seconds` bounds it."""
+    (tmp_path / "pipelines").mkdir()
+    store = Store(Settings(project=tmp_path).root_url)
+    log.create(Topic(topic_name, partitions=2, event="page string not null, n int"))
+    log.produce((ProducedRecord(b'{"page": "home", "n": 1}') for _ in range(20)), topic_name)
+    text = SIZED.format(topic=topic_name, n='F.col("n") + 1')
+    (tmp_path / "pipelines" / "web.py").write_text(text, encoding="utf-8")
+    enough = Settings(project=tmp_path)
+    short = Settings(project=tmp_path, verify=VerifySettings(law_seconds=0.1))
+    plan = make_plan(observe(enough, store, log))
+
+    said: list[str] = []
+    ensure_lawful(short, store, log, plan, say=said.append)
+
+    assert said[-1] == (
+        "law of slices: web: 0 of 4 slicings of 20 records give the same rows;"
+        " the time is over (verify.law_seconds: 0.1)"
+    )
+    assert store.names("cache/law") == ()
+
+    said.clear()
+    ensure_lawful(enough, store, log, plan, say=said.append)
+
+    assert [line for line in said if re.match(r"law of slices: web: slicing \d of 4, .* s$", line)]
+    assert re.search(r"web: 4 of 4 slicings of 20 records give the same rows, \d+ s$", said[-1])
+    assert len(store.names("cache/law")) == 1
