@@ -1,12 +1,12 @@
 """Spark processes that do one thing and end, and builds that are folded for a test.
 
-They touch no build that serves, hold no lock, and answer by files of a folder. Read in this order:
+They touch no build that serves, take no lock, and answer by files of a folder. Read in this order:
 
 - `describe.py`: a program that finds out which columns a pipeline's function returns.
 - `watch.py`, `returned.py`: what the function may not call, and what it must return.
 - `rehearsal.py`: a build that is folded in this process, from a log in memory.
 - `slicings.py`: the law of slices, tried on one log.
 - `same_rows.py`: the rows of two foldings, compared.
-- `law.py`: a program that holds pipelines to the law before they are replayed.
+- `law.py`: a program that tries the law on pipelines before they are replayed.
 - `refold.py`: a program that folds the log of a build once more, for a proof.
 """

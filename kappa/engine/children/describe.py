@@ -1,8 +1,9 @@
-"""A child process that says what a pipeline's function returns: `python -m kappa.engine.children.describe FOLDER`.
+"""A program that finds the columns of functions, and refuses what they may not do.
 
-FOLDER holds request.json (outputs.py writes it) and gets answer.json: for each pipeline its tables' columns, or one
-sentence that refuses it. The function is run on empty frames in a real Spark session; no row is read and none computed:
-what would look at rows is refused where it is called. Read next: rowlocal.py, which judges the plan.
+`python -m kappa.engine.children.describe FOLDER`: FOLDER has request.json (code/outputs.py writes
+it) and gets answer.json: for each pipeline its tables' columns, or one sentence that refuses it.
+The function is run on empty frames in a real Spark session. No row is read and none computed: calls
+that would look at rows are refused (watch.py). engine/spark/rowlocal.py judges the plan.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def main(scratch: Path) -> None:
         profile=Profile.TAIL, name="describe", memory="512m", jars=jars, local_dir=scratch, cores=1
     )
     open_sources(sources)
-    # While the JVM boots; what a file makes at its top is made before there is a session.
+    # While the JVM boots: what a file makes at its top is made without a session.
     pipelines = {
         name: next(
             each for _, each in pipelines_in(load_module(module, sources)) if each.name == name
@@ -64,14 +65,17 @@ def main(scratch: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """The columns, with Spark's types, that a pipeline's function returns for each of its tables; and what in it gives another value each time."""
+    """The columns, with Spark's types, that a function returns for each of its tables.
+
+    `changing` names what gives another value each time it is computed.
+    """
 
     tables: Mapping[str, list[tuple[str, str]]]
     changing: tuple[str, ...]
 
 
 def describe(spark: SparkSession, pipeline: Pipeline, watch: Watch) -> Description:
-    """What a pipeline's function returns. Raises DeclarationError, with the line."""
+    """Describes a pipeline's function. Raises DeclarationError, with the line."""
     frames = {
         parameter: spark.createDataFrame([], spark_ddl(pipeline.columns_of(topic)))
         for parameter, topic in pipeline.inputs.items()
@@ -93,7 +97,8 @@ def describe(spark: SparkSession, pipeline: Pipeline, watch: Watch) -> Descripti
                 str(pipeline.source),
             )
             raise DeclarationError(
-                f"{where}: the function of pipeline {pipeline.name} {refused.what} (in the rows of table {table})",
+                f"{where}: the function of pipeline {pipeline.name} {refused.what}"
+                f" (in the rows of table {table})",
                 hint=refused.hint,
             )
     for ordered in (table for table in pipeline.function_tables if table.ordered is not None):
@@ -110,8 +115,10 @@ def _check_one_order(table: Table, topics: set[str]) -> None:
     """Raises DeclarationError if an ordered table takes rows of several topics (law 4)."""
     if len(topics) > 1:
         raise DeclarationError(
-            f"{table.source}: table {table.name} is folded in the order of the log, and its rows come from topics {' and '.join(sorted(topics))}, which have no order between them",
-            hint="give it the rows of one topic: make a table for each topic, or produce both kinds of events to one topic",
+            f"{table.source}: table {table.name} is folded in the order of the log, and its rows"
+            f" are of topics {' and '.join(sorted(topics))}, which have no order between them",
+            hint="give it the rows of one topic: make a table for each topic, or produce both kinds"
+            " of events to one topic",
         )
 
 
@@ -121,7 +128,10 @@ def _plan(frame: DataFrame) -> list[Any]:
 
 
 def _leaves(frame: DataFrame) -> list[int | None]:
-    """Of each leaf of a frame's plan, in order, the number of what it reads: no name tells that, since Spark renames."""
+    """Returns, for each leaf of a frame's plan in order, the number of what it reads.
+
+    Names do not identify it, since Spark renames.
+    """
     leaves = _analyzed(frame).collectLeaves()
     each = [leaves.apply(place) for place in range(leaves.size())]
     return [
@@ -142,7 +152,8 @@ def _called(pipeline: Pipeline, frames: Mapping[str, DataFrame], folder: Path) -
     except (Exception, SystemExit) as error:
         where = line_in(error, folder) or str(pipeline.source)
         raise DeclarationError(
-            f"{where}: the function of pipeline {pipeline.name} fails: {_SQLSTATE.sub('', said(error))}",
+            f"{where}: the function of pipeline {pipeline.name} fails:"
+            f" {_SQLSTATE.sub('', said(error))}",
             hint="it is run on frames without rows",
         ) from error
 

@@ -1,7 +1,8 @@
-"""A child process that holds pipelines to the law of slices: `python -m kappa.engine.children.law FOLDER`.
+"""A program that tries the law of slices on pipelines.
 
-FOLDER holds request.json (replay/plan/law.py writes it) and gets answer.json: for each pipeline one sentence
-that refuses it, or how many slicings it was held to. Before each slicing a line of progress goes to stderr.
+`python -m kappa.engine.children.law FOLDER`: FOLDER has request.json (replay/plan/law.py writes it)
+and gets answer.json: for each pipeline one sentence that refuses it, or how many slicings were
+tried. Before each slicing a line of progress is written to stderr.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import boot
 from kappa.engine.spark.workers import tell_workers
 
-# Others go before it: what serves meanwhile keeps its freshness.
+# Other processes have priority: what serves meanwhile keeps its freshness.
 _NICE = 5
 
 
 def main(scratch: Path) -> None:
-    """Answers one request: holds pipelines to the law on the records that came with it."""
+    """Answers one request: tries the law on the records that it has."""
     os.nice(_NICE)
     request = json.loads((scratch / "request.json").read_text(encoding="utf-8"))
     sources = Sources(Path(request["folder"]))
@@ -58,7 +59,7 @@ def main(scratch: Path) -> None:
     ends_at = time.monotonic() + request["seconds"]
     for number, (name, pipeline) in enumerate(pipelines.items()):
         began = time.monotonic()
-        # What one pipeline leaves of its share is left to those after it.
+        # The time that one pipeline leaves of its share is left to those after it.
         share_ends_at = began + (ends_at - began) / (len(pipelines) - number)
         log = MemoryLog()
         for topic, partition, ms, key, value in request["records"][name]:
@@ -81,7 +82,7 @@ def main(scratch: Path) -> None:
         except (LawBroken, DeclarationError) as broken:
             answers[name] = {"message": broken.message, "hint": broken.hint}
         except Broken as broken:
-            # It would stop the replay too: its function fails on a record, for one.
+            # It would stop the replay, too: for one, its function fails on a record.
             answers[name] = {
                 "message": f"{broken.message} (in a sample of the log; offsets count its records)",
                 "hint": broken.hint,

@@ -1,10 +1,13 @@
-"""Folds the log of a build once more, in other slices and into a folder of its own: what a proof compares the build with.
+"""A program that folds the log of a build once more, for a proof to compare the build with.
 
-    python -m kappa.engine.children.refold --project DIR --root ROOT --bootstrap HOST:PORT --build BUILD --folder FOLDER
+    python -m kappa.engine.children.refold --project DIR --root ROOT
+        --bootstrap HOST:PORT --build BUILD --folder FOLDER
 
-The build's own code snapshot, its topics and the job's own way from slice to table; no lock, no lease, and nothing of the build
-is touched. FOLDER is a root of its own, which holds the cuts (kappa/state/cuts.py) and takes tables and frontiers, by which whoever waits sees
-how far it is. An error is said on stderr and left there as that of a stopped job. Read next: engine/job/slice_folder.py, replay/prove/prove.py.
+It uses the build's own code snapshot and topics, and the job's own way from slice to table. The
+slices are others and the folder is its own; it takes no lock and no lease, and touches nothing of
+the build. FOLDER is a root: it has the cuts (kappa/state/cuts.py) and gets tables and frontiers,
+which show how far the program is. It prints an error to stderr and leaves it there as a stopped job
+does.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ from kappa.state.slices import Slice
 from kappa.state.stopped import put_stopped
 from kappa.state.store import Store
 
-# No job has such a leg: what a branch's base has folded by transactions of its own came along with its tables.
+# No job has such a leg: transactions of a branch's base were copied with its tables.
 REFOLDED = 0
 
 
@@ -46,16 +49,19 @@ def refold(
     folder: Store,
     session: Callable[[], SparkSession],
 ) -> None:
-    """Folds the log from the build's origin, or from where it was cut short, to the last of the cuts. Raises Broken where a law does not hold, as a job does."""
+    """Folds the log from the build's origin, or where it was interrupted, to the last cut.
+
+    Raises Broken if a law does not hold, as a job does.
+    """
     birth = read_birth(Store(settings.root_url), build)
     cuts = read_cuts(folder)
     kafka = Kafka(bootstrap_servers, settings.kafka.options)
     log = Log(kafka.bootstrap_servers, kafka.options)
-    # The session's workers import what this process imports, so the snapshot comes first.
+    # The session's workers import what this process imports, so the snapshot is loaded first.
     pipeline = load_snapshot(Store(settings.root_url), birth)
     spark = session()
     source = Source(kafka, log)
-    # A proof decodes the log again, where it is there: an archive is asked only where some of it is not.
+    # A proof decodes the log again. An archive is read only if the log lacks some of it.
     lost = lost_ranges(birth.begins, log.beginning(birth.topic_ids))
     archives = (
         Archives(Store(settings.root_url), pipeline.topics, birth.topic_ids) if lost else None
@@ -84,7 +90,7 @@ def refold(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command: answers by its exit code."""
+    """Runs the command. Returns its exit code."""
     parser = argparse.ArgumentParser(prog="python -m kappa.engine.children.refold")
     for name in ("project", "root", "bootstrap", "build", "folder"):
         parser.add_argument(f"--{name}", required=True)

@@ -1,7 +1,7 @@
-"""A build that is folded in this process, from a log in memory: slices as one likes, by the same code as in a job.
+"""A build that is folded in this process, from a log in memory, in any slices.
 
-No broker and no lock, and tables in a folder of one's own. It is what the law of slices is tried on (kappa/testing.py).
-Read next: engine/job/slice_folder.py.
+The code is that of a job. It has no broker, no lock, and tables in a folder of its own. The law of
+slices is tried on it (kappa/testing.py).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from kappa.values.columns import Type, parse_type
 
 @dataclass
 class MemoryLog:
-    """A log in memory, which gives raw records as Kafka's sources do; some offsets may hold none."""
+    """A log in memory that gives raw records as Kafka's sources do; offsets may have no record."""
 
     records: list[RawRecord] = field(default_factory=list)
     ends: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
@@ -68,23 +68,23 @@ class MemoryLog:
         self.ends[topic, partition] += 1
 
     def skip(self, topic: str, partition: int, offsets: int) -> None:
-        """Offsets without records: compacted away, aborted, or the marker of a transaction."""
+        """Skips offsets without records: compacted, aborted, or the marker of a transaction."""
         self.ends[topic, partition] += offsets
 
     @property
     def end(self) -> Offsets:
-        """Behind the last record of each partition."""
+        """Returns the end of each partition: behind its last record."""
         ends: dict[str, dict[int, int]] = {}
         for (topic, partition), offset in self.ends.items():
             ends.setdefault(topic, {})[partition] = offset
         return Offsets(ends)
 
     def beginning(self, topics: Iterable[str]) -> Offsets:
-        """Nothing is ever lost here."""
+        """Returns offset 0 of each topic: nothing is ever lost here."""
         return Offsets.zero(dict.fromkeys(topics, 1))
 
     def facts(self, name: str) -> TopicFacts:
-        """No topic is ever re-created here."""
+        """Returns the facts of a topic, which is never created anew here."""
         return TopicFacts(
             name,
             name,
@@ -92,7 +92,7 @@ class MemoryLog:
         )
 
     def here(self, piece: Slice) -> pa.Table:
-        """As `Source.here`."""
+        """Reads the raw records of a slice, as `Source.here` does."""
         return raw_table(
             record
             for record in self.records
@@ -100,7 +100,7 @@ class MemoryLog:
         )
 
     def ranges(self, piece: Slice, topic: str) -> list[RawRange]:
-        """As `Source.ranges`."""
+        """Returns the ranges of a topic in a slice, as `Source.ranges` does."""
         of_topic = self.here(piece).filter(pc.field("topic") == topic)
         return [
             partial(_in_order, of_topic.filter(pc.field("partition") == partition))
@@ -114,7 +114,7 @@ def _in_order(records: pa.Table) -> Iterator[pa.RecordBatch]:
 
 @dataclass(frozen=True)
 class LocalPipeline:
-    """What a pipeline is rehearsed with: a session, and the columns that its function returns per table."""
+    """A pipeline, a session, and the columns that its function returns per table."""
 
     pipeline: Pipeline
     spark: SparkSession
@@ -134,7 +134,10 @@ class Rehearsal:
         birth: Birth | None = None,
         leg: int = 1,
     ) -> None:
-        """Slices of more than `driver_rows` offsets are computed by Spark alone, and are those of that leg; `birth` is that of a build which is there already."""
+        """Begins a build, or continues the one that `birth` is of.
+
+        Slices of more than `driver_rows` offsets are computed by Spark alone, and are of that leg.
+        """
         pipeline = local.pipeline
         self._spark = local.spark
         self._pipeline = pipeline
@@ -164,7 +167,11 @@ class Rehearsal:
         self.begin(driver_rows=driver_rows)
 
     def begin(self, *, driver_rows: int, merge_bytes: int = 0) -> None:
-        """Begins the folding job (anew, as after a restart); Spark commits what it has computed, but for contributions by key of at most `merge_bytes`. None waits."""
+        """Begins the folding job, anew as after a restart.
+
+        Spark commits what it has computed, but for contributions by key of at most `merge_bytes`.
+        None waits.
+        """
         self.slices = SliceFolder(
             self.store,
             self.birth,
@@ -177,7 +184,7 @@ class Rehearsal:
         self.publisher.take_over(self.slices.first_frontier())
 
     def fold(self, end: Offsets) -> Slice:
-        """Folds the next slice, up to `end`, and gives it."""
+        """Folds the next slice, up to `end`, and returns it."""
         newest = self.publisher.newest
         piece = Slice(
             self._leg, newest.slice + 1 if newest.leg == self._leg else 0, newest.offsets, end
@@ -190,7 +197,7 @@ class Rehearsal:
         self.slices.fold(piece, self._spark, self._log, self.publisher, Stopwatch())  # type: ignore[arg-type]  # what a source gives, from memory
 
     def table(self, name: str) -> pa.Table:
-        """What a table holds at the frontier, the platform's own columns too."""
+        """Reads the rows of a table at the frontier, with the platform's own columns."""
         writer = next(writer for writer in self.slices.writers if writer.birth.name == name)
         schema = arrow_schema(writer.birth.columns)
         # The two writers have different Arrow types for one type of Delta's.
@@ -207,7 +214,10 @@ class Rehearsal:
 
 @contextmanager
 def local_pipeline(pipeline: Pipeline) -> Iterator[LocalPipeline]:
-    """The session that this process has, or one that is started now and ends with the block. Raises DeclarationError where it is no function of a pipeline."""
+    """Describes a pipeline in this process's session, or in one that ends with the block.
+
+    Raises DeclarationError if it is no function of a pipeline.
+    """
     with ExitStack() as ending:
         spark = SparkSession.getActiveSession()
         if spark is None:
@@ -221,7 +231,7 @@ def local_pipeline(pipeline: Pipeline) -> Iterator[LocalPipeline]:
             )
             ending.callback(machine.end)
             spark = machine.session()
-        # The pipeline's file lies in its project's `pipelines`, or beside a test.
+        # The pipeline's file is in its project's `pipelines`, or beside a test.
         found = describe(spark, pipeline, Watch(Path(pipeline.source.file).parent))
         yield LocalPipeline(
             pipeline,

@@ -1,4 +1,4 @@
-"""What a function returned, held to what its pipeline writes: a frame per table, of columns it can have."""
+"""The frames that a function returned, checked: one per table, of valid columns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COLUMN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def frames_returned(pipeline: Pipeline, returned: object) -> dict[str, DataFrame]:
-    """Returns the frame of each table. Raises DeclarationError if one is missing, or is too much."""
+    """Returns the frame of each table. Raises DeclarationError if one is missing, or extra."""
     source, name = pipeline.source, pipeline.name
     if not isinstance(returned, Mapping):
         what = "nothing" if returned is None else f"a {type(returned).__name__}"
@@ -33,7 +33,8 @@ def frames_returned(pipeline: Pipeline, returned: object) -> dict[str, DataFrame
     for each, frame in returned.items():
         if each in {table.name for table in pipeline.latest_tables}:
             raise DeclarationError(
-                f"{source}: pipeline {name} returns rows for table {each}, which takes them from its topic",
+                f"{source}: pipeline {name} returns rows for table {each},"
+                " which takes them from its topic",
                 hint=f"leave {each} out of what the function returns",
             )
         if each not in wanted:
@@ -44,7 +45,8 @@ def frames_returned(pipeline: Pipeline, returned: object) -> dict[str, DataFrame
             )
         if not isinstance(frame, DataFrame):
             raise DeclarationError(
-                f"{source}: pipeline {name} returns a {type(frame).__name__} for table {each}, and not a DataFrame"
+                f"{source}: pipeline {name} returns a {type(frame).__name__} for table {each},"
+                " and not a DataFrame"
             )
     missing = [each for each in wanted if each not in returned]
     if missing:
@@ -60,7 +62,7 @@ def columns_of(table: Table, frame: DataFrame) -> Iterator[tuple[str, str]]:
 
     Raises DeclarationError if a table cannot have one of them.
     """
-    # A keyed table takes only what its keys and folds name; what else the rows hold may be of any type.
+    # A keyed table takes only the columns of its keys and folds; others may be of any type.
     order = [name for name, _ in FOLD_ORDER_COLUMNS] if table.by_order else []
     needs = None if table.appends or table.ordered is not None else _needs(table)
     needed = None if needs is None else {*needs, *order}
@@ -87,7 +89,8 @@ def columns_of(table: Table, frame: DataFrame) -> Iterator[tuple[str, str]]:
         if field.name.startswith("_") and field.name not in _PLATFORM_NAMES:
             raise DeclarationError(
                 what,
-                hint="a leading underscore marks the platform's own columns: .alias(...) without it",
+                hint="a leading underscore marks the platform's own columns:"
+                " .alias(...) without it",
             )
         kind = field.dataType.simpleString()
         try:

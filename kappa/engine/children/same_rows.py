@@ -1,4 +1,4 @@
-"""The rows of two foldings of one log, compared as each column's fold asks."""
+"""The rows of two foldings of one log, compared as each column's fold demands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kappa.base.errors import Broken
 from kappa.engine.children.rehearsal import Rehearsal
 from kappa.state.build import TableBirth
 
-# A table's rows: by key where it has keys, else how often each is there.
+# A table's rows: by key if it has keys, else the number of times each occurs.
 FoldedRows = Mapping[tuple[Any, ...], Any]
 
 
@@ -64,7 +64,8 @@ def differences(table: TableBirth, whole: FoldedRows, found: FoldedRows) -> Iter
         match before, after:
             case (dict(), dict()):
                 yield from (
-                    f"table {name}, key {_key_text(row)}, column {column}: {before[column]!r} and {after[column]!r}"
+                    f"table {name}, key {_key_text(row)}, column {column}:"
+                    f" {before[column]!r} and {after[column]!r}"
                     for column in columns
                     if not table.exactness(column).equal(column, before, after)
                 )
@@ -72,7 +73,8 @@ def differences(table: TableBirth, whole: FoldedRows, found: FoldedRows) -> Iter
                 if (before or 0) != (after or 0):
                     yield f"table {name} has {before or 0} and {after or 0} times {dict(row)!r}"
             case _:
-                yield f"table {name} has key {_key_text(row)} {'not any more' if after is None else 'besides'}"
+                found_how = "not any more" if after is None else "besides"
+                yield f"table {name} has key {_key_text(row)} {found_how}"
 
 
 def _key_text(key: tuple[Any, ...]) -> str:

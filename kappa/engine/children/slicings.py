@@ -1,7 +1,8 @@
-"""The law of slices, tried on one log: whatever the cut, folding the slices one after the other gives the same tables.
+"""The law of slices, tried on one log: any way to cut it gives the same tables.
 
-It is what makes a replay in large slices equal to a tail in small ones. Users hold their pipelines to it in tests
-(kappa/testing.py); a deploy does on a sample of the log, before a version is replayed (law.py).
+It makes a replay in large slices equal to a tail in small ones. Users hold their pipelines to it in
+tests (kappa/testing.py); a deploy does on a sample of the log, before a version is replayed
+(law.py).
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ _ALL_HERE = 1_000_000
 
 
 class LawBroken(Broken):
-    """A pipeline gives other rows when its log is cut otherwise. `ends` are where the slices of the smallest such cut end."""
+    """A pipeline that gives other rows when its log is cut otherwise.
+
+    `ends` are the ends of the slices of the smallest such cut.
+    """
 
     def __init__(self, message: str, *, hint: str, ends: Sequence[Offsets]) -> None:
         super().__init__(message, hint=hint)
@@ -68,12 +72,12 @@ def hold_to_law(
     say: Callable[[str], None] = lambda _line: None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> Held:
-    """Holds a pipeline to the law on this log.
+    """Tries the law on one pipeline and one log.
 
-    Slicings are a slice per event (or `most_slices` of them), `cuts` random cuts with empty slices and slices
-    that are folded again, and each way in which a slice is computed. `say` takes a line before each. Once
-    `is_over` returns True no further slice is folded, and the slicing at hand counts as not tried.
-    Raises LawBroken with the smallest cut found, and the rows that differ.
+    Slicings are a slice per event (or `most_slices` of them), `cuts` random cuts with empty slices
+    and slices that are folded again, and each way in which a slice is computed. `say` takes a line
+    before each. Once `is_over` returns True no further slice is folded, and the slicing at hand
+    counts as not tried. Raises LawBroken with the smallest cut found, and the rows that differ.
     """
     of, tried = 3 + cuts, 0
     with tempfile.TemporaryDirectory(prefix="kappa-law-") as scratch:
@@ -143,8 +147,11 @@ class _Trial:
         )
         more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
         raise LawBroken(
-            f"{self._local.pipeline.source}: pipeline {self._local.pipeline.name} breaks the law of slices: {how} gives other rows than one slice of all: {'; '.join(found[:_SHOWN])}{more}",
-            hint=f"a row's contribution may depend on that row alone: no clock, no chance, nothing remembered from one row to the next{_of_doubles(self._tables)}",
+            f"{self._local.pipeline.source}: pipeline {self._local.pipeline.name} breaks the law of"
+            f" slices: {how} gives other rows than one slice of all:"
+            f" {'; '.join(found[:_SHOWN])}{more}",
+            hint="a row's contribution may depend on that row alone: no clock, no chance, nothing"
+            f" remembered from one row to the next{_of_doubles(self._tables)}",
             ends=smallest,
         )
 
@@ -179,7 +186,8 @@ def _of_doubles(tables: Sequence[TableBirth]) -> str:
         if table.exactness(column) is Exactness.ROUNDED
     ]
     return (
-        f"; and {', '.join(rounded)} adds doubles, which lose digits where large ones cancel: add decimals"
+        f"; and {', '.join(rounded)} adds doubles, which lose digits where large ones cancel:"
+        " add decimals"
         if rounded
         else ""
     )

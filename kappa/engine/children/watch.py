@@ -1,4 +1,4 @@
-"""A watch over a function that is run on empty frames: where it calls, and what it may not call."""
+"""A watch over a function's calls: their lines, and those that it may not make."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from kappa.base.errors import DeclarationError
 from kappa.engine.spark.rowlocal import TELLING_CALLS
 
-# Calls that run a job, or keep something: on a slice of the log their answer would be about that slice only.
+# Calls that run a job, or keep something: their answer would be about one slice only.
 _LOOKING = (
     *(
         "collect",
@@ -50,7 +50,7 @@ _LOOKING_PROPERTIES = ("rdd", "write", "writeStream")
 
 
 class Watch:
-    """While entered, notes the line of each telling call and refuses those that look at rows."""
+    """A context that notes the line of each telling call, and refuses those that look at rows."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -94,8 +94,10 @@ class Watch:
     def _refusing(self, name: str, _before: Any) -> Any:
         def refusing(*_arguments: Any, **_named: Any) -> Any:
             raise DeclarationError(
-                f"{self._site()}: the function looks at its rows by {name}, and what it saw would be of one slice only",
-                hint="return the frames as they are: Kappa runs them; what concerns many rows is a fold or a View",
+                f"{self._site()}: the function looks at its rows by {name}, and what it saw"
+                " would be of one slice only",
+                hint="return the frames as they are: Kappa runs them; what concerns many rows is a"
+                " fold or a View",
             )
 
         return refusing

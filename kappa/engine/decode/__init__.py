@@ -1,6 +1,6 @@
-"""From raw records to decoded records, by the one definition of a valid record (kappa/records).
+"""From raw records to decoded records, by the one definition of a valid record.
 
-It reads no log and knows no slice: raw records come in, decoded records go out. Read in this order:
+That definition is kappa/records. The room reads no log and knows no slice. Read in this order:
 
 - `raw.py`: raw records, as the log gives them.
 - `fate.py`: what becomes of a record, the columns of decoded records, the counts per partition.

@@ -1,4 +1,4 @@
-"""Decodes raw records in this process: a small slice, or batch by batch for the archiver."""
+"""The decoding of raw records in this process: of a small slice, or batch by batch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def decoded_batches(
     *,
     raw: Iterable[tuple[int, int]] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Decodes raw records in this process, batch by batch; the topic declares no identity. In these ranges all are kept as they lie in the log, too, not the rejects alone."""
+    """Decodes raw records of a topic without an identity in this process, batch by batch.
+
+    In the ranges of `raw`, raw records are kept of all records, not only of the rejects.
+    """
     ranges = tuple(raw)
     decoder = Decoder(topic, clock, {}, lambda _partition: Memory(topic.identity_horizon_ms))
     decoded = ((batch, decoder.decode(batch)) for batch in batches if batch.num_rows)
@@ -54,5 +57,5 @@ def _with_raw(
 
 
 def of_topic(raw: pa.Table, name: str) -> pa.Table:
-    """The raw records of one topic."""
+    """Selects the raw records of one topic."""
     return raw.filter(pc.equal(raw.column("topic"), name))

@@ -1,9 +1,10 @@
-"""Decodes batches of raw records by the one definition of a valid record (kappa/records/record.py).
+"""The decoder of a topic's raw records, batch by batch.
 
-The same decoder runs in Spark's workers for large slices and in the job itself for small ones. On the way it
-takes the log time, the running maximum of the broker's timestamp within a partition (law 4), and finds what is
-late or a duplicate (law 6). That is right because a batch's records are of one partition's range, in the order of
-its offsets: engine/read/source.py never splits a range.
+kappa/records/record.py defines what is valid. The same decoder runs in Spark's workers for large
+slices and in the job itself for small ones. It takes the log time, the running maximum of the
+broker's timestamp within a partition (law 4), and finds late records and duplicates (law 6). That
+is right because a batch has records of one partition's range, in the order of offsets:
+engine/read/source.py never splits a range.
 """
 
 from __future__ import annotations
@@ -38,13 +39,15 @@ from kappa.values.reason import Rejected
 if TYPE_CHECKING:
     from kappa.engine.decode.plain_events import PlainEvents
 
-# Below so many records it costs more than it saves to read them together; so many more wait until that can be done.
+# For fewer records than _MANY, reading them together costs more than it saves. From _VERY_MANY on,
+# decoding waits until the module for that is loaded.
 _MANY = 500
 _VERY_MANY = 10_000
 
 # Per partition, the log time before the first record that is decoded.
 Clock = Mapping[int, int]
-# Per partition, the identities that were accepted before the first record that is decoded; decoding takes them along.
+# Per partition, the identities that were accepted before the first record. Decoding carries them
+# along.
 Memories = dict[int, Memory]
 
 
@@ -60,7 +63,11 @@ class Decoder:
         *,
         left_out: frozenset[str] = frozenset(),
     ) -> None:
-        """`memory_of` gives the memory of a partition that is not among the `memories`; columns that are `left_out` may be null."""
+        """Takes the state before the first record.
+
+        `memory_of` returns the memory of a partition that is not among the `memories`. Columns that
+        are `left_out` may be null.
+        """
         self._topic = topic
         self._read = RecordReader(topic).read
         self._refuse_late = lateness_of(topic)
@@ -81,7 +88,7 @@ class Decoder:
         )
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """One batch of raw records, decoded: as many rows, in the same order."""
+        """Decodes one batch of raw records: as many rows, in the same order."""
         count = len(batch)
         redriven = originals_in(batch, self._topic)
         partitions, times = (
@@ -90,7 +97,7 @@ class Decoder:
         )
         log_times = self._log_times(partitions, times)
         plain = [] if redriven else self._readin_order(batch)
-        # Those that are read by themselves.
+        # The records that are read one by one.
         left = np.ones(count, bool)
         for places, _ in plain:
             left[places] = False
@@ -150,7 +157,11 @@ class Decoder:
         times: npt.NDArray[np.int64],
         log_times: npt.NDArray[np.int64],
     ) -> tuple[list[tuple[Any, ...]], npt.NDArray[np.int8], dict[int, Rejected]]:
-        """The rows of records that stand at these places of their batch; the fates of all of that, as far as these decide them, and who is rejected why."""
+        """Reads the records at these places of their batch one by one.
+
+        Returns their rows, the fates of the whole batch as far as these records decide them, and
+        the rejected records.
+        """
         rows: list[tuple[Any, ...]] = []
         fates = np.full(len(times), int(Fate.DECODED), np.int8)
         rejected: dict[int, Rejected] = {}
@@ -166,7 +177,7 @@ class Decoder:
                     raise original
                 found = read(key, value)
                 if refuse_late is not None and not isinstance(found, Tombstone):
-                    # What is redriven is as late as the one that it stands for.
+                    # A redriven record is as late as its original.
                     refuse_late(
                         found, int(times[place]) if original is None else original.timestamp_ms
                     )
@@ -178,7 +189,7 @@ class Decoder:
                 if isinstance(found, Tombstone):
                     fates[place] = Fate.TOMBSTONE
                     found = self._deleted(found)
-                # A redriven one is judged by the reject that it stands for, and by nothing else.
+                # The reject that it names judges a redriven record, and nothing else.
                 elif identity_of_row is not None and original is None:
                     identity = identity_of_row(found)
                     if identity is not None and not self._memory(partition).accepts(
@@ -189,7 +200,7 @@ class Decoder:
         return rows, fates, rejected
 
     def _readin_order(self, batch: pa.RecordBatch) -> list[tuple[Places, pa.RecordBatch]]:
-        """The rows that can be read of the whole batch at once, with their places."""
+        """Reads the records of a batch that can be read at once. Returns rows with their places."""
         if len(batch) < _MANY or not self._may_read_together:
             return []
         if self._plain is None:
@@ -232,7 +243,10 @@ class Decoder:
 
 @cache
 def loading_plain_events() -> Future[Any]:
-    """The module that reads many records at once, which comes with a compiler: a job whose slices are small does without, and only a large one waits the second that it takes."""
+    """Loads the module that reads many records at once, in a thread.
+
+    It imports a compiler. A job with small slices does without; a large slice waits the second.
+    """
     return ThreadPoolExecutor(1, thread_name_prefix="plain-events").submit(
         import_module, "kappa.engine.decode.plain_events"
     )

@@ -24,7 +24,8 @@ class Fate(IntEnum):
     DUPLICATE = 3
 
 
-# What only the platform sees. The raw record is kept only where it is rejected; `_redrives` is the offset that a redriven one names.
+# The columns that only the platform reads. Only rejects keep the raw record; `_redrives` is the
+# offset that a redriven record names.
 HIDDEN_COLUMNS = (
     ("_log_time", "bigint"),
     ("_fate", "tinyint"),
@@ -39,10 +40,11 @@ HIDDEN_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What was seen of one partition in a slice: how many records of each fate, and the log time after the last of them.
+    """The counts of one partition in a slice: records by fate, and the log time after the last.
 
-    `late` of the rejected were so; `redriven` name an earlier one, whatever their fate, and those among them that are
-    duplicates are known once they are settled (engine/function/redriven.py).
+    `late` counts the rejects that are late. `redriven` counts the records that name an earlier one,
+    whatever their fate; duplicates among them are known once they are settled
+    (function/redriven.py).
     """
 
     decoded: int
@@ -54,7 +56,7 @@ class Counts:
     redriven: int = 0
 
     def then(self, more: Counts) -> Counts:
-        """This and what was seen after it."""
+        """Adds the counts of the records that follow."""
         return Counts(
             self.decoded + more.decoded,
             self.tombstone + more.tombstone,
@@ -67,7 +69,7 @@ class Counts:
 
 
 def decoded_columns(topic: Topic) -> tuple[tuple[str, str], ...]:
-    """The columns of decoded records: the event's, where the record stands, and what became of it."""
+    """Returns the columns of decoded records: the event's, the record's place, and its fate."""
     return (
         *((column.name, str(column.type)) for column in topic.columns),
         *ORIGIN_COLUMNS,
@@ -76,12 +78,12 @@ def decoded_columns(topic: Topic) -> tuple[tuple[str, str], ...]:
 
 
 def counts_in(decoded: pa.Table | pa.RecordBatch) -> dict[int, Counts]:
-    """What was seen of each partition in decoded records, which are in the order of their offsets."""
-    fates = _counted(decoded, "_partition", "_fate")
-    late = _counted(
+    """Counts decoded records per partition; they must be in the order of their offsets."""
+    fates = _rows_per_value(decoded, "_partition", "_fate")
+    late = _rows_per_value(
         decoded.filter(pc.equal(decoded.column("_reason"), str(Reason.LATE))), "_partition"
     )
-    redriven = _counted(decoded.filter(decoded.column("_redrives").is_valid()), "_partition")
+    redriven = _rows_per_value(decoded.filter(decoded.column("_redrives").is_valid()), "_partition")
     # Within a partition the log time only rises, so its last one is its greatest.
     clock = (
         pa.table([decoded.column("_partition"), decoded.column("_log_time")], names=["p", "t"])
@@ -102,8 +104,8 @@ def counts_in(decoded: pa.Table | pa.RecordBatch) -> dict[int, Counts]:
     }
 
 
-def _counted(decoded: pa.Table | pa.RecordBatch, *by: str) -> Counter[tuple[int, ...]]:
-    """How many rows there are of each combination of values."""
+def _rows_per_value(decoded: pa.Table | pa.RecordBatch, *by: str) -> Counter[tuple[int, ...]]:
+    """Counts the rows of each combination of values."""
     if len(decoded) == 0:
         return Counter()
     found = (

@@ -1,7 +1,7 @@
 """Loops that go through JSON objects byte by byte, compiled by Numba.
 
-All compiled code, and every constant in it, is in this one file: what is kept of it is known by this
-file's digest alone (kappa/base/compiled.py).
+All compiled code, and every constant in it, is in this one file: what is kept of it is known by
+this file's digest alone (kappa/base/compiled.py).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MINUS, _PLUS, _POINT, _ZERO, _NINE, _SMALL_E, _LARGE_E, _QUOTE, _BACKSLASH, _SP
     ord(sign) for sign in '-+.09eE"\\ '
 )
 _NULL, _TRUE, _FALSE = (np.frombuffer(word, np.uint8) for word in (b"null", b"true", b"false"))
-# An index with a sign could count from the end, and would be looked at for that.
+# A signed index could count from the end, and would be checked for that.
 _index = np.uint64
 _INT64_MIN = -(1 << 63)
 _TENTH = -((1 << 63) // 10)
@@ -52,7 +52,7 @@ def gather(data: Bytes, starts: Numbers, ends: Ends, into: Bytes) -> None:
 
 @compiled(types.boolean(_TEXTS[1], types.int64, types.int64, _TEXTS[1], types.int64, types.int64))
 def _same(data: Bytes, at: int, end: int, text: Bytes, begins: int, ends: int) -> bool:
-    """Whether a text stands there, and not past the end."""
+    """Returns True if the data has a text at this place, and not past the end."""
     if ends - begins > end - at:
         return False
     place = 0
@@ -70,7 +70,7 @@ def _behind_digits(data: Bytes, at: int, end: int) -> int:
 
 @compiled(types.int64(_TEXTS[1], types.int64, types.int64))
 def _behind_text(data: Bytes, at: int, end: int) -> int:
-    """Behind a text in quotes; -1 where there is none, or one with escapes."""
+    """Returns the place behind a text in quotes; -1 if it is none, or has escapes."""
     if at >= end or data[_index(at)] != _QUOTE:
         return -1
     at += 1
@@ -85,11 +85,14 @@ def _behind_text(data: Bytes, at: int, end: int) -> int:
 
 @compiled(types.int64(_TEXTS[1], types.int64, types.int64, types.int64, types.int64, types.int64))
 def _behind_number(data: Bytes, at: int, end: int, whole: int, fraction: int, exponent: int) -> int:
-    """Behind a number (RFC 8259, section 6) of at most so many digits; -1 where there is none."""
+    """Returns the place behind a number (RFC 8259, section 6) of at most so many digits.
+
+    Returns -1 if it is none.
+    """
     if at < end and data[_index(at)] == _MINUS:
         at += 1
     digits = _behind_digits(data, at, end) - at
-    # A zero that stands alone counts as no digit.
+    # A lone zero counts as no digit.
     if (
         digits == 0
         or (data[_index(at)] == _ZERO and digits > 1)
@@ -117,7 +120,7 @@ def _behind_number(data: Bytes, at: int, end: int, whole: int, fraction: int, ex
     types.UniTuple(types.int64, 2)(_TEXTS[1], types.int64, types.int64, types.int64, types.int64)
 )
 def _integer(data: Bytes, at: int, end: int, low: int, high: int) -> tuple[np.int64, int]:
-    """The integer that stands there, and behind it; -1 where there is none in its one spelling."""
+    """Reads an integer and the place behind it; -1 if it is not in its one spelling."""
     negative = at < end and data[_index(at)] == _MINUS
     begins = at + 1 if negative else at
     behind = _behind_digits(data, begins, end)
@@ -128,7 +131,7 @@ def _integer(data: Bytes, at: int, end: int, low: int, high: int) -> tuple[np.in
         or (data[_index(begins)] == _ZERO and (behind - begins > 1 or negative))
     ):
         return np.int64(0), -1
-    # There is one negative number more.
+    # It is negative: there is one negative number more than positive ones.
     value = np.int64(0)
     for place in range(begins, behind):
         digit = np.int64(data[_index(place)]) - _ZERO

@@ -1,6 +1,7 @@
-"""The values of flat JSON objects whose layout is known: the text between them, and how each is spelled.
+"""The values of flat JSON objects of a known layout.
 
-A record is found only if it is that text and such values from its first byte to its last.
+A layout is the text between values, and the spelling of each. A record is found only if it is that
+text and such values from its first byte to its last.
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ from kappa.values.lengths import Bytes, Ends, Numbers, array_of, ends_of
 
 
 class Expected(NamedTuple):
-    """A value that is looked for. An integer lies between `low` and `high`; a number has at most so many digits: before the point, behind it, in its exponent."""
+    """A value that is looked for.
+
+    An integer is between `low` and `high`. Of a number they are the most digits before and behind
+    the point, and `exponent` is the most digits of its exponent.
+    """
 
     spelling: Spelling
     nullable: bool
@@ -35,7 +40,11 @@ class Texts(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What stands in records: per value (rows) and record (columns) an integer or a truth, or where a text or number begins in the data; and how many bytes that has, or -1 for null. `sure`: which records are of the layout at all."""
+    """The values that were found, per value (rows) and record (columns).
+
+    `values` has an integer or a truth, or where a text or number begins in the data. `lengths` has
+    the bytes of that, or -1 for null. `sure` is True for the records of the layout.
+    """
 
     sure: npt.NDArray[np.bool_]
     values: Numbers
@@ -43,7 +52,7 @@ class Found(NamedTuple):
 
 
 def texts_of(array: pa.Array) -> Texts:
-    """A view of an array of binaries or strings."""
+    """Views an array of binaries or strings without a copy."""
     _, ends, data = array.buffers()
     found = Texts(
         np.frombuffer(ends, np.int32)[array.offset : array.offset + len(array) + 1]
@@ -65,7 +74,11 @@ def find(
     keys: Texts,
     key: int,
 ) -> Found:
-    """Looks into the records at these places for values, `between` before, between and behind them; the value numbered `key` must be the bytes of the record's key (-1: none must)."""
+    """Finds values in the records at these places.
+
+    `between` are the texts before, between and behind the values. The value numbered `key` must be
+    the bytes of the record's key; -1 if no value must.
+    """
     literals = np.frombuffer(b"".join(between), np.uint8)
     ends = np.cumsum([len(text) for text in between], dtype=np.int64)
     spec = np.array([tuple(map(int, each)) for each in values], np.int64).reshape(-1, 5)
@@ -79,7 +92,7 @@ def find(
 
 
 def strings(records: Texts, starts: Numbers, lengths: Numbers) -> pa.StringArray:
-    """Pieces of records, as an array; null where a length is -1. They must be UTF-8."""
+    """Copies pieces of records into an array; null if a length is -1. They must be UTF-8."""
     ends = ends_of(lengths)
     data = np.empty(ends[-1], np.uint8)
     gather(records.data, starts, ends, data)

@@ -16,7 +16,8 @@ _SPACE = r"[ \t\n\r]*"
 _TEXT = r'"[^"\\\x00-\x1f]*"'
 # RFC 8259, section 6.
 _NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
-# The reader of records refuses numbers that are longer, or further from 1, than any that is meant, also in fields that nobody declares: so many digits before the point, behind it and in the exponent.
+# The most digits of a number before the point, behind it and in the exponent. The reader of records
+# refuses longer numbers, also in fields that are not declared.
 _NUMBER_DIGITS = (40, 40, 3)
 _FIELD = re.compile(
     rf'(?P<before>{_SPACE}"(?P<name>[^"\\\x00-\x1f]+)"{_SPACE}:{_SPACE})(?P<value>{_TEXT}|{_NUMBER}|true|false|null)(?P<after>{_SPACE}(?:,|\}}{_SPACE}$))'
@@ -26,7 +27,7 @@ _OPENING = re.compile(rf"{_SPACE}\{{")
 
 @dataclass(frozen=True, slots=True)
 class LayoutField:
-    """One field of a layout: the text before its value, and how that is spelled; no column: it is not declared."""
+    """One field of a layout: the text before its value, and its spelling; a column if declared."""
 
     before: str
     name: str
@@ -43,12 +44,12 @@ class Layout:
 
     @property
     def between(self) -> list[bytes]:
-        """The texts before, between and behind the values."""
+        """Returns the texts before, between and behind the values."""
         return [*(field.before.encode() for field in self.fields), self.after.encode()]
 
 
 def layout_of(text: str, topic: Topic) -> Layout | None:
-    """How an event is written; None where it is not flat, or lacks what must be there."""
+    """Finds the layout of an event. Returns None if it is not flat, or lacks a needed field."""
     opening = _OPENING.match(text)
     if opening is None:
         return None

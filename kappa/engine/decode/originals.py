@@ -1,4 +1,4 @@
-"""The records of a batch that are redriven, and the originals that they name."""
+"""The redriven records of a batch, and the originals that they name."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from kappa.declare.topic_kind import TopicKind
 from kappa.records.redrive import HEADER, Original, Position, original_of
 from kappa.values.reason import Rejected
 
-# By its place in the batch, the original that a record names, or why it cannot stand for one.
+# By its place in the batch, the original that a record names, or why it cannot be redriven.
 Originals = Mapping[int, Original | Rejected]
 
 
 def originals_in(batch: pa.RecordBatch, topic: Topic) -> dict[int, Original | Rejected]:
-    """By their place in the batch the records that stand for an earlier one, or name one that they cannot stand for."""
+    """Finds the redriven records of a batch, by their place.
+
+    A record that names an original it cannot replace has its verdict instead.
+    """
     headers = batch.column("headers")
-    # Nearly always none has any, or none that is ours.
+    # Nearly always no record has headers, or none of ours.
     names = pc.struct_field(headers.flatten(), "key")
     if (
         topic.kind is TopicKind.COMPACTED

@@ -1,10 +1,12 @@
-"""Decodes whole batches of plain events by compiled code, many times as fast as record by record, and only what is proven valid.
+"""The decoder of whole batches of plain events, many times as fast as one by one.
 
-What is valid is defined in kappa/records/record.py alone. Here a record is taken only where it is, byte for byte, the text between the values of a layout, and
-between them values of exactly their columns' types: that is one flat JSON object, with each field once. The order of fields and the spaces
-between them, a layout, are learned from the records themselves; a topic has one or a few. Values that are more than integers, truths
-and texts are made by DuckDB from their text. Every other record, be it valid or not, is left to the reader of records. Read next: engine/decode/find_values.py,
-which finds the values; engine/decode/decoder.py, which asks both.
+It is compiled code. kappa/records/record.py alone defines what is valid, and only what is proven
+valid is taken here. A
+record is taken only if it is, byte for byte, the text between the values of a layout, and between
+them values of exactly their columns' types. That is one flat JSON object, with each field once.
+A layout, the order of fields and the spaces between them, is learned from the records themselves;
+a topic has one or a few. DuckDB makes values other than integers, truths and texts of their text.
+Every other record, valid or not, is left to the reader of records.
 """
 
 from __future__ import annotations
@@ -24,22 +26,23 @@ from kappa.engine.decode.typed_texts import typed_columns
 from kappa.values.arrow import arrow_schema
 from kappa.values.columns import INTEGERS, Column, Decimal, Scalar, Type
 
-# It is judged by so many records whether it pays.
+# After so many records it is decided whether it pays.
 _TRIES = 2_000
-# Where bytes are no UTF-8, so many records are left to the other reader.
+# If bytes are not UTF-8, so many records are left to the other reader.
 _TOGETHER = 1_000
-# A topic with more kinds of events than this is read record by record, as far as they are of others.
+# If a topic has more kinds of events than this, the others are read record by record.
 _LAYOUTS = 8
-# So many records must be of no known layout before another one is looked for, and so many looks in vain are enough.
+# So many records must be of no known layout before another one is looked for, and so many
+# unsuccessful looks are enough.
 _STRANGE = 50
 _LOOKS = 50
 
 
 class PlainEvents:
-    """Reads the plain ones among the events of a topic. It is not for several threads."""
+    """A reader of the plain events of a topic. It is not for several threads."""
 
     def __init__(self, topic: Topic, left_out: frozenset[str]) -> None:
-        """Of a topic of which `of` says that it can be."""
+        """Takes a topic that `of` accepts."""
         self._topic = topic
         self._left_out = left_out
         self._schema = arrow_schema([(column.name, str(column.type)) for column in topic.columns])
@@ -48,24 +51,30 @@ class PlainEvents:
 
     @classmethod
     def of(cls, topic: Topic, left_out: frozenset[str] = frozenset()) -> Self | None:
-        """A reader of its events; None where what is declared asks for more than is known here. Columns that are `left_out` may be null."""
+        """Makes a reader of a topic's events. Columns that are `left_out` may be null.
+
+        Returns None if the declaration asks for more than this reader knows.
+        """
         simple = all(
             isinstance(column.type, Scalar | Decimal) and column.default is None and not column.was
             for column in topic.columns
         )
         key = topic.key_column
         keyed = key is None or str(key.type) in {"string", *INTEGERS}
-        # The reader of records goes by the order of records there, and asks of each what is remembered.
+        # With these, a record depends on earlier ones, or on the schema's rules.
         alone = topic.schema is None and topic.lateness_ms is None and not topic.identity
         return cls(topic, left_out) if simple and keyed and alone else None
 
     @property
     def pays(self) -> bool:
-        """False where so few of a topic's records are plain that asking for them costs more than it saves."""
+        """Returns False if so few records are plain that trying costs more than it saves."""
         return self._tries < _TRIES or 2 * self._sure > self._tries
 
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
-        """Which of these records (bytes, or null) are plain, by their places, and the rows of those; in parts, each in the order of its places."""
+        """Reads the plain records among these (bytes, or null).
+
+        Returns parts: places in ascending order, and the rows of the records there.
+        """
         texts = _texts(values)
         records, by_key = texts_of(texts), texts_of(keys)
         parts: list[tuple[Places, pa.RecordBatch]] = []
@@ -87,7 +96,10 @@ class PlainEvents:
         left: Places,
         parts: list[tuple[Places, pa.RecordBatch]],
     ) -> Places:
-        """Adds a part with those of the records at these places that are of one layout; gives the places of the others."""
+        """Adds a part with the records at these places that are of one layout.
+
+        Returns the places of the others.
+        """
         key = next(
             (number for number, field in enumerate(layout.fields) if field.name == self._topic.key),
             -1,
@@ -112,7 +124,10 @@ class PlainEvents:
     def _rows(
         self, layout: Layout, records: Texts, found: Found, sure: Places
     ) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
-        """The rows of records of a layout, and which of them are valid: of some values their text does not say it all."""
+        """Makes the rows of records of a layout, and marks the valid ones.
+
+        The text alone does not prove all values valid.
+        """
         place_of = {field.name: number for number, field in enumerate(layout.fields)}
         columns: dict[str, pa.Array] = {}
         texts: dict[str, tuple[Type, pa.Array]] = {}
@@ -121,7 +136,8 @@ class PlainEvents:
             if place is None:
                 continue
             read_already = layout.fields[place].spelling in {Spelling.INTEGER, Spelling.BOOLEAN}
-            # What is left out is made only where that tells whether it is valid.
+            # A column that is left out is made only if its value decides whether the record is
+            # valid.
             if column.name in self._left_out and (read_already or column.type == Scalar("string")):
                 continue
             values, lengths = found.values[place, sure], found.lengths[place, sure]
@@ -142,7 +158,7 @@ class PlainEvents:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema), fit
 
     def _unknown(self, texts: pa.Array, left: Places) -> Layout | None:
-        """A layout that is not known yet, of one of the records at these places."""
+        """Finds a layout that is not known yet, of one of the records at these places."""
         if len(left) < _STRANGE or len(self._layouts) == _LAYOUTS or self._looks == _LOOKS:
             return None
         samples = [texts[int(place)].as_py() for place in (left[0], left[len(left) // 2], left[-1])]
@@ -169,7 +185,7 @@ def _plain_column(
 
 
 def _texts(values: pa.Array) -> pa.Array:
-    """Bytes as texts; null where they, or some of those beside them, are none."""
+    """Casts bytes to texts; null if they, or some of those beside them, are not UTF-8."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:

@@ -1,4 +1,4 @@
-"""Raw records: what a slice is read as, before it is decoded."""
+"""Raw records: the records of a slice before they are decoded."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pyarrow as pa
 from kappa.values.arrow import arrow_schema
 from kappa.values.columns import HEADERS
 
-# What a slice is read as. `timestamp` is the record's own, or the broker's where the topic says LogAppendTime.
-# Headers are there for rejects and for what is redriven: null where a record has none, so that they cost nearly nothing.
+# The columns of raw records. `timestamp` is the record's own, or the broker's if the topic has
+# LogAppendTime. Headers are for rejects and redriven records: null if none, and so nearly free.
 RAW_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 RAW_SCHEMA = arrow_schema(
     zip(
@@ -20,17 +20,18 @@ RAW_SCHEMA = arrow_schema(
         strict=True,
     )
 )
-# One record in the order of those columns, its time in microseconds since 1970, its headers as name and value.
+# One record in the order of those columns: its time in microseconds since 1970, its headers as name
+# and value.
 RawRecord = tuple[
     str, int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]
 ]
-# The raw records of one partition in a slice, in the order of their offsets: one task reads them all, on which the log time
-# depends (law 4). It is called in a worker, and so goes there as it is.
+# The raw records of one partition in a slice, in the order of their offsets. One task reads them
+# all: the log time depends on it (law 4). It is called in a worker, and is pickled for it.
 RawRange = Callable[[], Iterator[pa.RecordBatch]]
 
 
 def raw_table(records: Iterable[RawRecord]) -> pa.Table:
-    """Raw records as a table."""
+    """Makes a table of raw records."""
     *others, headers = list(zip(*records, strict=True)) or [()] * len(RAW_COLUMNS)
     # Null where there are none.
     columns: list[Sequence[Any]] = [

@@ -1,7 +1,8 @@
-"""A partition's memory of identities as a file, for one offset: what it holds follows from the log, so it may be written again, or lost.
+"""A partition's memory of identities as a file, for one offset.
 
-`FOLDER/<partition>/<offset>.parquet` is the memory of all that lies before the offset, and the log time there. Spark's
-tasks read and write it for large slices, a job for itself. Read next: kappa/records/identity.py; engine/read/identities.py, which decides when.
+`FOLDER/<partition>/<offset>.parquet` is the memory of all records before the offset, and the log
+time there. It follows from the log, so it may be written again, or lost. Spark's tasks read and
+write it for large slices, a job for itself; engine/read/identities.py decides when.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ _SCHEMA = pa.schema([("identity", pa.binary(DIGEST_BYTES)), ("accepted", pa.int6
 def put_memory(
     folder: Path, partition: int, offset: int, memory: Memory, log_time: int | None
 ) -> None:
-    """Puts a memory as it is before `offset`, where the log time is `log_time` (None: there was no record); of one that is there already in its place."""
+    """Puts a memory as of `offset`, and replaces one that exists.
+
+    `log_time` is that of the last record before it, or None if no record is.
+    """
     accepted = {} if log_time is None else memory.within(log_time)
     schema = _SCHEMA.with_metadata({_LOG_TIME: b"" if log_time is None else str(log_time).encode()})
     table = pa.table(
@@ -38,13 +42,16 @@ def put_memory(
 def get_memory(
     folder: Path, partition: int, offset: int, horizon_ms: int
 ) -> tuple[Memory, int | None]:
-    """The memory that was put for this offset, and the log time there; None where there was no record. Raises Damaged where it cannot be read."""
+    """Returns the memory that was put for this offset, and the log time there.
+
+    The log time is None if no record was before. Raises Damaged if it cannot be read.
+    """
     path = _path(folder, partition, offset)
     try:
-        # Not by name of a data set, whose folders would become columns.
+        # Read as a data set, its folders would become columns.
         table = pq.ParquetFile(path).read(use_threads=False)
-        said = (table.schema.metadata or {})[_LOG_TIME]
-        log_time = int(said) if said else None
+        kept = (table.schema.metadata or {})[_LOG_TIME]
+        log_time = int(kept) if kept else None
         accepted = dict(
             zip(
                 table.column("identity").to_pylist(),
@@ -61,12 +68,12 @@ def get_memory(
 
 
 def memory_offsets(folder: Path, partition: int) -> list[int]:
-    """The offsets for which a memory is there, ascending."""
+    """Lists the offsets that have a memory, ascending."""
     return sorted(int(path.stem) for path in (folder / str(partition)).glob("*.parquet"))
 
 
 def drop_memories(folder: Path, partition: int, *, below: int) -> None:
-    """Deletes what was put for offsets below one."""
+    """Deletes the memories for offsets below one."""
     for offset in memory_offsets(folder, partition):
         if offset < below:
             _path(folder, partition, offset).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Decodes a topic of a large slice into Parquet files, in Spark's workers."""
+"""The decoding of a topic of a large slice into Parquet files, in Spark's workers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ _SEEN_COLUMNS = ", ".join(f"{name} {kind}" for name, kind in _SEEN_TYPES)
 
 @dataclass(frozen=True, slots=True)
 class Remembering:
-    """Where a large slice's tasks find the memories of a topic for its start, and put those for its end, per partition; no folder: it declares no identity."""
+    """The memories of a topic in a large slice: tasks find its start's, and put its end's.
+
+    Offsets are per partition. Without a folder the topic declares no identity.
+    """
 
     folder: Path | None = None
     start: Mapping[int, int] = field(default_factory=dict)
@@ -53,11 +56,11 @@ def decode_to_files(
     first: int = 0,
     left_out: frozenset[str] = frozenset(),
 ) -> dict[int, Counts]:
-    """Decodes one topic's raw records in Spark's workers, a task for each range, into Parquet files of `folder` named by their numbers, from `first`.
+    """Decodes a topic's raw records in Spark's workers into Parquet files, a task per range.
 
-    Columns of the event that are `left_out` decide what is valid as all do, and are not in the files.
-
-    Rows that went back to Spark to be kept by it would cost more than their decoding. Gives what was seen of each partition.
+    The files of `folder` are named by numbers from `first`. Columns of the event that are
+    `left_out` decide what is valid as all do, and are not in the files. Rows that returned to Spark
+    to be kept by it would cost more than their decoding. Returns the counts of each partition.
     """
     decode = partial(
         _decode_ranges,
@@ -112,7 +115,7 @@ def decode_to_file(
     *,
     left_out: frozenset[str] = frozenset(),
 ) -> dict[int, Counts]:
-    """Decodes raw records into a Parquet file, as one of Spark's tasks does, and gives what was seen of each."""
+    """Decodes raw records into a Parquet file, as one of Spark's tasks. Returns the counts."""
     seen: dict[int, Counts] = {}
     schema = arrow_schema(
         [column for column in decoded_columns(topic) if column[0] not in left_out]
@@ -147,14 +150,18 @@ def decode_to_file(
 
 
 def decoded_file(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    """A file that takes decoded records, and that is read once or twice: what would make it smaller, or searched quicker, costs more than it saves."""
+    """Opens a file that takes decoded records.
+
+    It is read once or twice: a smaller file, or one that is searched quicker, costs more than it
+    saves.
+    """
     return pq.ParquetWriter(
         path, schema, compression="lz4", use_dictionary=_REPEATED, write_statistics=False
     )
 
 
 def _remembered(remembering: Remembering, horizon_ms: int, partition: int) -> Memory:
-    """The memory of a partition as the slice begins; where none was put, nothing has been accepted in it."""
+    """Returns the memory of a partition at the slice's start; empty if none was put."""
     folder, start = remembering.folder, remembering.start.get(partition, 0)
     if folder is None or start not in memory_offsets(folder, partition):
         return Memory(horizon_ms)

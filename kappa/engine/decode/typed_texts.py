@@ -21,7 +21,7 @@ _FIRST_DAY = "0001-01-01"
 def typed_columns(
     texts: Mapping[str, tuple[Type, pa.Array]], count: int
 ) -> tuple[dict[str, pa.Array], npt.NDArray[np.bool_]]:
-    """Columns of values that DuckDB makes of their text, and of which rows all fit."""
+    """Makes columns of texts by DuckDB, and marks the rows of which all values fit."""
     if not texts:
         return {}, np.ones(count, np.bool_)
     kinds = {f"c{number}": kind for number, (kind, _) in enumerate(texts.values())}
@@ -32,7 +32,7 @@ def typed_columns(
     ]
     values = ", ".join(f"{_value(kind, name)} as {name}" for name, kind in kinds.items())
     asked = pa.table([array for _, array in texts.values()], names=list(kinds))
-    # A name that is asked for belongs to a cursor: others may ask beside.
+    # A registered name belongs to a cursor, so others may query at the same time.
     with _connection().cursor() as cursor:
         found = (
             cursor.from_arrow(asked)
@@ -54,22 +54,23 @@ def _connection() -> Connection:
 
 
 def _fitting(kind: Type, found: str) -> Iterator[str]:
-    """What must hold of a value besides how it is spelled."""
+    """Yields the conditions that a value must meet besides its spelling."""
     value = _value(kind, found)
     match kind:
         case Scalar("double" | "float"):
-            # 0 and -0 are told apart in one of their spellings only.
+            # 0 and -0 differ in one of their spellings only.
             yield f"isfinite({value}) and not ({value} = 0 and signbit({value}))"
         case Scalar("date"):
             yield f"regexp_full_match({found}, '{_DATE}') and {value} >= date '{_FIRST_DAY}'"
         case Scalar("timestamp"):
-            yield f"regexp_full_match({found}, '{_TIMESTAMP}') and {value} between {FIRST_MICROS} and {LAST_MICROS}"
+            yield f"regexp_full_match({found}, '{_TIMESTAMP}')"
+            yield f"{value} between {FIRST_MICROS} and {LAST_MICROS}"
         case _:
             pass
 
 
 def _value(kind: Type, found: str) -> str:
-    """The value as its column has it, of its text; null, and no error, where it does not fit."""
+    """Returns SQL that makes a value of its text; null, and no error, if it does not fit."""
     match kind:
         case Scalar("float"):
             return f"try_cast(try_cast({found} as double) as float)"

@@ -1,9 +1,10 @@
-"""Reads a slice's records from the archive of their topic: its files, as they are, in place of scratch files that are decoded.
+"""A slice's records from the archive of their topic: its files, as they are.
 
-They are linked into the slice's folder: what the archive lets go of meanwhile stays there until the slice is folded, and nobody
-needs a lease. They give the rows that decoding the log would give (that is what an archive is), where the log time with which
-the slice begins is the archive's own: a build that has another origin reads the log. Read next: engine/function/decoded.py, which
-reads the rest of a slice from the log; engine/archive/archiver.py, which writes what is read here.
+They take the place of decoded files, and are linked into the slice's folder. So files that the
+archive drops meanwhile stay until the slice is folded, and no lease is needed. They give the rows
+that decoding the log would give (that is what an archive is), if the log time at the slice's start
+is the archive's own: a build that has another origin reads the log. engine/archive/archiver.py
+writes the files.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ from kappa.tables.archive import ArchiveMark, folder
 from kappa.tables.delta import Block, StoredArchive, link_file, open_archive
 
 _DIGITS = 10
-# Raised when the same columns are written to mean something else.
+# Raised when the same columns get another meaning.
 _FORMAT = 1
-# The archiver commits seconds apart, so a second look nearly always finds the files that it names.
+# The archiver commits seconds apart, so a second look nearly always finds the files.
 _LOOKS = 5
-_TOLD = ["_partition", "_offset", "_fate", "_reason", "_redrives", "_log_time"]
+_COUNTED_COLUMNS = ["_partition", "_offset", "_fate", "_reason", "_redrives", "_log_time"]
 
-# How a file or a log says that it is gone, broken, or that the disk is full.
+# The errors of a file or a log that is gone, broken, or of a full disk.
 _TROUBLE = (OSError, pa.ArrowException, KappaError)
 
 _Answer = TypeVar("_Answer")
@@ -49,14 +50,17 @@ Ranges = Mapping[int, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What an archive gave of a partition's range: all of it up to `end`, and what was seen there; None where no record was."""
+    """The part of a partition's range that an archive has: all of it up to `end`.
+
+    `seen` are the counts there, or None if no record was.
+    """
 
     end: int
     seen: Counts | None
 
 
 def archive_fingerprint(topic: Topic) -> str:
-    """What decides how a record of a topic is decoded, and in which columns: archives of different ones are different archives."""
+    """Returns a fingerprint of how a topic is decoded. Another one is another archive."""
     late = [topic.event_time, topic.lateness_ms] if topic.lateness_ms is not None else []
     schema = [] if topic.schema is None else [*topic.schema.lines()]
     decided = [
@@ -74,10 +78,10 @@ def archive_fingerprint(topic: Topic) -> str:
 
 
 class Archives:
-    """The archives of a build's topics, as far as they are of the very topics that it was born with, decoded as it does."""
+    """The archives of the very topics of a build, decoded as it decodes."""
 
     def __init__(self, store: Store, topics: Iterable[Topic], topic_ids: Mapping[str, str]) -> None:
-        # Whether it is declared now is no matter: what is archived may be read.
+        # An archive may be read whether or not the topic still declares one.
         archived = (
             topic for topic in topics if topic.kind is TopicKind.RETAINED and not topic.identity
         )
@@ -86,11 +90,11 @@ class Archives:
             for topic in archived
         }
         self._topic_ids = topic_ids
-        # Per topic, what was said of it.
-        self._told: dict[str, str] = {}
+        # Per topic, the error that was reported last.
+        self._reported: dict[str, str] = {}
 
     def marks(self) -> tuple[ArchiveMark, ...]:
-        """What each of them holds now."""
+        """Returns the marks of the archives: what each contains now."""
         return tuple(
             found
             for topic in self._paths
@@ -98,13 +102,14 @@ class Archives:
         )
 
     def end(self) -> Offsets:
-        """Up to where each partition is archived."""
+        """Returns the end of each partition in the archives."""
         return Offsets({mark.topic: dict(mark.end) for mark in self.marks()})
 
     def take(self, topic: Topic, ranges: Ranges, clock: Clock, into: Path) -> dict[int, Taken]:
-        """Links the files that hold the beginnings of these ranges into a folder, named by numbers from 0.
+        """Links the files with the beginnings of these ranges into a folder, numbered from 0.
 
-        They may hold records beside the ranges. A partition of which there is nothing, or whose log time differs, is left out.
+        They may contain records beside the ranges. A partition that the archive lacks, or whose log
+        time differs, is left out.
         """
         path = self._paths.get(topic.name)
         if path is None or not ranges:
@@ -135,7 +140,9 @@ class Archives:
                 if block.least < reached and block.greatest >= start:
                     link_file(Path(block.path), into / f"{number}.parquet")
                     number += 1
-                    more = counts_in(rows_of(block, _TOLD, start, reached)).get(partition)
+                    more = counts_in(rows_of(block, _COUNTED_COLUMNS, start, reached)).get(
+                        partition
+                    )
                     seen = more if seen is None or more is None else seen.then(more)
             taken[partition] = Taken(reached, seen)
         return taken
@@ -154,9 +161,10 @@ class Archives:
         return None if found is None else found[1]
 
     def _looked(self, topic: str, look: Callable[[], _Answer]) -> _Answer | None:
-        """What a look at an archive gives, looked for again where the archiver has let go of a file meanwhile.
+        """Returns what a look at an archive finds. Looks again if the archiver has dropped a file.
 
-        None where it cannot be read: it is a copy, and what needs no copy goes on without; whether anything is lost, the topic tells.
+        Returns None if it cannot be read: it is a copy, and the topic itself shows whether data are
+        lost.
         """
         for _ in range(_LOOKS - 1):
             try:
@@ -166,10 +174,11 @@ class Archives:
         try:
             return look()
         except _TROUBLE as error:
-            if self._told.get(topic) != str(error):
-                self._told[topic] = str(error)
+            if self._reported.get(topic) != str(error):
+                self._reported[topic] = str(error)
                 print(
-                    f"the archive of topic {topic} cannot be read, and the topic is read in its place: {error}",
+                    f"the archive of topic {topic} cannot be read, and the topic is read in its"
+                    f" place: {error}",
                     file=sys.stderr,
                     flush=True,
                 )
@@ -182,7 +191,7 @@ def _unlink(folder: Path) -> None:
 
 
 def log_time_before(offset: int, blocks: Sequence[Block]) -> int | None:
-    """The log time of a partition at an offset, by its blocks in their order; None where no record stands before it."""
+    """Returns a partition's log time at an offset, by its blocks in order; None at the first."""
     before = [block for block in blocks if block.least < offset]
     return (
         pc.max(rows_of(before[-1], ["_log_time"], before[-1].least, offset)["_log_time"]).as_py()
@@ -192,7 +201,7 @@ def log_time_before(offset: int, blocks: Sequence[Block]) -> int | None:
 
 
 def rows_of(block: Block, columns: list[str], start: int, end: int) -> pq.Table:
-    """A block's rows of `[start, end)`; row groups that have none of them are not read."""
+    """Reads a block's rows of `[start, end)`, without the row groups that have none of them."""
     return pq.read_table(
         block.path,
         columns=columns,

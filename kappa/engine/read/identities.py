@@ -1,11 +1,13 @@
-"""What a build remembers of identities, as of the offset at which a slice begins: the same whoever asks, and when (law 6).
+"""The identities that a build remembers at the offset where a slice begins (law 6).
 
-While slices follow one another the memory goes along. Where they do not (a job has begun, a slice that was cut short is folded
-again, the last one was folded by Spark's tasks) it is made again: from the newest memory that was put for an offset
-(engine/decode/remembered.py), or with nothing at the build's origin where none was, reading the log back up to the slice, by the same
-decoding. One is put whenever the horizon has passed since the last, by the log's time or the wall's, so about so much of the log is read back,
-and of a partition to which nothing comes nothing, which retention may empty meanwhile. To read just the horizon before the slice would not do:
-what was accepted there depends on what was accepted before, and that on what was before it.
+The memory is the same for whatever process folds the slice, and whenever. While slices follow one
+another it is carried along. If they do not (a job has begun, an interrupted slice is folded again,
+Spark's tasks have folded the last one), it is made again. The log is read back up to the slice by
+the same decoding, from the newest memory that was put for an offset (decode/remembered.py), or from
+the build's origin if none was. A memory is put whenever the horizon has passed since the last, by
+the log's time or the wall's. So about one horizon of the log is read back, and nothing of a resting
+partition, which retention may empty meanwhile. Reading just the horizon before the slice would be
+wrong: what was accepted there depends on what was accepted before, and so on.
 """
 
 from __future__ import annotations
@@ -30,12 +32,12 @@ from kappa.state.slices import Slice, cut
 
 # So many offsets are read back at once: their records are in memory together.
 _AT_ONCE = 50_000
-# So often it is looked whether a memory is due although nothing comes.
+# How often a memory that is due is looked for while no slice arrives.
 _LOOK_SECONDS = 1.0
 
 
 class Readable(Protocol):
-    """Of a source, what is read back by."""
+    """The part of a source that is needed to read the log back."""
 
     def here(self, piece: Slice) -> pa.Table: ...  # noqa: D102  # as in Source
 
@@ -51,42 +53,54 @@ class Identities:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`folder` keeps the memories that are put; `origin` is where the build's first slice begins; `clock` gives seconds that only go forward."""
+        """Takes the topics that declare an identity.
+
+        `folder` keeps the memories that are put; `origin` is the start of the build's first slice;
+        `clock` gives monotonic seconds.
+        """
         self._topics = {topic.name: topic for topic in topics if topic.identity}
         self._folder = folder
         self._origin = origin
-        # As of `_at`; None while a slice takes them along, and after Spark has folded one.
+        # Offsets of the memories. None while a slice carries them along, and after Spark folded
+        # one.
         self._at: Offsets | None = None
         self._memories: dict[str, Memories] = {}
         self._log_time: dict[str, dict[int, int]] = {}
-        # Of the newest memory that was put here for a partition: its offset, the log time there, and when that was by the clock.
+        # Per partition, the newest memory put here: its offset, its log time, and the clock then.
         self._newest: dict[tuple[str, int], _Put] = {}
         self._clock = clock
         self._look_at = clock() + _LOOK_SECONDS
         self._put = True
 
     def take(self, start: Offsets, source: Readable) -> Mapping[str, Memories]:
-        """The memories for a slice from `start` that is decoded in this process; decoding takes them along, and `folded` says to where."""
+        """Returns the memories for a slice from `start` that is decoded in this process.
+
+        Decoding carries them along; `folded` notes how far.
+        """
         self._go_to(start, source)
         self._at = None
         return self._memories
 
     def folders(self, start: Offsets, source: Readable) -> Mapping[str, Path]:
-        """Per topic, the folder where Spark's tasks find the memories for a slice from `start`, and put those for its end."""
+        """Returns, per topic, the folder of the memories for a slice that Spark's tasks decode."""
         folders = {name: self._folder / name for name in self._topics}
         for name, partition, offset in start.only(set(self._topics)).items():
             if offset > self._origin.at(name, partition) and offset not in memory_offsets(
                 folders[name], partition
             ):
                 self._go_to(start, source)
-                # All of them, also what was put before and somebody has deleted: tasks take a memory that is not there for an empty one.
+                # All of them, also those that were put and are deleted: for tasks, a missing one is
+                # empty.
                 self._put_all(start, lambda _name, _partition, _offset: True)
                 break
         self._at, self._put = None, True
         return folders
 
     def folded(self, mark: Mark) -> None:
-        """Says that the memories taken are as of the end of this slice, which is decoded and not committed yet; puts those that are due."""
+        """Advances the memories to the end of this slice, and puts those that are due.
+
+        The slice is decoded, and not committed yet.
+        """
         if not self._topics:
             return
         self._at = mark.end.only(set(self._topics))
@@ -95,13 +109,16 @@ class Identities:
         self._put_all(self._at, self._is_due)
 
     def rest(self, *, ends: bool = False) -> None:
-        """Puts what has become due while no slice came; where the job `ends`, all that the next one would have to read back."""
+        """Puts the memories that became due while no slice arrived.
+
+        If the job `ends`, puts all that the next job would have to read back.
+        """
         if self._topics and self._at is not None and (ends or self._clock() >= self._look_at):
             self._look_at = self._clock() + _LOOK_SECONDS
             self._put_all(self._at, self._has_moved if ends else self._is_due)
 
     def committed(self, end: Offsets) -> None:
-        """Drops what nobody asks for any more, once all tables have folded up to `end`."""
+        """Drops the memories that no slice needs once all tables are folded up to `end`."""
         if not self._put:
             return
         for name, partition, offset in end.only(set(self._topics)).items():

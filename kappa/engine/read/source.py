@@ -1,10 +1,10 @@
-"""The log as slices are read from it: exact ranges, by this process or by Spark's tasks; and the stream of the tail with the bounds of its batches.
+"""The log as slices are read from it: exact ranges, and the stream of the tail.
 
-Records are read by librdkafka, in a large slice by the Python worker that decodes them: through Spark's own source each would be a row
-of the JVM's first, which costs more than all that is done with it (docs/performance.md).
-
-The bounds of a slice never come from its rows: compaction and transactions leave holes, and offsets that hold no record
-count too. Options: https://spark.apache.org/docs/latest/streaming/structured-streaming-kafka-integration.html
+librdkafka reads records, in a large slice in the Python worker that decodes them. Through Spark's
+own source each would be a row of the JVM's first, which costs more than all other work on it
+(docs/performance.md). The bounds of a slice never follow from its rows: compaction and
+transactions leave holes, and offsets without a record count too. Options:
+https://spark.apache.org/docs/latest/streaming/structured-streaming-kafka-integration.html
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from kappa.log.client import Log
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 
-# What makes the stream's bounds exact; nothing the user sets may undo it.
+# These make the stream's bounds exact; the user's settings may not change them.
 _EXACT = {"kafka.isolation.level": "read_committed", "failOnDataLoss": "true"}
-# Settings that librdkafka and Kafka's Java client spell differently, and that have one meaning.
+# Settings that librdkafka and Kafka's Java client spell differently, with one meaning.
 _JAVA_NAMES = {
     "ssl.ca.location": "ssl.truststore.location",
     "ssl.certificate.location": "ssl.keystore.location",
@@ -36,21 +36,27 @@ _JAVA_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Kafka:
-    """Where the log is, and the user's settings of its clients (`[kafka.options]`, in librdkafka's names or in Java's)."""
+    """The address of the log, and the user's settings of its clients.
+
+    They are `[kafka.options]`, in librdkafka's names or in Java's.
+    """
 
     bootstrap_servers: str
     options: Mapping[str, str]
 
 
 class Source:
-    """What slices are read from: exactly the records between a slice's bounds, by this process or by Spark's tasks; the same rows."""
+    """A source of slices: exactly the records between their bounds, here or in Spark's tasks."""
 
     def __init__(self, kafka: Kafka, log: Log) -> None:
         self._kafka = kafka
         self._reader = log.reader()
 
     def here(self, piece: Slice) -> pa.Table:
-        """The raw records of a small slice, of all its topics: without a Spark job, which costs more than reading them."""
+        """Reads the raw records of a small slice, of all its topics.
+
+        It needs no Spark job, which would cost more than reading them.
+        """
         read = self._reader.read(piece.start, piece.end)
         return raw_table(
             (
@@ -66,7 +72,10 @@ class Source:
         )
 
     def ranges(self, piece: Slice, topic: str) -> list[RawRange]:
-        """The same of one topic in a large slice: of exactly the partitions that have any offset in it, each for a task of its own."""
+        """Returns the ranges of one topic in a large slice, a task for each.
+
+        They are of exactly the partitions that have any offset in the slice.
+        """
         bounds = (
             (partition, piece.start.at(topic, partition), end)
             for partition, end in sorted(piece.end.next.get(topic, {}).items())
@@ -78,7 +87,10 @@ class Source:
         ]
 
     def batches(self, topic: str, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """The raw records of one partition, batch by batch in this process, by a consumer that ends with them: one that is kept would fetch what comes later."""
+        """Reads the raw records of one partition in this process, batch by batch.
+
+        Its consumer ends with them: one that is kept would fetch later records, too.
+        """
         return _read_range(self._kafka, topic, partition, start, end)
 
     def close(self) -> None:
@@ -111,9 +123,11 @@ def _read_range(
 def read_tail(
     spark: SparkSession, kafka: Kafka, start: Offsets, topics: Iterable[str], *, at_most: int
 ) -> DataFrame:
-    """The stream that begins at `start` (a new checkpoint's first batch) and never ends; partitions added later begin at 0.
+    """Returns the stream that begins at `start` and never ends; later partitions begin at 0.
 
-    It plans batches; `Source` reads what is in them. `start` names every partition that the topics have now. `at_most` limits the offsets in one batch.
+    It plans batches; `Source` reads their records. `start` is for the first batch of a new
+    checkpoint, and names every partition that the topics have now. `at_most` limits the offsets in
+    one batch.
     """
     options = {
         **_options(kafka),
@@ -125,21 +139,27 @@ def read_tail(
 
 
 def batch_bounds(checkpoint: Path, batch: int, leg_start: Offsets) -> tuple[Offsets, Offsets]:
-    """From where to where a micro-batch of the tail goes, by the checkpoint, which Spark writes before it runs the batch."""
+    """Returns the bounds of a micro-batch of the tail.
+
+    They are in the checkpoint, which Spark writes before it runs the batch.
+    """
     start = leg_start if batch == 0 else _batch_end(checkpoint, batch - 1)
     return start, _batch_end(checkpoint, batch)
 
 
 def has_begun(checkpoint: Path) -> bool:
-    """True where a checkpoint has planned its first batch: from then on Spark goes by it, and not by `startingOffsets`."""
+    """Returns True if a checkpoint has planned its first batch.
+
+    From then on Spark follows it, and not `startingOffsets`.
+    """
     return any((checkpoint / "offsets").glob("[0-9]*"))
 
 
 def java_options(options: Mapping[str, str]) -> dict[str, str]:
-    """The user's client settings for Kafka's Java client, whichever of both spellings they have."""
+    """Translates the user's client settings for Kafka's Java client, from either spelling."""
     given = {_JAVA_NAMES.get(name, name): value for name, value in options.items()}
     if "ssl.ca.location" in options:
-        # librdkafka reads PEM files; Java must be told.
+        # librdkafka reads PEM files; Java needs a setting for that.
         given.setdefault("ssl.truststore.type", "PEM")
     if "ssl.certificate.location" in options:
         given.setdefault("ssl.keystore.type", "PEM")
@@ -154,7 +174,8 @@ def java_options(options: Mapping[str, str]) -> dict[str, str]:
         )
         given.setdefault(
             "sasl.jaas.config",
-            f"org.apache.kafka.common.security.{module} required username={_quoted(user)} password={_quoted(password)};",
+            f"org.apache.kafka.common.security.{module} required"
+            f" username={_quoted(user)} password={_quoted(password)};",
         )
     return given
 
@@ -165,7 +186,10 @@ def _options(kafka: Kafka) -> dict[str, str]:
 
 
 def _batch_end(checkpoint: Path, batch: int) -> Offsets:
-    """The exclusive ends of a batch: the file has a line for its version, one for its settings, then one per source."""
+    """Reads the exclusive ends of a batch.
+
+    The file has a line for its version, one for its settings, then one per source.
+    """
     file = checkpoint / "offsets" / str(batch)
     try:
         version, _, ends = file.read_text(encoding="utf-8").splitlines()

@@ -1,11 +1,11 @@
-"""Spark sessions: how a JVM is started, and what Spark's plans say about a function.
+"""Spark sessions: how a JVM is started, and what Spark's plans show of a function.
 
 The room knows no slices and no tables. Read in this order:
 
-- `session.py`: the session of this process, its JVM, and the session of a leg. The only door to SparkSession.
+- `session.py`: the session of this process, its JVM, and a leg's. The only door to SparkSession.
 - `jvm.py`, `spark_settings.py`: the JVM's command line, and Spark's settings.
 - `workers.py`: where Spark's Python workers start, and which modules they import.
-- `cds.py`, `recording.py`: the class archive that makes a JVM start quickly, and how it is recorded.
+- `cds.py`, `recording.py`: the class archive of a quick start, and how it is recorded.
 - `rowlocal.py`: what in a plan looks beyond a row, or changes from run to run.
 - `used.py`: which columns of its topics a function uses.
 """

@@ -1,7 +1,8 @@
-"""The class archive (AppCDS): classes of Spark, Delta and the Kafka client as the JVM wants them in memory, made once.
+"""The class archive (AppCDS): classes of Spark, Delta and Kafka as a JVM keeps them.
 
-With it a job's JVM starts in less than half the time. It is never required: missing or stale, a start is only slower.
-It lies with the installed packages, and its name carries what it was made from: Java, the jars, Spark.
+It is made once. With it a job's JVM starts in less than half the time. It is never required: if it
+is missing or stale, a start is only slower. It is with the installed packages, and its name has
+what it was made from: Java, the jars, Spark.
 See https://docs.oracle.com/en/java/javase/17/vm/class-data-sharing.html
 """
 
@@ -23,12 +24,15 @@ _LONGEST_RECORDING_SECONDS = 600
 
 
 def class_path(jars: Jars) -> str:
-    """The class path of a session's JVM. Not `spark.jars`: those come by a class loader that no class archive covers."""
+    """Returns the class path of a session's JVM.
+
+    It does not use `spark.jars`: a class loader that no class archive covers loads those.
+    """
     return os.pathsep.join([*map(str, jars.spark), str(spark_home() / "jars" / "*")])
 
 
 def archive_path(jars: Jars, java_program: str) -> Path:
-    """Where the archive for this Java, these jars and this Spark lies, or would lie."""
+    """Returns the path of the archive for this Java, these jars and this Spark."""
     home = Path(java_program).resolve().parent.parent
     made_from = hashlib.sha256(f"{home} {class_path(jars)}".encode())
     # The JVM compares names, sizes and times of the files on its class path; so do we.
@@ -39,9 +43,10 @@ def archive_path(jars: Jars, java_program: str) -> Path:
 
 
 def ensure_archive(jars: Jars) -> Path:
-    """Makes the archive if it isn't there, by one recording run in a process of its own; older ones are deleted.
+    """Makes the archive if it does not exist, by one recording in a process of its own.
 
-    Raises KappaError, with the recording's last line, where that fails: the caller may go on without.
+    Older ones are deleted. Raises KappaError, with the recording's last line, if that fails: the
+    caller may go on without.
     """
     archive = archive_path(jars, locate_java())
     if archive.exists():

@@ -11,7 +11,7 @@ from kappa.engine.spark.cds import archive_path, class_path
 
 
 class Profile(StrEnum):
-    """What a session is for: a catch-up wants throughput, a tail wants to start soon and answer soon."""
+    """The use of a session: a catch-up needs throughput, a tail a quick start and quick answers."""
 
     LONG_CATCH_UP = "long catch-up"
     CATCH_UP = "catch-up"
@@ -19,13 +19,13 @@ class Profile(StrEnum):
 
     @classmethod
     def of_catch_up(cls, offsets: int) -> Profile:
-        """That of a catch-up which has so many offsets to fold."""
+        """Returns the profile of a catch-up that has so many offsets to fold."""
         return cls.LONG_CATCH_UP if offsets >= _LONG else cls.CATCH_UP
 
 
-# C1 alone starts a third quicker and makes small slices quicker. On one core it makes a catch-up of 340,000 records quicker,
-# too, by an eighth, from its first slice to its last: what C2 compiles is paid in the time in which it would have helped. On
-# two, one of 20 million records of few keys takes as long with both; of many keys, one of 10 million takes less with C2, and one of 50 a sixth less.
+# C1 alone starts a third quicker and makes small slices quicker. On one core a catch-up of 340,000
+# records is an eighth quicker: compiling by C2 costs more than it saves. On two cores, 20 million of
+# few keys take as long with both; of many keys C2 is quicker from 10 million on, by a sixth at 50.
 _C1_ALONE = "-XX:TieredStopAtLevel=1"
 _LONG = 10_000_000
 _JVM_OPTIONS = {
@@ -34,8 +34,8 @@ _JVM_OPTIONS = {
     Profile.TAIL: (_C1_ALONE,),
 }
 
-# What spark-submit gives each JVM (launcher/.../JavaModuleOptions.java of Spark 4.2), but for the vector module, which only MLlib's
-# fastest loops use: it costs a start, and a warning.
+# spark-submit's options for each JVM (launcher/.../JavaModuleOptions.java of Spark 4.2), but for
+# the vector module: only MLlib's fastest loops use it, and it costs a start, and a warning.
 _OPENED = (
     *(
         f"java.base/java.{name}"
@@ -78,7 +78,10 @@ _SPARKS_OPTIONS = (
 def command(
     profile: Profile, memory: str, jars: Jars, local_dir: Path, record_archive: Path | None = None
 ) -> list[str]:
-    """How a session's JVM is started: what PySpark has `spark-submit` do in half a second and a JVM more (pyspark/java_gateway.py)."""
+    """Returns the command that starts a session's JVM.
+
+    PySpark has `spark-submit` do that, in half a second and a JVM more (pyspark/java_gateway.py).
+    """
     options = [
         # query.stop() can die of a StackOverflowError with the default.
         "-Xss8m",
@@ -92,7 +95,7 @@ def command(
     if record_archive is not None:
         options.append(f"-XX:ArchiveClassesAtExit={record_archive}")
     elif archive.exists():
-        # A stale one is passed over by the JVM, which would say so on stdout.
+        # The JVM ignores a stale one, and would report it on stdout.
         options += [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
     return [
         java,

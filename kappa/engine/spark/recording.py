@@ -1,6 +1,7 @@
-"""The run that the class archive is recorded from: a small job that loads what a real one loads. Not part of any job.
+"""The run that the class archive is recorded from: a small job that loads as a real one.
 
-`python -m kappa.engine.spark.recording FOLDER ARCHIVE` with KAPPA_JARS set, as cds.py calls it.
+`python -m kappa.engine.spark.recording FOLDER ARCHIVE` with KAPPA_JARS set, as cds.py calls it. It
+is not part of any job.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""What a pipeline's function may not do to its rows, and how the same is said in Kappa. Pure: reads Spark's plan as JSON.
+"""What a pipeline's function may not do to its rows, and how to write it in Kappa.
 
-A function must give each row's contribution from that row alone; otherwise a replay in large slices would give other rows
-than the tail in small ones (the law of slices). The analysed plan is what Spark made of the function, however it is
-written; operators not known here are refused too.
+Pure: reads Spark's plan as JSON. A function must give each row's contribution from that row alone.
+Otherwise a replay in large slices would give other rows than the tail in small ones (the law of
+slices). The analysed plan is what Spark made of the function, however it is written; operators not
+known here are refused too.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class NotRowLocal:
-    """Something in a plan that looks beyond a row: what it does, how to say it here, and the calls that bring it about."""
+    """A part of a plan that looks beyond a row: what it does, a way without it, and its calls."""
 
     what: str
     hint: str
     calls: tuple[str, ...] = ()
 
 
-_KEYS = "give the table keys and a fold, Table(..., keys=(...), fold={...}): Kappa groups and folds; an average is a sum and a count, divided in a View"
+_KEYS = (
+    "give the table keys and a fold, Table(..., keys=(...), fold={...}): Kappa groups and folds;"
+    " an average is a sum and a count, divided in a View"
+)
 _VIEW = 'join the tables when they are read: View("name", "select ... from a join b using (key)")'
 _GROUPED = NotRowLocal(
     "groups rows",
@@ -31,7 +35,8 @@ _GROUPED = NotRowLocal(
 _JOINED = NotRowLocal("joins", _VIEW, ("join", "crossJoin", "lateralJoin"))
 _WINDOWED = NotRowLocal(
     "looks at other rows through a window",
-    'make the window a key: keys=(..., "hour"), with hour a column such as date_trunc("hour", "at")',
+    'make the window a key: keys=(..., "hour"), with hour a column such as'
+    ' date_trunc("hour", "at")',
     ("over",),
 )
 _DISTINCT = NotRowLocal(
@@ -120,7 +125,7 @@ _OPERATORS: Mapping[str, NotRowLocal] = {
     ),
     "CollectMetrics": NotRowLocal("counts rows in passing", _KEYS, ("observe",)),
 }
-# Whose line is worth knowing.
+# The calls whose line is noted.
 TELLING_CALLS = frozenset(
     call for each in (*_OPERATORS.values(), _ASKED, _FROM_ELSEWHERE) for call in each.calls
 ) | {"sql"}
@@ -155,9 +160,10 @@ _CHANGING = frozenset(
 
 
 def not_row_local(plan: list[Any], given: Sequence[bool]) -> NotRowLocal | None:
-    """The first thing in an analysed plan (TreeNode.toJSON) that looks beyond a row; None where all is row-local.
+    """Returns the first part of a plan that looks beyond a row, or None.
 
-    `given` says of each leaf, in order, whether it is a frame that the function was given.
+    `plan` is an analysed plan (TreeNode.toJSON).
+    `given` has True for each leaf, in order, that is a frame of the function's inputs.
     """
     leaves = iter(given)
     for node in plan:
@@ -178,7 +184,7 @@ def not_row_local(plan: list[Any], given: Sequence[bool]) -> NotRowLocal | None:
 
 
 def changing(plan: list[Any]) -> tuple[str, ...]:
-    """The expressions in an analysed plan that give another value each time they are computed, by Spark's names for them."""
+    """Returns Spark's names of the expressions in a plan whose value changes from run to run."""
     return tuple(
         sorted(
             {
@@ -201,7 +207,7 @@ def _in_expression(node: Any) -> NotRowLocal | None:
 
 
 def nested(value: Any) -> Iterator[Any]:
-    """The expressions and plans inside a node's fields."""
+    """Yields the expressions and plans inside a node's fields."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     for each in inner:
         if isinstance(each, dict) and "class" in each:
@@ -210,5 +216,5 @@ def nested(value: Any) -> Iterator[Any]:
 
 
 def class_of(node: Any) -> str:
-    """What an expression or operator is, by Spark's name for it."""
+    """Returns Spark's class name of an expression or operator."""
     return str(node.get("class", "")).rpartition(".")[2].removesuffix("$")

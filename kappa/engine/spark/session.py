@@ -1,8 +1,8 @@
-"""The only door to SparkSession: one local session per process, with every setting that Kappa's jobs need.
+"""The only door to SparkSession: one local session per process, for Kappa's jobs.
 
-A job owns its process: this sets environment variables of it. Nothing is written outside `local_dir`. The session's JVM boots
-while the process does other things (`boot`): two seconds, in which a job imports and opens what it needs. How the settings
-were found, with timings: docs/design.md.
+A job owns its process: this sets environment variables of it. Nothing is written outside
+`local_dir`. The session's JVM boots while the process does other things (`boot`): two seconds, in
+which a job imports and opens what it needs. docs/design.md has the timings behind the settings.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ if TYPE_CHECKING:
 
     from kappa.base.settings import Settings
 
-# Anything of another Spark or Hadoop in the user's environment would get onto the class path or into the settings.
+# Variables of another Spark or Hadoop in the user's environment would change the class path or the
+# settings.
 _FOREIGN = (
-    # With it, workers would import PySpark from an archive in that folder, and compile all of it each time.
+    # With it, workers would import PySpark from an archive there, and compile it each time.
     "SPARK_HOME",
     "SPARK_CONF_DIR",
     "SPARK_DIST_CLASSPATH",
@@ -51,31 +52,35 @@ _FOREIGN = (
 
 
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
-# What PySpark sets when a session begins, and until then its own defaults: a session that is there goes by them while the next JVM boots.
+# Variables that PySpark sets when a session begins. Until then they have its own defaults: a
+# present session reads them while the next JVM boots.
 _SET_BY_PYSPARK = {
     _PORT: "",
     _SECRET: "",
     "SPARK_AUTH_SOCKET_TIMEOUT": "15",
     "SPARK_BUFFER_SIZE": "65536",
 }
-# Ctrl-C is for the process to answer, and its JVM to outlive.
+# Ctrl-C is for the process to answer, and its JVM outlives it.
 _WITHOUT_INTERRUPTS = ("/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh")
 _NAP_SECONDS = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A JVM that boots for this process's one session, and tells in the file `told` how it can be talked to. It ends when this process does, however it does."""
+    """A JVM that boots for this process's one session, and ends when this process does.
+
+    It writes its port and secret to the file `gateway`.
+    """
 
     process: subprocess.Popen[bytes]
-    told: Path
+    gateway: Path
     name: str
     memory: str
     settings: Mapping[str, str]
 
     def session(self) -> SparkSession:
-        """Waits for the JVM, and begins the session in it. Raises KappaError where the JVM has ended instead."""
-        # While the JVM boots: this takes as long as all that a process needs to start one.
+        """Waits for the JVM, and begins its session. Raises KappaError if the JVM has ended."""
+        # It is imported while the JVM boots, which takes as long as the rest of a process's start.
         from pyspark.sql import SparkSession  # noqa: PLC0415
 
         try:
@@ -97,7 +102,7 @@ class Machine:
         self.kill()
 
     def kill(self) -> None:
-        """Ends the JVM, whatever it is at."""
+        """Ends the JVM, whatever it is doing."""
         with self.process:
             self.process.kill()
 
@@ -105,29 +110,29 @@ class Machine:
         builder = builder.master(self.settings["spark.master"]).appName(self.name)
         for key, value in self.settings.items():
             builder = builder.config(key, value)
-        # How PySpark is told of a JVM that is there already.
+        # PySpark connects to a JVM that exists already by these.
         os.environ.update({_PORT: str(port), _SECRET: secret})
         try:
             spark = builder.getOrCreate()
         finally:
             os.environ.update({_PORT: "", _SECRET: ""})
-        # Where PySpark keeps one that it has started itself: it must not be let go while it is in use.
+        # PySpark keeps one that it has started itself here: it must not be released while in use.
         spark.sparkContext._gateway.proc = self.process  # type: ignore[union-attr]  # noqa: SLF001
         return spark
 
     def _gateway(self) -> tuple[int, str]:
-        """Port and secret, as the JVM has put them down; the file comes whole."""
-        while not self.told.exists():
+        """Waits for the port and secret that the JVM writes; the file appears whole."""
+        while not self.gateway.exists():
             if self.process.poll() is not None:
                 raise KappaError(
                     f"Spark's JVM ended with {self.process.returncode} before it could be used",
-                    hint=f"what it said stands above; it asked for {self.memory} of memory",
+                    hint=f"its output is above; it asked for {self.memory} of memory",
                 )
             time.sleep(_NAP_SECONDS)
-        said = self.told.read_bytes()
-        self.told.unlink()
-        port, length = struct.unpack_from(">ii", said)
-        return port, said[8 : 8 + length].decode()
+        written = self.gateway.read_bytes()
+        self.gateway.unlink()
+        port, length = struct.unpack_from(">ii", written)
+        return port, written[8 : 8 + length].decode()
 
 
 def boot(
@@ -140,10 +145,11 @@ def boot(
     cores: int = 0,
     record_archive: Path | None = None,
 ) -> Machine:
-    """Starts the JVM of this process's session, and does not wait for it. `memory` is its heap (`2g`); `cores` of 0 are all.
+    """Starts the JVM of this process's session, and does not wait for it.
 
-    `local_dir` takes what Spark spills and leaves; it belongs to this process alone. With `record_archive` the JVM writes the
-    class archive there when it ends (only cds.py asks for it).
+    `memory` is its heap (`2g`); `cores` of 0 are all. `local_dir` takes what Spark spills and
+    leaves; it belongs to this process alone. With `record_archive` the JVM writes the class archive
+    there when it ends (only cds.py asks for it).
     """
     cores = cores or _cores_here()
     for folder in (local_dir / "tmp", local_dir / "spark"):
@@ -153,21 +159,25 @@ def boot(
     os.environ.update({"SPARK_LOCAL_DIRS": str(local_dir / "spark"), "SPARK_LOCAL_IP": "127.0.0.1"})
     # Workers must be this Python, with these packages.
     os.environ.update({"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable})
-    told = Path(tempfile.mkdtemp(dir=local_dir / "tmp")) / "gateway"
-    environment = {**os.environ, "PYTHONHASHSEED": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told)}
+    gateway = Path(tempfile.mkdtemp(dir=local_dir / "tmp")) / "gateway"
+    environment = {
+        **os.environ,
+        "PYTHONHASHSEED": "0",
+        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(gateway),
+    }
     # It ends when its input does.
     process = subprocess.Popen(
         [*_WITHOUT_INTERRUPTS, *command(profile, memory, jars, local_dir, record_archive)],
         stdin=subprocess.PIPE,
         env=environment,
     )
-    # A value that another thread changes may be read meanwhile; one that it adds or takes away may not (getenv(3)).
+    # Another thread may change a variable while it is read, but not add or remove one (getenv(3)).
     os.environ.update(_SET_BY_PYSPARK)
-    return Machine(process, told, name, memory, spark_settings(local_dir, cores))
+    return Machine(process, gateway, name, memory, spark_settings(local_dir, cores))
 
 
 def boot_for(settings: Settings, *, profile: Profile, name: str, local_dir: Path) -> Machine:
-    """Starts the JVM of this process's session as a project's settings have it, with its jars."""
+    """Starts the JVM of this process's session by a project's settings, with its jars."""
     jars = ensure_jars(find_java(), cache=settings.jars.cache, repository=settings.jars.repository)
     return boot(
         profile=profile,
@@ -180,10 +190,10 @@ def boot_for(settings: Settings, *, profile: Profile, name: str, local_dir: Path
 
 
 class Session:
-    """Spark for one leg: its JVM boots and its session begins beside what else the job does, and both end with the leg."""
+    """Spark for one leg: it starts while the job does other things, and ends with the leg."""
 
     def __init__(self, settings: Settings, build: str, profile: Profile, local_dir: Path) -> None:
-        """`local_dir` is the job's own: what lies there is left over from one that was killed."""
+        """Takes the job's own `local_dir`: it may contain what a killed job has left."""
         self._settings = settings
         self._build = build
         self._profile = profile
@@ -193,24 +203,25 @@ class Session:
         self._beside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="session")
 
     def begin(self) -> Future[SparkSession]:
-        """Starts the JVM, and has the session begin in another thread, where that was not done yet."""
+        """Starts the JVM, and begins the session in another thread, if that was not done yet."""
         if self._beginning is None:
             self._machine = boot_for(
                 self._settings, profile=self._profile, name=self._build, local_dir=self._folder
             )
-            # Its modules import each other in circles: of two threads that import them at once, one may find half of a module.
+            # Its modules import each other in circles: of two threads that import them at once, one
+            # may find half of a module.
             import_module("pyspark.sql")
             self._beginning = self._beside.submit(self._machine.session)
         return self._beginning
 
     def __call__(self) -> SparkSession:
-        """The session, active in this thread. Raises KappaError where its JVM has ended instead."""
+        """Returns the session, active in this thread. Raises KappaError if its JVM has ended."""
         spark = self.begin().result()
         activate(spark)
         return spark
 
     def __enter__(self) -> Self:
-        """Itself, with a clean folder."""
+        """Returns itself, with a clean folder."""
         shutil.rmtree(self._folder, ignore_errors=True)
         return self
 
@@ -234,19 +245,22 @@ class Session:
 
 
 def activate(spark: SparkSession) -> None:
-    """Makes a session that another thread has begun the active one of this thread, too: Spark goes by it, and a user's function may ask for it."""
+    """Makes a session that another thread has begun the active one of this thread, too.
+
+    Spark reads it, and a user's function may ask for it.
+    """
     # PySpark does it so itself; it has no public way.
     sessions = getattr(spark._jvm, "org.apache.spark.sql.classic.SparkSession")  # noqa: SLF001
     sessions.setActiveSession(spark._jsparkSession)  # noqa: SLF001
 
 
 def end_process(code: int) -> NoReturn:
-    """Ends this process, whose work is done, though threads of Spark's and Kafka's run; its JVM ends with it."""
+    """Ends this process and its JVM, though threads of Spark and Kafka run."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
 def _cores_here() -> int:
-    # Those this process may run on, where the system can say so: containers often have fewer than the machine.
+    # The cores that this process may use, if the system knows: containers often have fewer.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

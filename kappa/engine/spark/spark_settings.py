@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-# What the system allows (104 on macOS, 108 on Linux) without `/.`, a UUID, `.sock` and an end.
+# The system's limit (104 on macOS, 108 on Linux) without `/.`, a UUID, `.sock` and an end.
 _SOCKET_FOLDER_BYTES = 104 - 44
 
 
@@ -32,25 +32,31 @@ def spark_settings(local_dir: Path, cores: int) -> Mapping[str, str]:
         # The default of 200 costs seconds a batch on two cores.
         "spark.sql.shuffle.partitions": str(cores),
         "spark.default.parallelism": str(cores),
-        # INT96, the default, is not what other readers take for a timestamp.
+        # Other readers do not take INT96, the default, for a timestamp.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        # Workers import a pipeline's modules from where this process does.
+        # Workers import a pipeline's modules from the same place as this process.
         "spark.python.daemon.module": "kappa.engine.spark.workers",
-        # By TCP, each task of a worker waits 40 ms for its input: Nagle's algorithm against delayed acknowledgements.
+        # By TCP, each task of a worker waits 40 ms for its input: Nagle's algorithm against delayed
+        # acknowledgements.
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.unix.domain.socket.dir": str(_socket_folder(local_dir)),
-        # Spark 4.2.0 waits forever for a UDF over Parquet: it sends such rows in another form than its own workers read.
+        # Spark 4.2.0 waits forever for a UDF over Parquet: it sends such rows in another form than
+        # its own workers read.
         "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
-        # Batches that go to Python, to steps and to functions of the user's: large ones are the fastest way in.
+        # Batches for Python, for steps and the user's functions: large ones are the fastest way.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
-        # Checkpoints lie on a local disk, where rename is atomic: a third of the default's time per micro-batch.
-        "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
+        # Checkpoints are on a local disk, where rename is atomic: a third of the default's time per
+        # micro-batch.
+        "spark.sql.streaming.checkpointFileManagerClass": (
+            "org.apache.spark.sql.execution.streaming.checkpointing"
+            ".FileSystemBasedCheckpointFileManager"
+        ),
     }
 
 
 def _socket_folder(local_dir: Path) -> Path:
-    """A name for `local_dir`/tmp that is short enough for sockets, whose paths may have some hundred bytes."""
+    """Returns a name for `local_dir`/tmp that is short enough for the paths of sockets."""
     folder = local_dir / "tmp"
     if len(os.fsencode(folder)) <= _SOCKET_FOLDER_BYTES:
         return folder

@@ -1,4 +1,7 @@
-"""Which columns of its topics a pipeline's function uses, by Spark's plan. Pure: reads the optimised plan as JSON (TreeNode.toJSON)."""
+"""The columns of its topics that a pipeline's function uses.
+
+Pure: reads Spark's optimised plan as JSON (TreeNode.toJSON).
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,10 @@ _ID = re.compile(r"#(\d+)")
 def used_columns(
     plan: Iterable[Mapping[str, Any]], output: str
 ) -> list[tuple[frozenset[str], frozenset[str]]]:
-    """Of all files that a row-local plan reads (engine/spark/rowlocal.py): the names of their columns, and of those that anything in it, or its output (`List(a#0, b#1L)`), refers to.
+    """Returns, for each file that a plan reads, its columns' names and those that are used.
 
-    Where it reads parts of structs, Spark has left the columns that it does not use out of the first, too.
+    Any part of the plan, or its output (`List(a#0, b#1L)`), may use them. If the plan reads parts
+    of structs, Spark has left unused columns out of the first, too.
     """
     nodes = list(plan)
     used = {
@@ -34,7 +38,7 @@ def used_columns(
 
 
 def _attributes(part: Any) -> list[tuple[str, int]]:
-    """Each reference to a column in a part of a plan: its name, and its number within the plan."""
+    """Lists the references to columns in a part of a plan: name, and number within the plan."""
     return [
         (str(each["name"]), int(each["exprId"]["id"]))
         for each in nested(part)

@@ -1,8 +1,8 @@
-"""Where Spark's Python workers begin: as PySpark's own daemon, but importing the project's modules as the driver does.
+"""The start of Spark's Python workers: PySpark's own daemon, with the project's modules.
 
-`spark.python.daemon.module` names this module, and `KAPPA_SOURCES` the folder (importer.py sets it). So a function that a
-UDF calls is found in a worker under the name it has in the driver, whatever helper module it stands in, without a
-`sys.path` on which the project's files could hide the standard library.
+`spark.python.daemon.module` names this module, and `KAPPA_SOURCES` the folder (importer.py sets
+it). So a worker finds a function that a UDF calls under the name it has in the driver, whatever
+module it is in, without a `sys.path` on which the project's files could hide the standard library.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 def tell_workers(spark: SparkSession) -> None:
-    """Lets workers of a session import what this process has opened since its JVM was started, which is whose environment they have."""
+    """Lets workers of a session import what this process has opened since its JVM was started.
+
+    They have the environment of the JVM.
+    """
     spark.sparkContext.environment[FOLDER_VARIABLE] = os.environ[FOLDER_VARIABLE]
 
 

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa.base.errors import VerificationFailed
-from kappa.base.settings import Settings, VerifySettings
+from kappa.base.sections import VerifySettings
+from kappa.base.settings import Settings
 from kappa.declare.topic import Topic
 from kappa.log.client import Log, ProducedRecord
 from kappa.state.offsets import Offsets
