@@ -18,7 +18,7 @@ from kappa.declare.topic import Archive, Topic
 from kappa.engine.archive.archive_check import PartitionCheck, check_archive
 from kappa.engine.archive.archiver import LOCK
 from kappa.engine.read.archived import archive_fingerprint
-from kappa.engine.read.source import Kafka, Source
+from kappa.engine.read.source import KafkaAccess, LogSource
 from kappa.log.sizes import partition_bytes
 from kappa.state.lock import is_held
 from kappa.state.offsets import Offsets
@@ -157,7 +157,7 @@ def verify_archives(
             if known
             else "declare one by archive=True, and see: kappa up",
         )
-    source = Source(Kafka(log.bootstrap_servers, settings.kafka.options), log)
+    source = LogSource(KafkaAccess(log.bootstrap_servers, settings.kafka.options), log)
     try:
         for archive, mark in found:
             # What is not the topic's any more, or was decoded by another declaration, is looked at by itself.

@@ -27,7 +27,7 @@ from kappa.code.sources import Sources
 from kappa.declare.topic import Topic
 from kappa.engine.archive.archive_writer import ArchiveWriter
 from kappa.engine.read.archived import Archives, archive_fingerprint
-from kappa.engine.read.source import Kafka, Source
+from kappa.engine.read.source import KafkaAccess, LogSource
 from kappa.log.client import Log
 from kappa.state.build import Birth, TopicBirth, put_birth, read_birth
 from kappa.state.frontier import Frontiers
@@ -181,7 +181,7 @@ class FromArchive(KappaJob):
 
 def _archive(attempt: Attempt, topic: Topic, root: Path) -> None:
     """Archives a topic as the archiver does, and tells of its size."""
-    source = Source(Kafka(attempt.bootstrap_servers, {}), Log(attempt.bootstrap_servers))
+    source = LogSource(KafkaAccess(attempt.bootstrap_servers, {}), Log(attempt.bootstrap_servers))
     begun = time.process_time()
     try:
         writer = ArchiveWriter(Store(root), topic, attempt.given.id)

@@ -65,7 +65,7 @@ def test_a_range_that_was_not_read_to_its_end_is_read_again(log, reader, topic_n
 def test_ends_in_markers_and_in_aborted_records_are_reached_by_small_slices_and_by_large_ones(
     log, reader, topic_name
 ):
-    from kappa.engine.read.source import Kafka, Source
+    from kappa.engine.read.source import KafkaAccess, LogSource
 
     produced(log, topic_name, 3, partitions=1)
     writer = KafkaProducer(
@@ -84,7 +84,7 @@ def test_ends_in_markers_and_in_aborted_records_are_reached_by_small_slices_and_
     while log.end([topic_name]) != Offsets({topic_name: {0: end}}):
         pass
 
-    source = Source(Kafka(log.bootstrap_servers, {}), log)
+    source = LogSource(KafkaAccess(log.bootstrap_servers, {}), log)
     for cut in range(1, end):
         for start, stop in ((0, cut), (cut, end), (cut - 1, cut)):
             piece = Slice(1, 1, Offsets({topic_name: {0: start}}), Offsets({topic_name: {0: stop}}))
@@ -128,14 +128,14 @@ ODD = (
 
 @pytest.mark.parametrize("most", [1, 6_000, 64 << 20])
 def test_large_slices_hold_byte_for_byte_what_small_ones_do(log, topic_name, monkeypatch, most):
-    from kappa.engine.read.source import Kafka, Source
+    from kappa.engine.read.source import KafkaAccess, LogSource
     from kappa.log import bulk
 
     monkeypatch.setattr(bulk, "_BATCH_BYTES", most)
     log.create(Topic(topic_name, event="id string", partitions=1))
     log.produce(ODD * 3, topic_name)
 
-    source = Source(Kafka(log.bootstrap_servers, {}), log)
+    source = LogSource(KafkaAccess(log.bootstrap_servers, {}), log)
     here = source.here(
         Slice(1, 1, Offsets({topic_name: {0: 0}}), Offsets({topic_name: {0: 14}}))
     ).to_pylist()

@@ -17,7 +17,7 @@ from kappa.engine.job.catch_up import CatchUp
 from kappa.engine.job.slice_folder import SliceFolder
 from kappa.engine.legs.align import Aligner
 from kappa.engine.legs.legs import LegKind, Legs
-from kappa.engine.read.source import Kafka, Source
+from kappa.engine.read.source import KafkaAccess, LogSource
 from kappa.engine.write.maintenance import Maintenance
 from kappa.engine.write.publisher import Publisher
 from kappa.log.reader import Record
@@ -141,7 +141,7 @@ class Job:
             undone.callback(self._lock.release)
             birth = read_birth(self._store, build)
             log = JobLog(world.log, cursed=birth.version in world.cursed)
-            self._source = Source(Kafka("", {}), log)  # type: ignore[arg-type]
+            self._source = LogSource(KafkaAccess("", {}), log)  # type: ignore[arg-type]
             self._slices = SliceFolder(
                 self._store, birth, declared("any").pipeline, log, driver_rows=1_000
             )  # type: ignore[arg-type]

@@ -25,7 +25,7 @@ from kappa.declare.topic import Archive, Topic
 from kappa.engine.archive.archive_writer import ArchiveWriter
 from kappa.engine.archive.earlier import Earlier
 from kappa.engine.read.archived import archive_fingerprint
-from kappa.engine.read.source import Kafka, Source
+from kappa.engine.read.source import KafkaAccess, LogSource
 from kappa.log.client import Log
 from kappa.state.lock import Lock
 from kappa.state.store import Store
@@ -45,7 +45,7 @@ class Archiver:
         self,
         store: Store,
         log: Log,
-        source: Source,
+        source: LogSource,
         topics: Sequence[Topic],
         *,
         every_seconds: float,
@@ -187,7 +187,7 @@ def main(arguments: list[str] | None = None) -> int:
         store = Store(settings.root_url)
         log = Log(given.bootstrap, settings.kafka.options)
         with Lock(store.path(LOCK), what="the archive"):
-            source = Source(Kafka(given.bootstrap, settings.kafka.options), log)
+            source = LogSource(KafkaAccess(given.bootstrap, settings.kafka.options), log)
             try:
                 Archiver(
                     store,

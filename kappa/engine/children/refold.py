@@ -26,7 +26,7 @@ from kappa.base.settings import Settings, load_settings
 from kappa.code.artifact import load_snapshot
 from kappa.engine.job.slice_folder import SliceFolder
 from kappa.engine.read.archived import Archives
-from kappa.engine.read.source import Kafka, Source
+from kappa.engine.read.source import KafkaAccess, LogSource
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import boot_for, end_process
 from kappa.engine.write.publisher import Publisher
@@ -55,12 +55,12 @@ def refold(
     """
     birth = read_birth(Store(settings.root_url), build)
     cuts = read_cuts(folder)
-    kafka = Kafka(bootstrap_servers, settings.kafka.options)
+    kafka = KafkaAccess(bootstrap_servers, settings.kafka.options)
     log = Log(kafka.bootstrap_servers, kafka.options)
     # The session's workers import what this process imports, so the snapshot is loaded first.
     pipeline = load_snapshot(Store(settings.root_url), birth)
     spark = session()
-    source = Source(kafka, log)
+    source = LogSource(kafka, log)
     # A proof decodes the log again. An archive is read only if the log lacks some of it.
     lost = lost_ranges(birth.begins, log.beginning(birth.topic_ids))
     archives = (

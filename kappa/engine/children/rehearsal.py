@@ -92,7 +92,7 @@ class MemoryLog:
         )
 
     def here(self, piece: Slice) -> pa.Table:
-        """Reads the raw records of a slice, as `Source.here` does."""
+        """Reads the raw records of a slice, as `LogSource.here` does."""
         return raw_table(
             record
             for record in self.records
@@ -100,7 +100,7 @@ class MemoryLog:
         )
 
     def ranges(self, piece: Slice, topic: str) -> list[RawRange]:
-        """Returns the ranges of a topic in a slice, as `Source.ranges` does."""
+        """Returns the ranges of a topic in a slice, as `LogSource.ranges` does."""
         of_topic = self.here(piece).filter(pc.field("topic") == topic)
         return [
             partial(_in_order, of_topic.filter(pc.field("partition") == partition))

@@ -33,7 +33,7 @@ from kappa.engine.function.decoded_rows import (
     with_rejects_counted,
     without_places,
 )
-from kappa.engine.read.archived import Ranges, Taken
+from kappa.engine.read.archived import ArchivedRange, Ranges
 from kappa.engine.read.rows import Rows
 from kappa.records.redrive import Attempt, Position, Settled
 from kappa.state.build import TableBirth
@@ -43,7 +43,7 @@ from kappa.values.arrow import arrow_schema
 
 _PLACE = (("_partition", "int"), ("_offset", "bigint"))
 # Links what an archive has of the beginnings of a topic's ranges into a folder (read/archived.py).
-Archived = Callable[[Topic, Ranges, Clock, Path], Mapping[int, Taken]]
+Archived = Callable[[Topic, Ranges, Clock, Path], Mapping[int, ArchivedRange]]
 
 
 class DecodedAtSpark(Decoded):

@@ -19,7 +19,7 @@ from kappa.base.clock import Stopwatch
 from kappa.engine.job.slice_folder import SliceFolder
 from kappa.engine.legs.align import Aligner, ahead
 from kappa.engine.legs.legs import Leg, LegKind, Legs, alignment, catch_up, slice_size, tail
-from kappa.engine.read.source import Source
+from kappa.engine.read.source import LogSource
 from kappa.engine.write.maintenance import Maintenance
 from kappa.engine.write.publisher import Publisher
 from kappa.log.client import Log
@@ -42,7 +42,7 @@ class CatchUp:
         aligner: Aligner,
         *,
         log: Log,
-        source: Source,
+        source: LogSource,
         topics: tuple[str, ...],
         ensure_within: Callable[[Frontier, Offsets], None],
     ) -> None:

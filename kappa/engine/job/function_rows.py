@@ -25,7 +25,7 @@ from kappa.engine.function.decoded_here import DecodedHere
 from kappa.engine.function.prepared import Prepared
 from kappa.engine.function.trouble import SPARK_ERRORS
 from kappa.engine.read.rows import Rows
-from kappa.engine.read.source import Source
+from kappa.engine.read.source import LogSource
 from kappa.engine.spark.session import activate
 from kappa.state.build import TableBirth
 
@@ -82,7 +82,7 @@ class FunctionRows:
         }
 
     def rejecting(
-        self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession, source: Source
+        self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession, source: LogSource
     ) -> Mapping[str, Rows]:
         """Returns the rows without those of records that the function fails on, which become rejects."""
         try:

@@ -20,7 +20,7 @@ from kappa.engine.job.slice_folder import SliceFolder
 from kappa.engine.job.tail import Tail
 from kappa.engine.legs.align import Aligner
 from kappa.engine.legs.legs import LegKind, Legs
-from kappa.engine.read.source import Kafka, Source
+from kappa.engine.read.source import KafkaAccess, LogSource
 from kappa.engine.spark.workers import tell_workers
 from kappa.engine.write.commit import Merging
 from kappa.engine.write.maintenance import Maintenance
@@ -53,7 +53,7 @@ class Legwork:
         self._store = store
         self._settings = settings
         self._build = build
-        self._kafka = Kafka(bootstrap_servers, settings.kafka.options)
+        self._kafka = KafkaAccess(bootstrap_servers, settings.kafka.options)
         self._ahead = session
         self._stop = stop
 
@@ -75,7 +75,7 @@ class Legwork:
         birth = replace(own, tables=code.tables)
         log = Log(self._kafka.bootstrap_servers, self._settings.kafka.options)
         pipeline = load_snapshot(self._store, code)
-        source = Source(self._kafka, log)
+        source = LogSource(self._kafka, log)
         engine = self._settings.engine
         slices = SliceFolder(
             self._store,
@@ -132,7 +132,7 @@ class Legwork:
         self,
         birth: Birth,
         slices: SliceFolder,
-        source: Source,
+        source: LogSource,
         publisher: Publisher,
         maintenance: Maintenance,
         log: Log,
@@ -177,7 +177,7 @@ class Legwork:
         bounded: CatchUp,
         pipeline: Pipeline,
         slices: SliceFolder,
-        source: Source,
+        source: LogSource,
         publisher: Publisher,
         maintenance: Maintenance,
         log: Log,

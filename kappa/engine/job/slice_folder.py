@@ -32,7 +32,7 @@ from kappa.engine.legs.splits import Splits
 from kappa.engine.read.archived import Archives
 from kappa.engine.read.identities import Identities
 from kappa.engine.read.rows import Rows
-from kappa.engine.read.source import Source
+from kappa.engine.read.source import LogSource
 from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter, folded_of
 from kappa.engine.write.publisher import Publisher
 from kappa.log.client import Log
@@ -119,7 +119,7 @@ class SliceFolder:
         self,
         piece: Slice,
         spark: SparkSession,
-        source: Source,
+        source: LogSource,
         publisher: Publisher,
         watch: Stopwatch,
         *,
@@ -165,7 +165,7 @@ class SliceFolder:
         self,
         piece: Slice,
         spark: SparkSession,
-        source: Source,
+        source: LogSource,
         to_fold: list[TableWriter],
         last: Mark,
         same: list[Mark],
@@ -230,7 +230,7 @@ class SliceFolder:
             raise translated(error, self._pipeline) from error
 
     def _decoded(
-        self, piece: Slice, spark: SparkSession, source: Source, last: Mark
+        self, piece: Slice, spark: SparkSession, source: LogSource, last: Mark
     ) -> DecodedHere | DecodedAtSpark:
         topics: Sequence[Topic] = [
             topic

@@ -24,7 +24,7 @@ from kappa.declare.pipeline import Pipeline
 from kappa.engine.function.trouble import SPARK_ERRORS, translated
 from kappa.engine.job.slice_folder import SliceFolder
 from kappa.engine.legs.legs import Leg
-from kappa.engine.read.source import Kafka, Source, batch_bounds, has_begun, read_tail
+from kappa.engine.read.source import KafkaAccess, LogSource, batch_bounds, has_begun, read_tail
 from kappa.engine.write.maintenance import Maintenance
 from kappa.engine.write.publisher import Publisher, Stopping
 from kappa.log.client import Log
@@ -50,7 +50,7 @@ class Tail:
         checkpoint: Path,
         pipeline: Pipeline,
         folder: SliceFolder,
-        source: Source,
+        source: LogSource,
         publisher: Publisher,
         maintenance: Maintenance,
     ) -> None:
@@ -70,7 +70,7 @@ class Tail:
     def run(
         self,
         spark: SparkSession,
-        kafka: Kafka,
+        kafka: KafkaAccess,
         log: Log,
         stop: threading.Event,
         *,

@@ -49,7 +49,7 @@ Ranges = Mapping[int, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class ArchivedRange:
     """The part of a partition's range that an archive has: all of it up to `end`.
 
     `seen` are the counts there, or None if no record was.
@@ -105,7 +105,9 @@ class Archives:
         """Returns the end of each partition in the archives."""
         return Offsets({mark.topic: dict(mark.end) for mark in self.marks()})
 
-    def take(self, topic: Topic, ranges: Ranges, clock: Clock, into: Path) -> dict[int, Taken]:
+    def take(
+        self, topic: Topic, ranges: Ranges, clock: Clock, into: Path
+    ) -> dict[int, ArchivedRange]:
         """Links the files with the beginnings of these ranges into a folder, numbered from 0.
 
         They may contain records beside the ranges. A partition that the archive lacks, or whose log
@@ -119,13 +121,15 @@ class Archives:
             _unlink(into)
         return taken or {}
 
-    def _take(self, topic: str, ranges: Ranges, clock: Clock, into: Path) -> dict[int, Taken]:
+    def _take(
+        self, topic: str, ranges: Ranges, clock: Clock, into: Path
+    ) -> dict[int, ArchivedRange]:
         found = self._open(topic)
         if found is None:
             return {}
         archive, mark = found
         _unlink(into)
-        taken: dict[int, Taken] = {}
+        taken: dict[int, ArchivedRange] = {}
         blocks = archive.blocks()
         number = 0
         for partition, (start, end) in sorted(ranges.items()):
@@ -144,7 +148,7 @@ class Archives:
                         partition
                     )
                     seen = more if seen is None or more is None else seen.then(more)
-            taken[partition] = Taken(reached, seen)
+            taken[partition] = ArchivedRange(reached, seen)
         return taken
 
     def _open(self, topic: str) -> tuple[StoredArchive, ArchiveMark] | None:

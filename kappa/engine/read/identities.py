@@ -39,7 +39,7 @@ _LOOK_SECONDS = 1.0
 class Readable(Protocol):
     """The part of a source that is needed to read the log back."""
 
-    def here(self, piece: Slice) -> pa.Table: ...  # noqa: D102  # as in Source
+    def here(self, piece: Slice) -> pa.Table: ...  # noqa: D102  # as in LogSource
 
 
 class Identities:

@@ -35,7 +35,7 @@ _JAVA_NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Kafka:
+class KafkaAccess:
     """The address of the log, and the user's settings of its clients.
 
     They are `[kafka.options]`, in librdkafka's names or in Java's.
@@ -45,10 +45,10 @@ class Kafka:
     options: Mapping[str, str]
 
 
-class Source:
+class LogSource:
     """A source of slices: exactly the records between their bounds, here or in Spark's tasks."""
 
-    def __init__(self, kafka: Kafka, log: Log) -> None:
+    def __init__(self, kafka: KafkaAccess, log: Log) -> None:
         self._kafka = kafka
         self._reader = log.reader()
 
@@ -99,7 +99,7 @@ class Source:
 
 
 def _read_range(
-    kafka: Kafka, topic: str, partition: int, start: int, end: int
+    kafka: KafkaAccess, topic: str, partition: int, start: int, end: int
 ) -> Iterator[pa.RecordBatch]:
     for found in Log(kafka.bootstrap_servers, kafka.options).read_columns(
         topic, partition, start, end
@@ -121,7 +121,7 @@ def _read_range(
 
 
 def read_tail(
-    spark: SparkSession, kafka: Kafka, start: Offsets, topics: Iterable[str], *, at_most: int
+    spark: SparkSession, kafka: KafkaAccess, start: Offsets, topics: Iterable[str], *, at_most: int
 ) -> DataFrame:
     """Returns the stream that begins at `start` and never ends; later partitions begin at 0.
 
@@ -180,7 +180,7 @@ def java_options(options: Mapping[str, str]) -> dict[str, str]:
     return given
 
 
-def _options(kafka: Kafka) -> dict[str, str]:
+def _options(kafka: KafkaAccess) -> dict[str, str]:
     given = {f"kafka.{name}": value for name, value in java_options(kafka.options).items()}
     return {**given, "kafka.bootstrap.servers": kafka.bootstrap_servers, **_EXACT}
 

@@ -24,8 +24,9 @@ class Profile(StrEnum):
 
 
 # C1 alone starts a third quicker and makes small slices quicker. On one core a catch-up of 340,000
-# records is an eighth quicker: compiling by C2 costs more than it saves. On two cores, 20 million of
-# few keys take as long with both; of many keys C2 is quicker from 10 million on, by a sixth at 50.
+# records is an eighth quicker: compiling by C2 costs more than it saves. On two cores, 20 million
+# of few keys take as long with both; of many keys C2 is quicker from 10 million on, by a sixth at
+# 50.
 _C1_ALONE = "-XX:TieredStopAtLevel=1"
 _LONG = 10_000_000
 _JVM_OPTIONS = {

@@ -1,4 +1,4 @@
-"""A function is described from what Spark makes of it: columns and types, or one sentence with the user's line."""
+"""Descriptions of functions: columns and types, or a sentence with the user's line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ HEAD = """
 from pyspark.sql import DataFrame, Window, functions as F
 from kappa import Table, Topic, count, max_, pipeline, sum_
 
-HITS = Topic("hits", event="id string not null, n int, price decimal(10,2), tags array<string>, at timestamp")
+HITS = Topic(
+    "hits",
+    event="id string not null, n int, price decimal(10,2), tags array<string>, at timestamp",
+)
 PAGES = Topic("pages", kind="compacted", key="page", event="page string")
 
 @F.udf("int")
@@ -66,7 +69,9 @@ MORE = Topic("more", event="id string not null, n int")
 def step(state, row):
     state["last"] = row["n"]
 
-@pipeline(reads={{"hits": HITS, "more": MORE}}, writes=[Table("last", keys=("id",), fold=ordered(step, state="last int"))])
+LAST = Table("last", keys=("id",), fold=ordered(step, state="last int"))
+
+@pipeline(reads={{"hits": HITS, "more": MORE}}, writes=[LAST])
 def web(hits, more):
     return {{"last": {frame}}}
 """
@@ -81,7 +86,8 @@ def test_the_columns_of_a_table_are_those_the_function_returns(
 ) -> None:
     found = described(
         body(
-            'return {"rows": hits.select("id", plus("n").alias("m"), F.col("price") * 2, F.explode("tags").alias("tag"), "_offset").withColumnRenamed("(price * 2)", "p")}'
+            'return {"rows": hits.select("id", plus("n").alias("m"), F.col("price") * 2,'
+            ' F.explode("tags").alias("tag"), "_offset").withColumnRenamed("(price * 2)", "p")}'
         )
     )
 
@@ -100,11 +106,15 @@ def test_the_columns_of_a_table_are_those_the_function_returns(
     "frame",
     [
         "hits",
-        'hits.where("n > 1").filter(F.col("id").isNotNull()).withColumn("m", F.when(F.col("n") > 1, 1))',
+        (
+            'hits.where("n > 1").filter(F.col("id").isNotNull())'
+            '.withColumn("m", F.when(F.col("n") > 1, 1))'
+        ),
         "hits.union(hits.where('n > 1'))",
         "hits.select('id').unionByName(hits.selectExpr('cast(n as string) id'))",
-        "hits.select('id', F.transform('tags', lambda tag: F.upper(tag)).alias('t'), F.aggregate('n_', F.lit(0), lambda a, b: a + b).alias('s'))".replace(
-            "'n_'", "F.array('n')"
+        (
+            "hits.select('id', F.transform('tags', lambda tag: F.upper(tag)).alias('t'),"
+            " F.aggregate(F.array('n'), F.lit(0), lambda a, b: a + b).alias('s'))"
         ),
         "hits.unpivot('id', ['n'], 'what', 'value')",
         "hits.na.fill(0).na.drop()",
@@ -126,7 +136,8 @@ def test_a_union_of_two_topics_has_no_order_to_fold_in(
 
     with pytest.raises(
         DeclarationError,
-        match=r"web\.py:\d+: table last is folded in the order .* topics hits and more, which have no order",
+        match=r"web\.py:\d+: table last is folded in the order .*"
+        "topics hits and more, which have no order",
     ) as refused:
         described(ORDERED.format(frame=union))
 
@@ -265,7 +276,11 @@ def test_a_function_may_not_look_at_its_rows(
         ),
         (body("raise SystemExit"), "fails: SystemExit"),
         (
-            '@pipeline(reads={"hits": HITS, "pages": PAGES}, writes=[Table("rows"), Table("p", latest=PAGES)])\ndef web(hits):\n    return {"rows": hits, "p": hits}',
+            (
+                '@pipeline(reads={"hits": HITS, "pages": PAGES},'
+                ' writes=[Table("rows"), Table("p", latest=PAGES)])\n'
+                'def web(hits):\n    return {"rows": hits, "p": hits}'
+            ),
             "takes them from its topic",
         ),
     ],
@@ -283,7 +298,11 @@ def test_what_a_function_returns_must_fit_its_tables(
 def test_a_keyed_table_takes_only_what_its_keys_and_folds_name(
     described: Callable[[str], Description],
 ) -> None:
-    text = '@pipeline(reads={"hits": HITS}, writes=[Table("rows", keys=("id",), fold={"n": count(), "m": max_("at")})])\ndef web(hits):\n    return {"rows": hits.withColumn("x", F.create_map("id", "n"))}'
+    text = (
+        '@pipeline(reads={"hits": HITS},'
+        ' writes=[Table("rows", keys=("id",), fold={"n": count(), "m": max_("at")})])\n'
+        'def web(hits):\n    return {"rows": hits.withColumn("x", F.create_map("id", "n"))}'
+    )
 
     assert described(text).tables == {"rows": [("id", "string"), ("at", "timestamp")]}
 
@@ -293,7 +312,8 @@ def test_a_typo_in_a_key_names_the_columns_that_are_returned(
 ) -> None:
     """Also those that no table keeps: the column that was meant is among them."""
     text = (
-        '@pipeline(reads={"hits": HITS}, writes=[Table("rows", keys=("idd",), fold={"n": count()})])'
+        '@pipeline(reads={"hits": HITS},'
+        ' writes=[Table("rows", keys=("idd",), fold={"n": count()})])'
         '\ndef web(hits):\n    return {"rows": hits.select("n", "id")}'
     )
 

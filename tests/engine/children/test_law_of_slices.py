@@ -1,4 +1,4 @@
-"""The law of slices as users get it: pipelines of this repository hold it, and one that breaks it is told how (kappa/testing.py)."""
+"""The law of slices as users get it (kappa/testing.py)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PEOPLE = Topic(
 
 
 def of_rows(change: Any, *, keyed: bool = True) -> Pipeline:
-    """A pipeline whose function does this to the events."""
+    """Makes a pipeline whose function does this to the events."""
 
     @pipeline(
         reads={"events": EVENTS},
@@ -59,7 +59,8 @@ def test_the_pipelines_of_the_repository_hold_it() -> None:
         law_of_slices(each, some_events(each, 12), cuts=1)
 
 
-def test_tables_of_each_kind_hold_it_with_rejects_tombstones_sums_of_doubles_and_sketches() -> None:
+def test_tables_of_each_kind_hold_the_law() -> None:
+    """Also with rejects, tombstones, sums of doubles and sketches."""
     from kappa.testing import law_of_slices, some_events
 
     folds = {
@@ -97,9 +98,10 @@ PAID = Topic(
 )
 
 
-def test_late_records_and_duplicates_are_the_same_whoever_decodes_them_and_wherever_a_job_begins(
+def test_late_records_and_duplicates_are_the_same_by_either_way_of_decoding(
     tmp_path: Path,
 ) -> None:
+    """Wherever a job begins, too."""
     from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
     from kappa.engine.decode.decode import decode_table
     from kappa.engine.decode.fate import Fate
@@ -154,7 +156,7 @@ def test_late_records_and_duplicates_are_the_same_whoever_decodes_them_and_where
 
 
 def by_size(events: DataFrame) -> DataFrame:
-    """Each row says how many came with it, which depends on where the slices end."""
+    """Makes a pipeline whose rows depend on how many rows are in their batch, so on the slices."""
     from pyspark.sql import functions as F
 
     sized = F.pandas_udf(lambda values: values * 0 + len(values), "int")
@@ -209,7 +211,8 @@ def test_rows_that_differ_each_time_are_found_with_one_slice() -> None:
 
     with pytest.raises(
         LawBroken,
-        match="the same slice, folded once more, gives other rows than one slice of all: table t, key 'a', column most: ",
+        match="the same slice, folded once more, gives other rows than one slice of all:"
+        " table t, key 'a', column most: ",
     ):
         law_of_slices(of_rows(change), {"events": [Event({"k": "a"})]}, cuts=0)
 
@@ -226,7 +229,8 @@ def test_what_is_no_pipeline_and_what_it_does_not_read_are_refused() -> None:
         law_of_slices(of_rows(lambda events: events), {})
     with pytest.raises(
         UsageError,
-        match="none of the 3 events is valid, so nothing was held to the law: malformed_json 2, not_an_object 1",
+        match="none of the 3 events is valid, so nothing was held to the law:"
+        " malformed_json 2, not_an_object 1",
     ):
         law_of_slices(
             of_rows(lambda events: events),

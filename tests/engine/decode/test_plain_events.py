@@ -1,4 +1,4 @@
-"""Whatever is read in whole batches is what the reader of records reads: where it is sure, the record is valid and its row is the same."""
+"""Whole batches give the rows of the reader of records, and are sure of valid ones only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ from kappa.engine.decode.plain_events import PlainEvents
 from kappa.engine.decode.raw import raw_table
 from kappa.records.record import RecordReader, Tombstone
 
-EVENT = "id string not null, t string, n bigint, small smallint, tiny tinyint, i int not null, flag boolean, x double, f float, day date, at timestamp, price decimal(12,3), big decimal(38,0), part decimal(3,3)"
+EVENT = (
+    "id string not null, t string, n bigint, small smallint, tiny tinyint, i int not null,"
+    " flag boolean, x double, f float, day date, at timestamp, price decimal(12,3),"
+    " big decimal(38,0), part decimal(3,3)"
+)
 TOPIC = Topic("t", event=EVENT)
 KEYED = Topic("t", event="id int not null, name string", key="id")
 NAMED = Topic("t", event="id string, x double", key="id", kind="compacted")
@@ -34,7 +38,10 @@ def check(
     records: list[tuple[bytes | None, bytes | None]],
     left_out: frozenset[str] = frozenset(),
 ) -> list[bool]:
-    """Reads records both ways; gives of which the whole-batch reader was sure, whose columns that are `left_out` are not looked at."""
+    """Reads records both ways. Returns of which the reader of batches was sure.
+
+    Columns that are `left_out` are not compared.
+    """
     plain = PlainEvents.of(topic, left_out)
     assert plain is not None
     keys, values = (
@@ -71,7 +78,7 @@ def spelled(value: Any) -> str:
 
 
 def event(**fields: str) -> bytes:
-    """An event of TOPIC with these fields, each as JSON text."""
+    """Makes an event of TOPIC with these fields, each as JSON text."""
     return (
         "{"
         + ", ".join(f'"{name}": {text}' for name, text in {"id": '"a"', "i": "1", **fields}.items())
@@ -264,7 +271,8 @@ TIMES = st.one_of(
     st.datetimes().map(lambda found: json.dumps(found.isoformat() + "Z")),
     st.dates().map(lambda found: json.dumps(found.isoformat())),
     st.from_regex(
-        r'"[0-9]{4}-[01][0-9]-[0-3][0-9][T ][0-2][0-9]:[0-6][0-9]:[0-6][0-9](\.[0-9]{1,7})?(Z|\+00:00)?"',
+        r'"[0-9]{4}-[01][0-9]-[0-3][0-9][T ]'
+        r'[0-2][0-9]:[0-6][0-9]:[0-6][0-9](\.[0-9]{1,7})?(Z|\+00:00)?"',
         fullmatch=True,
     ),
 )
@@ -311,7 +319,10 @@ SPACE = st.sampled_from(["", "", "", " ", "\n", "\t "])
 
 @st.composite
 def batches(draw: st.DrawFn) -> list[bytes]:
-    """JSON objects, nearly, of one layout or two: values that fit and others, fields twice now and then, spaces, and sometimes a byte that is wrong."""
+    """Draws near-JSON objects of one layout or two.
+
+    Some values fit, some fields occur twice, some have spaces, and sometimes a byte is wrong.
+    """
     names = [draw(st.lists(NAMES, max_size=6)) for _ in range(draw(st.integers(1, 2)))]
     layouts = []
     for each in names:
@@ -328,9 +339,11 @@ def batches(draw: st.DrawFn) -> list[bytes]:
 
 @st.composite
 def written(draw: st.DrawFn, layout: list[tuple[str, str, str]]) -> bytes:
-    """One record of a layout."""
+    """Draws one record of a layout."""
     text = ",".join(
-        f"{before}{draw(st.one_of(FITTING.get(name, VALUES), FITTING.get(name, VALUES), VALUES))}{after}"
+        before
+        + draw(st.one_of(FITTING.get(name, VALUES), FITTING.get(name, VALUES), VALUES))
+        + after
         for before, name, after in layout
     )
     found = bytearray(f"{{{text}}}".encode(errors="surrogatepass"))
@@ -343,7 +356,7 @@ def written(draw: st.DrawFn, layout: list[tuple[str, str, str]]) -> bytes:
 
 
 @given(batches(), st.frozensets(st.sampled_from([column.name for column in TOPIC.columns])))
-def test_where_it_is_sure_the_reader_of_records_reads_the_same_and_what_is_left_out_decides_all_the_same(
+def test_a_sure_row_is_that_of_the_reader_of_records_whatever_is_left_out(
     records: list[bytes], left_out: frozenset[str]
 ) -> None:
     keyless = [(None, value) for value in records]
@@ -351,7 +364,8 @@ def test_where_it_is_sure_the_reader_of_records_reads_the_same_and_what_is_left_
     assert check(TOPIC, keyless, left_out) == check(TOPIC, keyless)
 
 
-def test_a_batch_of_plain_events_is_read_whole_and_a_wrong_byte_costs_those_around_it() -> None:
+def test_a_wrong_byte_in_a_batch_of_plain_events_costs_the_records_around_it() -> None:
+    """All others of the batch are read together."""
     records = [(None, event(n=str(number), t=f'"text {number}"')) for number in range(5_000)]
     assert all(check(TOPIC, records))
 

@@ -1,4 +1,4 @@
-"""A function that fails on a record: the record is named, or set aside, the same however the log is cut; and nothing else is blamed on one."""
+"""A function that fails on a record: it is named, or set aside, however the log is cut."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Change = Callable[["DataFrame"], "DataFrame"]
 
 
 def of(change: Change, on_error: str = "stop") -> Pipeline:
-    """A pipeline with a table of each kind, into one of which come the rows that this makes."""
+    """Makes a pipeline with a table of each kind, one of which takes the rows that `made` makes."""
 
     @pipeline(
         reads={"events": EVENTS},
@@ -45,14 +45,14 @@ def of(change: Change, on_error: str = "stop") -> Pipeline:
 
 
 def inverted(events: DataFrame) -> DataFrame:
-    """Python's own error where n is 0."""
+    """Raises Python's own error if n is 0."""
     from pyspark.sql import functions as F
 
     return events.withColumn("n", F.udf(lambda n: None if n is None else 12 // n, "int")("n"))
 
 
 def cast(events: DataFrame) -> DataFrame:
-    """Spark's error where the text is no number."""
+    """Raises Spark's error if the text is no number."""
     from pyspark.sql import functions as F
 
     return events.withColumn("n", F.col("text").cast("int"))
@@ -75,7 +75,7 @@ def filled(*events: dict[str, Any]) -> MemoryLog:
 
 
 def events(count: int, **at: dict[str, Any]) -> list[dict[str, Any]]:
-    """So many events on which no function fails; `_3={...}` changes the one of that number."""
+    """Makes so many events without a failure; `_3={...}` changes the one of that number."""
     return [
         {"k": f"k{number % 3}", "n": 1 + number, "text": str(number)} | at.get(f"_{number}", {})
         for number in range(count)
@@ -118,7 +118,8 @@ def test_the_job_stops_with_the_first_record_that_the_function_fails_on(
         if "12 // n" in line
     )
     assert said.startswith(
-        f"{__file__}:{line}: pipeline p raised ZeroDivisionError: integer division or modulo by zero, on events partition 1 offset 3: key k0, value"
+        f"{__file__}:{line}: pipeline p raised ZeroDivisionError: integer division or modulo by"
+        " zero, on events partition 1 offset 3: key k0, value"
     )
     assert '{"k": "k0", "n": 0, "text": "\u00e4\u00e4' in said
     assert len(said) < 800
@@ -185,7 +186,8 @@ def test_the_law_of_slices_holds_where_records_are_rejected(spark: SparkSession)
     from kappa.testing import Event, law_of_slices
 
     assert spark.getActiveSession()
-    # Both tables fail on the first, each with an error of its own. It is sent again, still wrong, and then mended.
+    # Both tables fail on the first, each with an error of its own. It is sent again, still wrong,
+    # and then corrected.
     wrong, mended = events(2, _0={"n": 0, "text": "one"})
     again = [("kappa-redrive", b"events:0:0@1700000000000")]
     given = [
@@ -266,7 +268,8 @@ def test_where_most_records_fail_the_function_is_wrong_and_nothing_is_rejected(
 
     with pytest.raises(
         Broken,
-        match=r"on 8 of 8 records that were tried alone, of 120 in a slice: too many to be set aside",
+        match="on 8 of 8 records that were tried alone, of 120 in a slice: too many to be set"
+        " aside",
     ):
         built.fold(log.end)
     assert built.table("rejects").num_rows == 0
@@ -302,6 +305,6 @@ def test_the_line_is_told_of_a_record_that_an_archive_alone_has() -> None:
     )  # type: ignore[arg-type, return-value]
 
     assert (
-        "p.py:3: pipeline p raised ZeroDivisionError, on events partition 1 offset 7, which the topic has lost since"
-        in blamed.message
+        "p.py:3: pipeline p raised ZeroDivisionError, on events partition 1 offset 7,"
+        " which the topic has lost since" in blamed.message
     )

@@ -1,4 +1,4 @@
-"""The plan of small slices is made once and gives each slice's own rows; what would make it repeat old ones is refused."""
+"""The plan of small slices is made once, gives each slice's own rows, and repeats none."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_what_gives_another_value_each_time_gives_another_for_each_slice(
     assert first[0]["k"] != second[0]["k"]
 
 
-def test_a_slice_that_is_much_larger_than_those_before_is_read_whole_and_so_are_small_ones_after_it(
+def test_a_slice_much_larger_than_those_before_is_read_whole_and_so_are_later_ones(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     def function(events: DataFrame) -> dict[str, DataFrame]:

@@ -1,4 +1,7 @@
-"""What a slice settles of redriven records depends on what lies before it, whatever the rejects table holds by now (laws 1 and 7)."""
+"""The settling of redriven records depends on what is before the slice (laws 1 and 7).
+
+The rows that the rejects table has by now do not matter.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ from kappa.log.client import Log
 
 def told_by_worker(error: BaseException) -> PySparkException:
     return PySparkException(
-        message=f"\n  An exception was thrown from the Python worker. Please see the stack trace below.\n{''.join(traceback.format_exception(error))}"
+        message="\n  An exception was thrown from the Python worker."
+        " Please see the stack trace below.\n" + "".join(traceback.format_exception(error))
     )
 
 

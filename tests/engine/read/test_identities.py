@@ -1,4 +1,7 @@
-"""What is late or a duplicate is decided by the log alone, whatever the slices, whoever decodes them, and wherever a job began (law 6)."""
+"""The log alone decides what is late or a duplicate (law 6).
+
+The slices, the process that decodes them and the place where a job began do not matter.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ Told = tuple[int, int, str | None, int | None]
 
 
 def appended(told: Sequence[Told]) -> MemoryLog:
-    """A log of records; clocks of brokers go back now and then."""
+    """Draws a log of records; clocks of brokers go back now and then."""
     log, clock = MemoryLog(), START_MS
     for partition, step, identity, behind in told:
         clock += step
@@ -66,7 +69,7 @@ def appended(told: Sequence[Told]) -> MemoryLog:
 
 
 def expected(log: MemoryLog) -> dict[tuple[int, int], Fate]:
-    """By brute force over the whole log: each record is compared with all that were accepted before it in its partition."""
+    """Compares each record with all that were accepted before it in its partition: brute force."""
     fates: dict[tuple[int, int], Fate] = {}
     for wanted in range(2):
         accepted: list[tuple[str, int]] = []
@@ -89,7 +92,7 @@ def expected(log: MemoryLog) -> dict[tuple[int, int], Fate]:
 
 
 class Build:
-    """Decodes slice after slice as a job does, with all that lies on its disk, and no tables."""
+    """A decoder of slice after slice, as a job does, with all its files and no tables."""
 
     def __init__(self, folder: Path, log: MemoryLog) -> None:
         self.folder = folder
@@ -101,18 +104,18 @@ class Build:
         self.restart()
 
     def restart(self) -> None:
-        """A new job, of the same build."""
+        """Begins a new job of the same build."""
         self.identities = Identities(
             self.folder / "identities", (PAID,), Offsets(), clock=lambda: self.now
         )
 
     def here(self, piece: Slice) -> pa.Table:
-        """What is read back."""
+        """Reads the records back, and notes them."""
         self.read_back += piece.distance
         return self.log.here(piece)
 
     def fold(self, end: Offsets, *, by_tasks: bool, dies: bool = False) -> None:
-        """Decodes a slice, by the job or by tasks; a job that dies does so before its first commit."""
+        """Decodes a slice, by the job or by tasks. A job that dies does so before a commit."""
         piece = Slice(1, self.mark.slice + 1, self.mark.end, end)
         clock = self.mark.log_time.get("paid", {})
         raw = self.log.here(piece)
@@ -167,7 +170,7 @@ class Build:
 
 
 def some_records(draw: random.Random) -> list[Told]:
-    """Enough for chains of duplicates that begin in one slice and end in another."""
+    """Makes records enough for chains of duplicates that begin in one slice and end in another."""
     steps = [0, 1, 500, 500, 999, 1_000, 5_000, 10_000, -3_000]
     identities = ["a", "b", "Ä", "c", "d", "e", None, "no JSON"]
     behind = [0, 0, 0, 0, 0, 0, 0, -9_000, LATENESS_MS, LATENESS_MS + 1, None]
@@ -180,7 +183,7 @@ def some_records(draw: random.Random) -> list[Told]:
 # Each writes dozens of files.
 @settings(max_examples=15)
 @given(st.integers(0, 10**9))
-def test_however_a_log_is_cut_decoded_and_begun_anew_the_same_records_are_duplicates_and_late(
+def test_any_cut_and_any_restart_find_the_same_duplicates_and_late_records(
     seed: int,
 ) -> None:
     draw = random.Random(seed)
@@ -207,12 +210,15 @@ def test_however_a_log_is_cut_decoded_and_begun_anew_the_same_records_are_duplic
 
 
 def beats(count: int) -> MemoryLog:
-    """One identity every second for ever: whatever is cut off, what is a duplicate then depends on what was accepted before."""
+    """Makes one identity every second for ever.
+
+    Whatever is cut off, what is a duplicate then depends on what was accepted before.
+    """
     return appended([(0, 1_000, "a", 0)] * count)
 
 
 @pytest.mark.parametrize("by_tasks", [True, False])
-def test_what_is_read_back_is_bounded_by_the_horizon_however_far_the_chain_of_duplicates_goes_back(
+def test_the_horizon_bounds_what_is_read_back_however_long_the_chain_of_duplicates(
     tmp_path: Path, by_tasks: bool
 ) -> None:
     log = beats(200)
@@ -233,7 +239,7 @@ def test_what_is_read_back_is_bounded_by_the_horizon_however_far_the_chain_of_du
 
 @pytest.mark.parametrize("identity", ["a", None, "no JSON"])
 @pytest.mark.parametrize("ends", [True, False])
-def test_of_a_partition_to_which_nothing_comes_nothing_is_read_back_for_retention_may_empty_it(
+def test_nothing_is_read_back_of_a_resting_partition_which_retention_may_empty(
     tmp_path: Path, identity: str | None, ends: bool
 ) -> None:
     log = appended([(0, 1_000, identity, 0)] * 5)
@@ -354,9 +360,8 @@ def test_a_late_record_says_by_how_much_and_an_early_one_is_not_late() -> None:
     ) == (1, 2, 2)
 
 
-def test_a_redriven_record_is_as_late_as_its_original_and_neither_is_a_duplicate_nor_makes_one() -> (
-    None
-):
+def test_a_redriven_record_is_as_late_as_its_original_and_never_a_duplicate() -> None:
+    """Nor does it make another record one."""
     log = appended([(0, 0, "a", 0), (0, 0, "no JSON", None)])
     mended = json.dumps({"id": "a", "shard": 1, "at": START_MS}).encode()
     for original_ms in (START_MS, START_MS + LATENESS_MS + 1):

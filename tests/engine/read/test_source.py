@@ -9,7 +9,14 @@ from types import SimpleNamespace
 import pytest
 
 from kappa.base.errors import Damaged
-from kappa.engine.read.source import Kafka, Source, _options, batch_bounds, has_begun, java_options
+from kappa.engine.read.source import (
+    KafkaAccess,
+    LogSource,
+    _options,
+    batch_bounds,
+    has_begun,
+    java_options,
+)
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 
@@ -49,7 +56,7 @@ def test_a_checkpoint_of_another_form_stops_the_job(tmp_path: Path) -> None:
 
 def test_what_makes_a_read_exact_cannot_be_set_otherwise() -> None:
     options = _options(
-        Kafka(
+        KafkaAccess(
             "real:9092",
             {
                 "isolation.level": "read_uncommitted",
@@ -73,7 +80,7 @@ def test_a_large_slice_is_read_by_exactly_the_partitions_that_it_has_offsets_of(
         Offsets({"t": {0: 9, 1: 7, 2: 4}, "u": {0: 5}}),
     )
 
-    source = Source(Kafka("real:9092", {}), SimpleNamespace(reader=lambda: None))  # type: ignore[arg-type]  # nothing is read here
+    source = LogSource(KafkaAccess("real:9092", {}), SimpleNamespace(reader=lambda: None))  # type: ignore[arg-type]  # nothing is read here
 
     # Partition 1 does not move; partition 2 was not there at the start, so it is read from 0.
     assert [each.args[1:] for each in source.ranges(piece, "t") if isinstance(each, partial)] == [
@@ -95,7 +102,8 @@ def test_librdkafkas_names_are_javas() -> None:
     assert java_options(given) == {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "SCRAM-SHA-512",
-        "sasl.jaas.config": r'org.apache.kafka.common.security.scram.ScramLoginModule required username="me" password="a\"b\\";',
+        "sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required"
+        r' username="me" password="a\"b\\";',
         "ssl.truststore.location": "/ca.pem",
         "ssl.truststore.type": "PEM",
     }

@@ -77,7 +77,7 @@ def test_the_archive_can_be_recorded_and_is_used_where_there_was_one(spark, jars
     from kappa.engine.spark.cds import archive_path, ensure_archive
 
     was_there = archive_path(jars, locate_java()).exists()
-    # Set-up has made it, or has said why not and gone on: then this says it again, and fails.
+    # Set-up has made it, or has reported why not: then this reports it again, and fails.
     archive = ensure_archive(jars)
     process = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
 
@@ -125,7 +125,8 @@ def test_a_machine_that_nobody_wants_any_more_is_gone_when_it_is_ended(jars, tmp
     assert not _mentioning(tmp_path)
 
 
-def test_one_session_after_the_other_in_one_process_each_with_a_jvm_that_ends_with_it(tmp_path):
+def test_a_process_may_have_one_session_after_the_other_each_with_a_jvm(tmp_path):
+    """Each JVM ends with its session."""
     program = """
 import sys
 from pathlib import Path
@@ -138,7 +139,10 @@ from kappa.base.jars import ensure_jars
 
 jars = ensure_jars(find_java())
 for number in range(2):
-    machine = boot(profile=Profile.TAIL, name="again", memory="512m", jars=jars, local_dir=Path(sys.argv[1]) / str(number))
+    folder = Path(sys.argv[1]) / str(number)
+    machine = boot(
+        profile=Profile.TAIL, name="again", memory="512m", jars=jars, local_dir=folder
+    )
     begun = []
     beside = Thread(target=lambda: begun.append(machine.session()))
     beside.start()
@@ -199,7 +203,7 @@ def test_a_long_catch_up_is_compiled_for_its_length_and_a_shorter_one_for_its_st
 
 
 def _mentioning(folder: Path) -> list[str]:
-    """The programs that were started with this folder's name."""
+    """Lists the programs that were started with this folder's name."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

@@ -77,6 +77,7 @@ def test_a_sample_is_the_beginning_the_middle_and_the_end_of_each_partition(
 def test_a_pipeline_that_breaks_it_is_refused_and_one_that_does_not_is_tried_once(
     tmp_path: Path, log: Log, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The refusal names table, key and column."""
     (tmp_path / "pipelines").mkdir()
     settings = Settings(project=tmp_path)
     store = Store(settings.root_url)
