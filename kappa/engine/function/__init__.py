@@ -9,5 +9,6 @@ It commits nothing and publishes nothing. Read in this order:
 - `prepared.py`: the function as one plan that is run for every small slice.
 - `redriven.py`: which redriven records are folded.
 - `culprits.py`, `narrowing.py`: the records that the function fails on, found by ever fewer.
+- `failure.py`: the line and the error of a function that failed.
 - `trouble.py`: Spark's errors in our words.
 """

@@ -21,7 +21,7 @@ import pyarrow as pa
 from kappa.base.errors import Broken, KappaError
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.topic import Topic
-from kappa.engine.function.contribution import Failure, failure_of
+from kappa.engine.function.failure import Failure, failure_of
 from kappa.engine.function.narrowing import Together, failing
 from kappa.engine.function.prepared import Prepared
 from kappa.engine.function.trouble import SPARK_ERRORS, translated

@@ -20,7 +20,7 @@ from kappa.engine.read.rows import Rows
 from kappa.records.redrive import Attempt, Position, Settled
 from kappa.state.build import TableBirth
 
-SeenOf = Mapping[str, Mapping[int, Counts]]
+CountsOf = Mapping[str, Mapping[int, Counts]]
 # Names and Spark's types.
 Columns = Sequence[tuple[str, str]]
 # Details of records that were valid and become rejects, by (topic, partition, offset).
@@ -30,7 +30,7 @@ Details = Mapping[tuple[str, int, int], str]
 class Decoded(Protocol):
     """The decoded records of one slice, whichever way they were decoded."""
 
-    def seen(self) -> SeenOf:
+    def counts(self) -> CountsOf:
         """Returns the counts per topic and partition; a partition without records is left out."""
         ...
 

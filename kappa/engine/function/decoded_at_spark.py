@@ -19,7 +19,7 @@ from kappa.engine.decode.fate import Counts, Fate, decoded_columns
 from kappa.engine.decode.raw import RawRange
 from kappa.engine.decode.to_files import Remembering, decode_to_files
 from kappa.engine.function.contribution import latest_frame
-from kappa.engine.function.decoded import Columns, Decoded, Details, SeenOf
+from kappa.engine.function.decoded import Columns, CountsOf, Decoded, Details
 from kappa.engine.function.decoded_files import DecodedFiles
 from kappa.engine.function.decoded_rows import (
     REJECT_COLUMNS,
@@ -112,9 +112,9 @@ class DecodedAtSpark(Decoded):
             }
             self._files[name] = files
             self._frames[name] = files.frame(spark, decoded_columns(topic))
-        self._seen: SeenOf = seen_of
+        self._seen: CountsOf = seen_of
 
-    def seen(self) -> SeenOf:
+    def counts(self) -> CountsOf:
         """Returns what the tasks counted, and what was counted of the archive's files."""
         return self._seen
 

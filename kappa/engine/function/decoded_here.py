@@ -12,7 +12,7 @@ from kappa.engine.decode.decode import decode_table, of_topic
 from kappa.engine.decode.decoder import Clock, Memories
 from kappa.engine.decode.fate import Fate, counts_in
 from kappa.engine.fold.fold import latest_table
-from kappa.engine.function.decoded import Columns, Decoded, Details, SeenOf
+from kappa.engine.function.decoded import Columns, CountsOf, Decoded, Details
 from kappa.engine.function.decoded_rows import (
     PLACE_AND_FATE,
     REJECT_COLUMNS,
@@ -57,10 +57,10 @@ class DecodedHere(Decoded):
             )
             for topic in topics
         }
-        self._seen: SeenOf = {name: counts_in(table) for name, table in self._tables.items()}
+        self._seen: CountsOf = {name: counts_in(table) for name, table in self._tables.items()}
         self._folded: Mapping[Position, int] = {}
 
-    def seen(self) -> SeenOf:
+    def counts(self) -> CountsOf:
         """Returns what was counted of the tables once."""
         return self._seen
 

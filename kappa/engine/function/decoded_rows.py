@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kappa.engine.decode.fate import Counts, Fate
-from kappa.engine.function.decoded import Details, SeenOf
+from kappa.engine.function.decoded import CountsOf, Details
 from kappa.records.redrive import Attempt, Position
 from kappa.state.build import TableBirth
 from kappa.values.arrow import arrow_schema
@@ -56,7 +56,7 @@ def topics_of(places: Iterable[Position]) -> set[str]:
     return {place.topic for place in places}
 
 
-def topics_with_attempts(seen: SeenOf) -> Iterable[str]:
+def topics_with_attempts(seen: CountsOf) -> Iterable[str]:
     """Yields the topics with redriven records: nearly always none."""
     return (name for name, parts in seen.items() if any(one.redriven for one in parts.values()))
 
@@ -138,7 +138,7 @@ def rejected_rows(decoded: pa.Table, refused: Refusals) -> pa.Table:
     return decoded
 
 
-def with_rejects_counted(seen: SeenOf, refusals: Mapping[str, Refusals]) -> SeenOf:
+def with_rejects_counted(seen: CountsOf, refusals: Mapping[str, Refusals]) -> CountsOf:
     """Moves records from the valid to the rejected ones of the counts."""
     moved = Counter(
         (topic, partition) for topic, refused in refusals.items() for partition, _ in refused
@@ -151,7 +151,7 @@ def with_rejects_counted(seen: SeenOf, refusals: Mapping[str, Refusals]) -> Seen
     )
 
 
-def with_duplicates_counted(seen: SeenOf, duplicates: Iterable[Position]) -> SeenOf:
+def with_duplicates_counted(seen: CountsOf, duplicates: Iterable[Position]) -> CountsOf:
     """Moves records from the valid to the duplicate ones of the counts."""
     moved = Counter((place.topic, place.partition) for place in duplicates)
     return _recounted(
@@ -162,7 +162,7 @@ def with_duplicates_counted(seen: SeenOf, duplicates: Iterable[Position]) -> See
     )
 
 
-def _recounted(seen: SeenOf, change: Callable[[Counts, tuple[str, int]], Counts]) -> SeenOf:
+def _recounted(seen: CountsOf, change: Callable[[Counts, tuple[str, int]], Counts]) -> CountsOf:
     return {
         topic: {partition: change(one, (topic, partition)) for partition, one in parts.items()}
         for topic, parts in seen.items()

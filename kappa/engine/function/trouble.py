@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from kappa.base import errors
 from kappa.base.errors import Broken, KappaError, Unreachable
 from kappa.declare.pipeline import Pipeline
-from kappa.engine.function.contribution import explained
+from kappa.engine.function.failure import explained
 
 # PySpark raises its own class for errors that it knows, and py4j's for all others. So does Delta's
 # Python side.

@@ -59,7 +59,7 @@ class FunctionRows:
 
     def of(self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession) -> Mapping[str, Rows]:
         """Returns the rows of a slice, by table; no table if the function has no input in it."""
-        seen = decoded.seen()
+        seen = decoded.counts()
         fed = any(
             one.decoded
             for topic in self._pipeline.inputs.values()
@@ -133,7 +133,7 @@ class FunctionRows:
         topics = [
             topic
             for topic in self._pipeline.inputs.values()
-            if topic.name in decoded.seen() and topic.name not in self._unused
+            if topic.name in decoded.counts() and topic.name not in self._unused
         ]
         if not topics:
             return

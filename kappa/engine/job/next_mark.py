@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kappa.base.errors import Broken
-from kappa.engine.function.decoded import SeenOf
+from kappa.engine.function.decoded import CountsOf
 from kappa.state.build import Birth
 from kappa.state.mark import Mark
 from kappa.state.slices import Slice
 from kappa.values.tally import Tally
 
 
-def next_mark(birth: Birth, last: Mark, piece: Slice, seen: SeenOf) -> Mark:
+def next_mark(birth: Birth, last: Mark, piece: Slice, seen: CountsOf) -> Mark:
     """Returns the mark of a slice: that of the slice before, and what was counted in this one.
 
     Offsets without a record are counted as absent: compacted away, aborted, or a marker of a transaction.

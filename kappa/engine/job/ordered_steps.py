@@ -12,7 +12,7 @@ from kappa.base.errors import KappaError
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.fold.ordered import OrderedFold
 from kappa.engine.fold.touched import stored_frame, touched_rows
-from kappa.engine.function.contribution import raised_here
+from kappa.engine.function.failure import raised_here
 from kappa.engine.read.rows import Rows
 from kappa.engine.write.commit import TableWriter
 from kappa.state.build import TableBirth

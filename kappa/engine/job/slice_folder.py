@@ -193,12 +193,12 @@ class SliceFolder:
                 if self._pipeline.on_error is OnError.REJECT:
                     with watch.step("function"):
                         tried = function.rejecting(decoded, spark, source)
-                before = decoded.seen()
+                before = decoded.counts()
                 self._settle_redriven(decoded, piece)
-                if tried is not None and decoded.seen() != before:
+                if tried is not None and decoded.counts() != before:
                     tried = function.computed(decoded, spark)
                 # Compaction may have taken records since a crash: all tables get the counts of the first time.
-                mark = same[0] if same else next_mark(self._birth, last, piece, decoded.seen())
+                mark = same[0] if same else next_mark(self._birth, last, piece, decoded.counts())
                 if isinstance(decoded, DecodedHere):
                     self._identities.folded(mark)
                 with watch.step("topics"):

@@ -19,7 +19,7 @@ from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
 from kappa.base.sql import quoted, spark_quote
 from kappa.engine.fold.combine import Combiner
-from kappa.engine.function.contribution import unfit_in
+from kappa.engine.function.failure import unfit_in
 from kappa.engine.function.trouble import SPARK_ERRORS
 from kappa.engine.read.rows import Rows
 from kappa.engine.write.recent import RecentRows

@@ -294,8 +294,8 @@ def test_a_worker_that_dies_is_no_failure_of_a_record(build: Callable[..., Rehea
 
 
 def test_the_line_is_told_of_a_record_that_an_archive_alone_has() -> None:
-    from kappa.engine.function.contribution import Failure
     from kappa.engine.function.culprits import Culprit, Culprits
+    from kappa.engine.function.failure import Failure
 
     def lost(_piece: Slice) -> Any:
         raise Broken("the log no longer has it")

@@ -1,0 +1,165 @@
+"""Failures of a user's function: the line and the error, found in what Python or Spark raised."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+
+from kappa.base.errors import Broken, KappaError
+from kappa.declare.pipeline import Pipeline
+
+REPLAY = "mend the function and deploy it, as a new version: kappa deploy"
+# How Spark reports a value that does not fit (SQLSTATE class 22), or a name or type (42), however
+# deep in the causes of an error (ISO 9075-2, table 38).
+_UNFIT = re.compile(r"(\[[A-Z_.]+\] [^\n]*?) SQLSTATE: (?:22|42)\w{3}")
+
+# How a Python worker reports an error: its indented frames, the error, and the note of a step's
+# loop.
+_RAISED = re.compile(
+    r"Traceback \(most recent call last\):\n(?:[ \t]+.*\n)+(\S.*)(?:\n(the step of table .*))?"
+)
+_OURS = f"{Broken.__module__}.{Broken.__qualname__}: "
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+_KAPPA = Path(__file__).parents[2]
+# A value in an error may be long, and the error is kept.
+_LONGEST = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failure of a pipeline's function: the line (`file:line`), the error, and what to do."""
+
+    line: str
+    # With its verb: `raised ZeroDivisionError: division by zero`.
+    error: str
+    hint: str
+
+
+def user_line(error: BaseException, pipeline: Pipeline) -> str:
+    """Returns the last line of the user's own code that an error passed through, as file:line.
+
+    Returns the line of the pipeline's declaration if it passed through none.
+    """
+    source = Path(pipeline.source.file)
+    # A project's modules are beside or below the folder of its pipelines (kappa/code/project.py).
+    project = source.parent.parent
+    passed = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).is_relative_to(project) and not _is_ours(frame.filename)
+    ]
+    return f"{passed[-1].filename}:{passed[-1].lineno}" if passed else str(pipeline.source)
+
+
+def raised_here(error: Exception, pipeline: Pipeline) -> Broken:
+    """Wraps an error that the user's code raised in this process, with its line and its notes."""
+    noted = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
+    return Broken(
+        f"{user_line(error, pipeline)}: pipeline {pipeline.name} raised "
+        f"{_error_text(error)}{noted}",
+        hint=REPLAY,
+    )
+
+
+def failure_of(error: Exception, pipeline: Pipeline) -> Failure | None:
+    """Finds the failure of the function in an error of an action over the user's rows.
+
+    Returns None if the function is not to blame. A worker that died, or had no memory left, proves
+    nothing: it may do with fewer rows. Nor does a step of an ordered fold, which depends on earlier
+    rows.
+    """
+    text = str(error)
+    raised = _RAISED.search(text)
+    if _of_step(raised, pipeline) is not None:
+        return None
+    if raised is not None and not raised[1].startswith("MemoryError"):
+        frames = _FRAME.findall(raised[0])
+        lines = [f"{file}:{line}" for file, line in frames if not _is_ours(file)]
+        if lines:
+            return Failure(lines[-1], _shortened(f"raised {raised[1]}"), REPLAY)
+        # PySpark's code alone finds a value of another type than its UDF declares. Our own code
+        # decodes in workers, too.
+        if not any(Path(file).is_relative_to(_KAPPA) for file, _ in _FRAME.findall(text)):
+            return Failure(
+                str(pipeline.source),
+                _shortened(f"raised {raised[1]}"),
+                f"see that each udf returns the type that it is declared with; {REPLAY}",
+            )
+    unfit = unfit_in(text)
+    if unfit is not None:
+        line = _called_at(error) or str(pipeline.source)
+        return Failure(
+            line,
+            _shortened(f"failed on a row: {unfit}"),
+            "fold into a wider type, or use try_cast and the like where a value may not fit;"
+            f" {REPLAY}",
+        )
+    return None
+
+
+def explained(error: Exception, pipeline: Pipeline) -> KappaError | None:
+    """Returns an error of an action over the user's rows in a sentence of ours.
+
+    Returns None if the rows are not to blame.
+    """
+    failure = failure_of(error, pipeline)
+    if failure is None:
+        return _of_step(_RAISED.search(str(error)), pipeline)
+    return Broken(f"{failure.line}: pipeline {pipeline.name} {failure.error}", hint=failure.hint)
+
+
+def _of_step(raised: re.Match[str] | None, pipeline: Pipeline) -> Broken | None:
+    """Returns a worker's error of a step, whose loop has named the record.
+
+    Returns None if the error is another one.
+    """
+    if raised is None or not (raised[2] or raised[1].startswith(_OURS)):
+        return None
+    if raised[1].startswith(_OURS):
+        return Broken(raised[1].removeprefix(_OURS), hint=REPLAY)
+    lines = [f"{file}:{line}" for file, line in _FRAME.findall(raised[0]) if not _is_ours(file)]
+    return Broken(
+        f"{lines[-1] if lines else pipeline.source}: pipeline {pipeline.name} raised {raised[1]};"
+        f" {raised[2]}",
+        hint=REPLAY,
+    )
+
+
+def unfit_in(text: str) -> str | None:
+    """Returns Spark's sentence about a value that does not fit, or None if an error has none."""
+    unfit = _UNFIT.search(text)
+    return None if unfit is None else unfit[1]
+
+
+def _called_at(error: Exception) -> str:
+    if not isinstance(error, PySparkException):
+        return ""
+    for context in error.getQueryContext():
+        site = context.callSite() if context.contextType().name == "DataFrame" else ""
+        file, separator, line = str(site).strip().rpartition(":")
+        if separator and line.strip().isdigit():
+            return f"{file}:{line.strip()}"
+    return ""
+
+
+def _is_ours(file: str) -> bool:
+    # Compiled modules name their sources as they were where they were compiled.
+    return (
+        "site-packages" in file
+        or "/pyspark/" in file
+        or not Path(file).is_absolute()
+        or Path(file).is_relative_to(_KAPPA)
+    )
+
+
+def _shortened(error: str) -> str:
+    return error if len(error) <= _LONGEST else f"{error[: _LONGEST - 3]}..."
+
+
+def _error_text(error: Exception) -> str:
+    first = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
