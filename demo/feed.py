@@ -19,7 +19,8 @@ from pathlib import Path
 from demo.events import PARTITIONS, Event, first_count, first_events, further_events
 from demo.ledger import Ledger
 from kappa.base.errors import KappaError
-from kappa.log.client import Log, ProducedRecord, Producer
+from kappa.log.client import Log
+from kappa.log.producer import ProducedRecord, Producer
 from kappa.state.offsets import Offsets
 
 # Short enough not to delay a record, long enough that the loop costs nothing.

@@ -99,6 +99,8 @@ OUTSIDE = {"obstore", "confluent_kafka", "deltalake", "delta", "pyspark", "py4j"
 DOOR_MODULES = {
     "kappa.state.store",
     "kappa.log.client",
+    "kappa.log.cluster",
+    "kappa.log.producer",
     "kappa.tables.delta",
     "kappa.engine.spark.session",
     "kappa.base.duck",

@@ -21,7 +21,8 @@ from typing import Any, NoReturn
 from kappa.base.errors import UsageError
 from kappa.declare.topic import Topic
 from kappa.declare.topic_kind import TopicKind
-from kappa.log.client import Acknowledged, Log, ProducedRecord
+from kappa.log.client import Log
+from kappa.log.producer import Acknowledged, ProducedRecord
 
 _FIELDS = ("key", "value", "timestamp", "headers", "partition", "base64", "note")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

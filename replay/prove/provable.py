@@ -12,7 +12,7 @@ from kappa.code.declaration import has_identity
 from kappa.code.semantics import SEMANTICS
 from kappa.declare.topic_kind import TopicKind
 from kappa.engine.read.archived import Archives
-from kappa.log.client import TopicFacts
+from kappa.log.cluster import TopicFacts
 from kappa.records.tombstones import may_be_missed
 from kappa.state.build import Birth
 from kappa.state.offsets import Offsets

@@ -42,7 +42,7 @@ from replay.rollout.step import (
 from replay.run.next_step import next_step
 
 if TYPE_CHECKING:
-    from kappa.log.client import TopicFacts
+    from kappa.log.cluster import TopicFacts
 
 
 class LogView(Protocol):

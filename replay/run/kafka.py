@@ -13,7 +13,8 @@ from kappa.base.jars import ensure_jars
 from kappa.base.java import find_java
 from kappa.base.settings import Settings
 from kappa.log.broker import Broker
-from kappa.log.client import Log, TopicFacts
+from kappa.log.client import Log
+from kappa.log.cluster import TopicFacts
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from replay.run.back_off import BackOff

@@ -18,7 +18,7 @@ from kappa.state.build import Birth, TableBirth
 from kappa.state.offsets import Offsets
 
 if TYPE_CHECKING:
-    from kappa.log.client import TopicFacts
+    from kappa.log.cluster import TopicFacts
 
 
 class KeyLog(Protocol):

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 from kappa.base.errors import Conflict, UsageError
 from kappa.declare.topic_kind import TopicKind
-from kappa.log.client import ProducedRecord, TopicFacts
+from kappa.log.cluster import TopicFacts
 from kappa.log.envelope import envelope_line, envelope_record
+from kappa.log.producer import ProducedRecord
 from kappa.records.redrive import HEADER, Position, named_original
 from kappa.state.build import Birth
 from serving.rejects.rejects import Reject

@@ -16,7 +16,8 @@ import duckdb
 from cells import PARTITIONS, STEP_MS, Cell
 
 from kappa.declare.topic import Topic
-from kappa.log.client import Log, ProducedRecord
+from kappa.log.client import Log
+from kappa.log.producer import ProducedRecord
 from kappa.log.sizes import partition_bytes
 from kappa.state.offsets import Offsets
 

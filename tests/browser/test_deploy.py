@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 from testbed import TREE, Testbed, platform
 
 from demo.events import Event, first_events
-from kappa.log.client import ProducedRecord
+from kappa.log.producer import ProducedRecord
 from replay.run.http_process import served_at
 
 pytestmark = [pytest.mark.browser, pytest.mark.jvm]

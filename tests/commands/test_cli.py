@@ -38,7 +38,8 @@ from kappa.journal.journal import (
     Switched,
     Verified,
 )
-from kappa.log.client import Acknowledged, ProducedRecord, TopicFacts
+from kappa.log.cluster import TopicFacts
+from kappa.log.producer import Acknowledged, ProducedRecord
 from kappa.state.build import Birth, TableBirth, put_birth, read_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets

@@ -18,7 +18,7 @@ from kappa.base.process import process_id
 from kappa.code.fingerprint import fingerprint
 from kappa.code.project import load_project
 from kappa.journal.journal import CaughtUp, Check, Event, Held, Journal, Receipt, Served, Verified
-from kappa.log.client import TopicFacts
+from kappa.log.cluster import TopicFacts
 from kappa.log.reader import Record
 from kappa.state.build import read_birth
 from kappa.state.offsets import Offsets

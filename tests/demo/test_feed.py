@@ -16,7 +16,8 @@ from demo.feed import Progress, offsets_of
 from kappa.base.errors import KappaError
 from kappa.declare.topic import Topic
 from kappa.log.broker import Broker
-from kappa.log.client import Log, ProducedRecord
+from kappa.log.client import Log
+from kappa.log.producer import ProducedRecord
 from kappa.state.offsets import Offsets
 
 pytestmark = pytest.mark.jvm

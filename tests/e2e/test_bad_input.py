@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from e2e_shop import V1, order
 from testbed import Testbed, platform
 
-from kappa.log.client import ProducedRecord
+from kappa.log.producer import ProducedRecord
 
 pytestmark = [pytest.mark.jvm]
 TOPICS = ["orders", "items"]

@@ -19,7 +19,7 @@ from e2e_shop import V1, V2, expected, item, order
 from testbed import PATIENCE_SECONDS, Testbed, platform
 
 from kappa.engine.legs.legs import Legs
-from kappa.log.client import ProducedRecord
+from kappa.log.producer import ProducedRecord
 from kappa.state.build import read_birth, table_path
 from kappa.state.kept import kept_of
 from kappa.state.offsets import Offsets

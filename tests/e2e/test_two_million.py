@@ -10,7 +10,7 @@ import duckdb
 import pytest
 from testbed import platform
 
-from kappa.log.client import ProducedRecord
+from kappa.log.producer import ProducedRecord
 from serving.pin.catalog import pin
 from serving.query.query import connect
 

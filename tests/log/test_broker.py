@@ -16,7 +16,8 @@ from kappa.base.errors import KappaError
 from kappa.base.process import ProcessId, process_id
 from kappa.declare.topic import Topic
 from kappa.log.broker import Broker, last_words
-from kappa.log.client import Log, ProducedRecord
+from kappa.log.client import Log
+from kappa.log.producer import ProducedRecord
 from kappa.state.offsets import Offsets
 
 # A parent that starts a broker, says so, and then only waits to be killed.

@@ -12,7 +12,9 @@ from confluent_kafka import TopicPartition
 
 from kappa.base.errors import Conflict, KappaError, Unreachable, UsageError
 from kappa.declare.topic import Topic
-from kappa.log.client import Log, ProducedRecord, Record
+from kappa.log.client import Log
+from kappa.log.producer import ProducedRecord
+from kappa.log.reader import Record
 from kappa.log.sizes import partition_bytes
 from kappa.state.offsets import Offsets
 
@@ -299,7 +301,7 @@ def test_a_topic_that_is_not_there_is_named(log, topic_name):
 
 
 def test_a_broker_that_is_not_there_is_unreachable_and_the_hint_starts_it(monkeypatch):
-    monkeypatch.setattr("kappa.log.client._PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr("kappa.log.cluster.PATIENCE_SECONDS", 1.0)
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         nowhere = f"127.0.0.1:{nobody.getsockname()[1]}"

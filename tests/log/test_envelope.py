@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from kappa import Topic
 from kappa.base.errors import UsageError
-from kappa.log.client import Acknowledged, ProducedRecord
 from kappa.log.envelope import envelope_line, envelope_record, event_record, produce_lines
+from kappa.log.producer import Acknowledged, ProducedRecord
 from kappa.state.offsets import Offsets
 
 FLIGHTS = Topic("flights", key="id", event="id string not null, at timestamp")

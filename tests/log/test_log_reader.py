@@ -8,7 +8,8 @@ from confluent_kafka import TopicPartition
 
 from kappa.base.errors import Broken, KappaError, UsageError
 from kappa.declare.topic import Topic
-from kappa.log.client import Log, ProducedRecord
+from kappa.log.client import Log
+from kappa.log.producer import ProducedRecord
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 

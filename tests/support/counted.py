@@ -13,7 +13,8 @@ from typing import Any
 
 from builds import Project
 
-from kappa.log.client import Log, ProducedRecord
+from kappa.log.client import Log
+from kappa.log.producer import ProducedRecord
 from kappa.state.build import read_birth
 from kappa.state.frontier import Frontier
 from serving.query.opened import open_reader

@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from kappa.log.client import ProducedRecord, Record
+from kappa.log.producer import ProducedRecord
+from kappa.log.reader import Record
 
 V1 = '''
 """Orders of a shop."""

@@ -29,7 +29,8 @@ from kappa.journal.journal import (
     Staged,
     Verified,
 )
-from kappa.log.client import Record, TopicFacts
+from kappa.log.cluster import TopicFacts
+from kappa.log.reader import Record
 from kappa.state.build import Birth, TableBirth, TopicBirth, put_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import Kept, put_kept

@@ -32,7 +32,7 @@ from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import boot
 from kappa.engine.write.commit import Merging
 from kappa.engine.write.publisher import Publisher
-from kappa.log.client import TopicFacts
+from kappa.log.cluster import TopicFacts
 from kappa.records.redrive import Headers
 from kappa.state.build import Birth, TopicBirth
 from kappa.state.offsets import Offsets

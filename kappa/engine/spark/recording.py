@@ -22,7 +22,8 @@ from kappa.declare.topic import Topic
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import Machine, boot
 from kappa.log.broker import Broker
-from kappa.log.client import Log, ProducedRecord
+from kappa.log.client import Log
+from kappa.log.producer import ProducedRecord
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -34,7 +34,9 @@ from kappa.engine.children.rehearsal import MemoryLog
 from kappa.engine.decode.decode import decode_table
 from kappa.engine.decode.fate import counts_in, decoded_columns
 from kappa.engine.read.archived import Archives, archive_fingerprint
-from kappa.log.client import Log, ProducedRecord, TopicFacts
+from kappa.log.client import Log
+from kappa.log.cluster import TopicFacts
+from kappa.log.producer import ProducedRecord
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store

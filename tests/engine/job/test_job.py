@@ -16,7 +16,8 @@ from confluent_kafka.admin import AdminClient
 from counted import OUTPUTS, Story, served, source
 
 from kappa.journal.journal import Held, Journal, Released
-from kappa.log.client import Log, ProducedRecord
+from kappa.log.client import Log
+from kappa.log.producer import ProducedRecord
 from kappa.state.build import table_path
 from kappa.state.frontier import Frontier
 from kappa.state.stopped import Stopped, read_stopped

@@ -31,7 +31,8 @@ from house import SUPPORT
 
 from kappa.base.process import ensure_session_gone, start_tied
 from kappa.log.broker import Broker
-from kappa.log.client import Log, ProducedRecord
+from kappa.log.client import Log
+from kappa.log.producer import ProducedRecord
 from kappa.state.build import Birth
 from kappa.state.cuts import Cuts, put_cuts
 from kappa.state.frontier import Frontier, Frontiers

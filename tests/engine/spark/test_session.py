@@ -17,7 +17,7 @@ def test_it_reads_kafka_writes_delta_and_leaves_nothing_in_the_working_folder(
     spark, log, topic_name, tmp_path, monkeypatch
 ):
     from kappa.declare.topic import Topic
-    from kappa.log.client import ProducedRecord
+    from kappa.log.producer import ProducedRecord
 
     here = sorted(Path.cwd().iterdir())
     log.create(Topic(topic_name, event="id string"))

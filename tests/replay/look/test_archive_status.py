@@ -14,7 +14,7 @@ from kappa.base.settings import Settings, load_settings
 from kappa.engine.archive.archiver import LOCK
 from kappa.engine.decode.fate import decoded_columns
 from kappa.engine.read.archived import archive_fingerprint
-from kappa.log.client import TopicFacts
+from kappa.log.cluster import TopicFacts
 from kappa.state.lock import Lock
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store

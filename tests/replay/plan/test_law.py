@@ -15,7 +15,8 @@ from kappa.base.errors import VerificationFailed
 from kappa.base.sections import VerifySettings
 from kappa.base.settings import Settings
 from kappa.declare.topic import Topic
-from kappa.log.client import Log, ProducedRecord
+from kappa.log.client import Log
+from kappa.log.producer import ProducedRecord
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from replay.plan.law import ensure_lawful

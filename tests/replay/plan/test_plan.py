@@ -16,7 +16,8 @@ from kappa.base.settings import Settings
 from kappa.code.artifact import load_snapshot
 from kappa.code.fingerprint import version_of
 from kappa.journal.journal import CaughtUp
-from kappa.log.client import Log, ProducedRecord
+from kappa.log.client import Log
+from kappa.log.producer import ProducedRecord
 from kappa.state.build import read_birth
 from kappa.state.store import Store
 from kappa.tables.archive import ArchiveMark, one_log

@@ -27,7 +27,7 @@ from kappa.base.settings import Settings
 from kappa.code.artifact import digests, ensure_snapshot
 from kappa.code.semantics import SEMANTICS
 from kappa.journal.journal import Abandoned, Difference, Event, Journal, Proved
-from kappa.log.client import TopicFacts
+from kappa.log.cluster import TopicFacts
 from kappa.state.build import Base, Birth, TableBirth, TopicBirth
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store

@@ -1,0 +1,289 @@
+"""A cluster's topics and their offsets: asked of the broker, made and changed.
+
+Nothing here waits for ever: a broker that does not answer becomes Unreachable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from confluent_kafka import (
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not by name
+    AdminClient,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from kappa.base.errors import Conflict, UsageError
+from kappa.declare.log_time import BROKERS_TIME, SET_BROKERS_TIME, TIMESTAMP_TYPE
+from kappa.declare.topic import Topic
+from kappa.log.answers import NOT_YET, Answers, code_of, making, wait_until
+from kappa.log.consumers import PATIENCE_SECONDS
+from kappa.state.offsets import Offsets
+
+_EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # has no types
+_LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # has no types
+# librdkafka prints what it also reports; we want the reports only.
+_QUIET = {"log_level": "0"}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """What the broker knows of a topic: its id (another one after a re-creation) and how many partitions it has."""
+
+    name: str
+    id: str
+    partitions: int
+
+
+class Cluster:
+    """One Kafka cluster: its topics and their offsets."""
+
+    def __init__(self, bootstrap_servers: str, options: Mapping[str, str] | None = None) -> None:
+        """Connects to nothing yet: the first question does. `options` are librdkafka's."""
+        self.bootstrap_servers = bootstrap_servers
+        self._options: dict[str, str | int | float | bool] = {
+            **_QUIET,
+            **(options or {}),
+            "bootstrap.servers": bootstrap_servers,
+        }
+        self._answers = Answers(bootstrap_servers)
+        with making("the client"):
+            self._admin = AdminClient(self._options)
+
+    def topics(self) -> Mapping[str, TopicFacts]:
+        """All topics by name, Kafka's own (`__...`) left out."""
+        return {
+            name: facts for name, facts in self._facts(self._names()).items() if facts is not None
+        }
+
+    def facts(self, name: str) -> TopicFacts | None:
+        """One topic, or None where the broker has none of that name."""
+        return self._facts((name,))[name]
+
+    def create(self, topic: Topic) -> TopicFacts:
+        """Makes sure that a declared topic is there, and is ready to be produced to.
+
+        One that is there with the same number of partitions stays as it is, whatever its settings (`config` shows them).
+        Raises Conflict where it has another number, or its producers' time where the declaration goes by the broker's. A
+        history is kept for ever (`retention.ms=-1`): the broker's default would delete events that lie in the past as soon as they come.
+        """
+        config = {
+            "retention.ms": "-1",
+            "cleanup.policy": "compact" if topic.kind == "compacted" else "delete",
+            **{str(k): str(v) for k, v in topic.config.items()},
+        }
+        if topic.needs_brokers_time:
+            config[TIMESTAMP_TYPE] = BROKERS_TIME
+        new = NewTopic(
+            topic.name, num_partitions=topic.partitions, replication_factor=-1, config=config
+        )
+        try:
+            self._admin.create_topics([new], request_timeout=PATIENCE_SECONDS)[topic.name].result(
+                PATIENCE_SECONDS + 1
+            )
+        except KafkaException as error:
+            if code_of(error) != KafkaError.TOPIC_ALREADY_EXISTS:
+                self._answers.refuse(error, f"topic {topic.name} could not be created")
+        except TimeoutError as error:
+            raise self._answers.unreachable() from error
+        facts = self._settled(topic.name)
+        if facts.partitions != topic.partitions:
+            raise Conflict(
+                f"topic {topic.name} is there with {facts.partitions} partitions, and is declared with {topic.partitions}",
+                hint=f"declare it with partitions={facts.partitions}, or give it another name",
+            )
+        if (
+            topic.needs_brokers_time
+            and (found := self.config(topic.name).get(TIMESTAMP_TYPE)) != BROKERS_TIME
+        ):
+            raise Conflict(
+                f"topic {topic.name} is there with {TIMESTAMP_TYPE}={found}, and is declared with lateness or identity, which go by the broker's time",
+                hint=SET_BROKERS_TIME.format(topic.name),
+            )
+        return facts
+
+    def delete(self, name: str) -> None:
+        """Makes sure that a topic is not there, with all its records."""
+        try:
+            self._admin.delete_topics([name], request_timeout=PATIENCE_SECONDS)[name].result(
+                PATIENCE_SECONDS + 1
+            )
+        except KafkaException as error:
+            if code_of(error) != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                self._answers.refuse(error, f"topic {name} could not be deleted")
+        except TimeoutError as error:
+            raise self._answers.unreachable() from error
+        wait_until(lambda: self.facts(name) is None, f"topic {name} to be deleted")
+
+    def add_partitions(self, name: str, total: int) -> TopicFacts:
+        """Makes sure that a topic has at least `total` partitions; Kafka cannot take any away."""
+        if self._must_have(name).partitions < total:
+            self._answers.of(
+                self._admin.create_partitions([NewPartitions(name, total)])[name],
+                f"topic {name} could not be given {total} partitions",
+            )
+            wait_until(
+                lambda: self._must_have(name).partitions >= total,
+                f"topic {name} to have {total} partitions",
+            )
+        return self._settled(name)
+
+    def config(self, name: str) -> Mapping[str, str]:
+        """All settings of a topic that are in force, defaults among them."""
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        entries = self._answers.of(
+            self._admin.describe_configs([resource])[resource],
+            f"the settings of topic {name} could not be read",
+        )
+        return {
+            str(key): str(entry.value) for key, entry in entries.items() if entry.value is not None
+        }
+
+    def beginning(self, topics: Iterable[str]) -> Offsets:
+        """The earliest offsets that are still there."""
+        return self._offsets(topics, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)
+
+    def end(self, topics: Iterable[str]) -> Offsets:
+        """Where a reader of committed records comes to its end for now: behind the last record that no open transaction holds back."""
+        return self._offsets(topics, _LATEST, IsolationLevel.READ_COMMITTED)
+
+    def at_time(self, topics: Iterable[str], timestamp_ms: int) -> Offsets:
+        """Where each partition stood at a time, by the timestamps of its records: its first record since then, or its end."""
+        names = tuple(topics)
+        since, ends = (
+            self._offsets(
+                names, OffsetSpec.for_timestamp(timestamp_ms), IsolationLevel.READ_UNCOMMITTED
+            ),
+            self.high_watermark(names),
+        )
+        # Kafka says -1 where no record is as late.
+        return Offsets(
+            {
+                name: {
+                    part: offset if offset >= 0 else ends.at(name, part)
+                    for part, offset in parts.items()
+                }
+                for name, parts in since.next.items()
+            }
+        )
+
+    def high_watermark(self, topics: Iterable[str]) -> Offsets:
+        """The end of the log, records of open transactions included."""
+        return self._offsets(topics, _LATEST, IsolationLevel.READ_UNCOMMITTED)
+
+    def wait_until_ready(self, patience_seconds: float) -> bool:
+        """True as soon as the cluster answers a question; False where it does not within the time."""
+        try:
+            self._admin.list_topics(timeout=patience_seconds)
+        except KafkaException:
+            return False
+        return True
+
+    def _names(self) -> tuple[str, ...]:
+        try:
+            found = self._admin.list_topics(timeout=PATIENCE_SECONDS)
+        except KafkaException as error:
+            self._answers.refuse(error, "the topics could not be listed")
+        return tuple(sorted(name for name in found.topics if not name.startswith("__")))
+
+    def _facts(self, names: Sequence[str]) -> dict[str, TopicFacts | None]:
+        facts: dict[str, TopicFacts | None] = {}
+        if not names:
+            return facts
+        asked = self._admin.describe_topics(
+            TopicCollection(list(names)), request_timeout=PATIENCE_SECONDS
+        )
+        for name, future in asked.items():
+            try:
+                found = future.result(PATIENCE_SECONDS + 1)
+            except KafkaException as error:
+                if code_of(error) != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    self._answers.refuse(error, f"topic {name} could not be described")
+                facts[name] = None
+            except TimeoutError as error:
+                raise self._answers.unreachable() from error
+            else:
+                facts[name] = TopicFacts(
+                    name=name, id=str(found.topic_id), partitions=len(found.partitions)
+                )
+        return facts
+
+    def _must_have(self, name: str) -> TopicFacts:
+        facts = self.facts(name)
+        if facts is None:
+            raise UsageError(
+                f"there is no topic {name} on the broker at {self.bootstrap_servers}",
+                hint="see: kappa topics list; make the declared ones with: kappa topics create",
+            )
+        return facts
+
+    def _offsets(
+        self, topics: Iterable[str], spec: OffsetSpec, isolation: IsolationLevel
+    ) -> Offsets:
+        parts = [
+            TopicPartition(name, partition)
+            for name in topics
+            for partition in range(self._must_have(name).partitions)
+        ]
+        if not parts:
+            return Offsets()
+        answers: list[dict[str, dict[int, int]]] = []
+
+        def answered() -> bool:
+            found = self._ask(parts, spec, isolation)
+            answers.extend([found] if found is not None else [])
+            return bool(answers)
+
+        wait_until(answered, "the leaders of its partitions")
+        return Offsets(answers[0])
+
+    def _ask(
+        self, parts: Sequence[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
+    ) -> dict[str, dict[int, int]] | None:
+        """Offsets of partitions, or None where one of them has no leader at the moment."""
+        found: dict[str, dict[int, int]] = {}
+        for part, future in self._admin.list_offsets(
+            dict.fromkeys(parts, spec), isolation_level=isolation, request_timeout=PATIENCE_SECONDS
+        ).items():
+            try:
+                found.setdefault(part.topic, {})[part.partition] = int(
+                    future.result(PATIENCE_SECONDS + 1).offset
+                )
+            except KafkaException as error:
+                if code_of(error) in NOT_YET:
+                    return None
+                self._answers.refuse(
+                    error,
+                    f"the offsets of {part.topic} partition {part.partition} could not be read",
+                )
+            except TimeoutError as error:
+                raise self._answers.unreachable() from error
+        return found
+
+    def _settled(self, name: str) -> TopicFacts:
+        """Waits until every partition of a topic has a leader that answers."""
+        found: list[TopicFacts] = []
+
+        def answers() -> bool:
+            facts = self.facts(name)
+            if facts is None:
+                return False
+            parts = [TopicPartition(name, partition) for partition in range(facts.partitions)]
+            if self._ask(parts, _LATEST, IsolationLevel.READ_UNCOMMITTED) is None:
+                return False
+            found.append(facts)
+            return True
+
+        wait_until(answers, f"topic {name} to answer")
+        return found[-1]

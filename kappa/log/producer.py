@@ -1,0 +1,166 @@
+"""A producer: sends records to topics, each exactly once, and knows which are acknowledged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Producer as KafkaProducer
+
+from kappa.base.errors import KappaError, Unreachable
+from kappa.log.answers import AWAY, UP, making
+from kappa.log.headers import Headers
+from kappa.state.offsets import Offsets
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+# A record that could not be delivered within this time is reported as not acknowledged.
+_DELIVERY_SECONDS = 60.0
+# What makes a producer exact; no option of the user may undo it. The partitioner is that of Kafka's Java clients, so
+# that a key lies in the same partition whoever wrote it.
+_EXACT = {"enable.idempotence": "true", "acks": "all", "partitioner": "murmur2_random"}
+# What makes it fast: large compressed batches, and a queue that holds some seconds of them.
+_FAST = {
+    "compression.type": "lz4",
+    "linger.ms": "20",
+    "batch.size": "1000000",
+    "queue.buffering.max.messages": "500000",
+    "queue.buffering.max.kbytes": "262144",
+    "delivery.timeout.ms": str(int(_DELIVERY_SECONDS * 1000)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ProducedRecord:
+    """A record to produce; a value of None is a tombstone, a time of None is now, a partition of None is the key's."""
+
+    value: bytes | None
+    key: bytes | None = None
+    timestamp_ms: int | None = None
+    headers: Headers = ()
+    partition: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """What all in-sync replicas have: how many records, and per partition the offset behind the last of them."""
+
+    count: int
+    offsets: Offsets
+
+
+class Producer:
+    """Sends records, each exactly once and in order within its partition; one thread at a time.
+
+    A record is safe when it is acknowledged: `send` only queues it. The first record that cannot be delivered makes the
+    next call raise.
+    """
+
+    def __init__(
+        self, bootstrap_servers: str, options: Mapping[str, str | int | float | bool]
+    ) -> None:
+        """Takes the address that errors name, and librdkafka's options."""
+        self._bootstrap_servers = bootstrap_servers
+        with making("the producer"):
+            self._kafka = KafkaProducer(
+                {**_FAST, **options, **_EXACT, "on_delivery": self._delivered}
+            )
+        self._sent = 0
+        self._count = 0
+        self._next: dict[str, dict[int, int]] = {}
+        # Why the first was not delivered, and where it was to go.
+        self._failure: tuple[KafkaError, str] | None = None
+
+    def send(self, topic: str, record: ProducedRecord) -> None:
+        """Queues a record; waits where the queue is full, and never longer than deliveries may take."""
+        while True:
+            try:
+                self._kafka.produce(
+                    topic,
+                    value=record.value,
+                    key=record.key,
+                    partition=-1 if record.partition is None else record.partition,
+                    timestamp=0 if record.timestamp_ms is None else record.timestamp_ms,
+                    headers=list(record.headers) or None,
+                )
+            except BufferError:
+                # The queue empties in the end: what isn't delivered in time is reported as failed, which ends this too.
+                self._kafka.poll(0.1)
+                self._raise_failure()
+            except KafkaException as error:
+                raise KappaError(
+                    f"a record for topic {topic} was refused: {error.args[0].str()}",
+                    hint=self._so_far(),
+                ) from error
+            else:
+                break
+        self._sent += 1
+        self._kafka.poll(0)
+        self._raise_failure()
+
+    def flush(self) -> Acknowledged:
+        """Waits until all that was sent is acknowledged; raises where any of it is not."""
+        left = self._kafka.flush(_DELIVERY_SECONDS + 5)
+        self._raise_failure()
+        if left:
+            raise Unreachable(
+                f"{left} of {self._sent} records were not acknowledged in time by {self._bootstrap_servers}",
+                hint=f"{self._so_far()}; {UP}",
+            )
+        return self.acknowledged
+
+    @property
+    def acknowledged(self) -> Acknowledged:
+        """What is acknowledged so far."""
+        return Acknowledged(
+            self._count, Offsets({topic: dict(parts) for topic, parts in self._next.items()})
+        )
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Flushes; after an error what is still queued is given up."""
+        if error is None:
+            self.flush()
+        else:
+            self._kafka.purge()
+            self._kafka.flush(1)
+
+    def _delivered(self, error: KafkaError | None, message: Any) -> None:
+        if error is not None:
+            self._failure = self._failure or (
+                error,
+                f"topic {message.topic()}, partition {message.partition()}",
+            )
+            return
+        self._count += 1
+        parts = self._next.setdefault(message.topic(), {})
+        partition = message.partition()
+        parts[partition] = max(parts.get(partition, 0), message.offset() + 1)
+
+    def _raise_failure(self) -> None:
+        if self._failure is None:
+            return
+        error, where = self._failure
+        if error.code() in AWAY or error.code() == KafkaError._MSG_TIMED_OUT:
+            raise Unreachable(
+                f"a record could not be delivered to {self._bootstrap_servers}: {error.str()}",
+                hint=f"{self._so_far()}; {UP}",
+            )
+        raise KappaError(
+            f"a record could not be delivered ({where}): {error.str().removeprefix('Local: ')}",
+            hint=f"{self._so_far()}; kappa topics list shows topics and partitions",
+        )
+
+    def _so_far(self) -> str:
+        return f"{self._count} of {self._sent} records were acknowledged"
