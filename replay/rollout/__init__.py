@@ -8,6 +8,7 @@ state.py      all builds and rollouts at one record of the journal
 move.py       one move of one rollout
 group.py      moves of rollouts that one yes approves together
 fold.py       records to state
+current.py    the state now, folded on from the last look
 step.py       what the controller knows at one tick, and the step it chooses
 promote.py    the promote: hold, acknowledge, reach, serve
 intents.py    requests of an operator: undo, promote, verify, abandon

@@ -1,4 +1,4 @@
-"""The current state is folded on from the last look, and is what a fold of the whole journal gives."""
+"""Laws of the current state: it is the fold of all records, and each is read once."""
 
 from __future__ import annotations
 
