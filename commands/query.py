@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from serving.pin.at_log import Past
-    from serving.pin.catalog import Snapshot
+    from serving.pin.snapshot import Snapshot
 
 
 def query(

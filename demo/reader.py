@@ -19,7 +19,8 @@ from demo.feed import stop_at_end_of_input
 from demo.verdict import Observation, Verdict, after_answer, after_error
 from kappa.base.errors import KappaError
 from kappa.state.store import Store
-from serving.pin.catalog import Snapshot, pin
+from serving.pin.catalog import pin
+from serving.pin.snapshot import Snapshot
 from serving.query.query import connect
 
 # Queries without a pause would take their CPU from the jobs.

@@ -74,7 +74,7 @@ DOORS = {
     "starlette": ("serving/http/http.py",),
     "jinja2": ("serving/page/render.py",),
     "markupsafe": ("serving/page/render.py",),
-    "anyio": ("serving/http/http.py", "serving/http/events.py"),
+    "anyio": ("serving/http/http.py", "serving/http/queries.py", "serving/http/events.py"),
     "uvicorn": ("replay/run/serve.py", "serving/http/patience.py"),
     "h11": ("serving/http/patience.py",),
     "typer": ("commands/",),
@@ -90,7 +90,7 @@ DOORS = {
     # Whole columns at a time.
     "numpy": ("kappa/values/lengths.py", "kappa/engine/", "kappa/log/bulk.py"),
     # Records are read and upgraded by it; it is no system and may be used wherever a record is.
-    "pydantic": ("kappa/", "serving/http/http.py", "replay/http/intent.py"),
+    "pydantic": ("kappa/", "serving/http/queries.py", "replay/http/intent.py"),
 }
 
 # What a pure module may not touch: systems that are somewhere else, and our doors to them. Values of a library (Arrow's

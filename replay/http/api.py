@@ -23,8 +23,8 @@ from replay.look.rejects_text import rejects_listing
 from replay.look.status_text import status_document
 from replay.rollout.history import chapters, proof_records
 from replay.rollout.state import State
-from serving.http.http import API
 from serving.http.problem import HttpError
+from serving.http.stand import API
 from serving.query.render import to_json
 from serving.query.tables import tables_listing
 from serving.rejects.rejects import Wanted, newest_rejects

@@ -17,8 +17,8 @@ from replay.http.api import desk_of
 from replay.page.answer import page
 from replay.page.table import first_query, table_view
 from replay.page.topic import Paces, as_text, newest_records, topic_rates
-from serving.http.http import stand_of
 from serving.http.problem import HttpError
+from serving.http.stand import stand_of
 from serving.query.table_sql import schema_of
 from serving.query.views import tables_named
 from serving.rejects.rejects import Reject, Wanted, newest_rejects

@@ -30,7 +30,8 @@ from replay.rollout.state import State
 from replay.verify.diff import tallied
 from replay.verify.diff_listing import differing
 from replay.verify.unsettled import unsettled_keys
-from serving.pin.catalog import PinnedSnapshot, pin_build
+from serving.pin.catalog import pin_build
+from serving.pin.snapshot import PinnedSnapshot
 from serving.query.pair import connect_pair
 from serving.query.reader import Limits
 

@@ -30,9 +30,10 @@ from replay.page import routes
 from replay.run.http_process import SERVED, Served, put_served
 from serving.http import events
 from serving.http.gate import Bounds
-from serving.http.http import Stand, make_app
+from serving.http.http import make_app
 from serving.http.patience import patient
 from serving.http.snapshots import Snapshots
+from serving.http.stand import Stand
 from serving.sandbox import confine
 from serving.sandbox.question import Allowance
 from serving.sandbox.sandbox import Sandbox

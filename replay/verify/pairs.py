@@ -20,7 +20,9 @@ from kappa.state.store import Store
 from replay.rollout.state import State
 from replay.verify.diff import Comparison, Side, compare
 from replay.verify.unsettled import KeyLog, unsettled_keys
-from serving.pin.catalog import PinnedSnapshot, newest_frontier, pin_pair
+from serving.pin.catalog import pin_pair
+from serving.pin.look import newest_frontier
+from serving.pin.snapshot import PinnedSnapshot
 from serving.query.pair import connect_pair
 from serving.query.reader import Limits
 

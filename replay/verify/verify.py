@@ -34,7 +34,8 @@ from replay.rollout.rollout import Phase, Rollout
 from replay.verify.pairs import aligned_pair, compare_pair
 from replay.verify.unsettled import KeyLog
 from replay.verify.verdict import judged
-from serving.pin.catalog import PinnedSnapshot, Snapshot, pin_build, pin_pair
+from serving.pin.catalog import pin_build, pin_pair
+from serving.pin.snapshot import PinnedSnapshot, Snapshot
 from serving.query.query import connect
 from serving.query.reader import Limits, Reader
 from serving.query.table_sql import check_sql

@@ -17,8 +17,8 @@ from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 
 from kappa.journal.journal import Journal, Record, as_document
-from serving.http.http import API, stand_of
 from serving.http.problem import HttpError
+from serving.http.stand import API, stand_of
 
 # What is asked whether something has changed: its answer is another one then. One look is for all who listen.
 Pulse = Callable[[], Hashable]

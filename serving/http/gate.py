@@ -1,27 +1,31 @@
-"""The gate: what every request passes before anything of it is looked at. Who may come in, how much, and how slowly.
+"""The gate: what every request passes before anything of it is looked at.
 
-- With a token: only who brings it, in a header, or as a browser that was given a cookie for it (serving/http/login.py); who brings a wrong one waits in line to be told so. Without one, the server listens on this
-  machine alone, and a page of another site that a browser of this machine shows is kept out: by the name it came under (DNS rebinding), and by the site it is from.
-- A body has so many bytes and so much time; one that says that it is larger is not read.
-- Who takes an answer too slowly is left.
+- With a token, only a request that brings it passes: in a header, or as a browser's cookie for it
+  (login.py). A wrong one waits in line to be refused. Without a token the server listens on this
+  machine alone, and a page of another site shown on this machine is kept out: by the name that it
+  came under (DNS rebinding), and by its site.
+- A body has so many bytes and so much time; one that announces more is not read.
+- A client that takes an answer too slowly is left.
 
-It is an ASGI application around another (https://asgi.readthedocs.io/en/latest/specs/www.html), and knows no framework.
+It is an ASGI application around another (https://asgi.readthedocs.io/en/latest/specs/www.html),
+and knows no framework.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import hmac
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
-from urllib.parse import SplitResult, quote, urlsplit
+from urllib.parse import quote
 
+from serving.http.headers import cookies, is_from_here, joined, place_of
 from serving.http.problem import MEDIA_TYPE, HttpError, problem_of
+from serving.http.token import WaitingLine, is_cookie_of
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -30,22 +34,21 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
-# Whoever watches over the server asks these, and learns nothing that is not his.
+# Probes ask these, without a token, and learn nothing but that.
 OPEN = frozenset({"/healthz", "/readyz"})
-# Where a browser brings the token, and how that looks.
+# Where a browser brings the token, and the files that its form needs.
 LOGIN = "/login"
 LOGOUT = "/logout"
 STATIC = "/static/"
-COOKIE = "kappa"
-COOKIE_SECONDS = 30 * 86_400
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-# Who waits in line holds a connection, and others need some too.
-_LONGEST_LINE = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Most bytes of a body, and seconds that a head (serving/http/patience.py), a body, or one piece of an answer may take; and those that a wrong token costs."""
+    """Most bytes of a body, and most seconds of a head (patience.py), a body, a piece of an answer.
+
+    `wrong_seconds` is what a wrong token costs.
+    """
 
     head_seconds: float = 10.0
     body_bytes: int = 1 << 20
@@ -55,45 +58,16 @@ class Bounds:
 
 
 class _Left(Exception):
-    """The other side takes nothing any more."""
-
-
-class Line:
-    """Where wrong tokens wait: one at a time is told that it is wrong, which keeps a program that has an old one from asking all the time. Right ones never come here.
-
-    Who guesses need not stay to be told, so this protects no token: its length does (replay/run/serve.py).
-    """
-
-    def __init__(self, seconds: float) -> None:
-        """`seconds` is what each of them costs."""
-        self._seconds = seconds
-        self._turn = asyncio.Lock()
-        self._waiting = 0
-
-    async def wait(self) -> None:
-        """Ends when it is one's turn to be told. Raises HttpError where the line is too long."""
-        if self._waiting >= _LONGEST_LINE:
-            raise HttpError(
-                429,
-                "too many bring wrong tokens",
-                hint="come back in a while; a right one is let in at any time",
-                headers={"Retry-After": "60"},
-            )
-        self._waiting += 1
-        try:
-            async with self._turn:
-                await asyncio.sleep(self._seconds)
-        finally:
-            self._waiting -= 1
+    """A client that takes nothing any more."""
 
 
 class Gate:
-    """Lets through what may pass."""
+    """An application that passes on the requests that may pass."""
 
     def __init__(
-        self, inside: Application, *, token: str | None, bounds: Bounds, wrong: Line
+        self, inside: Application, *, token: str | None, bounds: Bounds, wrong: WaitingLine
     ) -> None:
-        """Without a token, only requests that name this machine itself pass; `wrong` is where those wait that bring another one."""
+        """Without a token, only requests that name this machine pass; a wrong one waits in `wrong`."""
         self._inside = inside
         self._token = token
         self._bounds = bounds
@@ -137,14 +111,14 @@ class Gate:
         try:
             await self._inside(scope, again, patiently)
         except _Left:
-            # Nobody is there to be told; the server closes the connection, since the answer is not whole.
+            # The answer is not whole, so the server closes the connection.
             return
 
     async def _ensure_welcome(self, scope: Scope, headers: dict[str, str]) -> None:
         path, host, origin = (
             scope["path"],
-            _place(headers, "host").hostname,
-            _place(headers, "origin").netloc,
+            place_of(headers, "host").hostname,
+            place_of(headers, "origin").netloc,
         )
         if path in OPEN:
             return
@@ -157,20 +131,19 @@ class Gate:
                 )
             ):
                 return
-            # Who wants to be known no longer need not be known still.
-            if path == LOGOUT and _from_here(headers):
+            # Logging out does not require a valid session.
+            if path == LOGOUT and is_from_here(headers):
                 return
             # A browser has one, or two of different paths.
             if not any(
-                is_cookie_of(self._token, each, time.time())
-                for each in islice(_cookies(headers), 2)
+                is_cookie_of(self._token, each, time.time()) for each in islice(cookies(headers), 2)
             ):
                 # A cookie can be made of a guess as well.
-                if "authorization" in headers or any(_cookies(headers)):
+                if "authorization" in headers or any(cookies(headers)):
                     await self._wrong.wait()
                 raise _stranger(scope, headers)
-            # A browser sends its cookie whoever's page asks; what changes something has to come from a page of this server.
-            if scope["method"] not in _SAFE and not _from_here(headers):
+            # A browser sends its cookie for any site's page, so a change needs a page of ours.
+            if scope["method"] not in _SAFE and not is_from_here(headers):
                 raise HttpError(
                     403,
                     "a page of another site asks, and only this server's own may",
@@ -216,66 +189,6 @@ class Gate:
                 headers={"Connection": "close"},
             ) from None
         return b"".join(pieces)
-
-
-def cookie_of(token: str, issued: float) -> str:
-    """What a browser keeps instead of the token, from then (seconds since 1970) on: it opens the same doors for a while, and does not tell it."""
-    told = str(int(issued))
-    return f"{told}.{hmac.new(token.encode(), f'kappa page {told}'.encode(), hashlib.sha256).hexdigest()}"
-
-
-def is_cookie_of(token: str, cookie: str, now: float) -> bool:
-    """True for one that was given for this token, and is not too old. Pure."""
-    issued = cookie.partition(".")[0]
-    if not (issued.isascii() and issued.isdecimal() and len(issued) < 16):
-        return False
-    return (
-        hmac.compare_digest(cookie.encode(), cookie_of(token, int(issued)).encode())
-        and now - int(issued) < COOKIE_SECONDS
-    )
-
-
-def joined(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Headers by name, in lower case; of one that comes several times, all that it says (RFC 9110, 5.3; RFC 9113, 8.2.3). Pure."""
-    found: dict[str, str] = {}
-    for raw, value in headers:
-        name = raw.decode("latin-1").lower()
-        between = "; " if name == "cookie" else ", "
-        found[name] = (
-            f"{found[name]}{between}{value.decode('latin-1')}"
-            if name in found
-            else value.decode("latin-1")
-        )
-    return found
-
-
-def _cookies(headers: dict[str, str]) -> Iterator[str]:
-    """Ours, by hand: cookies of others on the same host are as odd as they like, and a parser that is strict would give none for them."""
-    for each in headers.get("cookie", "").split(";"):
-        name, _, value = each.strip().partition("=")
-        if name == COOKIE:
-            yield value.strip('"')
-
-
-def _place(headers: dict[str, str], name: str) -> SplitResult:
-    told = headers.get(name, "")
-    try:
-        found = urlsplit(told if name == "origin" else f"//{told}")
-        _ = found.hostname
-    except ValueError:
-        raise HttpError(
-            400,
-            f"{told[:80]!r} is no {name.capitalize()}",
-            hint="call the server by its name or address, and port",
-        ) from None
-    return found
-
-
-def _from_here(headers: dict[str, str]) -> bool:
-    # Browsers say so themselves (https://www.w3.org/TR/fetch-metadata/); older ones name the site, which a proxy may have renamed.
-    return headers.get("sec-fetch-site") == "same-origin" or (
-        "origin" in headers and _place(headers, "origin").netloc == headers.get("host")
-    )
 
 
 def _stranger(scope: Scope, headers: dict[str, str]) -> HttpError:

@@ -8,8 +8,9 @@ from urllib.parse import parse_qs, quote
 
 from fastapi import APIRouter, Request, Response
 
-from serving.http.gate import COOKIE, COOKIE_SECONDS, LOGIN, LOGOUT, cookie_of
-from serving.http.http import line_of
+from serving.http.gate import LOGIN, LOGOUT
+from serving.http.stand import line_of
+from serving.http.token import COOKIE, COOKIE_SECONDS, cookie_of
 from serving.page.render import HEADERS, page_html
 
 router = APIRouter(include_in_schema=False)

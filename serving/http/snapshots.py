@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from kappa.state.store import Store
 from serving.http.problem import HttpError
-from serving.pin.catalog import PinnedSnapshot, pin
+from serving.pin.catalog import pin
+from serving.pin.snapshot import PinnedSnapshot
 
 NEW = "new"
 # Each has a thread that renews its lease, and keeps files from being collected.

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from serving.pin.at_log import log_time
-from serving.pin.catalog import Snapshot
 from serving.pin.past import told
+from serving.pin.snapshot import Snapshot
 
 
 def head_of(snapshot: Snapshot) -> Mapping[str, Any]:

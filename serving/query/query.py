@@ -10,7 +10,8 @@ from kappa.base.errors import KappaError
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from serving.pin.at_log import Past
-from serving.pin.catalog import Snapshot, pin, pin_at
+from serving.pin.catalog import pin, pin_at
+from serving.pin.snapshot import Snapshot
 from serving.query.opened import open_reader
 from serving.query.reader import Limits, Reader, Rows
 from serving.query.relations import put_relations, relations_of

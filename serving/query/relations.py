@@ -18,7 +18,7 @@ from kappa.declare.table import REJECTS
 from kappa.state.build import Birth, recent_names, table_path
 from kappa.state.store import Store
 from kappa.tables.delta import FileLists
-from serving.pin.catalog import Snapshot
+from serving.pin.snapshot import Snapshot
 from serving.query.explained import TooMuch
 from serving.query.reader import Broken, Reader
 from serving.query.table_sql import read_sql, schema_of

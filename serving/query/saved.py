@@ -12,7 +12,7 @@ from kappa.base.errors import UsageError
 from kappa.base.sql import quoted, text
 from kappa.state.store import Store
 from serving.pin.at_log import Past
-from serving.pin.catalog import Snapshot
+from serving.pin.snapshot import Snapshot
 from serving.query.query import ask
 from serving.query.reader import Reader
 from serving.query.render import csv_line, object_line

@@ -16,7 +16,7 @@ from kappa.base.sql import quoted
 from kappa.state.build import recent_names, table_path
 from kappa.state.store import Store
 from serving.pin.at_log import Past
-from serving.pin.catalog import Snapshot
+from serving.pin.snapshot import Snapshot
 from serving.query.query import ask
 from serving.query.reader import Broken, Reader
 from serving.query.render import Listing

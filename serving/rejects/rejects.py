@@ -18,7 +18,8 @@ from kappa.state.build import Birth, TableBirth, is_born, table_path
 from kappa.state.store import Store
 from kappa.tables.delta import files
 from kappa.tables.shape import REJECTS_BIRTH
-from serving.pin.catalog import PinnedSnapshot, Snapshot, pin, pin_build
+from serving.pin.catalog import pin, pin_build
+from serving.pin.snapshot import PinnedSnapshot, Snapshot
 from serving.query.opened import open_reader
 from serving.query.table_sql import stored_sql
 

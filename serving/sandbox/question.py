@@ -10,7 +10,7 @@ from typing import IO, Self
 from kappa.base.errors import KappaError
 from kappa.base.sections import ServeSettings
 from kappa.base.units import parse_memory
-from serving.pin.catalog import Snapshot
+from serving.pin.snapshot import Snapshot
 
 
 class Busy(KappaError):

@@ -16,7 +16,8 @@ from typing import Any, Self
 
 from kappa.base.errors import Conflict, KappaError
 from kappa.state.store import Store
-from serving.pin.catalog import PinnedSnapshot, Snapshot, pin
+from serving.pin.catalog import pin
+from serving.pin.snapshot import PinnedSnapshot, Snapshot
 from serving.query.explained import TooMuch
 from serving.query.head import head_of
 from serving.query.relations import Relations, relations_of

@@ -17,9 +17,10 @@ from fastapi import APIRouter
 from kappa.state.store import Store
 from serving.http import events
 from serving.http.gate import Bounds
-from serving.http.http import Stand, make_app
+from serving.http.http import make_app
 from serving.http.patience import patient
 from serving.http.snapshots import Snapshots
+from serving.http.stand import Stand
 from serving.sandbox.question import Allowance
 from serving.sandbox.sandbox import Sandbox
 

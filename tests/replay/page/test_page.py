@@ -37,8 +37,10 @@ from replay.page.trail import Step, rate_of, rates
 from replay.rollout.fold import fold
 from replay.verify import diff
 from serving.http import events, gate
-from serving.http.gate import COOKIE, COOKIE_SECONDS, Bounds, cookie_of, is_cookie_of, joined
+from serving.http.gate import Bounds
+from serving.http.headers import joined
 from serving.http.problem import HttpError
+from serving.http.token import COOKIE, COOKIE_SECONDS, cookie_of, is_cookie_of
 from serving.page import marks
 from serving.page.render import _pages, page_html, problem_html
 from serving.sandbox.question import Allowance

@@ -330,7 +330,7 @@ def test_a_comparison_that_lost_its_lease_does_not_pass(
     for build in ("a", "b"):
         make_build(store, build, {folded(): rows(UA=1)})
     align(store, "b", "a")
-    monkeypatch.setattr("serving.pin.catalog.PinnedSnapshot.holds", lambda _self: False)
+    monkeypatch.setattr("serving.pin.snapshot.PinnedSnapshot.holds", lambda _self: False)
 
     seen = verify(store, rollout_of(), "a", Means(60))
 

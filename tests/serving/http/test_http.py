@@ -22,7 +22,8 @@ from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 from kappa.journal.journal import Journal, Retired
 from kappa.state.lease import sorted_leases
 from kappa.state.store import Store
-from serving.http.gate import Bounds, Gate, Line, Message, Receive, Scope, Send
+from serving.http.gate import Bounds, Gate, Message, Receive, Scope, Send
+from serving.http.token import WaitingLine
 from serving.sandbox.question import Allowance
 
 
@@ -442,7 +443,7 @@ def test_the_gate_refuses_a_websocket_and_lets_the_lifespan_pass() -> None:
         sent.append(message["type"])
 
     async def knock() -> None:
-        gate = Gate(inside, token="sesame", bounds=Bounds(), wrong=Line(0))
+        gate = Gate(inside, token="sesame", bounds=Bounds(), wrong=WaitingLine(0))
         for kind in ("lifespan", "websocket"):
             await gate({"type": kind, "path": "/", "headers": []}, receive, send)
 

@@ -23,8 +23,9 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from replay.retire.retire import ensure_data_deleted
 from serving.pin.at_log import AtEventTime, AtOffsets, frontiers_at, log_time, parse_offsets
-from serving.pin.catalog import Snapshot, pin_at
+from serving.pin.catalog import pin_at
 from serving.pin.past import AtGeneration, AtTime, parse_time, told
+from serving.pin.snapshot import Snapshot
 
 EVERY, KEEP = 60.0, 600.0
 PIPELINES = {"a": "flights", "b": "flights", "c": "trains"}

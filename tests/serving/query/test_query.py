@@ -30,8 +30,9 @@ from kappa.state.lease import live_leases
 from kappa.state.store import Store
 from kappa.tables.shape import REJECTS_BIRTH
 from kappa.values.arrow import arrow_schema
-from serving.pin.catalog import Snapshot, pin_build
+from serving.pin.catalog import pin_build
 from serving.pin.past import AtGeneration, AtTime
+from serving.pin.snapshot import Snapshot
 from serving.query.opened import open_reader
 from serving.query.query import answer, ask, connect, read
 from serving.query.reader import Reader, Rows

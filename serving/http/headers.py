@@ -1,0 +1,63 @@
+"""Headers of a request: joined, and what those of a browser say of where it comes from. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from urllib.parse import SplitResult, urlsplit
+
+from serving.http.problem import HttpError
+from serving.http.token import COOKIE
+
+
+def joined(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Returns headers by name, in lower case; a repeated one is joined. Pure.
+
+    Source: RFC 9110, 5.3; RFC 9113, 8.2.3.
+    """
+    found: dict[str, str] = {}
+    for raw, value in headers:
+        name = raw.decode("latin-1").lower()
+        between = "; " if name == "cookie" else ", "
+        found[name] = (
+            f"{found[name]}{between}{value.decode('latin-1')}"
+            if name in found
+            else value.decode("latin-1")
+        )
+    return found
+
+
+def cookies(headers: dict[str, str]) -> Iterator[str]:
+    """Yields our cookies, parsed by hand.
+
+    Cookies of others on the same host may be of any form, and a strict parser would give none.
+    """
+    for each in headers.get("cookie", "").split(";"):
+        name, _, value = each.strip().partition("=")
+        if name == COOKIE:
+            yield value.strip('"')
+
+
+def place_of(headers: dict[str, str], name: str) -> SplitResult:
+    """Returns where a header points. Raises HttpError if it points nowhere."""
+    value = headers.get(name, "")
+    try:
+        found = urlsplit(value if name == "origin" else f"//{value}")
+        _ = found.hostname
+    except ValueError:
+        raise HttpError(
+            400,
+            f"{value[:80]!r} is no {name.capitalize()}",
+            hint="call the server by its name or address, and port",
+        ) from None
+    return found
+
+
+def is_from_here(headers: dict[str, str]) -> bool:
+    """Returns True if a page of this server asks.
+
+    Browsers say so (https://www.w3.org/TR/fetch-metadata/); older ones name the site, which a
+    proxy may have renamed.
+    """
+    return headers.get("sec-fetch-site") == "same-origin" or (
+        "origin" in headers and place_of(headers, "origin").netloc == headers.get("host")
+    )

@@ -1,0 +1,239 @@
+"""Routes for queries: SQL of strangers over what serves, answered by the sandbox.
+
+Headers name what an answer is true of. `X-Kappa-Snapshot: new` pins a snapshot for many requests,
+and the answer's header of that name is what to send with the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+import anyio
+from fastapi import APIRouter, FastAPI, Header, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from serving.http.problem import HttpError
+from serving.http.stand import API, PROBLEM, Stand, stand_of
+from serving.query.head import head_of
+from serving.sandbox.question import Busy, Format, Question, Reply
+
+_FORMS: Mapping[str, Format] = {
+    "application/json": Format.JSON,
+    "application/x-ndjson": Format.JSONL,
+    "text/csv": Format.CSV,
+    "application/vnd.apache.arrow.stream": Format.ARROW,
+    "application/vnd.apache.parquet": Format.PARQUET,
+}
+_PIECE_BYTES = 1 << 16
+# Clients and proxies take some 8 KiB of headers.
+_HEADER_CHARACTERS = 4000
+
+router = APIRouter()
+
+
+class Query(BaseModel):
+    """One query."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    sql: str = Field(
+        description="one query that reads, in DuckDB's SQL",
+        examples=["select * from page_hits limit 10"],
+    )
+    rows: int | None = Field(
+        default=None, ge=0, description="most rows of the answer, below what the server allows"
+    )
+
+
+@router.post(
+    f"{API}/query",
+    tags=["query"],
+    response_class=StreamingResponse,
+    responses={
+        200: {"content": {kind: {} for kind in _FORMS}},
+        **dict.fromkeys((400, 406, 410, 413, 415, 422, 503), PROBLEM),
+    },
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {"schema": Query.model_json_schema()},
+                "application/sql": {"schema": {"type": "string"}},
+            },
+        }
+    },
+)
+async def query(
+    request: Request,
+    accept: Annotated[str, Header()] = "application/json",
+    x_kappa_snapshot: Annotated[str | None, Header()] = None,
+) -> Response:
+    """Answers one query from what serves now, or from the snapshot that was pinned.
+
+    The body is JSON, or the SQL itself (`application/sql`, `text/plain`). The answer is JSON, JSON
+    lines, CSV, an Arrow stream or Parquet, by `Accept`; `truncated` says whether it was cut, in
+    its headers too.
+    """
+    stand = stand_of(request)
+    form, media_type = _format_of(accept)
+    asked = _query_of(await request.body(), request.headers.get("content-type", "application/json"))
+    question = Question(asked.sql, form, asked.rows)
+    async with _place(request.app, stand):
+        reply, pinned = await anyio.to_thread.run_sync(
+            _answer_query, stand, question, x_kappa_snapshot, limiter=_threads(request.app, stand)
+        )
+    return _Answer(reply, media_type, {} if pinned is None else {"X-Kappa-Snapshot": pinned})
+
+
+@router.delete(f"{API}/snapshots/{{snapshot}}", tags=["query"], status_code=204)
+async def let_go(request: Request, snapshot: str) -> Response:
+    """Lets a pinned snapshot go before its time."""
+    await anyio.to_thread.run_sync(stand_of(request).snapshots.let_go, snapshot)
+    return Response(status_code=204)
+
+
+def _answer_query(
+    stand: Stand, question: Question, snapshot: str | None
+) -> tuple[Reply, str | None]:
+    if snapshot is None:
+        return stand.sandbox.ask(stand.store, question, lease_seconds=stand.lease_seconds), None
+    with stand.snapshots.held(snapshot) as (name, pinned):
+        return stand.sandbox.ask_pinned(stand.store, pinned, question), name
+
+
+class _Answer(StreamingResponse):
+    """An answer's bytes, ready to be sent; its headers name what it was read from."""
+
+    def __init__(self, reply: Reply, media_type: str, more: Mapping[str, str]) -> None:
+        head = head_of(reply.snapshot)
+        builds = head["builds"]
+        headers = {
+            "X-Kappa-Generation": str(head["generation"]),
+            "X-Kappa-Builds": _compact(
+                {pipeline: each["build"] for pipeline, each in builds.items()}
+            ),
+            "X-Kappa-Offsets": _compact(
+                {each["build"]: each["offsets"] for each in builds.values()}
+            ),
+            "X-Kappa-Versions": _compact(
+                {each["build"]: each["versions"] for each in builds.values()}
+            ),
+            "X-Kappa-Rows": str(reply.rows),
+            "X-Kappa-Truncated": str(reply.truncated).lower(),
+            "Content-Length": str(reply.size),
+            "Cache-Control": "no-store",
+            **more,
+        }
+        super().__init__(
+            self._pieces(reply),
+            media_type=media_type,
+            headers={
+                name: value for name, value in headers.items() if len(value) <= _HEADER_CHARACTERS
+            },
+        )
+        self._reply = reply
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Sends it, and deletes the bytes however that ends."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._reply.body.close()
+
+    @staticmethod
+    async def _pieces(reply: Reply) -> AsyncIterator[bytes]:
+        while piece := reply.body.read(_PIECE_BYTES):
+            yield piece
+
+
+def _compact(document: object) -> str:
+    return json.dumps(document, separators=(",", ":"))
+
+
+def _format_of(accept: str) -> tuple[Format, str]:
+    """Returns the first known format that is asked for, by weight (RFC 9110, 12.5.1)."""
+    asked = []
+    for place, each in enumerate(accept.split(",")):
+        kind, *parameters = (part.strip().lower() for part in each.split(";"))
+        weight = next(
+            (
+                _weight(value)
+                for name, _, value in (part.partition("=") for part in parameters)
+                if name.strip() == "q"
+            ),
+            1.0,
+        )
+        asked.append((-weight, place, kind))
+    for weight, _, kind in sorted(asked):
+        for known, form in _FORMS.items():
+            if weight and (
+                kind in (known, "*/*") or (kind.endswith("/*") and known.startswith(kind[:-1]))
+            ):
+                return form, known if form is not Format.CSV else "text/csv; charset=utf-8"
+    raise HttpError(
+        406, f"an answer cannot be written as {accept}", hint=f"ask for one of {', '.join(_FORMS)}"
+    )
+
+
+def _weight(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def _query_of(body: bytes, content_type: str) -> Query:
+    kind = content_type.partition(";")[0].strip().lower()
+    try:
+        if kind in {"application/sql", "text/plain"}:
+            return Query(sql=body.decode())
+        if kind == "application/json":
+            return Query.model_validate_json(body)
+    except UnicodeDecodeError as error:
+        raise HttpError(400, "the query is not text in UTF-8", hint="send it in UTF-8") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise HttpError(
+            400,
+            f"the request cannot be read: {f'{where}: ' if where else ''}{first['msg']}",
+            hint='send {"sql": "select ..."}',
+        ) from error
+    raise HttpError(
+        415,
+        f"a query does not come as {kind}",
+        hint='send {"sql": "select ..."} as application/json, or the SQL itself as application/sql',
+    )
+
+
+@asynccontextmanager
+async def _place(app: FastAPI, stand: Stand) -> AsyncIterator[None]:
+    """Waits for a place, for as long as a query may take; waiting costs no thread."""
+    if not hasattr(app.state, "places"):
+        app.state.places = asyncio.Semaphore(stand.sandbox.allowance.at_once)
+    places: asyncio.Semaphore = app.state.places
+    try:
+        async with asyncio.timeout(stand.sandbox.allowance.seconds):
+            await places.acquire()
+    except TimeoutError:
+        raise Busy(
+            f"all {stand.sandbox.allowance.at_once} places for queries are taken",
+            hint="ask again in a while; serve.queries in kappa.toml lets more run at once",
+        ) from None
+    try:
+        yield
+    finally:
+        places.release()
+
+
+def _threads(app: FastAPI, stand: Stand) -> anyio.CapacityLimiter:
+    # Queries take none of the threads that answer everything else.
+    if not hasattr(app.state, "threads"):
+        app.state.threads = anyio.CapacityLimiter(stand.sandbox.allowance.at_once)
+    limiter: anyio.CapacityLimiter = app.state.threads
+    return limiter

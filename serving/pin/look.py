@@ -1,0 +1,153 @@
+"""Looks at what is served, now or in the past: which builds, and up to which frontiers.
+
+Each look comes with the second one, which a reader makes after it has put its lease (law 11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from kappa.base.errors import Damaged
+from kappa.journal.journal import Journal, Retired, Served
+from kappa.journal.view import JournalView
+from kappa.state.build import read_birth
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.kept import kept_of, read_kept
+from kappa.state.lease import floor
+from kappa.state.store import Store
+from serving.pin.at_log import AtEventTime, AtOffsets, frontiers_at
+from serving.pin.past import Moment, available, frontier_shown, generation_at, generations, not_kept
+from serving.pin.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A snapshot as it was read, and a check of whether it was overtaken since, after the lease."""
+
+    snapshot: Snapshot
+    overtaken: Callable[[], bool]
+
+
+def look_now(store: Store) -> Sighting:
+    """Reads what is served now: the journal's last Served, then the frontiers."""
+    journal = Journal(store)
+    last, record = JournalView(store).last_served()
+    # The isinstance is for the type only: last_served gives no other record.
+    served = record.event if record is not None and isinstance(record.event, Served) else None
+    serving = {} if served is None else dict(served.serving)
+
+    def switched() -> bool:
+        return any(isinstance(each.event, Served) for each in journal.after(last))
+
+    try:
+        frontiers = {build: newest_frontier(store, build) for build in serving.values()}
+        births = {build: read_birth(store, build) for build in serving.values()}
+    except Damaged:
+        # A build that no longer serves may be gone by now: only of one that still does is it damage.
+        if not switched():
+            raise
+        return look_now(store)
+    snapshot = Snapshot(0 if served is None else served.generation, serving, frontiers, births)
+    return Sighting(snapshot, lambda: is_let_go(store, snapshot) or switched())
+
+
+def look_at_build(store: Store, build: str) -> Sighting:
+    """Reads one build at its newest frontier, as if it served alone."""
+    birth = read_birth(store, build)
+    snapshot = Snapshot(
+        0, {birth.pipeline: build}, {build: newest_frontier(store, build)}, {build: birth}
+    )
+    return Sighting(snapshot, lambda: is_let_go(store, snapshot))
+
+
+def look_back(store: Store, when: Moment, now: float) -> Sighting:
+    """Reads what was served at a moment of the past, from what is kept of it."""
+    journal = Journal(store)
+    records = JournalView(store).records()
+    known = generations(records)
+    generation = generation_at(when, known, datetime.fromtimestamp(now, UTC))
+    builds = {build for each in known for build in each.serving.values()} - {
+        record.event.build for record in records if isinstance(record.event, Retired)
+    }
+    # The newest first: one published in between is kept, if at all, before the next one is.
+    newest = {build: Frontiers(store, build).newest() for build in builds}
+    kept = {build: kept_of(store, build) for build in builds}
+    shown = {
+        build: frontier_shown(
+            when, pipeline, generation, known, kept.get(build, ()), newest.get(build)
+        )
+        for pipeline, build in generation.serving.items()
+    }
+    frontiers = {build: frontier for build, frontier in shown.items() if frontier is not None}
+    if len(frontiers) < len(shown):
+        raise not_kept(when, generation, tuple(available(known, kept, newest)))
+
+    snapshot = Snapshot(
+        generation.number,
+        dict(generation.serving),
+        frontiers,
+        {build: read_birth(store, build) for build in frontiers},
+    )
+    return Sighting(snapshot, lambda: _gone(store, journal, len(records), frontiers))
+
+
+def look_at_log(store: Store, when: AtOffsets | AtEventTime) -> Sighting:
+    """Reads what the builds that serve now held at offsets, or at a time of the log."""
+    journal = Journal(store)
+    last, record = JournalView(store).last_served()
+    # The isinstance is for the type only: last_served gives no other record.
+    served = record.event if record is not None and isinstance(record.event, Served) else None
+    serving = {} if served is None else served.serving
+    try:
+        # The newest before what is kept, as above.
+        newest = {build: newest_frontier(store, build) for build in serving.values()}
+        frontiers = frontiers_at(
+            when, serving, {build: kept_of(store, build) for build in serving.values()}, newest
+        )
+        births = {build: read_birth(store, build) for build in frontiers}
+    except Damaged:
+        # A build that no longer serves may be gone by now: only of one that still does is it damage.
+        if not _gone(store, journal, last, {}):
+            raise
+        return look_at_log(store, when)
+    snapshot = Snapshot(
+        0 if served is None else served.generation,
+        {pipeline: build for pipeline, build in serving.items() if build in frontiers},
+        frontiers,
+        births,
+    )
+    return Sighting(snapshot, lambda: _gone(store, journal, last, frontiers))
+
+
+def _gone(store: Store, journal: Journal, seen: int, frontiers: Mapping[str, Frontier]) -> bool:
+    """Returns True if what was chosen of the past may be collected, or not be the answer."""
+    # The newest may be past its switch by now, and a record retires a build before its deletion.
+    moved = any(isinstance(each.event, Served | Retired) for each in journal.after(seen))
+    return moved or any(is_collected(store, frontier) for frontier in frontiers.values())
+
+
+def is_collected(store: Store, frontier: Frontier) -> bool:
+    """Returns True if nothing but a lease keeps a build's frontier any more."""
+    return (
+        frontier.number < floor(store, frontier.build)
+        and read_kept(store, frontier.build, frontier.number) is None
+    )
+
+
+def is_let_go(store: Store, snapshot: Snapshot) -> bool:
+    """Returns True if some frontier of a snapshot is below its build's floor."""
+    return any(
+        frontier.number < floor(store, build) for build, frontier in snapshot.frontiers.items()
+    )
+
+
+def newest_frontier(store: Store, build: str) -> Frontier:
+    """Returns what readers may see of a build now. Raises Damaged if it has published nothing."""
+    newest = Frontiers(store, build).newest()
+    if newest is None:
+        raise Damaged(
+            f"build {build} has no frontier", hint=f"see what its job says: kappa logs {build}"
+        )
+    return newest
