@@ -23,6 +23,7 @@ from kappa.declare.pipeline import Pipeline, pipeline
 from kappa.declare.table import Table, View
 from kappa.declare.topic import Topic
 from kappa.declare.windows import hop, tumble
+from kappa.folds.average import avg_
 from kappa.folds.booleans import and_, or_
 from kappa.folds.count import count
 from kappa.folds.extremes import max_, min_
@@ -42,6 +43,7 @@ __all__ = [
     "Topic",
     "View",
     "and_",
+    "avg_",
     "count",
     "first",
     "hll",

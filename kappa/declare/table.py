@@ -105,7 +105,7 @@ class Table:
             if not isinstance(how, Fold):
                 raise DeclarationError(
                     f"{source}: table {name} folds column {column} by {how!r}, which is no fold",
-                    hint="use count(), sum_(...), min_(...), max_(...), and_(...), or_(...), first(...), latest(...), set_(...), top_k(...), hll(...), theta(...) or kll(...)",
+                    hint="use count(), sum_(...), avg_(...), min_(...), max_(...), and_(...), or_(...), first(...), latest(...), set_(...), top_k(...), hll(...), theta(...) or kll(...)",
                 )
         state = [] if step is None else [column.name for column in step.state]
         for column in (*keys, *fold, *state):
@@ -162,7 +162,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, init=False)
 class View:
-    """A named SQL query (DuckDB's) over the pipeline's own tables, computed at reading: joins and averages belong here."""
+    """A named SQL query (DuckDB's) over the pipeline's own tables, computed at reading: joins and ratios belong here."""
 
     name: str
     sql: str

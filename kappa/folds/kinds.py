@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kappa.folds.average import Average
 from kappa.folds.booleans import And, Or
 from kappa.folds.count import Count
 from kappa.folds.extremes import Max, Min
@@ -18,7 +19,7 @@ from kappa.folds.top import TopK
 KINDS: Mapping[str, type[Fold]] = {
     fold.kind: fold
     for fold in (
-        *(Count, Sum, Min, Max, And, Or, First, Latest),
+        *(Count, Sum, Average, Min, Max, And, Or, First, Latest),
         *(DistinctSet, TopK, Hll, Theta, Kll),
     )
 }

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from house import HOUSE
 
-from kappa import Table, Topic, count, hll, kll, pipeline, sum_
+from kappa import Table, Topic, avg_, count, hll, kll, pipeline, sum_
 from kappa.code.declaration import declarations
 from kappa.folds.exactness import Exactness
 from kappa.folds.kinds import KINDS
@@ -26,6 +26,8 @@ FOLDED = {
     "n": sum_("n"),
     "half": kll("x", 0.5),
     "names": hll("k", lg_k=10),
+    "mean_x": avg_("x"),
+    "mean_n": avg_("n"),
 }
 
 
@@ -54,10 +56,11 @@ def test_only_sums_of_doubles_are_rounded_and_only_sketches_with_chance_approxim
 
     said = {column: table.exactness(column) for column, _ in table.served}
 
-    exact = dict.fromkeys(("k", "rows", "n"), Exactness.EXACT)
+    exact = dict.fromkeys(("k", "rows", "n", "mean_n"), Exactness.EXACT)
     assert said == {
         **exact,
         "x": Exactness.ROUNDED,
+        "mean_x": Exactness.ROUNDED,
         "half": Exactness.APPROXIMATE,
         "names": Exactness.ESTIMATED,
     }
@@ -71,6 +74,8 @@ def test_only_sums_of_doubles_are_rounded_and_only_sketches_with_chance_approxim
         ("x", 1.0, 1.0 + 1e-8, False),
         ("x", None, 0.0, False),
         ("x", None, None, True),
+        ("mean_x", 1.0, 1.0 + 1e-10, True),
+        ("mean_n", 1.0, 1.0 + 1e-10, False),
         ("names", 5, 5, True),
         ("names", 5, 6, False),
         ("half", (3.0, 1.0, 5.0), (6.0, 5.0, 9.0), True),
@@ -139,6 +144,8 @@ def test_a_declared_fold_that_is_not_exact_says_so() -> None:
         "n = sum(n)",
         "half = kll(x, rank=0.5, k=200), approximate",
         "names = hll(k, lg_k=10), estimated",
+        "mean_x = avg(x)",
+        "mean_n = avg(n)",
     ]
 
 

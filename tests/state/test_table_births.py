@@ -9,6 +9,7 @@ from kappa import (
     Table,
     Topic,
     and_,
+    avg_,
     count,
     first,
     hll,
@@ -80,6 +81,8 @@ def test_a_folded_column_has_the_type_of_its_fold(fold: Fold, kind: str) -> None
     ("fold", "why"),
     [
         (sum_("k"), r"folds f = sum\(k\) over the type string"),
+        (avg_("k"), r"folds f = avg\(k\) over the type string"),
+        (avg_("wide"), r"sums wide of type decimal\(38,0\), and a sum of it may not fit"),
         (sum_("wide"), r"sums wide of type decimal\(38,0\), and a sum of it may not fit"),
         (min_("b"), r"folds f = min\(b\) over the type boolean, which has no order"),
         (max_("l"), r"folds f = max\(l\) over the type array<int>, which has no order"),

@@ -45,6 +45,12 @@ FOLDED = TableBirth(
         ("total", "bigint"),
         ("price", "decimal(20,2)"),
         ("weight", "double"),
+        ("mean", "double"),
+        ("_mean_sum", "bigint"),
+        ("_mean_count", "bigint"),
+        ("mean_price", "double"),
+        ("_mean_price_sum", "decimal(20,2)"),
+        ("_mean_price_count", "bigint"),
         ("least", "string"),
         ("most", "timestamp"),
         ("all", "boolean"),
@@ -60,6 +66,8 @@ FOLDED = TableBirth(
         "total": ("sum", "n"),
         "price": ("sum", "p"),
         "weight": ("sum", "w"),
+        "mean": ("avg", "n"),
+        "mean_price": ("avg", "p"),
         "least": ("min", "s"),
         "most": ("max", "t"),
         "all": ("and", "b"),
@@ -172,6 +180,8 @@ def contributions(table: TableBirth, draw: random.Random, place: int) -> pa.Tabl
         for name, (how, _) in table.fold.items():
             if how == "count":
                 row[name] = draw.randrange(1, 5)
+            if how == "avg":
+                row[f"_{name}_count"] = 0 if row[f"_{name}_sum"] is None else draw.randrange(1, 5)
             if how in {"first", "latest"}:
                 # A value that is there has a place in the log, and no two have the same.
                 order = [place, "x", 0, number] if row[name] is not None else [None] * 4

@@ -24,7 +24,7 @@ class NotRowLocal:
 
 _KEYS = (
     "give the table keys and a fold, Table(..., keys=(...), fold={...}): Kappa groups and folds;"
-    " an average is a sum and a count, divided in a View"
+    " an average is the fold avg_(...)"
 )
 _VIEW = 'join the tables when they are read: View("name", "select ... from a join b using (key)")'
 _GROUPED = NotRowLocal(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from house import HOUSE
 
-from kappa import Pipeline, Table, Topic, count, hll, kll, max_, pipeline, set_, sum_, top_k
+from kappa import Pipeline, Table, Topic, avg_, count, hll, kll, max_, pipeline, set_, sum_, top_k
 from kappa.base.errors import DeclarationError, UsageError
 from kappa.state.offsets import Offsets
 from kappa.values.tally import Tally
@@ -65,6 +65,8 @@ def test_tables_of_each_kind_hold_the_law() -> None:
 
     folds = {
         "x": sum_("x"),
+        "mean_n": avg_("n"),
+        "mean_x": avg_("x"),
         "few": set_("n", limit=2),
         "most": top_k("n", 2, by="x"),
         "some": hll("n", lg_k=4),

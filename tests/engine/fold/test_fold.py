@@ -20,6 +20,7 @@ from kappa import (
     Table,
     Topic,
     and_,
+    avg_,
     count,
     first,
     hll,
@@ -86,6 +87,9 @@ FOLDED = {
     "x_latest": latest("x"),
     "tags_latest": latest("tags"),
     "n_first": first("n"),
+    "n_mean": avg_("n"),
+    "x_mean": avg_("x"),
+    "d_mean": avg_("d"),
 }
 
 
@@ -294,6 +298,9 @@ def expected(log: MemoryLog) -> dict[str, list[dict[str, Any]]]:
     def summed(values: list[Any]) -> Any:
         return sum(values[1:], values[0]) if values else None
 
+    def mean(values: list[Any]) -> float | None:
+        return float(summed(values)) / len(values) if values else None
+
     def by_order(rows: Sequence[dict[str, Any]], name: str, place: int) -> Any:
         return next(
             iter(
@@ -327,6 +334,7 @@ def expected(log: MemoryLog) -> dict[str, list[dict[str, Any]]]:
             by_order(rows, "x", -1),
             by_order(rows, "tags", -1),
             by_order(rows, "n", 0),
+            *(mean(measures(rows, name)) for name in ("n", "x", "d")),
         )
         for key, rows in groups.items()
     ]
@@ -857,6 +865,7 @@ GATHERED = {
     "x_max": max_("x"),
     "b_all": and_("b"),
     "b_any": or_("b"),
+    "d_mean": avg_("d"),
     "s_first": first("s"),
     "tags_latest": latest("tags"),
     "s_set": set_("s"),
@@ -975,6 +984,9 @@ def gathered_from(log: MemoryLog, spark: SparkSession) -> dict[tuple[Any, Any], 
                 f"{name}_sum": sum(found[1:], found[0]) if (found := values(rows, name)) else None
                 for name in ("n", "d")
             },
+            "d_mean": float(sum(found[1:], found[0])) / len(found)
+            if (found := values(rows, "d"))
+            else None,
             "s_min": min(values(rows, "s"), key=str.encode, default=None),
             "x_max": max(values(rows, "x"), default=None),
             "b_all": all(found) if (found := values(rows, "b")) else None,
