@@ -74,7 +74,8 @@ def produce(
     output: As = Form.TABLE,
 ) -> None:
     """Send records to a topic, one a line, and wait until all are acknowledged."""
-    from kappa.log.envelope import envelope_record, event_record, produce_lines
+    from kappa.lines.envelope import envelope_record
+    from kappa.lines.produce import event_record, produce_lines
 
     here = here_of(context)
     log = here.log()

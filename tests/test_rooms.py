@@ -22,7 +22,7 @@ kappa/folds
 kappa/declare
 kappa/records           kappa/state
 kappa/code              kappa/journal        kappa/log            kappa/tables
-kappa/engine/decode
+kappa/engine/decode      kappa/lines
 kappa/engine/spark      kappa/engine/read    kappa/engine/legs    serving/pin
 kappa/engine/archive    kappa/engine/fold    serving/query
 kappa/engine/function   serving/page         serving/rejects      serving/sandbox

@@ -11,6 +11,5 @@ Read in this order:
 - headers: the names and values beside a record
 - consumers: what both readers share
 - answers: what the broker's errors mean
-- envelope: a record as a line of text
 - broker, sizes: the embedded broker, and its files
 """

@@ -12,6 +12,7 @@ Read in this order:
 - lease: what readers have pinned, and what collection let go
 - kept: frontiers of the past
 - alignment: two builds at equal offsets
+- lock: the one writer of a build
 - stopped: why a job ended for good
 - cuts: where a proof cuts the log
 """

@@ -1,7 +1,7 @@
 """Redriving: rejects are exported, mended, and produced again, each to the partition of its original and naming it (kappa/records/redrive.py).
 
 Whether a redriven record is folded is each build's to decide, by the log alone, so to produce one twice does no harm. What
-cannot be meant is refused before anything is sent: all lines are looked at first. Read next: kappa/log/envelope.py for a line.
+cannot be meant is refused before anything is sent: all lines are looked at first. Read next: kappa/lines/envelope.py for a line.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 from kappa.base.errors import Conflict, UsageError
 from kappa.declare.topic_kind import TopicKind
+from kappa.lines.envelope import envelope_record
+from kappa.lines.written import envelope_line
 from kappa.log.cluster import TopicFacts
-from kappa.log.envelope import envelope_line, envelope_record
 from kappa.log.producer import ProducedRecord
 from kappa.records.redrive import HEADER, Position, named_original
 from kappa.state.build import Birth

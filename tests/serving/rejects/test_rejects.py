@@ -16,8 +16,9 @@ from deltalake import write_deltalake
 from kappa.base.clock import now
 from kappa.base.errors import Conflict, KappaError, UsageError
 from kappa.journal.journal import Journal, Receipt, Served
+from kappa.lines.envelope import envelope_record
+from kappa.lines.written import envelope_line
 from kappa.log.cluster import TopicFacts
-from kappa.log.envelope import envelope_line, envelope_record
 from kappa.log.producer import ProducedRecord
 from kappa.records.redrive import Position
 from kappa.state.build import Birth, TableBirth, TopicBirth, put_birth, read_birth, table_path

@@ -1,11 +1,11 @@
-"""What `kappa produce` reads: a line is an event, or, with `--envelope`, a whole Kafka record; and how rejects are written to be mended.
+"""An envelope: a whole Kafka record as one line of JSON.
 
-An event's line is sent byte for byte, whether or not it is a valid one: the job decides that, and shows what it rejects. An
-envelope is `{"key": "N1", "value": {...}, "timestamp": 1356998400000, "headers": {"trace": "x"}, "partition": 0}`, only
-`value` being required: an object, array, number or boolean is sent as the JSON text that stands there, a string as its raw
-text, null as a tombstone. Bytes that are no UTF-8 are written as a string in base 64, and `"base64": ["value"]` names the
-fields that are: `key`, `value`, `headers.NAME`. Where a name stands twice among the headers, they are an array of pairs:
-`[["trace", "x"], ["trace", null]]`. A `note` is for people, and passed over, as blank lines are.
+It is `{"key": "N1", "value": {...}, "timestamp": 1356998400000, "headers": {"trace": "x"},
+"partition": 0}`; only `value` is required. An object, array, number or boolean is sent as the JSON
+text of the line, a string as its raw text, null as a tombstone. Bytes that are no UTF-8 are a string
+in base 64, and `"base64": ["value"]` names those fields: `key`, `value`, `headers.NAME`. Headers of
+which two have one name are an array of pairs: `[["trace", "x"], ["trace", null]]`. A `note` is for
+people and is passed over.
 """
 
 from __future__ import annotations
@@ -14,68 +14,18 @@ import base64
 import difflib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
 from kappa.base.errors import UsageError
-from kappa.declare.topic import Topic
-from kappa.declare.topic_kind import TopicKind
-from kappa.log.client import Log
-from kappa.log.producer import Acknowledged, ProducedRecord
+from kappa.log.producer import ProducedRecord
 
 _FIELDS = ("key", "value", "timestamp", "headers", "partition", "base64", "note")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SPACE = re.compile(r"[ \t\n\r]*")
-_EXAMPLE = '{"key": "N1", "value": {"tailnum": "N1"}}'
+EXAMPLE = '{"key": "N1", "value": {"tailnum": "N1"}}'
 # Kafka's partition is a 32 bit number, its time a 64 bit one.
 _PARTITIONS, _MILLISECONDS = 2**31, 2**63
-
-
-def produce_lines(
-    log: Log,
-    topic: str,
-    lines: Iterable[bytes],
-    record_of: Callable[[bytes], ProducedRecord],
-    *,
-    on_progress: Callable[[int], None] | None = None,
-) -> Acknowledged:
-    """Produces a record for every line, in order, and waits until all are acknowledged.
-
-    A line that is no record ends it: what stands before is sent and acknowledged, nothing after it is sent, and UsageError
-    names the line and how many were acknowledged.
-    """
-    refused: list[UsageError] = []
-
-    def until_refused() -> Iterator[ProducedRecord]:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                record = record_of(line.rstrip(b"\r\n"))
-            except UsageError as error:
-                refused.append(UsageError(f"line {number} {error.message}", hint=error.hint))
-                return
-            yield record
-
-    acknowledged = log.produce(until_refused(), topic, on_progress=on_progress)
-    if refused:
-        raise UsageError(
-            f"{refused[0].message}; {acknowledged.count} records before it were acknowledged, nothing after it was sent",
-            hint=refused[0].hint,
-        ) from refused[0]
-    return acknowledged
-
-
-def event_record(line: bytes, topic: Topic | None) -> ProducedRecord:
-    """An event as it is; its Kafka key is the declared topic's key field as text, where the event has one."""
-    key = None if topic is None or topic.key is None else _key_in(line, topic.key)
-    if topic is not None and topic.kind is TopicKind.COMPACTED and key is None:
-        raise UsageError(
-            f"has no {topic.key}, the key of the compacted topic {topic.name}",
-            hint=f"give it one, or give the key with --envelope: {_EXAMPLE}",
-        )
-    return ProducedRecord(line, key)
 
 
 def envelope_record(line: bytes) -> ProducedRecord:
@@ -84,7 +34,7 @@ def envelope_record(line: bytes) -> ProducedRecord:
     if "value" not in fields:
         raise _refused(
             "is an envelope without a value",
-            f'a tombstone says "value": null; an event: {_EXAMPLE}',
+            f'a tombstone says "value": null; an event: {EXAMPLE}',
         )
     key, timestamp, headers, partition, encoded = (
         fields[name][0] if name in fields else None
@@ -105,67 +55,6 @@ def envelope_record(line: bytes) -> ProducedRecord:
         found,
         _partition(partition),
     )
-
-
-def envelope_line(record: ProducedRecord, *, note: str = "") -> str:
-    """The line that `envelope_record` reads as this record, byte for byte; a value that is a JSON object stands in it as one, so that tools for JSON can mend it."""
-    raw = [
-        name
-        for name, value in (("key", record.key), ("value", record.value))
-        if value is not None and not _is_text(value)
-    ]
-    headers = [
-        (name, value) for name, value in record.headers if value is not None and not _is_text(value)
-    ]
-    # All of one name are written alike.
-    encoded = {*raw, *(f"headers.{name}" for name, _ in headers)}
-    told = [(name, _told(value, f"headers.{name}" in encoded)) for name, value in record.headers]
-    fields: dict[str, Any] = {
-        "note": note or None,
-        "partition": record.partition,
-        "timestamp": record.timestamp_ms,
-        "headers": None if not told else dict(told) if len(dict(told)) == len(told) else told,
-        "base64": sorted(encoded) or None,
-        "key": _told(record.key, "key" in encoded),
-    }
-    before = json.dumps(
-        {name: value for name, value in fields.items() if value is not None}, ensure_ascii=False
-    )
-    value = json.dumps(_told(record.value, "value" in encoded), ensure_ascii=False)
-    if (
-        record.value is not None
-        and "value" not in encoded
-        and _is_object(text := record.value.decode())
-    ):
-        value = text
-    return f'{before[:-1]}{", " if len(before) > 2 else ""}"value": {value}}}'
-
-
-def _told(
-    value: bytes | None, encoded: bool
-) -> str | None:  # what to do is looked up in a set, thrice
-    if value is None:
-        return None
-    return base64.b64encode(value).decode() if encoded else value.decode()
-
-
-def _is_text(value: bytes) -> bool:
-    try:
-        value.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _is_object(text: str) -> bool:
-    """True where a text is a JSON object that may stand in a line as it is."""
-    # Some of what Python takes for the end of a line is none to us, but is to the editors that users mend it with.
-    if len(text.splitlines()) != 1 or text != text.strip():
-        return False
-    try:
-        return isinstance(json.JSONDecoder(parse_constant=_no_constant).decode(text), dict)
-    except (ValueError, RecursionError):
-        return False
 
 
 def _in_base64(named: Any) -> frozenset[str]:
@@ -191,15 +80,15 @@ def _fields(line: bytes) -> dict[str, tuple[Any, str]]:
     """Each field of an envelope, parsed and as it stands there: a number must not lose its digits on the way."""
     try:
         text = line.decode()
-        decoder = json.JSONDecoder(parse_constant=_no_constant)
+        decoder = json.JSONDecoder(parse_constant=refuse_constant)
         whole = decoder.decode(text)
     except (ValueError, RecursionError) as error:
         raise UsageError(
-            f"is no JSON: {error}", hint=f"an envelope is one JSON object a line: {_EXAMPLE}"
+            f"is no JSON: {error}", hint=f"an envelope is one JSON object a line: {EXAMPLE}"
         ) from error
     if not isinstance(whole, dict):
         raise _refused(
-            f"is no object: {text[:40]}", f"an envelope is one JSON object a line: {_EXAMPLE}"
+            f"is no object: {text[:40]}", f"an envelope is one JSON object a line: {EXAMPLE}"
         )
     found: dict[str, tuple[Any, str]] = {}
     at = text.index("{") + 1
@@ -315,18 +204,8 @@ def _encoded(text: str, of: str) -> bytes:
         ) from error
 
 
-def _key_in(line: bytes, field: str) -> bytes | None:
-    try:
-        event = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    found = event.get(field) if isinstance(event, dict) else None
-    if isinstance(found, bool) or not isinstance(found, str | int):
-        return None
-    return str(found).encode(errors="surrogatepass")
-
-
-def _no_constant(name: str) -> NoReturn:
+def refuse_constant(name: str) -> NoReturn:
+    """Raises ValueError: NaN and the infinities are no JSON."""
     raise ValueError(f"{name} is none of its values")
 
 

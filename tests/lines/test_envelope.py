@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from kappa import Topic
 from kappa.base.errors import UsageError
-from kappa.log.envelope import envelope_line, envelope_record, event_record, produce_lines
+from kappa.lines.envelope import envelope_record
+from kappa.lines.produce import event_record, produce_lines
+from kappa.lines.written import envelope_line
 from kappa.log.producer import Acknowledged, ProducedRecord
 from kappa.state.offsets import Offsets
 

@@ -1,0 +1,78 @@
+"""A record written as an envelope, so that tools for JSON can mend it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+from kappa.lines.envelope import refuse_constant
+from kappa.log.producer import ProducedRecord
+
+
+def envelope_line(record: ProducedRecord, *, note: str = "") -> str:
+    """Returns the line that `envelope_record` reads as this record, byte for byte.
+
+    A value that is a JSON object is written as one.
+    """
+    raw = [
+        name
+        for name, value in (("key", record.key), ("value", record.value))
+        if value is not None and not _is_text(value)
+    ]
+    headers = [
+        (name, value) for name, value in record.headers if value is not None and not _is_text(value)
+    ]
+    # All of one name are written alike.
+    encoded = {*raw, *(f"headers.{name}" for name, _ in headers)}
+    written = [
+        (name, _written(value, f"headers.{name}" in encoded)) for name, value in record.headers
+    ]
+    fields: dict[str, Any] = {
+        "note": note or None,
+        "partition": record.partition,
+        "timestamp": record.timestamp_ms,
+        "headers": None
+        if not written
+        else dict(written)
+        if len(dict(written)) == len(written)
+        else written,
+        "base64": sorted(encoded) or None,
+        "key": _written(record.key, "key" in encoded),
+    }
+    before = json.dumps(
+        {name: value for name, value in fields.items() if value is not None}, ensure_ascii=False
+    )
+    value = json.dumps(_written(record.value, "value" in encoded), ensure_ascii=False)
+    if (
+        record.value is not None
+        and "value" not in encoded
+        and _is_object(text := record.value.decode())
+    ):
+        value = text
+    return f'{before[:-1]}{", " if len(before) > 2 else ""}"value": {value}}}'
+
+
+def _written(value: bytes | None, encoded: bool) -> str | None:  # looked up in a set, thrice
+    if value is None:
+        return None
+    return base64.b64encode(value).decode() if encoded else value.decode()
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _is_object(text: str) -> bool:
+    """True where a text is a JSON object that may stand in a line as it is."""
+    # Python knows more ends of a line than we do; the editors of users know them too.
+    if len(text.splitlines()) != 1 or text != text.strip():
+        return False
+    try:
+        return isinstance(json.JSONDecoder(parse_constant=refuse_constant).decode(text), dict)
+    except (ValueError, RecursionError):
+        return False
