@@ -18,7 +18,7 @@ app = typer.Typer(
 
 @app.command("status")
 def archive_status(context: typer.Context, output: As = Form.TABLE) -> None:
-    """Show each archive: from where to where it goes, how far it is behind its topic, and what hinders it."""
+    """Show each archive: its range, how far it is behind its topic, and what stops it."""
     from replay.look.archive import archive_listing
     from replay.look.archive import archive_status as look
 
@@ -44,7 +44,10 @@ def verify_archives(
     ] = None,
     output: As = Form.TABLE,
 ) -> None:
-    """Check that archives have no gap and nothing twice, and decode again what topics still have, to compare it (exit code 4 where it differs)."""
+    """Check that archives have no gap and nothing twice, and compare them with their topics.
+
+    What the topics still have is decoded again. Exit code 4 if anything differs.
+    """
     from kappa.base.errors import VerificationFailed
     from kappa.tables.archive import folder
     from replay.look.archive import checked_listing

@@ -186,11 +186,13 @@ def branch(
     auto_promote: AutoPromote = False,
     timeout: Timeout = None,
 ) -> None:
-    """Build what is declared now on the state that what serves had at these offsets: for changes that concern only the future.
+    """Build what is declared now on the state that the live build had at these offsets.
 
-    What lies before them stays as it was folded; topics, tables, keys, folds and columns must be the same. It is promoted like any
-    other build, and told as a branch wherever it is shown. Its version is that of the code alone, as if it were no branch: kappa
-    deploy of the same code changes nothing then, and kappa replay builds it from the log's beginning.
+    It is for changes that concern only the future: what is before the offsets stays as it was folded.
+    Topics, tables, keys, folds and columns must be the same. It is promoted like any other build, and
+    marked as a branch wherever it is shown. Its version is that of the code alone, as if it were no
+    branch: kappa deploy of the same code changes nothing then, and kappa replay builds it from the
+    log's beginning.
     """
     from replay.plan.branch import Branching
     from replay.plan.make_plan import make_plan
@@ -225,7 +227,10 @@ def retry(
     auto_promote: AutoPromote = False,
     timeout: Timeout = None,
 ) -> None:
-    """Begin a rollout again that failed or was abandoned: a new build of the same code, with what was let through then."""
+    """Begin a rollout again that failed or was abandoned, as a new build of the same code.
+
+    What was let through then is let through again.
+    """
     from replay.plan.retry import ended_without_serving, plan_again
 
     here = here_of(context)
@@ -247,7 +252,10 @@ def stage(
     allow: Allow = None,
     yes: Yes = False,
 ) -> None:
-    """Begin the rollouts of a deploy and return: they replay and are verified, and then wait for `kappa promote`."""
+    """Begin the rollouts of a deploy and return.
+
+    They replay and are verified, and then wait for `kappa promote`.
+    """
     from replay.preflight.finding import accepting
 
     accepted = accepting(gap=accept_gap, breaking=allow_breaking, allow=allow or ())

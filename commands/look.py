@@ -46,7 +46,10 @@ def status(
 
 
 def history(context: typer.Context, output: As = Form.TABLE) -> None:
-    """List every rollout with its receipt, and every proof: who, when, which build, why, and how it ended."""
+    """List every rollout with its receipt, and every proof.
+
+    Each says who, when, which build, why, and how it ended.
+    """
     from replay.look.listings import history_listing
     from replay.rollout.history import chapters, proof_records
 
@@ -116,7 +119,10 @@ def diff(
     ] = 5,
     output: As = Form.TABLE,
 ) -> None:
-    """Compare the rows of two builds of a pipeline at equal offsets: added, removed, changed by column."""
+    """Compare the rows of two builds of a pipeline at equal offsets.
+
+    Shown are rows that were added, removed, and changed, by column.
+    """
     from replay.verify.diff_listing import diff_document, diff_listing, diff_text
     from replay.verify.pairs import builds_to_compare, compare_pair, pin_equal
     from serving.query.reader import Limits
@@ -171,7 +177,11 @@ def prove(
     ] = None,
     output: As = Form.TABLE,
 ) -> None:
-    """Fold the log again in other slices, beside what serves, and compare: equal rows, with their hash, or those that differ (exit code 4; 1 where nothing can be proved)."""
+    """Fold the log again in other slices, beside what serves, and compare the rows.
+
+    The result is equal rows with their hash, or the rows that differ (exit code 4). Exit code 1 if
+    nothing can be proved.
+    """
     from kappa.base.errors import VerificationFailed
     from replay.prove.cutting import cutting
     from replay.prove.proof_text import proof_document, proof_listing, proof_text
@@ -210,7 +220,7 @@ def logs(
         int, typer.Option("-n", "--lines", min=0, help="how many of the last lines")
     ] = 40,
 ) -> None:
-    """Show what the supervisor, the broker or a build's job said."""
+    """Show the log of the supervisor, the broker, or a build's job."""
     from replay.look.logs import following, last_lines, log_file
 
     here = here_of(context)

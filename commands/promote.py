@@ -13,7 +13,10 @@ from commands.terminal import ask_consent, say, typed
 
 
 def wait(context: typer.Context, pipeline: OnePipeline = None, timeout: Timeout = None) -> None:
-    """Wait until a rollout serves, or has passed its verification and waits for a yes; of one that has ended already, tell how."""
+    """Wait until a rollout serves, or has passed its verification and waits for a yes.
+
+    Of a rollout that has ended already, it shows how.
+    """
     from replay.rollout.intents import awaited_rollout
 
     here = here_of(context)
@@ -51,7 +54,10 @@ def promote(
     yes: Yes = False,
     timeout: Timeout = None,
 ) -> None:
-    """Let candidates that have passed their verification serve; those that are named together, in one generation."""
+    """Let candidates serve that have passed their verification.
+
+    Those that are named together begin to serve in one generation.
+    """
     from replay.look.progress import told_verification
     from replay.rollout.intents import ready_rollouts
 

@@ -39,7 +39,10 @@ def query(
     ] = None,
     output: As = Form.TABLE,
 ) -> None:
-    """Answer a query from the tables that serve now, or served in the past, all of a build at one frontier."""
+    """Answer a query from the tables that serve now, or served in the past.
+
+    All tables of a build are read at one frontier.
+    """
     from serving.query.head import columns_of, head_of
     from serving.query.query import answer
     from serving.query.saved import save_answer
@@ -90,7 +93,10 @@ def tables(
     at_event_time: PastEventTime = None,
     output: As = Form.TABLE,
 ) -> None:
-    """List what is served, or was; with -o json also path and version, for Spark, Polars and others."""
+    """List the tables that are served, or were.
+
+    With -o json also path and version, for Spark, Polars and others.
+    """
     from serving.query.tables import served_tables, tables_listing
 
     here = here_of(context)

@@ -50,7 +50,10 @@ def list_rejects(
     build: OfBuild = None,
     output: As = Form.TABLE,
 ) -> None:
-    """List the newest: where they lie, what they hold, and why. `kappa rejects` alone does the same."""
+    """List the newest rejects: their position, their content, and the reason.
+
+    `kappa rejects` alone does the same.
+    """
     from replay.look.rejects_text import rejects_listing
     from serving.rejects.rejects import Wanted, newest_rejects
 
@@ -114,10 +117,11 @@ def export_rejects(
         str | None, typer.Option("--reason", help="only those with this reason", show_default=False)
     ] = None,
 ) -> None:
-    """Write those that are still to be mended as lines of JSON, to mend and then to redrive.
+    """Write the rejects that are not fixed yet as lines of JSON, to fix and then to redrive.
 
-    A line is an envelope as `kappa produce --envelope` reads it: "value" is a JSON object, or a text; what is no UTF-8 is in
-    base 64, and "base64" names it. The header kappa-redrive names the original, and has to stay.
+    A line is an envelope as `kappa produce --envelope` reads it: "value" is a JSON object, or a text;
+    bytes that are no UTF-8 are in base 64, and "base64" names them. The header kappa-redrive names the
+    original, and has to stay.
     """
     from serving.rejects.redrive import export_line, to_mend
     from serving.rejects.rejects import Wanted, rejects_in_order
@@ -153,7 +157,10 @@ def redrive_rejects(
     yes: Yes = False,
     output: As = Form.TABLE,
 ) -> None:
-    """Produce mended rejects again: each is folded once, in place of the record that its header names."""
+    """Produce fixed rejects again.
+
+    Each is folded once, in place of the record that its header names.
+    """
     from kappa.state.build import read_birth
     from serving.rejects.redrive import plan_redrive, read_lines
     from serving.rejects.rejects import Wanted, rejects_in_order

@@ -1,4 +1,4 @@
-"""The platform itself: start it, stop it, serve HTTP alone, and collect what is no longer needed."""
+"""The platform itself: start it, stop it, serve HTTP alone, and delete what is not needed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ def up(
         bool, typer.Option("-d", "--detach", help="in the background; returns when it is ready")
     ] = False,
 ) -> None:
-    """Start the platform: the broker (unless one is configured), a job for each build, the controller, HTTP."""
+    """Start the platform: broker, jobs, controller and HTTP.
+
+    The broker is not started if another one is configured. Each build has a job of its own.
+    """
     from replay.run import supervisor
     from replay.run.http_process import served_at
 
@@ -62,7 +65,10 @@ def serve(
         ),
     ] = None,
 ) -> None:
-    """Serve HTTP alone, without the rest of the platform: queries of strangers, and looks at what runs. `kappa up` does it too."""
+    """Serve HTTP alone, without the rest of the platform. `kappa up` does it too.
+
+    It answers untrusted queries, and shows what runs.
+    """
     from replay.run.serve import serve as serve_http
 
     serve_http(here_of(context), listen=listen, token=token, say=say)
@@ -75,7 +81,10 @@ def gc(
     ] = False,
     output: As = Form.TABLE,
 ) -> None:
-    """Delete what nobody needs: retired builds, files that nothing refers to, expired leases. Running jobs keep their own builds in shape."""
+    """Delete what is not needed: retired builds, unreferenced files, expired leases.
+
+    Running jobs clean up their own builds.
+    """
     from replay.look.listings import gc_listing
     from replay.retire import gc as collection
 

@@ -1,7 +1,7 @@
-"""What HTTP tells of the platform, and what it is asked for: the same documents as the commands' `-o json`, and the same intents.
+"""The addresses of the API: the documents of the commands' `-o json`, and the same intents.
 
-Nothing is decided here. Read next: serving/http/http.py (the server), desk.py (what is looked at), intents.py (what is asked), listings.py
-(what is told), page/routes.py (the same for people).
+Nothing is decided here. serving/http/http.py is the server, replay/look/desk.py what is looked at,
+replay/page/routes.py the same for people.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ router = APIRouter()
 
 @router.get(f"{API}/builds", tags=["platform"])
 def builds(request: Request) -> Response:
-    """What serves, what is kept, what is on its way: as `kappa status -o json`."""
+    """Lists the builds that serve, are kept or are on their way: as `kappa status -o json`."""
     desk = desk_of(request)
     return _document(
         status_document(
@@ -45,7 +45,7 @@ def builds(request: Request) -> Response:
 
 @router.get(f"{API}/pipelines", tags=["platform"])
 def pipelines(request: Request) -> Response:
-    """Each pipeline that has a build, with its builds by role: live, idle, candidate."""
+    """Lists each pipeline that has a build, with its builds by role: live, idle, candidate."""
     desk = desk_of(request)
     status = status_document(
         desk.status(), desk.here.running, desk.here.bootstrap_servers, datetime.now(UTC)
@@ -64,7 +64,10 @@ def rollouts(
     request: Request,
     active: Annotated[bool, Query(description="only those that have not ended")] = False,
 ) -> Response:
-    """Every rollout, oldest first, with its receipt if it served; the `ETag` is what an intent's `If-Match` wants."""
+    """Lists every rollout, oldest first, with its receipt if it served.
+
+    The `ETag` is what an intent's `If-Match` wants.
+    """
     state = desk_of(request).here.state()
     told = history_listing(
         tuple(each for each in chapters(state) if each.rollout.active or not active)
@@ -74,7 +77,7 @@ def rollouts(
 
 @router.get(f"{API}/history", tags=["platform"])
 def history(request: Request) -> Response:
-    """Every rollout and every proof: as `kappa history -o json`."""
+    """Lists every rollout and every proof: as `kappa history -o json`."""
     state = desk_of(request).here.state()
     return _document(
         history_listing(chapters(state), proof_records(state)).objects(), headers=_generation(state)
@@ -83,14 +86,14 @@ def history(request: Request) -> Response:
 
 @router.get(f"{API}/tables", tags=["platform"])
 def tables(request: Request) -> Response:
-    """What is served, with path and version for other tools: as `kappa tables -o json`."""
+    """Lists what is served, with path and version for other tools: as `kappa tables -o json`."""
     desk = desk_of(request)
     return _document(tables_listing(desk.tables(desk.generation())).objects())
 
 
 @router.get(f"{API}/topics", tags=["platform"])
 def topics(request: Request) -> Response:
-    """The topics on the broker, and those of the builds that are wanted: as `kappa topics list -o json`."""
+    """Lists the topics of the broker and of the builds: as `kappa topics list -o json`."""
     return _document(desk_of(request).topics().objects())
 
 
@@ -102,7 +105,7 @@ def rejects(
     reason: str | None = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 20,
 ) -> Response:
-    """The newest records that were not valid, of what serves or of one build: as `kappa rejects -o json`."""
+    """Lists the newest rejects, of what serves or of one build: as `kappa rejects -o json`."""
     here = desk_of(request).here
     found = newest_rejects(
         here.store, Wanted(pipeline, build, reason), limit=limit, lease_seconds=here.lease_seconds
@@ -124,9 +127,10 @@ def intent(
         str | None, Header(description="the same request with the same key is done once")
     ] = None,
 ) -> Response:
-    """Asks for a promote, an undo, an abandon or another verification; gives the journal's record of it, at once.
+    """Asks for a promote, an undo, an abandon or another verification.
 
-    What comes of it is told by `/events`, and by `GET /api/v1/rollouts`.
+    Returns the journal's record of it at once. What becomes of it is in `/events` and in
+    `GET /api/v1/rollouts`.
     """
     here = desk_of(request).here
     if if_match is None:
@@ -183,7 +187,7 @@ def intent(
     responses={200: {"content": {"text/plain": {}}}},
 )
 def metrics(request: Request) -> Response:
-    """What Prometheus scrapes."""
+    """Reports the metrics that Prometheus scrapes."""
     desk = desk_of(request)
     here, status = desk.here, desk.status()
 
@@ -204,7 +208,7 @@ def metrics(request: Request) -> Response:
 
 
 def desk_of(request: Request) -> Desk:
-    """What all answers stand on."""
+    """Returns the desk that all answers are made at."""
     desk = request.app.state.desk
     assert isinstance(desk, Desk), "who made the app has put it"
     return desk

@@ -1,7 +1,7 @@
-"""What was asked with a key is done once: who asks again with the same key gets the first answer, whatever became of the connection.
+"""Requests with a key: the same request is done once, and answered alike each time.
 
-A claim is put before it is done and the answer after it, so that a crash in between leaves a claim without an answer: then
-nobody can say whether it was done, and it is not done again; the journal tells.
+A claim is put before the act and the answer after it. A crash in between leaves a claim without an
+answer: nobody knows whether it was done, so it is not done again; the journal shows it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ def do_once(
     *,
     clock: Callable[[], float] = time.time,
 ) -> Mapping[str, Any]:
-    """What `act` gives, or gave when the same was asked with this key. An error of `act` is told, and the key is free again.
+    """Returns what `act` returns, or returned when the same request had this key.
 
-    Raises UsageError where the key was used for another request, and Conflict where the first is not done, or was broken off.
+    An error of `act` is raised, and frees the key. Raises UsageError if the key was used for
+    another request, and Conflict if the first one is not done yet or was broken off.
     """
     if not key or len(key) > _LONGEST_KEY:
         raise UsageError(

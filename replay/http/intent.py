@@ -1,4 +1,4 @@
-"""What a client of HTTP wants of rollouts: explained before it is done, and recorded in the journal."""
+"""Intents over HTTP: explained before they are done, and recorded in the journal."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 
 
 class Intent(BaseModel):
-    """What is wanted of rollouts. `pipelines`: of the one that it can be meant of, if none is named; only a promote is of several.
+    """An intent about rollouts.
 
-    `rollout` is the one that was looked at: another one that has taken its place meanwhile is not meant. A generation does not
-    tell them apart, since none serves yet.
+    Without `pipelines` it means the one pipeline that it can mean; only a promote may name several.
+    `rollout` is the one that the client looked at: another one that took its place meanwhile is
+    not meant. A generation does not tell them apart, since none of them serves yet.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -50,7 +51,7 @@ class Intent(BaseModel):
 
 
 def explain(state: State, wanted: Intent) -> str:
-    """What would be done, in a sentence. Raises as what is asked does."""
+    """Returns what would be done, in a sentence. Raises what the intent itself would raise."""
     match wanted.intent:
         case "promote":
             ready = _ready(state, wanted)

@@ -1,6 +1,6 @@
-"""What the archives of topics hold and lack, for people: `kappa archive status`, and whether they are what the topics are: `kappa archive verify`.
+"""The archives of topics: their state, and the check against their topics. It only looks.
 
-It only looks. Read next: kappa/tables/archive.py (what an archive says of itself), kappa/engine/archive/archive_check.py (the check).
+kappa/tables/archive.py has what an archive records of itself, kappa/engine/archive the check.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ class ArchiveState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ArchiveStatus:
-    """An archive, and how it stands to its topic; `behind` and `topic_bytes` are None where that is not known. Without a mark there is none yet."""
+    """An archive in relation to its topic.
+
+    `behind` and `topic_bytes` are None if they are not known. Without a mark there is none yet.
+    """
 
     topic: str
     fingerprint: str
@@ -61,7 +64,7 @@ class ArchiveStatus:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What was found of one partition of an archive."""
+    """The result of the check of one partition of an archive."""
 
     topic: str
     fingerprint: str
@@ -71,7 +74,10 @@ class Checked:
 def archive_status(
     settings: Settings, store: Store, topics: Mapping[str, Topic], log: Log | None
 ) -> tuple[ArchiveStatus, ...]:
-    """All archives that there are, and those that are declared and not there yet; without a broker, what is known without."""
+    """Lists all archives, and those that are declared and not made yet.
+
+    Without a broker it lists what is known without one.
+    """
     there = {(mark.topic, mark.fingerprint): (archive, mark) for archive, mark in _archives(store)}
     declared = {
         (topic.name, archive_fingerprint(topic))
@@ -123,7 +129,7 @@ def archive_status(
 
 
 def archive_listing(found: Iterable[ArchiveStatus]) -> Listing:
-    """A row per archive."""
+    """Makes a row of each archive."""
     columns = (
         "topic",
         "archive",
@@ -145,7 +151,10 @@ def archive_listing(found: Iterable[ArchiveStatus]) -> Listing:
 def verify_archives(
     settings: Settings, store: Store, topics: Mapping[str, Topic], log: Log, only: str | None
 ) -> Iterator[Checked]:
-    """Checks all archives, or those of one topic, partition by partition. Raises UsageError where there is none."""
+    """Checks all archives, or those of one topic, partition by partition.
+
+    Raises UsageError if there is none.
+    """
     declared = {(topic.name, archive_fingerprint(topic)): topic for topic in topics.values()}
     facts = log.topics()
     found = tuple(_archives(store, only))
@@ -182,7 +191,7 @@ def verify_archives(
 
 
 def checked_listing(found: Iterable[Checked]) -> Listing:
-    """A row per partition."""
+    """Makes a row of each partition."""
     columns = (
         "topic",
         "archive",

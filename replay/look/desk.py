@@ -1,8 +1,8 @@
-"""The desk: what all who answer over HTTP look at, the API and the page alike, so that both tell the same.
+"""The desk: one look at platform and broker for all clients of HTTP, API and page alike.
 
-A look costs the broker and the disk something, and many look at once: one look is for all who ask within a second, and one that
-takes long is for all who ask within ten times as long; one that fails is too. What is told of a generation is looked at anew for the next.
-Read next: api.py (documents), page/routes.py (pages).
+A look costs the broker and the disk something, and many clients look at once. One look serves all
+of a second, and a slow one all of ten times as long as it took; one that fails, too. What depends
+on a generation is looked at anew for the next.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _COUNTED_REJECTS = "select pipeline, reason, count(*) from rejects group by all 
 
 @dataclass(slots=True)
 class _Look:
-    """What was seen, or why it was not, and until when that is true enough."""
+    """The result of a look or its error, and until when it is true enough."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     until: float = float("-inf")
@@ -52,7 +52,7 @@ class _Look:
 
 
 class Desk:
-    """What answers stand on: the project, one client of its broker, and what was seen of it just now."""
+    """The project, one client of its broker, and the results of recent looks."""
 
     def __init__(
         self,
@@ -61,7 +61,11 @@ class Desk:
         clock: Callable[[], float] = time.monotonic,
         connect: Callable[[], Log] | None = None,
     ) -> None:
-        """`clock` gives seconds that only go forward; `connect` the broker's client, once where it is is known."""
+        """Makes a desk.
+
+        `clock` gives seconds that only go forward; `connect` makes the broker's client, once its
+        address is known.
+        """
         self.here = here
         self._connect = connect or here.log
         self._clock = clock
@@ -72,7 +76,7 @@ class Desk:
         self._generation = 0
 
     def log(self) -> Log | None:
-        """The broker's client; None where no broker is known."""
+        """Returns the broker's client. None if no broker is known."""
         servers = self.here.bootstrap_servers
         if servers is None:
             return None
@@ -83,9 +87,10 @@ class Desk:
     def look(
         self, what: str, look: Callable[[], _Found], *, generation: int | None = None
     ) -> _Found:
-        """What `look` gives or raises, or did a moment ago under the same name; of each name one looks at a time.
+        """Returns what `look` returns or raises, or did a moment ago under the same name.
 
-        What changes with the `generation` names it: what was seen of others is not told as this one's.
+        Of each name one looks at a time. A look that depends on the `generation` names it: a result
+        of another generation is not given for it.
         """
         known = self._known(generation, what)
         with known.lock:
@@ -121,11 +126,14 @@ class Desk:
             return self._looks.setdefault((generation, what), _Look())
 
     def status(self) -> Status:
-        """What `kappa status` tells."""
+        """Returns what `kappa status` shows."""
         return self.look("status", self._status)
 
     def topics(self) -> Listing:
-        """What `kappa topics list` tells, but for topics that are declared only. Raises Unreachable where there is no broker."""
+        """Returns what `kappa topics list` shows, without topics that are only declared.
+
+        Raises Unreachable if there is no broker.
+        """
         log = self.reached()
 
         def look() -> Listing:
@@ -139,7 +147,7 @@ class Desk:
         return self.look("topics", look)
 
     def generation(self) -> int:
-        """What serves now, by the journal's last word alone; 0: nothing does."""
+        """Returns the generation that serves now, by the journal's last record; 0 if none."""
         _, record = JournalView(self.here.store).last_served()
         return (
             record.event.generation
@@ -148,7 +156,7 @@ class Desk:
         )
 
     def tables(self, generation: int) -> tuple[ServedTable, ...]:
-        """What `kappa tables` tells, looked at since that generation serves."""
+        """Returns what `kappa tables` shows, looked at since that generation serves."""
         return self.look(
             "tables",
             lambda: served_tables(self.here.store, lease_seconds=self.here.lease_seconds),
@@ -156,7 +164,7 @@ class Desk:
         )
 
     def counted_rejects(self, generation: int) -> Mapping[tuple[str, str], int]:
-        """How many records what serves has rejected, by pipeline and reason, looked at since that generation serves."""
+        """Counts the rejects of what serves, by pipeline and reason, in this generation."""
 
         def counted() -> dict[tuple[str, str], int]:
             try:
@@ -175,7 +183,7 @@ class Desk:
         return self.look("rejects", counted, generation=generation)
 
     def reached(self) -> Log:
-        """The broker's client. Raises Unreachable where no broker is known."""
+        """Returns the broker's client. Raises Unreachable if no broker is known."""
         found = self.log()
         if found is None:
             raise Unreachable(
@@ -184,7 +192,7 @@ class Desk:
         return found
 
     def pulse(self) -> Hashable:
-        """Something else whenever builds or the log have moved on."""
+        """Returns a value that changes whenever builds or the log have moved on."""
         status = self.status()
         return (
             tuple(map(beat_of, status.builds)),
@@ -204,7 +212,10 @@ class Desk:
 
 
 def beat_of(build: BuildStatus) -> Hashable:
-    """What of a build is told as it changes: all but what follows from the journal, whose records are events of their own. Pure."""
+    """Returns what changes of a build without a record of the journal. Pure.
+
+    The records are events of their own.
+    """
     moving = (
         build.folded,
         build.lag,

@@ -1,4 +1,4 @@
-"""Following a rollout from outside: what it comes to, as it comes to it. It only reads; stopping to follow changes nothing."""
+"""A rollout followed from outside. It only reads: a follower that stops changes nothing."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ _PATIENCE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a rollout is: `start` is where its build began to read, `folded` what its frontier shows (None: nothing yet).
+    """The progress of a rollout.
 
-    `waiting` and `trouble` are the supervisor's words; `live` is the build that serves, `shown` what readers see of it.
+    `start` is where its build began to read, `folded` what its frontier shows (None: nothing yet).
+    `waiting` and `trouble` are the supervisor's words; `live` is the build that serves, `shown`
+    what its readers see.
     """
 
     rollout: Rollout
@@ -49,10 +51,11 @@ def follow(
     supervised: Callable[[], bool],
     until: Callable[[Rollout], bool] = lambda rollout: not rollout.active,
 ) -> Iterator[Progress]:
-    """Gives a rollout's progress at every look, some a second, until it has served, failed or been abandoned: that is the last.
+    """Yields a rollout's progress, some times a second, until it has served or ended without.
 
-    `until` ends it earlier, at the first rollout that it is true of. `timeout` is in seconds (None: no end); `supervised`
-    says whether a supervisor is up. Raises TimedOut where it ends earlier than the rollout, and Unreachable where nobody is there to bring it on. Both leave the rollout as it is.
+    `until` ends it earlier, at the first rollout that it is true of. `timeout` is in seconds (None:
+    no end); `supervised` returns whether a supervisor is up. Raises TimedOut if the time ends
+    first, and Unreachable if no supervisor brings the rollout on. Both leave it as it is.
     """
     begun = seen_up = time.monotonic()
     before: Progress | None = None

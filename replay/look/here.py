@@ -1,7 +1,7 @@
-"""What a command stands on: the project's settings, its root, the pipelines it declares, and the way to the broker.
+"""The project of a command: its settings, root, pipelines, and the way to the broker.
 
-Each is looked up when it is first needed, and what that takes is imported then: a query neither loads the user's files nor
-asks for a supervisor. Nothing is decided or changed here.
+Each is looked up and imported when it is first needed: a query loads no files of the user's and
+asks for no supervisor. Nothing is decided or changed here.
 """
 
 # ruff: noqa: PLC0415  # a command imports what it needs and nothing else: see commands/__init__.py
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 class Here:
-    """What a command stands on: settings, root, and the way to the broker, each looked up when first needed."""
+    """The settings, the root and the broker of a command, each looked up when first needed."""
 
     def __init__(self, project: Path | None, root: str | None) -> None:
-        """The flags that were given."""
+        """Takes the flags `--project` and `--root`."""
         self._project = project
         self._root = root
 
@@ -47,7 +47,7 @@ class Here:
 
     @cached_property
     def store(self) -> Store:
-        """Everything below the root."""
+        """The store of everything below the root."""
         from kappa.state.store import Store
 
         return Store(self.settings.root_url)
@@ -68,19 +68,19 @@ class Here:
 
     @property
     def running(self) -> Running | None:
-        """The supervisor, where one is up."""
+        """The supervisor; None if none is up."""
         from replay.look.running import running
 
         return running(self.settings)
 
     @property
     def lease_seconds(self) -> float:
-        """How long a reader's lease lasts."""
+        """The seconds that a reader's lease lasts."""
         return self.settings.rollout.lease_seconds
 
     @property
     def bootstrap_servers(self) -> str | None:
-        """Where Kafka is: the configured cluster, or the supervisor's own broker while that is up."""
+        """Kafka's address: the configured cluster, or our own broker while it is up."""
         if self.settings.kafka.bootstrap_servers:
             return self.settings.kafka.bootstrap_servers
         # Read once: a supervisor that ends between two readings must not raise an AttributeError.
@@ -88,13 +88,13 @@ class Here:
         return None if running is None else running.bootstrap_servers
 
     def state(self) -> State:
-        """What the journal comes to now."""
+        """Folds the journal and returns the state of now."""
         from replay.rollout.current import current_state
 
         return current_state(self.store)
 
     def log(self) -> Log:
-        """The broker's client. Raises Unreachable where no broker is known."""
+        """Returns the broker's client. Raises Unreachable if no broker is known."""
         from kappa.log.client import Log
 
         servers = self.bootstrap_servers
@@ -105,7 +105,7 @@ class Here:
         return Log(servers, self.settings.kafka.options)
 
     def must_run(self) -> None:
-        """Raises Unreachable where no supervisor is up."""
+        """Raises Unreachable if no supervisor is up."""
         if self.running is None:
             raise Unreachable(
                 "kappa is not up, so nobody would do it", hint="start it with: kappa up -d"

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def history_listing(chapters: tuple[Chapter, ...], proofs: tuple[ProofRecord, ...] = ()) -> Listing:
-    """A row per rollout and per proof, oldest first; receipts and proofs in full are for machines."""
+    """Makes a row of each rollout and each proof, oldest first.
+
+    Receipts and proofs in full are for machines.
+    """
     columns = (
         "rollout",
         "generation",
@@ -62,7 +65,7 @@ def history_listing(chapters: tuple[Chapter, ...], proofs: tuple[ProofRecord, ..
 
 
 def topics_listing(log: Log, declared: Mapping[str, Topic] | Mapping[str, TopicBirth]) -> Listing:
-    """A row per topic that is declared, now or by a build, or is on the broker."""
+    """Makes a row of each topic that is declared, now or by a build, or on the broker."""
     found = log.topics()
     begin, end = log.beginning(found), log.end(found)
     rows = []
@@ -90,7 +93,7 @@ def topics_listing(log: Log, declared: Mapping[str, Topic] | Mapping[str, TopicB
 
 
 def gc_listing(found: tuple[Garbage, ...], *, done: bool) -> Listing:
-    """A row per build and kind of thing; `done`: it is deleted, and not only found."""
+    """Makes a row per build and kind of thing; `done`: it is deleted, not only found."""
     rows = (
         (
             each.build,

@@ -1,4 +1,4 @@
-"""What the processes say: the log of the supervisor, of the broker, of verifications, and of each build's job."""
+"""The logs of the supervisor, the broker, verifications, and each build's job."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _LOOK_SECONDS = 0.2
 
 
 def log_file(store: Store, state: State, name: str) -> Path:
-    """The log of `supervisor`, `broker`, `verification`, `http`, `archiver`, a build, or a pipeline: then that of its candidate, or else of its live build.
+    """Returns the log of `supervisor`, `broker`, `verification`, `http`, `archiver` or a build.
 
-    Raises UsageError where there is nobody of that name, or nothing was said yet.
+    A pipeline's log is that of its candidate, or else of its live build. Raises UsageError if there
+    is nothing of that name, or no log yet.
     """
     candidate = state.active(name)
     build = candidate.build if candidate is not None else state.serving.get(name, name)
@@ -34,7 +35,7 @@ def log_file(store: Store, state: State, name: str) -> Path:
 
 
 def last_lines(path: Path, count: int) -> tuple[bytes, int]:
-    """The last lines of a file, and the position behind them."""
+    """Returns the last lines of a file, and the position behind them."""
     with path.open("rb") as file:
         end = begin = file.seek(0, os.SEEK_END)
         found = b""
@@ -47,7 +48,10 @@ def last_lines(path: Path, count: int) -> tuple[bytes, int]:
 
 
 def following(path: Path, position: int) -> Iterator[bytes]:
-    """What is written to a file from a position on, as it comes, for ever; a file that was begun anew is read from its start."""
+    """Yields what is appended to a file from a position on, for ever.
+
+    A file that was begun anew is read from its start.
+    """
     while True:
         if path.exists():
             with path.open("rb") as file:

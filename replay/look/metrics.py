@@ -1,7 +1,7 @@
-"""What `/metrics` tells, in Prometheus's text format. Pure.
+"""The metrics of `/metrics`, in Prometheus's text format. Pure.
 
-Lag has the name and labels of the exporters that boards are made for (`kafka_consumergroup_lag`), a build being the
-group: Spark commits no offsets, so no tool that asks the broker sees any.
+Lag has the name and labels of the exporters that boards are made for (`kafka_consumergroup_lag`), a
+build being the group: Spark commits no offsets, so no tool that asks the broker has any.
 Source: https://prometheus.io/docs/instrumenting/exposition_formats/.
 """
 
@@ -20,7 +20,11 @@ MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """All that it is told from: the journal, the builds that are wanted, by build its newest two frontiers, and rejects of what serves by (pipeline, reason)."""
+    """The facts that metrics are made of.
+
+    `frontiers` are the newest two of each build, `rejects` those of what serves by (pipeline,
+    reason).
+    """
 
     state: State
     status: Status
@@ -30,7 +34,7 @@ class Seen:
 
 
 def metrics_text(seen: Seen, now: datetime) -> str:
-    """One metric after the other, each with what it is."""
+    """Returns all metrics as text, each with its help and type."""
     return "".join(_family(*each) for each in _families(seen, now))
 
 

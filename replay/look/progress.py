@@ -1,4 +1,4 @@
-"""How a rollout's progress is told while somebody follows it: lines that move on a terminal, and a plain one now and then elsewhere."""
+"""A rollout's progress on a terminal: lines that move. Elsewhere: a plain line now and then."""
 
 from __future__ import annotations
 
@@ -37,11 +37,12 @@ def tell(
     end_now: Callable[[], Offsets] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Rollout:
-    """Tells a rollout's progress to its end, and gives the rollout as it ended.
+    """Shows a rollout's progress to its end. Returns the rollout as it ended.
 
-    `end` is the log's end when the rollout was begun: what the share that is folded is of. `end_now` asks for the one of
-    now, for how far behind the live build is. What has happened to `known` was told before. On a terminal a few lines move; elsewhere there is one line every ten
-    seconds, beside the news.
+    `end` is the log's end when the rollout was begun: the share that is folded refers to it.
+    `end_now` asks for the end of now, for the lag of the live build. What happened up to `known` is
+    not shown again. On a terminal a few lines move; elsewhere there is one line every ten seconds,
+    beside the news.
     """
     last = known
     log_end = _LogEnd(end_now, clock)
@@ -67,7 +68,10 @@ def tell(
 
 
 def standing(progress: Progress, end: Offsets, log_end: Offsets | None) -> tuple[str, ...]:
-    """How it stands with a rollout, a line each: phase and share, rate and time left, what is waited for, trouble, the live build. Pure."""
+    """Lists phase and share, rate and time left, what it waits for, trouble, the live build.
+
+    Pure.
+    """
     rollout, waiting = progress.rollout, progress.waiting
     folded, total = progress.done(end)
     share = f"{folded:,} of {total:,} records" + (f" ({100 * folded // total} %)" if total else "")
@@ -100,7 +104,7 @@ def standing(progress: Progress, end: Offsets, log_end: Offsets | None) -> tuple
 
 
 def ensure_served(rollout: Rollout) -> None:
-    """Raises what a rollout that ended without serving means to the one who asked for it."""
+    """Raises the error that the end of a rollout means if it did not serve."""
     match rollout.phase:
         case Phase.FAILED if rollout.verified is not None and rollout.verified.verdict != "passed":
             raise VerificationFailed(
@@ -123,7 +127,10 @@ def ensure_served(rollout: Rollout) -> None:
 
 
 def ensure_not_waiting(rollout: Rollout) -> None:
-    """Raises where a rollout that had its yes has lost it: what it was to serve together with was given up, failed, or is verified again."""
+    """Raises if a rollout that had its yes has lost it.
+
+    Another one of its group was given up, has failed, or is verified again.
+    """
     if rollout.waits:
         raise KappaError(
             f"build {rollout.build} of pipeline {rollout.pipeline} was not promoted: {rollout.reason or 'it was verified once more since'}",
@@ -132,7 +139,7 @@ def ensure_not_waiting(rollout: Rollout) -> None:
 
 
 def news(before: Rollout | None, now: Rollout) -> tuple[str, ...]:
-    """What has happened to a rollout between two looks, a line each."""
+    """Lists what has happened to a rollout between two looks."""
     lines = []
     if before is None:
         comes = (
@@ -153,7 +160,7 @@ def news(before: Rollout | None, now: Rollout) -> tuple[str, ...]:
 
 
 class _LogEnd:
-    """The log's end, asked for now and then; None where nobody answers."""
+    """The log's end, asked for now and then; None if the broker does not answer."""
 
     def __init__(self, ask: Callable[[], Offsets] | None, clock: Callable[[], float]) -> None:
         self._ask = ask
@@ -174,7 +181,7 @@ class _LogEnd:
 
 @contextmanager
 def _moving(console: Console) -> Iterator[Live | None]:
-    """Lines that are written again in place, where there is a terminal for it."""
+    """Yields lines that are written again in place, if there is a terminal."""
     if not console.is_terminal:
         yield None
         return
@@ -183,7 +190,7 @@ def _moving(console: Console) -> Iterator[Live | None]:
 
 
 def told_verification(rollout: Rollout) -> str:
-    """What the verification of a candidate found, as text."""
+    """Returns the result of the verification of a candidate, as text."""
     lines = [
         f"{rollout.pipeline}: build {rollout.build} (version {rollout.version})",
         *(_verified(rollout.verified) if rollout.verified else ()),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def rejects_listing(found: Iterable[Reject]) -> Listing:
-    """A row per reject; the table leaves out what `kappa rejects show` has."""
+    """Makes a row of each reject; the table leaves out what `kappa rejects show` has."""
     columns = (
         "pipeline",
         "topic",
@@ -36,7 +36,10 @@ def rejects_listing(found: Iterable[Reject]) -> Listing:
 
 
 def reject_text(reject: Reject) -> str:
-    """All of one reject for people, a fact a line; bytes as text where they are UTF-8, else in hexadecimal digits."""
+    """Returns all of one reject for people, a fact a line.
+
+    Bytes are text if they are UTF-8, else hexadecimal digits.
+    """
     original = reject.original.position
     facts = [
         ("place", str(reject.at)),

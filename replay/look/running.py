@@ -1,4 +1,4 @@
-"""Who the supervisor of a root is, as it writes down once it is ready."""
+"""The supervisor of a root, as it writes itself down once it is ready."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RUNNING = "run/supervisor.json"
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The supervisor that runs now and is ready: who it is, and where its jobs find Kafka."""
+    """The supervisor that runs now and is ready, and where its jobs find Kafka."""
 
     pid: int
     born: str
@@ -32,12 +32,12 @@ def put_running(store: Store, running: Running) -> None:
 
 
 def running(settings: Settings) -> Running | None:
-    """The supervisor of this root, or None where none is up and ready."""
+    """Returns the supervisor of the root of these settings. None if none is up and ready."""
     return running_at(Store(settings.root_url))
 
 
 def running_at(store: Store) -> Running | None:
-    """The supervisor of a root, or None where none is up and ready."""
+    """Returns the supervisor of a root. None if none is up and ready."""
     found = _RUNNING.get(store, RUNNING, "what the supervisor wrote of itself")
     # What is written outlives a supervisor that was killed.
     return found if found is not None and ProcessId(found.pid, found.born).alive() else None

@@ -1,4 +1,4 @@
-"""The status: what runs, how far each build has come, and how far behind the log it is. A look, and nothing but a look."""
+"""The status: what runs, how far each build is, and how far behind the log. It only looks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from replay.rollout.underway import Underway, Waiting
 
 
 class Ends(Protocol):
-    """Of the broker's client, what a status takes."""
+    """The part of the broker's client that a status needs."""
 
     def end(self, topics: Iterable[str]) -> Offsets: ...  # noqa: D102  # as in Log
 
@@ -32,7 +32,7 @@ class Ends(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """Offsets of a partition that nobody may read yet, since a transaction was begun at the first of them and not ended."""
+    """Offsets of a partition that an open transaction, begun at the first, keeps from readers."""
 
     topic: str
     partition: int
@@ -42,14 +42,16 @@ class HeldBack:
 
 @dataclass(frozen=True, slots=True)
 class BuildStatus:
-    """One build that is wanted. `role` is live, idle or candidate, and then `rollout` is its rollout.
+    """One build that is wanted, as live, idle or candidate; a candidate has a `rollout`.
 
-    `lag` counts offsets up to the log's end (None: the broker was not asked), and `held_back` those among them that an
-    open transaction keeps from every reader; `fresh_at` is when its frontier was published; `folded` counts offsets since its
-    origin (`begun_with` of them stood in its tables when it was begun, of a branch), `rejected` (`late` are some of them) and `duplicate` records. `kept_until` is when the soak of an idle build ends;
-    `waits_for`, `rate` (offsets a second) and `trouble` are the supervisor's words. `libraries` are those that are installed
-    in another version than when it was born. `beyond` says that it has rejected more than its pipeline allows a candidate;
-    `topics` are those that it reads, from `reads_from` on; `base` is what it stands on where it is a branch.
+    `lag` counts offsets up to the log's end (None: the broker was not asked), and `held_back` those
+    among them that an open transaction keeps from every reader. `fresh_at` is when its frontier was
+    published. `folded` counts offsets since its origin; of a branch, `begun_with` of them were in
+    its tables when it began. `rejected` counts records (`late` are some of them), as does
+    `duplicate`. `beyond` is set if it has rejected more than its pipeline allows a candidate.
+    `kept_until` is the end of the soak of an idle build. `waits_for`, `rate` (offsets a second) and
+    `trouble` are the supervisor's words. `libraries` are those that are installed in another
+    version than at its birth. It reads `topics` from `reads_from` on; `base` is that of a branch.
     `broken` are the live build's tables and views that cannot be read, a sentence each.
     """
 
@@ -81,13 +83,16 @@ class BuildStatus:
 
     @property
     def read(self) -> tuple[int, int] | None:
-        """How many offsets its job has folded, of how many up to the log's end; None where that is not known."""
+        """Counts the offsets that its job has folded, and all up to the log's end.
+
+        None if the end is not known.
+        """
         folded = self.folded - self.begun_with
         return None if self.lag is None else (folded, folded + self.lag)
 
     @property
     def eta_seconds(self) -> float | None:
-        """How long a candidate still needs to the log's end, at its rate; None where that cannot be said."""
+        """The seconds that a candidate still needs at its rate. None if not known."""
         return (
             self.lag / self.rate
             if self.rollout is not None and self.lag is not None and self.rate
@@ -107,9 +112,9 @@ class BuildStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The generation that is served, and the builds that are wanted, by pipeline: live, idle, candidate.
+    """The generation that is served, and the builds that are wanted, by pipeline and role.
 
-    `broker_error` says why lags are not known; `end` is the log's end, as far as the broker was asked.
+    `broker_error` is why lags are not known; `end` is the log's end, if the broker was asked.
     """
 
     generation: int
@@ -125,9 +130,10 @@ def observe_status(
     soak_seconds: float = 3600.0,
     underway: Underway | None = None,
 ) -> Status:
-    """Looks at journal, frontiers and the log's end; `log` is None where there is no broker to ask.
+    """Looks at journal, frontiers and the log's end; `log` is None if there is no broker.
 
-    A broker that does not answer leaves the lags open. `underway` is what the supervisor says (None: there is none).
+    A broker that does not answer leaves the lags open. `underway` is the supervisor's report (None:
+    there is none).
     """
     state = current_state(store)
     births = {build: read_birth(store, build) for build in state.wanted_builds()}
@@ -170,7 +176,10 @@ def _broken(store: Store, state: State, births: Mapping[str, Birth]) -> dict[str
 
 
 def held_back(end: Offsets, high_watermark: Offsets) -> tuple[HeldBack, ...]:
-    """What open transactions hold back: what lies between where readers of committed records come to their end, and the log's own. Pure."""
+    """Lists what open transactions hold back. Pure.
+
+    That is what is between the end for readers of committed records and the log's own end.
+    """
     return tuple(
         HeldBack(topic, partition, end.at(topic, partition), high - end.at(topic, partition))
         for topic, partition, high in high_watermark.items()
@@ -179,7 +188,7 @@ def held_back(end: Offsets, high_watermark: Offsets) -> tuple[HeldBack, ...]:
 
 
 def _told(build: BuildStatus, state: State, underway: Underway, soak_seconds: float) -> BuildStatus:
-    """The same, with what the supervisor says of it and until when it is kept."""
+    """Adds the supervisor's report, and until when an idle build is kept."""
     waiting = (
         Waiting()
         if build.rollout is None
@@ -196,7 +205,7 @@ def _told(build: BuildStatus, state: State, underway: Underway, soak_seconds: fl
 
 
 def _roles(state: State) -> Iterator[tuple[str, str, str, Rollout | None]]:
-    """(pipeline, role, build, rollout); a build that is on its way back is told as what it is now."""
+    """Yields (pipeline, role, build, rollout). A build on its way back keeps its role."""
     active = {rollout.build: rollout for rollout in state.active_rollouts}
     for pipeline, build in state.serving.items():
         yield pipeline, "live", build, None
@@ -251,7 +260,7 @@ def _beyond(birth: Birth, frontier: Frontier | None) -> str:
 
 
 def _tally(frontier: Frontier | None) -> Tally:
-    """What became of all offsets of a build."""
+    """Sums the tallies of all offsets of a build."""
     return (
         Tally()
         if frontier is None

@@ -19,7 +19,7 @@ _SHOWN_LIBRARIES = 3
 
 
 def status_listing(status: Status, now: datetime) -> Listing:
-    """A row per wanted build."""
+    """Makes a row of each build that is wanted."""
     machines = (
         "phase",
         "total",
@@ -57,7 +57,7 @@ def status_listing(status: Status, now: datetime) -> Listing:
 def status_document(
     status: Status, running: Running | None, broker: str | None, now: datetime
 ) -> dict[str, Any]:
-    """All of it: what runs, the generation, and a row per wanted build."""
+    """Returns what runs, the generation, and a row for each build that is wanted."""
     return {
         "generation": status.generation,
         "supervisor": None if running is None else {"pid": running.pid, "started": running.started},
@@ -67,7 +67,7 @@ def status_document(
 
 
 def status_heading(status: Status, running: Running | None, broker: str | None) -> str:
-    """What runs, in a line each, and loudly which builds have rejected too much."""
+    """Returns what runs, a line each, with a warning for builds that reject too much."""
     supervisor = (
         "kappa is not up: kappa up -d starts it"
         if running is None
@@ -130,7 +130,7 @@ def _build_row(build: BuildStatus, now: datetime) -> tuple[Any, ...]:
 
 
 def _note(build: BuildStatus) -> str:
-    """What a person should know of a build, the worst first."""
+    """Returns what a person should know of a build, the worst first."""
     if build.stopped is not None:
         return build.stopped.message
     said = [

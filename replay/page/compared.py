@@ -1,6 +1,7 @@
-"""Samples of the rows in which two builds differ, for the page: found once for all who look, one comparison at a time.
+"""Samples of the rows in which two builds differ: found once, one comparison at a time.
 
-Who comes while a comparison is made is told so, and holds up nobody; one that takes longer than `serve.compare_seconds` is ended, and said to have been.
+A client that arrives meanwhile does not wait. A comparison that takes longer than
+`serve.compare_seconds` is ended, and its page shows that.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ _found: dict[tuple[str, str, str], tuple[float, Comparison | KappaError]] = {}
 
 
 def samples_of(desk: Desk, before: str, after: str) -> Comparison | None:
-    """How the two differ, with samples, as `kappa diff` finds it; None where a comparison is being made.
+    """Compares two builds with samples, as `kappa diff` does. None while one is being made.
 
-    Raises Conflict where they stand at no equal offsets that are kept, and TooMuch where it takes too long.
+    Raises Conflict if they have no equal offsets that are kept, and TooMuch if it takes too long.
     """
     here = desk.here
     key = str(here.store.folder), before, after

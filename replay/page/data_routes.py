@@ -33,7 +33,7 @@ router = APIRouter(include_in_schema=False)
 
 @router.get("/tables")
 def tables(request: Request) -> Response:
-    """All tables and views that serve."""
+    """Shows all tables and views that serve."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, status = desk.here.state(), desk.status()
     live = {each.pipeline: each for each in status.builds if each.role == "live"}
@@ -49,7 +49,7 @@ def tables(request: Request) -> Response:
 
 @router.get("/tables/{pipeline}/{name}")
 def table(request: Request, pipeline: str, name: str) -> Response:
-    """One of them, with some of its rows, and a box for SQL."""
+    """Shows a table with some of its rows, and a box for SQL."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, status, here = desk.here.state(), desk.status(), desk.here
     found = (
@@ -102,7 +102,7 @@ def table(request: Request, pipeline: str, name: str) -> Response:
 
 @router.get("/topics")
 def topics(request: Request) -> Response:
-    """The topics of the broker."""
+    """Shows the topics of the broker."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, found, trouble = desk.here.state(), list[dict[str, Any]](), None
     known: Mapping[str, float | None] = {}
@@ -124,7 +124,7 @@ def topics(request: Request) -> Response:
 
 @router.get("/topics/{name}")
 def topic(request: Request, name: str) -> Response:
-    """The newest records of one."""
+    """Shows the newest records of a topic."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, status = desk.here.state(), desk.status()
     view = newest_records(desk, name)
@@ -142,7 +142,7 @@ def topic(request: Request, name: str) -> Response:
 
 @router.get("/rejects")
 def rejects(request: Request, pipeline: str = "", reason: str = "", build: str = "") -> Response:
-    """The newest records that were not valid."""
+    """Shows the newest rejects."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, here = desk.here.state(), desk.here
     found, trouble = tuple[Reject, ...](), None
@@ -174,7 +174,7 @@ def rejects(request: Request, pipeline: str = "", reason: str = "", build: str =
 
 
 def _sample(request: Request, whole: str) -> dict[str, Any]:
-    """Some rows of a table, as a stranger's query would get them: views may be as slow as they like."""
+    """Returns some rows of a table by the sandbox: a view may be as slow as a query."""
     stand = stand_of(request)
     reply = stand.sandbox.ask(
         stand.store, Question(f"from {whole} limit {_ROWS}"), lease_seconds=stand.lease_seconds

@@ -1,4 +1,4 @@
-"""The overview as values: each pipeline with what serves, what is kept and what is on its way. Pure."""
+"""The overview as values: each pipeline with its live, idle and candidate builds. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _AT_WORK_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How a build is, in a word, and whether that is good: ok, busy, warn, bad or unknown, each with a shape of its own on the page."""
+    """The health of a build in a word; `tone` is ok, busy, warn, bad or unknown.
+
+    Each tone has a shape of its own on the page.
+    """
 
     word: str
     tone: str
@@ -26,7 +29,10 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class PipelineCard:
-    """One pipeline; `rate` is of offsets a second that the live build folds, `chart` the same over the last hour."""
+    """One pipeline.
+
+    `rate` is the offsets a second that the live build folds, `chart` the same over the last hour.
+    """
 
     pipeline: str
     live: BuildStatus | None
@@ -42,7 +48,7 @@ class PipelineCard:
 def cards(
     status: Status, state: State, trails: Callable[[str], Sequence[Step]], now: datetime
 ) -> tuple[PipelineCard, ...]:
-    """A card per pipeline that has a build, by name; `trails` gives a build's."""
+    """Makes a card of each pipeline that has a build, by name. `trails` returns those of a build."""
     found: dict[str, dict[str, BuildStatus]] = {}
     for build in status.builds:
         found.setdefault(build.pipeline, {})[build.role] = build
@@ -52,7 +58,7 @@ def cards(
 
 
 def health_of(build: BuildStatus, now: datetime, *, supervised: bool = True) -> Health:
-    """How a build is."""
+    """Returns the health of a build."""
     age = build.age_seconds(now)
     if build.stopped is not None:
         return Health("Stopped", "bad", build.stopped.message)
@@ -74,7 +80,7 @@ def health_of(build: BuildStatus, now: datetime, *, supervised: bool = True) -> 
 
 
 def phase_health(build: BuildStatus) -> Health:
-    """How a rollout is, by its phase."""
+    """Returns the health of a rollout, by its phase."""
     assert build.rollout is not None, "a candidate has one"
     if build.stopped is not None or build.trouble:
         return Health(
@@ -121,7 +127,7 @@ def _card(
 
 
 def _since(state: State, pipeline: str) -> tuple[str | None, int | None]:
-    """When, and in which generation, a pipeline's build began to serve."""
+    """Returns when, and in which generation, a pipeline's build began to serve."""
     for chapter in reversed(state.rollouts):
         if chapter.pipeline == pipeline and (record := state.served_in(chapter.number)) is not None:
             return record.at, getattr(record.event, "generation", None)

@@ -1,4 +1,4 @@
-"""One rollout as values: where it stands, how far each partition is, what was found, and what may be asked of it. Pure."""
+"""One rollout as values: stages, lag by partition, results, and what may be asked. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ENDED = frozenset({Phase.FAILED, Phase.ABANDONED})
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage of a rollout: `done`, `now`, `next`, or `ended` where the rollout ended in it."""
+    """One stage of a rollout: `done`, `now`, `next`, or `ended` if the rollout ended in it."""
 
     name: str
     standing: str
@@ -37,7 +37,10 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """How far the candidate has come in one partition: from `begin`, where its job began to read, to `at`, of `end` (None: the broker was not asked)."""
+    """The candidate's way through one partition: from `begin` to `at`, of `end`.
+
+    `begin` is where its job began to read; `end` is None if the broker was not asked.
+    """
 
     topic: str
     partition: int
@@ -59,7 +62,10 @@ class PartitionLag:
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """Something that can be asked: the API's `intent`, of which pipeline and `rollout`, `to` which generation; `command` does the same."""
+    """Something that can be asked: the API's `intent`, and the `command` that does the same.
+
+    It is of a pipeline and a `rollout`, or `to` a generation.
+    """
 
     intent: str
     pipeline: str
@@ -72,7 +78,7 @@ class Deed:
 
 @dataclass(frozen=True, slots=True)
 class RolloutView:
-    """All that the page of a rollout tells."""
+    """All that the page of a rollout shows."""
 
     rollout: Rollout
     stages: tuple[Stage, ...]
@@ -91,7 +97,7 @@ class RolloutView:
 def rollout_view(
     state: State, rollout: Rollout, build: BuildStatus | None, end: Offsets | None
 ) -> RolloutView:
-    """What is told of a rollout; `build` is its build's status, where it is one that is wanted still."""
+    """Makes the view of a rollout; `build` is its build's status if it is still wanted."""
     record = state.served_in(rollout.number)
     generation = (
         record.event.generation if record is not None and isinstance(record.event, Served) else None
@@ -137,7 +143,7 @@ def rollout_view(
 
 
 def deeds_of(state: State, rollout: Rollout) -> Iterator[Deed]:
-    """What may be asked of a rollout as it stands."""
+    """Lists what may be asked of a rollout now."""
     name = rollout.pipeline
     if rollout.waits:
         yield Deed("promote", name, "Promote", f"kappa promote {name}", rollout.number, main=True)
@@ -149,7 +155,7 @@ def deeds_of(state: State, rollout: Rollout) -> Iterator[Deed]:
 
 
 def undo_deed(state: State, pipeline: str) -> Iterator[Deed]:
-    """The way back to the build that is kept, where there is one and nothing is on its way."""
+    """Yields the way back to the kept build, if there is one and no rollout is active."""
     if pipeline in state.idle and state.active(pipeline) is None:
         yield Deed("undo", pipeline, "Undo", f"kappa undo {pipeline}")
 
@@ -214,7 +220,7 @@ class SampledRows:
 
 
 def sampled(found: Comparison) -> tuple[SampledRows, ...]:
-    """The samples of a comparison, by table and kind, those that differ most plainly first."""
+    """Lists the samples of a comparison by table and kind, the plainest differences first."""
     return tuple(
         _sampled(table, kind, shown)
         for table, samples in found.samples.items()

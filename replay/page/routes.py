@@ -36,7 +36,7 @@ ROUTERS = (router, data_routes.router, static.router, login.router)
 
 @router.get("/")
 def overview(request: Request) -> Response:
-    """Each pipeline: what serves, how fresh, how fast, how far behind, and what is on its way."""
+    """Shows each pipeline: what serves, how fresh, how fast, its lag, and its candidate."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, status = desk.here.state(), desk.status()
     trails = _trails(request, desk)
@@ -55,7 +55,7 @@ def overview(request: Request) -> Response:
 
 @router.get("/rollouts/{number}")
 def rollout(request: Request, number: int) -> Response:
-    """One rollout."""
+    """Shows one rollout."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, status = desk.here.state(), desk.status()
     try:
@@ -77,7 +77,7 @@ def rollout(request: Request, number: int) -> Response:
 
 @router.get("/rollouts/{number}/samples")
 def samples(request: Request, number: int) -> Response:
-    """The rows that differ, some of each kind, of a rollout's build and the one that it is compared with."""
+    """Shows samples of the rows in which a rollout's build and the live one differ."""
     desk, now = desk_of(request), datetime.now(UTC)
     state = desk.here.state()
     try:
@@ -100,7 +100,7 @@ def samples(request: Request, number: int) -> Response:
 
 @router.get("/history")
 def history(request: Request, before: int | None = None) -> Response:
-    """The timeline, the newest of it, or what is older than record `before`."""
+    """Shows the timeline: its newest part, or what is older than record `before`."""
     desk, now = desk_of(request), datetime.now(UTC)
     state = desk.here.state()
     moments = timeline(state, before=before, most=_MOMENTS + 1)
@@ -117,7 +117,7 @@ def history(request: Request, before: int | None = None) -> Response:
 
 @router.get("/generations/{number}")
 def generation(request: Request, number: int) -> Response:
-    """One generation: what it served."""
+    """Shows one generation and what it served."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, here = desk.here.state(), desk.here
     births = {build: read_birth(here.store, build) for build in serving_in(state, number).values()}

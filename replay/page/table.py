@@ -1,4 +1,4 @@
-"""One table or view as values: what it is made of, how it is folded, and who reads it. Pure."""
+"""One table or view as values: its columns, its folds, and its readers. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from serving.query.tables import ServedTable
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column that readers see: DuckDB's type of it, and what it is: key, fold, latest value, or nothing in particular."""
+    """A column that readers see: DuckDB's type, and its role: key, fold, latest value, or none."""
 
     name: str
     kind: str
@@ -22,7 +22,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Who holds the table's build pinned now, with how many leases."""
+    """A process that has the table's build pinned now, with the number of its leases."""
 
     by: str
     pid: int
@@ -31,7 +31,11 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class TableView:
-    """All that is told of a table; `sql` makes a view, as it was declared but for the indentation, `views` are those of the same pipeline that are made of it."""
+    """All that is shown of a table.
+
+    `sql` makes a view, as declared but for the indentation; `views` are those of the same pipeline
+    that are made of it.
+    """
 
     table: ServedTable
     columns: tuple[Column, ...]
@@ -51,7 +55,11 @@ def table_view(
     *,
     whole: str,
 ) -> TableView:
-    """What is told of it; `names_in` gives the tables that a query names, `whole` is its own name with its schema's, quoted."""
+    """Makes the view of a table.
+
+    `names_in` returns the tables that a query names; `whole` is its own name with its schema's,
+    quoted.
+    """
     born = next((each for each in birth.tables if each.name == table.name), None)
     folds: Mapping[str, tuple[str, str | None]] = {} if born is None else born.fold
     keys = () if born is None else born.keys
@@ -83,7 +91,7 @@ def table_view(
 
 
 def first_query(table: ServedTable, whole: str) -> str:
-    """What the box for SQL begins with: all columns, of the public name where that is one."""
+    """Returns the first content of the box for SQL: all columns, by the public name if any."""
     plain = table.name.isidentifier() and table.name.islower() and table.name != "rejects"
     return f"select *\nfrom {table.name if plain else whole}\nlimit 100"
 

@@ -30,7 +30,10 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One entry; `number` is the journal's. `generation` and `switches` of one that served, `rollout` of one that did not, `proof` of a proof."""
+    """One entry; `number` is the journal's.
+
+    It has `generation` and `switches` if it served, else a `rollout`, or a `proof`.
+    """
 
     number: int
     at: str
@@ -47,7 +50,7 @@ class Moment:
 def timeline(
     state: State, *, before: int | None = None, most: int | None = None
 ) -> tuple[Moment, ...]:
-    """All of it; or the newest `most` of what has a lower number than `before`."""
+    """Lists all moments, or the newest `most` of those with a lower number than `before`."""
     found = [
         *_generations(state),
         *_others(state),
@@ -62,7 +65,7 @@ def timeline(
 
 
 def undo_to(state: State, generation: int) -> Iterator[Deed]:
-    """For each pipeline whose build of that generation is kept, and does not serve: the way back to it."""
+    """Yields the way back to each build of that generation that is kept and does not serve."""
     record = next(
         (
             each

@@ -1,6 +1,6 @@
 """A topic's newest records as values, by partition, and how fast the log grows.
 
-Records are shown of topics that a build reads, and of no others of the cluster: these may be anybody's.
+Records are shown of topics that a build reads only: others of the cluster may be private.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MOST_BYTES = 500
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """A record as people see it; bytes that are no text as hexadecimal digits, None for null."""
+    """A record for people; bytes that are no text as hexadecimal digits, None for null."""
 
     offset: int
     at: datetime
@@ -39,7 +39,7 @@ class LogRecord:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition: where its log begins and ends, and the newest records, newest first."""
+    """One partition: its begin and end in the log, and the newest records, newest first."""
 
     number: int
     begin: int
@@ -49,7 +49,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """A topic and its partitions; of those from `shown` on no records are."""
+    """A topic and its partitions; from partition `shown` on no records are shown."""
 
     name: str
     partitions: tuple[Partition, ...]
@@ -57,14 +57,17 @@ class TopicView:
 
 
 class Paces:
-    """How fast topics grow, by looks at their ends: the first look tells nothing yet."""
+    """The growth of topics, by looks at their ends. The first look gives none yet."""
 
     def __init__(self) -> None:
         self._paces: dict[str, Pace] = {}
         self._ends: dict[str, int] = {}
 
     def rates(self, ends: Mapping[str, int], at: float) -> dict[str, float | None]:
-        """Offsets a second, lately, by topic; `ends` are sums over its partitions. Not to be asked by two at once."""
+        """Returns offsets a second, lately, by topic; `ends` are sums over its partitions.
+
+        For one caller at a time.
+        """
         # One whose end goes back is another topic of that name.
         self._paces = {
             name: Pace() if ends[name] < self._ends[name] else pace
@@ -78,7 +81,7 @@ class Paces:
 
 
 def topic_rates(desk: Desk, paces: Paces) -> Mapping[str, float | None]:
-    """How fast the topics on the broker grow. Raises Unreachable where it does not answer."""
+    """Returns how fast topics grow. Raises Unreachable if the broker does not answer."""
     log = desk.reached()
     return desk.look(
         "rates of topics", lambda: paces.rates(_sums(log.topics(), log), time.monotonic())
@@ -93,7 +96,11 @@ def _sums(names: Iterable[str], log: Log) -> dict[str, int]:
 
 
 def newest_records(desk: Desk, name: str) -> TopicView:
-    """The newest records of a topic. Raises HttpError where no build reads it or the broker has none of that name, Unreachable where it does not answer."""
+    """Returns the newest records of a topic.
+
+    Raises HttpError if no build reads it or the broker has none of that name, and Unreachable if
+    the broker does not answer.
+    """
     log = desk.reached()
     if not any(name in build.topics for build in desk.status().builds):
         raise HttpError(
@@ -149,7 +156,7 @@ def _told(record: Record) -> LogRecord:
 
 
 def as_text(content: bytes | None) -> str | None:
-    """Bytes as people read them, of many the first: text where they are UTF-8, else their hexadecimal digits."""
+    """Returns the first of these bytes for people: text if they are UTF-8, else hexadecimal."""
     if content is None:
         return None
     head = content[:_MOST_BYTES]

@@ -1,7 +1,7 @@
-"""The trail: how far a build had come, and when, as its frontiers tell: what a chart and a rate are made of.
+"""The trail of a build: how far it was at which time, for charts and rates.
 
-Nothing is measured for it: what readers could see, and from when on, is recorded anyway (frontiers that are there, and those
-that are kept, once a minute for an hour).
+Nothing is measured for it: frontiers record what readers could see and since when, the newest of
+them and those that are kept, once a minute for an hour.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KEPT_EVERY = timedelta(seconds=90)
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """At that time a build had come so far: the sum of its offsets."""
+    """One point of a trail: at that time the offsets of a build came to this sum."""
 
     at: datetime
     offset: int
@@ -45,7 +45,7 @@ class Trails:
         self._walked: dict[str, int] = {}
 
     def of(self, build: str, now: datetime) -> tuple[Step, ...]:
-        """What is known of the last hour, oldest first."""
+        """Returns what is known of the last hour, oldest first."""
         with self._lock:
             known = self._known.setdefault(build, {})
             known |= {each.number: _step(each) for each in self._newly_kept(build)}
@@ -75,7 +75,10 @@ class Trails:
 
 
 def rate_of(steps: Sequence[Step], now: datetime) -> float | None:
-    """Offsets a second over the last minute, or since the first that is known of it; None where too little is. Pure."""
+    """Returns offsets a second over the last minute, or since the trail's begin. Pure.
+
+    None if too little is known.
+    """
     if not steps:
         return None
     recent = [step for step in steps if now - step.at <= _RATE_OVER]
@@ -91,7 +94,10 @@ def rate_of(steps: Sequence[Step], now: datetime) -> float | None:
 
 
 def rates(steps: Sequence[Step], now: datetime) -> tuple[list[int], list[float]]:
-    """For a chart: times (seconds since 1970), and offsets a second in the piece that ends there; pieces are even. Pure."""
+    """Returns times (seconds since 1970), and offsets a second in the piece that ends there.
+
+    Pure. All pieces are equally long.
+    """
     if not steps:
         return [], []
     begin = max(steps[0].at, now - _HOUR)
@@ -107,7 +113,10 @@ def rates(steps: Sequence[Step], now: datetime) -> tuple[list[int], list[float]]
 
 
 def _offsets_at(edges: Sequence[datetime], steps: Sequence[Step]) -> Iterator[float]:
-    """How far it had come at each of these times, ascending. Of the past only one frontier a minute is kept: between two, it went evenly."""
+    """Returns how far a build was at each of these times, ascending.
+
+    Of the past one frontier a minute is kept: between two of them the way is taken as even.
+    """
     place = 0
     for edge in edges:
         while place < len(steps) and steps[place].at <= edge:

@@ -1,7 +1,8 @@
-"""The archiver seen from the supervisor: a child that runs where a topic may be archived, and is started again where it dies or the project's files change.
+"""The archiver as a child of the supervisor, while a topic may be archived.
 
-What a project declares is known only by running its files, which a supervisor never does: the word in a file is enough to try,
-and a child that finds no archived topic ends. Read next: beside.py, kappa/engine/archive/archiver.py.
+It starts again if it dies or if the project's files change. What a project declares is known only
+by running its files, which a supervisor never does: the word in a file is enough to try, and a
+child that finds no archived topic ends.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _Files = Mapping[Path, int]
 
 
 class ArchiverProcess:
-    """The supervisor's child that archives topics, where the project's files say that any are."""
+    """The child that archives topics, if the project's files may declare any."""
 
     def __init__(
         self,
@@ -37,7 +38,10 @@ class ArchiverProcess:
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`say` is told what the operator should read; `clock` gives seconds that only go forward."""
+        """Makes an archiver that does not run yet.
+
+        `say` gets what the operator should read; `clock` gives seconds that only go forward.
+        """
         self._settings = settings
         self._clock = clock
         self._child = Child(
@@ -54,7 +58,10 @@ class ArchiverProcess:
         self._look_at = 0.0
 
     def ensure_running(self, bootstrap_servers: str) -> None:
-        """Starts it where it does not run, is wanted, and has not died just now; ends one that knows an older project or another broker."""
+        """Starts it unless it runs, is not wanted, or has died just now.
+
+        Ends one that knows older files or another broker.
+        """
         if (code := self._child.ended()) is not None:
             if code == 0:
                 # No topic is archived, and none will be until the files change.
@@ -79,7 +86,7 @@ class ArchiverProcess:
             self._child.ensure_started("kappa.engine.archive.archiver", *where)
 
     def end(self) -> None:
-        """Ends it: it goes on from what it has committed."""
+        """Ends it: the next one continues after what it has committed."""
         self._child.end()
 
     def _look(self) -> None:

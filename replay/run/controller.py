@@ -1,7 +1,7 @@
-"""The controller: folds the journal, looks at each active rollout, takes one step of it. And the two things people ask of it.
+"""The controller: folds the journal and takes one step of each active rollout a tick.
 
-It remembers nothing that matters: state is a fold of the journal, so after a crash the next tick goes on from there. It
-starts no process itself (Processes) and reads no topic's records. Read next: promote.py for the steps of a switch.
+It remembers nothing that matters: state is a fold of the journal, so the next tick continues after
+a crash. It starts no process itself (Workers) and reads no topic's records.
 """
 
 from __future__ import annotations
@@ -46,36 +46,39 @@ if TYPE_CHECKING:
 
 
 class LogView(Protocol):
-    """What the controller wants to know of Kafka (kappa/log/client.py has it)."""
+    """The part of Kafka that the controller needs (kappa/log/client.py has it)."""
 
     def end(self, topics: Iterable[str]) -> Offsets:
-        """Where a reader of committed records comes to its end for now."""
+        """Returns the end of these topics for readers of committed records."""
 
     def facts(self, name: str) -> TopicFacts | None:
-        """One topic, or None where the broker has none of that name."""
+        """Returns one topic. None if the broker has none of that name."""
 
 
 class Workers(Protocol):
-    """What the controller wants of the supervisor's child processes (processes.py has it)."""
+    """The child processes that the controller needs (processes.py has them)."""
 
     def job_runs(self, build: str) -> bool:
-        """True while a process of the build's job is there."""
+        """True while a process of the build's job exists."""
 
     def job_stopped(self, build: str) -> Stopped | None:
-        """Why the build's job is not started again."""
+        """Returns why the build's job is not started again."""
 
     def job_deaths(self, build: str) -> int:
-        """How often in a row the build's job has died."""
+        """Counts the deaths in a row of the build's job."""
 
     def ensure_aligned_again(self, build: str) -> None:
-        """Aligns a build that tails, and lets its tail go on then."""
+        """Aligns a build that tails, and lets its tail continue then."""
 
     def ensure_verifying(self, rollout: int) -> str | None:
-        """Starts a verification unless it runs; says why where it has died too often to be started again."""
+        """Starts a verification unless it runs.
+
+        Returns why it is not started again if it has died too often.
+        """
 
 
 class Controller:
-    """Brings every active rollout on, a step a tick, and what is retired to its end."""
+    """Brings every active rollout on, a step a tick, and retired builds to their end."""
 
     def __init__(
         self,
@@ -103,7 +106,7 @@ class Controller:
         self._orphans_looked_for = False
 
     def tick(self) -> State:
-        """Looks at everything once, takes at most one step per rollout, and gives the state after it.
+        """Looks at everything once and takes at most one step per rollout. Returns the state.
 
         Raises KappaError or OSError, after all else was brought on, if something could not be
         looked at or done: Unreachable if the broker did not answer. Nothing is decided without it.
@@ -133,7 +136,7 @@ class Controller:
         return self.state
 
     def _sight(self, rollout: Rollout) -> Sight:
-        """What is seen of a rollout, and of those that are promoted together with it."""
+        """Looks at a rollout and at those that are promoted together with it."""
         seen = self._look(rollout)
         try:
             return replace(
@@ -200,7 +203,10 @@ class Controller:
                 return seen
 
     def _alignment(self, rollout: Rollout) -> Alignment | None:
-        """The candidate's newest alignment that is new enough, kept until the rollout ends; None where it is gone."""
+        """Returns the candidate's newest alignment if it is new enough. None if it is gone.
+
+        Its lease is renewed until the rollout ends.
+        """
         last = Alignments(self._store, rollout.build).last()
         if last is None or last.number <= rollout.alignment_after:
             return None
@@ -252,7 +258,10 @@ class Controller:
                 assert_never(step)
 
     def _append(self, event: Event) -> None:
-        """Appends the next record. Where somebody else's is there already, the next tick looks and chooses again."""
+        """Appends the next record.
+
+        If another writer was first, the next tick looks and chooses again.
+        """
         check_may_follow(self.state, event)
         if isinstance(event, Held | Served):
             failpoint("promote.before_append")
@@ -261,7 +270,10 @@ class Controller:
             self.state = advance(self.state, record)
 
     def _let_go(self) -> None:
-        """Gives up the leases of alignments whose rollouts have ended; one that is forgotten here ends by itself."""
+        """Releases the leases of alignments whose rollouts have ended.
+
+        One that is forgotten here expires by itself.
+        """
         for rollout in self.state.rollouts:
             if not rollout.active and rollout.number not in self._let_go_of:
                 last = Alignments(self._store, rollout.build).last()
@@ -291,5 +303,5 @@ class Controller:
 
 
 def _shown(sight: Sight) -> Offsets:
-    """What readers of the live build have seen of the topics that the candidate reads too."""
+    """Returns what the live build's readers see of the topics that the candidate reads too."""
     return Offsets() if sight.live is None else sight.live.offsets.only(sight.comparable)

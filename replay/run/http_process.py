@@ -1,6 +1,6 @@
-"""The HTTP server seen from the supervisor: a child that is started, started again where it dies, and ended; and where it is served.
+"""The HTTP server as a child of the supervisor, and the record of its address.
 
-Nothing of HTTP is imported here: a supervisor, and a command that asks where the server is, need none of it. Read next: beside.py, serve.py.
+Nothing of HTTP is imported here: a supervisor, and a command that asks for the address, need none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PATIENCE_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The server that runs now, and where."""
+    """The server that runs now, and its address."""
 
     pid: int
     born: str
@@ -39,13 +39,13 @@ def put_served(store: Store, served: Served) -> None:
 
 
 def served_at(store: Store) -> str | None:
-    """The URL of the root's server, or None where none runs."""
+    """Returns the URL of the root's server. None if none runs."""
     found = _SERVED.get(store, SERVED, "what the HTTP server wrote of itself")
     return found.url if found is not None and ProcessId(found.pid, found.born).alive() else None
 
 
 class HttpProcess:
-    """The supervisor's child that serves, where the settings say where."""
+    """The child that serves HTTP, if `serve.listen` is set."""
 
     def __init__(
         self,
@@ -55,7 +55,10 @@ class HttpProcess:
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`say` is told what the operator should read; `clock` gives seconds that only go forward."""
+        """Makes a server that does not run yet.
+
+        `say` gets what the operator should read; `clock` gives seconds that only go forward.
+        """
         self._settings = settings
         self._child = Child(
             "the HTTP server",
@@ -66,7 +69,7 @@ class HttpProcess:
         )
 
     def ensure_running(self) -> None:
-        """Starts it where it does not run, is wanted, and has not died just now."""
+        """Starts it unless it runs, is not wanted, or has died just now."""
         if not self._settings.serve.listen:
             return
         if (code := self._child.ended()) is not None:

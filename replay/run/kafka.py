@@ -1,6 +1,7 @@
-"""The Kafka under a platform: an embedded broker that is kept running, or a cluster that is there already.
+"""The Kafka of a platform: an embedded broker that is kept running, or a configured cluster.
 
-The supervisor alone has one. A broker that dies is started again on its data, where it was if its port is free.
+Only the supervisor has one. A broker that dies is started again on its data, at its old port if
+that is free.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _EXTERNAL_BROKER_SECONDS = 15.0
 
 
 class Kafka:
-    """The broker that jobs use, and what the controller wants to know of it."""
+    """The broker that jobs use, and what the controller needs of it."""
 
     def __init__(
         self, settings: Settings, store: Store, say: Callable[[str], None], told: Told
@@ -40,12 +41,15 @@ class Kafka:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients connect to, once `ensure_running` has come back."""
+        """The address for clients, once `ensure_running` has returned."""
         assert self._log is not None, "it was started"
         return self._log.bootstrap_servers
 
     def ensure_running(self) -> None:
-        """Starts the broker where it is not running. Raises KappaError where it cannot be, and waits longer before each next try."""
+        """Starts the broker unless it runs.
+
+        Raises KappaError if it cannot run, and waits longer before each next try.
+        """
         if self._settings.runs_broker:
             self._ensure_own()
         elif self._log is None:
@@ -66,12 +70,12 @@ class Kafka:
             self._broker.stop()
 
     def end(self, topics: Iterable[str]) -> Offsets:
-        """Where a reader of committed records comes to its end for now."""
+        """Returns the end of these topics for readers of committed records."""
         assert self._log is not None, "it was started"
         return self._log.end(topics)
 
     def facts(self, name: str) -> TopicFacts | None:
-        """One topic, or None where the broker has none of that name."""
+        """Returns one topic. None if the broker has none of that name."""
         assert self._log is not None, "it was started"
         return self._log.facts(name)
 

@@ -1,7 +1,7 @@
-"""The HTTP server's process: `kappa serve`, or a child of the supervisor. Puts together what serving/http/http.py, api.py and page/ have.
+"""The HTTP server's own process: `kappa serve`, or a child of the supervisor.
 
-It stands beside the supervisor, and not in it: whatever a request does to it, rollouts go on. As a program it is that child.
-Read next: serving/http/http.py, api.py, http_process.py.
+It is a process beside the supervisor: whatever a request does to it, rollouts continue. It joins
+what serving/http, replay/http and replay/page have. As a program it is that child.
 """
 
 from __future__ import annotations
@@ -52,9 +52,10 @@ def serve(
     say: Callable[[str], None],
     any_port: bool = False,
 ) -> None:
-    """Serves until this process is told to end. `any_port`: where the port is taken, another one is as good.
+    """Serves until this process is asked to end. `any_port`: if the port is taken, use another.
 
-    Raises SettingsError where it would listen to other machines without a token, and Conflict where the port is taken.
+    Raises SettingsError if it would listen to other machines without a token, and Conflict if the
+    port is taken.
     """
     settings, store = here.settings, here.store
     token = token or settings.serve.token or None

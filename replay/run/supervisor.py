@@ -1,8 +1,8 @@
-"""The supervisor: what `kappa up` runs. It owns the embedded broker, the child processes and the controller's loop.
+"""The supervisor: what `kappa up` runs. It owns the broker, the children and the loop.
 
-All that it knows is in the journal and the builds' folders, so one that is killed is answered by the next `kappa up`. What
-it started ends with it, however it ends. One per root: a lock says who. As a program it is the detached supervisor.
-Read next: processes.py (what runs), controller.py (what is decided).
+All that it knows is in the journal and the builds' folders, so the next `kappa up` continues after
+one that was killed. Its children end with it, however it ends. A lock admits one per root. As a
+program it is the detached supervisor.
 """
 
 from __future__ import annotations
@@ -46,10 +46,11 @@ _UP_SECONDS = 600.0
 
 
 def up(settings: Settings, *, detach: bool) -> Running | None:
-    """Runs the platform: in this process until it is told to end (None), or detached, and gives who runs it once it is ready.
+    """Runs the platform in this process until it is asked to end, or detached.
 
-    Detached, one that is up already is as good. In this process, Conflict says that there is one. Raises KappaError where
-    it cannot start: no Java, no broker, a broken journal.
+    Detached, it returns the supervisor once it is ready; one that is up already is as good. In this
+    process it returns None, and raises Conflict if one is up. Raises KappaError if it cannot start:
+    no Java, no broker, a broken journal.
     """
     if detach:
         return _ensure_detached(settings)
@@ -66,9 +67,9 @@ def up(settings: Settings, *, detach: bool) -> Running | None:
 
 
 def down(settings: Settings) -> bool:
-    """Ends the supervisor of this root and waits until it is gone; False where none was there.
+    """Ends the supervisor of this root and waits until it is gone. False if there was none.
 
-    Raises TimedOut where it is still ending after a minute and a half.
+    Raises TimedOut if it is still ending after a minute and a half.
     """
     holds = holder(Store(settings.root_url).path(_LOCK))
     process = None if holds is None else process_id(holds.pid)
@@ -136,7 +137,7 @@ def _why(said: str, path: Path) -> KappaError:
 
 
 def _run(settings: Settings, say: Callable[[str], None]) -> None:
-    """Runs the platform until this process is told to end."""
+    """Runs the platform until this process is asked to end."""
     store = Store(settings.root_url)
     lock = Lock(store.path(_LOCK), what="kappa")
     try:
@@ -242,7 +243,7 @@ def _news(before: State, after: State) -> Iterator[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The detached supervisor's command; what it says goes to its log."""
+    """Runs the detached supervisor's command; its output is its log."""
     parser = argparse.ArgumentParser(
         prog="replay.run.supervisor", description="runs the platform; made by: kappa up -d"
     )

@@ -1,4 +1,4 @@
-"""Whether this process was told to end: by SIGTERM, by Ctrl-C, or by its terminal being closed."""
+"""The signals that ask this process to end: SIGTERM, Ctrl-C, and a closed terminal."""
 
 from __future__ import annotations
 
@@ -10,21 +10,24 @@ from typing import Any, Self
 
 
 class ToldToEnd(BaseException):
-    """Raised by a signal where waiting would take long; not an error, so no `except Exception` may take it for one."""
+    """Raised by a signal where waiting would take long.
+
+    It is no error, so no `except Exception` may take it for one.
+    """
 
 
 class Told:
-    """Whether this process was told to end. A signal only says so, but for where it may interrupt."""
+    """True once this process was asked to end. A signal only sets it, unless it may interrupt."""
 
     def __init__(self) -> None:
-        """Not told yet, and not listening: that is within `with`."""
+        """Begins unset, and does not listen yet: that is within `with`."""
         self.to_end = False
         self._interrupts = False
         self._before: dict[signal.Signals, Any] = {}
 
     @contextmanager
     def interrupting(self) -> Iterator[None]:
-        """Within it, being told to end raises."""
+        """Lets a signal raise ToldToEnd within it."""
         if self.to_end:
             raise ToldToEnd
         self._interrupts = True
