@@ -1,4 +1,4 @@
-"""The app `kappa`: its commands in the order of its help, and how errors become exit codes."""
+"""The app `kappa`: its commands in the order of the help, and exit codes of errors."""
 
 from __future__ import annotations
 
@@ -65,7 +65,10 @@ def everywhere(
 
 
 def run_command(arguments: list[str]) -> int:
-    """Runs one command and returns its exit code. An error is one sentence and a hint on stderr."""
+    """Runs one command and returns its exit code.
+
+    An error is one sentence and a hint on stderr.
+    """
     if sys.stdout is None:
         # The parent closed it: the command still runs, without an answer.
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  # to the end of the process

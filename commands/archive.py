@@ -12,7 +12,8 @@ from serving.query.render import Form
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="The archives of topics that are declared with archive=True: what they hold, and whether it is what the topics are.",
+    help="The archives of topics that are declared with archive=True: what they hold, and "
+    "whether it is what the topics are.",
 )
 
 

@@ -1,4 +1,4 @@
-"""Commands that begin rollouts, and those before: validate, plan, deploy, replay, branch, ..."""
+"""Commands before and at the begin of rollouts: validate, plan, deploy, replay, branch, ..."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ def validate(
     allow: Allow = None,
     output: As = Form.TABLE,
 ) -> None:
-    """Check what the project's files alone say: declarations, keys, folds, views, determinism. No broker is needed."""
+    """Check what the project's files alone show. No broker is needed.
+
+    These are declarations, keys, folds, views and determinism.
+    """
     from replay.plan.validate import (
         ensure_valid,
         validated_document,
@@ -152,7 +155,7 @@ def replay(
     auto_promote: AutoPromote = False,
     timeout: Timeout = None,
 ) -> None:
-    """Make a new build of the same code from the log's beginning, and promote it like any other."""
+    """Make a new build of the same code from the log's beginning, to promote like any other."""
     from replay.preflight.finding import accepting
 
     accepted = accepting(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
@@ -188,11 +191,11 @@ def branch(
 ) -> None:
     """Build what is declared now on the state that the live build had at these offsets.
 
-    It is for changes that concern only the future: what is before the offsets stays as it was folded.
-    Topics, tables, keys, folds and columns must be the same. It is promoted like any other build, and
-    marked as a branch wherever it is shown. Its version is that of the code alone, as if it were no
-    branch: kappa deploy of the same code changes nothing then, and kappa replay builds it from the
-    log's beginning.
+    It is for changes that concern only the future: what is before the offsets stays as it was
+    folded. Topics, tables, keys, folds and columns must be the same. It is promoted like any other
+    build, and marked as a branch wherever it is shown. Its version is that of the code alone, as if
+    it were no branch: kappa deploy of the same code changes nothing then, and kappa replay builds
+    it from the log's beginning.
     """
     from replay.plan.branch import Branching
     from replay.plan.make_plan import make_plan

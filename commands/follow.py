@@ -49,13 +49,15 @@ def follow_rollout(
         )
     except KeyboardInterrupt:
         say(
-            f"rollout {number} goes on; kappa status -w shows it, kappa abandon {birth.pipeline} gives it up"
+            f"rollout {number} goes on; kappa status -w shows it, kappa abandon "
+            f"{birth.pipeline} gives it up"
         )
         raise
     ensure_served(ended)
     if not ended.active:
         print(
-            f"{ended.pipeline}: build {ended.build} (version {ended.version}) serves, generation {here.state().generation}"
+            f"{ended.pipeline}: build {ended.build} (version {ended.version}) serves, "
+            f"generation {here.state().generation}"
         )
     return ended
 

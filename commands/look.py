@@ -26,7 +26,7 @@ def status(
     watch: Annotated[bool, typer.Option("-w", "--watch", help="go on showing it")] = False,
     output: As = Form.TABLE,
 ) -> None:
-    """Show what serves, what is on its way, how far behind the log each build is, and what runs."""
+    """Show what serves, what is on its way, how far behind each build is, and what runs."""
     here = here_of(context)
     if not watch:
         sys.stdout.write(_status_text(here, output))
@@ -64,7 +64,7 @@ def show(
     ],
     output: As = Form.TABLE,
 ) -> None:
-    """Show one generation in full: who, when, why, which code, and the receipt of its promote."""
+    """Show one generation in full: who, when, why, which code, and its receipt."""
     from kappa.state.build import read_birth
     from replay.rollout.show import (
         code_of,
@@ -98,7 +98,8 @@ def diff(
         str | None,
         typer.Argument(
             metavar="[A]",
-            help="a build; default: the one that serves while a candidate is on its way, else the one that served before",
+            help="a build; default: the one that serves while a candidate is on its way, else "
+            "the one that served before",
             show_default=False,
         ),
     ] = None,
@@ -163,7 +164,8 @@ def prove(
         typer.Option(
             "--slices",
             metavar="random|one|N",
-            help="how the log is cut: at random, not at all (a plain Spark batch job), or in N slices",
+            help="how the log is cut: at random, not at all (a plain Spark batch job), or in N "
+            "slices",
         ),
     ] = "random",
     seed: Annotated[
@@ -200,8 +202,10 @@ def prove(
     found = proof.proved
     if not found.equal:
         raise VerificationFailed(
-            f"pipeline {pipeline} is not proved: what serves is not what the log gives again at {found.offsets}",
-            hint=f"it serves as before; kappa replay {pipeline} makes a new build of it, and kappa history keeps what was found",
+            f"pipeline {pipeline} is not proved: what serves is not what the log gives again at "
+            f"{found.offsets}",
+            hint=f"it serves as before; kappa replay {pipeline} makes a new build of it, and "
+            "kappa history keeps what was found",
         )
 
 

@@ -97,7 +97,9 @@ PastEventTime = Annotated[
     typer.Option(
         "--at-event-time",
         metavar="TIME",
-        help="of what serves, as it stood when it had folded what its log held up to that time (log time: the running maximum of the records' timestamps), as long as it is kept",
+        help="of what serves, as it stood when it had folded what its log held up to that time "
+        "(log time: the running maximum of the records' timestamps), as long as it is "
+        "kept",
         show_default=False,
     ),
 ]

@@ -25,7 +25,8 @@ def wait(context: typer.Context, pipeline: OnePipeline = None, timeout: Timeout 
     )
     if ended.waits:
         print(
-            f"{ended.pipeline}: build {ended.build} (version {ended.version}) passed; to let it serve: kappa promote {ended.pipeline}"
+            f"{ended.pipeline}: build {ended.build} (version {ended.version}) passed; to let it "
+            f"serve: kappa promote {ended.pipeline}"
         )
 
 
@@ -94,7 +95,8 @@ def undo(
     state = here.state()
     name, build = undone(state, pipeline, to)
     print(
-        f"{name}: build {build} (version {state.versions[build]}) will serve instead of {state.serving[name]} (version {state.versions[state.serving[name]]})"
+        f"{name}: build {build} (version {state.versions[build]}) will serve instead of "
+        f"{state.serving[name]} (version {state.versions[state.serving[name]]})"
     )
     ask_consent(typed("undo", pipeline) + ("" if to is None else f" --to {to}"), yes=yes)
     follow_rollout(here, ask_undo(here.store, name, to=to, seen=state).number, timeout)

@@ -28,7 +28,8 @@ class _Rejects(TyperGroup):
 
 app = typer.Typer(
     cls=_Rejects,
-    help="The records that were not valid: list and show them, export them to mend them, and redrive what is mended.",
+    help="The records that were not valid: list and show them, export them to mend them, and "
+    "redrive what is mended.",
 )
 
 
@@ -119,9 +120,9 @@ def export_rejects(
 ) -> None:
     """Write the rejects that are not fixed yet as lines of JSON, to fix and then to redrive.
 
-    A line is an envelope as `kappa produce --envelope` reads it: "value" is a JSON object, or a text;
-    bytes that are no UTF-8 are in base 64, and "base64" names them. The header kappa-redrive names the
-    original, and has to stay.
+    A line is an envelope as `kappa produce --envelope` reads it: "value" is a JSON object, or a
+    text; bytes that are no UTF-8 are in base 64, and "base64" names them. The header kappa-redrive
+    names the original, and has to stay.
     """
     from serving.rejects.redrive import export_line, to_mend
     from serving.rejects.rejects import Wanted, rejects_in_order
@@ -140,7 +141,8 @@ def export_rejects(
     with open_new_file(file) as lines:
         lines.writelines(f"{export_line(reject)}\n".encode() for reject in found)
     say(
-        f"{len(found):,} rejects; once they are mended: kappa rejects redrive {'FILE' if file == '-' else file}"
+        f"{len(found):,} rejects; once they are mended: kappa rejects redrive "
+        f"{'FILE' if file == '-' else file}"
     )
 
 

@@ -1,4 +1,4 @@
-"""The platform itself: start it, stop it, serve HTTP alone, and delete what is not needed."""
+"""The platform itself: start it, stop it, serve HTTP alone, delete what is not needed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def up(
     if started is not None:
         url = served_at(here.store)
         say(
-            f"kappa is up: process {started.pid}, Kafka at {started.bootstrap_servers}{f', HTTP at {url}' if url else ''}"
+            f"kappa is up: process {started.pid}, Kafka at "
+            f"{started.bootstrap_servers}{f', HTTP at {url}' if url else ''}"
         )
 
 

@@ -68,7 +68,8 @@ def produce(
         bool,
         typer.Option(
             "--envelope",
-            help='a line is {"key", "value", "timestamp", "headers", "partition"}; "value": null is a tombstone',
+            help='a line is {"key", "value", "timestamp", "headers", "partition"}; "value": '
+            "null is a tombstone",
         ),
     ] = False,
     output: As = Form.TABLE,

@@ -143,7 +143,8 @@ def intent(
         raise HttpError(
             428,
             "no Idempotency-Key was sent",
-            hint="make one up for each thing you want done, such as a UUID, and send it again with each try",
+            hint="make one up for each thing you want done, such as a UUID, and send it again "
+            "with each try",
         )
     if wanted.intent != "promote" and len(wanted.pipelines) > 1:
         raise HttpError(400, f"{wanted.intent} is of one pipeline", hint="ask once for each")
@@ -151,7 +152,8 @@ def intent(
         raise HttpError(
             400,
             "a rollout was named that cannot be all that is meant",
-            hint="name the rollout of one promote, abandon or verify; of an undo, or of several, only pipelines",
+            hint="name the rollout of one promote, abandon or verify; of an undo, or of "
+            "several, only pipelines",
         )
     here.must_run()
     state = here.state()

@@ -36,13 +36,15 @@ class Intent(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     intent: Literal["promote", "undo", "abandon", "verify"] = Field(
-        description="let a candidate serve; let the build before serve again; give a rollout up; verify it once more"
+        description="let a candidate serve; let the build before serve again; give a rollout "
+        "up; verify it once more"
     )
     pipelines: tuple[str, ...] = Field(default=(), description="whose")
     rollout: int | None = Field(
         default=None,
         ge=1,
-        description="of a promote, an abandon or a verify: the rollout that was looked at, and no other",
+        description="of a promote, an abandon or a verify: the rollout that was looked at, and "
+        "no other",
     )
     to: int | None = Field(
         default=None, ge=1, description="of an undo: to the build of that generation"
@@ -56,12 +58,16 @@ def explain(state: State, wanted: Intent) -> str:
         case "promote":
             ready = _ready(state, wanted)
             return "; ".join(
-                f"build {each.build} (version {each.version}) of pipeline {each.pipeline} will serve{_instead(state, each.pipeline)}"
+                f"build {each.build} (version {each.version}) of pipeline {each.pipeline} will "
+                f"serve{_instead(state, each.pipeline)}"
                 for each in ready
             )
         case "undo":
             name, build = undone(state, next(iter(wanted.pipelines), None), wanted.to)
-            return f"build {build} (version {state.versions[build]}) of pipeline {name} will serve instead of {state.serving[name]}"
+            return (
+                f"build {build} (version {state.versions[build]}) of pipeline {name} will serve "
+                f"instead of {state.serving[name]}"
+            )
         case "abandon":
             ended = (
                 active_rollout(state, next(iter(wanted.pipelines), None), "abandon")
@@ -74,14 +80,20 @@ def explain(state: State, wanted: Intent) -> str:
                 else f"build {ended.build} is ended, and its tables are deleted"
             )
             live = state.serving.get(ended.pipeline)
-            return f"rollout {ended.number} of pipeline {ended.pipeline} is given up: {after}; {f'build {live} goes on serving' if live else 'nothing serves, as before'}"
+            return (
+                f"rollout {ended.number} of pipeline {ended.pipeline} is given up: {after}; "
+                f"{f'build {live} goes on serving' if live else 'nothing serves, as before'}"
+            )
         case "verify":
             again = (
                 ready_rollout(state, next(iter(wanted.pipelines), None), "verify")
                 if wanted.rollout is None
                 else seen_rollout(state, wanted.rollout, ready=True)
             )
-            return f"build {again.build} of pipeline {again.pipeline} is brought to where the live build stands, and verified once more"
+            return (
+                f"build {again.build} of pipeline {again.pipeline} is brought to where the live "
+                "build stands, and verified once more"
+            )
 
 
 def record_intent(here: Here, state: State, wanted: Intent) -> Record:

@@ -40,7 +40,7 @@ class ArchiveState(StrEnum):
     # Nobody archives now: kappa is not up, or the archiver has died.
     WAITING = "waiting"
     STOPPED = "stopped"
-    # It is of a declaration that the project has no more, or of a topic that is not archived any more.
+    # The project no longer has its declaration, or no longer archives its topic.
     KEPT = "kept"
 
 
@@ -169,7 +169,7 @@ def verify_archives(
     source = LogSource(KafkaAccess(log.bootstrap_servers, settings.kafka.options), log)
     try:
         for archive, mark in found:
-            # What is not the topic's any more, or was decoded by another declaration, is looked at by itself.
+            # A lost part of the topic, or one of another declaration, is checked by itself alone.
             topic = declared.get((mark.topic, mark.fingerprint))
             same = mark.topic in facts and facts[mark.topic].id == mark.topic_id
             beginning = dict(log.beginning([mark.topic]).next.get(mark.topic, {})) if same else {}

@@ -16,7 +16,7 @@ from replay.rollout.rollout import Rollout
 from replay.rollout.underway import Waiting, read_underway
 
 _LOOK_SECONDS = 0.2
-# Between the supervisor's death and its next `kappa up`, and while it starts, nobody is there for a moment.
+# After the supervisor's death and while it starts, none is up for a moment.
 _PATIENCE_SECONDS = 5.0
 
 
@@ -38,7 +38,7 @@ class Progress:
     shown: Offsets | None = None
 
     def done(self, end: Offsets) -> tuple[int, int]:
-        """How many offsets are folded, and how many lie between where it began and `end`: never more of the one than of the other."""
+        """Counts the folded offsets, and those from its start to `end`: at least as many."""
         folded = 0 if self.folded is None else self.folded.distance(self.start)
         return folded, max(folded, end.distance(self.start))
 
@@ -93,6 +93,7 @@ def follow(
         if timeout is not None and now - begun > timeout:
             raise TimedOut(
                 f"rollout {number} is still {rollout.phase} after {timeout:g} s",
-                hint=f"it goes on: kappa status -w follows it, kappa abandon {rollout.pipeline} gives it up",
+                hint=f"it goes on: kappa status -w follows it, kappa abandon {rollout.pipeline} "
+                "gives it up",
             )
         time.sleep(_LOOK_SECONDS)

@@ -87,7 +87,10 @@ def _families(
     yield (
         "kappa_slice_duration_seconds",
         "gauge",
-        "From one published frontier of a build to the next: how long its last slice took, with what it waited for.",
+        (
+            "From one published frontier of a build to the next: how long its last slice took, "
+            "with what it waited for."
+        ),
         [
             (_labels(each), seconds)
             for each in builds

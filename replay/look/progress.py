@@ -1,4 +1,4 @@
-"""A rollout's progress on a terminal: lines that move. Elsewhere: a plain line now and then."""
+"""A rollout's progress: lines that move on a terminal, a plain line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _LOG_END_SECONDS = 2.0
 # What to do where a candidate has not passed.
 _AFTER = {
     "failed": "mend the pipeline or its check and deploy again",
-    "inconclusive": "see to what kept it from being told, and try the same code again: kappa retry {pipeline}",
+    "inconclusive": "see to what kept it from being told, and try the same code again: kappa "
+    "retry {pipeline}",
 }
 
 
@@ -88,7 +89,8 @@ def standing(progress: Progress, end: Offsets, log_end: Offsets | None) -> tuple
     if progress.live is not None and progress.shown is not None and log_end is not None:
         behind = log_end.only(set(progress.shown.next)).distance(progress.shown)
         lines.append(
-            f"live build {progress.live} is {f'{behind:,} records behind the log' if behind > 0 else 'at the end of the log'}"
+            f"live build {progress.live} is "
+            f"{f'{behind:,} records behind the log' if behind > 0 else 'at the end of the log'}"
         )
     if rollout.verified is not None:
         checks = rollout.verified.checks
@@ -108,18 +110,22 @@ def ensure_served(rollout: Rollout) -> None:
     match rollout.phase:
         case Phase.FAILED if rollout.verified is not None and rollout.verified.verdict != "passed":
             raise VerificationFailed(
-                f"build {rollout.build} of pipeline {rollout.pipeline} was not promoted: {rollout.reason}",
+                f"build {rollout.build} of pipeline {rollout.pipeline} was not promoted: "
+                f"{rollout.reason}",
                 hint=rollout.hint
-                or f"{_AFTER[rollout.verified.verdict].format(pipeline=rollout.pipeline)}; what served goes on serving",
+                or f"{_AFTER[rollout.verified.verdict].format(pipeline=rollout.pipeline)}; what "
+                "served goes on serving",
             )
         case Phase.FAILED:
             raise KappaError(
-                f"build {rollout.build} of pipeline {rollout.pipeline} was not promoted: {rollout.reason}",
+                f"build {rollout.build} of pipeline {rollout.pipeline} was not promoted: "
+                f"{rollout.reason}",
                 hint=rollout.hint or f"see kappa logs {rollout.build}",
             )
         case Phase.ABANDONED:
             raise Conflict(
-                f"rollout {rollout.number} of pipeline {rollout.pipeline} was given up by {rollout.asked_by}: {rollout.reason}",
+                f"rollout {rollout.number} of pipeline {rollout.pipeline} was given up by "
+                f"{rollout.asked_by}: {rollout.reason}",
                 hint=f"to begin anew: kappa deploy {rollout.pipeline}",
             )
         case _:
@@ -133,7 +139,8 @@ def ensure_not_waiting(rollout: Rollout) -> None:
     """
     if rollout.waits:
         raise KappaError(
-            f"build {rollout.build} of pipeline {rollout.pipeline} was not promoted: {rollout.reason or 'it was verified once more since'}",
+            f"build {rollout.build} of pipeline {rollout.pipeline} was not promoted: "
+            f"{rollout.reason or 'it was verified once more since'}",
             hint=f"it waits: kappa promote {rollout.pipeline}; or kappa abandon {rollout.pipeline}",
         )
 
@@ -174,7 +181,7 @@ class _LogEnd:
             try:
                 self._last = self._ask()
             except KappaError:
-                # A broker that is away for a moment takes a number from the view, and stops nobody from watching.
+                # A broker that is away for a moment hides a number, and ends no view.
                 self._last = None
         return self._last
 
@@ -200,7 +207,10 @@ def told_verification(rollout: Rollout) -> str:
 
 def _verified(verified: Verified) -> list[str]:
     lines = [
-        f"verified at {verified.offsets}: {verified.verdict}{', ' + verified.reason if verified.reason else ''}"
+        (
+            f"verified at {verified.offsets}: "
+            f"{verified.verdict}{', ' + verified.reason if verified.reason else ''}"
+        )
     ]
     for check in verified.checks:
         found = (

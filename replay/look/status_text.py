@@ -1,4 +1,4 @@
-"""The status as rows under columns, as the document of `-o json`, and as lines for people. Pure."""
+"""The status as rows, as the document of `-o json`, and as lines for people. Pure."""
 
 from __future__ import annotations
 
@@ -82,7 +82,8 @@ def status_heading(status: Status, running: Running | None, broker: str | None) 
         else "nothing is served yet: kappa deploy"
     )
     loud = "".join(
-        f"WARNING: pipeline {each.pipeline}: build {each.build} ({each.role}) has {each.beyond}: kappa rejects list --build {each.build}\n"
+        f"WARNING: pipeline {each.pipeline}: build {each.build} ({each.role}) has "
+        f"{each.beyond}: kappa rejects list --build {each.build}\n"
         for each in status.builds
         if each.beyond
     )
@@ -149,7 +150,8 @@ def _note(build: BuildStatus) -> str:
     ):
         said.append(f"{build.rate:,.0f}/s, {build.eta_seconds:,.0f} s left")
     said += [
-        f"{each.count:,} offsets of {each.topic} partition {each.partition} are held back by a transaction that is open since offset {each.offset}"
+        f"{each.count:,} offsets of {each.topic} partition {each.partition} are held back by a "
+        f"transaction that is open since offset {each.offset}"
         for each in build.held_back
     ]
     if build.kept_until is not None and build.rollout is None:

@@ -18,7 +18,7 @@ from serving.query.reader import Limits
 
 _SAMPLES = 5
 _KEPT = 8
-# Builds that go on are compared where they stand; one that was looked at stays true of where it was.
+# Builds that go on are compared at their frontiers; a result stays true of those.
 _FRESH_SECONDS = 60.0
 _TROUBLE_SECONDS = 10.0
 # What took too long will again: whoever looks on must not keep the machine at it.
@@ -86,8 +86,10 @@ def _compared(desk: Desk, before: str, after: str) -> Comparison | KappaError:
             )
     except TooMuch:
         return TooMuch(
-            f"builds {before} and {after} were compared for {seconds:g} s, which is as long as the page may (serve.compare_seconds), and no rows were found yet",
-            hint=f"kappa diff {here.state().pipelines[after]} {before} {after} takes as long as it takes; what the verification has counted is true all the same",
+            f"builds {before} and {after} were compared for {seconds:g} s, which is as long as "
+            "the page may (serve.compare_seconds), and no rows were found yet",
+            hint=f"kappa diff {here.state().pipelines[after]} {before} {after} takes as long as "
+            "it takes; what the verification has counted is true all the same",
         )
     except KappaError as error:
         return error

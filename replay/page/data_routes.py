@@ -1,4 +1,4 @@
-"""The addresses of data: tables with some of their rows, topics with their newest records, rejects."""
+"""The addresses of data: tables with some rows, topics with newest records, rejects."""
 
 from __future__ import annotations
 

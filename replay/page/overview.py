@@ -48,7 +48,7 @@ class PipelineCard:
 def cards(
     status: Status, state: State, trails: Callable[[str], Sequence[Step]], now: datetime
 ) -> tuple[PipelineCard, ...]:
-    """Makes a card of each pipeline that has a build, by name. `trails` returns those of a build."""
+    """Makes a card of each pipeline with a build, by name. `trails` returns those of a build."""
     found: dict[str, dict[str, BuildStatus]] = {}
     for build in status.builds:
         found.setdefault(build.pipeline, {})[build.role] = build

@@ -16,7 +16,7 @@ from replay.verify.diff_listing import count_line, differing, rejects_line
 from replay.verify.rows import RowSample
 from serving.query.render import plain
 
-# What a rollout goes through, in order; one that switches to a kept build has no replay and no verification.
+# The stages of a rollout in order; a switch to a kept build is neither replayed nor verified.
 _STEPS = (
     ("Replay", Phase.REPLAYING),
     ("Verify", Phase.VERIFYING),

@@ -1,7 +1,8 @@
-"""The pages' addresses: the overview, rollouts, history and generations; data_routes.py has the rest.
+"""The addresses of the overview, rollouts, history and generations.
 
-Each looks once, makes the values of one page, and has them rendered. Nothing is decided or changed
-here: what a page asks for (promote, abandon, undo, a query) its scripts ask of the API.
+data_routes.py has the others. Each looks once, makes the values of one page, and renders them.
+Nothing is decided or changed here: what a page asks for (promote, abandon, undo, a query) its
+scripts ask of the API.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The history as a timeline: every generation, every rollout that made none, every proof, newest first. Pure."""
+"""The history as a timeline: generations, other rollouts, proofs, newest first. Pure."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ not decide: that is a fold of the journal (replay/rollout). It reads no topic's 
 Read in this order:
 supervisor        what `kappa up` runs: the lock, the loop, the end of everything
 controller        folds the journal and brings each active rollout on, a step a tick
-next_step         the decision for one rollout
+next_step         the decision for one rollout; ports: what the controller needs of others
 processes         the jobs of builds and the verifications
 course            what the ends of a job's processes come to; back_off: the wait after a death
 child             one child process: started, asked to end, killed, reaped

@@ -17,7 +17,8 @@ from kappa.state.store import Store
 from replay.run.child import Child
 
 LOG = "archiver"
-# It may be killed at any time, and goes on from what it has committed; and everything else of the supervisor's waits meanwhile.
+# It may be killed at any time and continues after what it has committed. The supervisor waits
+# for its end, and does nothing else meanwhile.
 _PATIENCE_SECONDS = 1.0
 _LOOK_SECONDS = 5.0
 # The job that keeps tables fresh goes before it.

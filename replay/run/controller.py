@@ -6,10 +6,10 @@ a crash. It starts no process itself (Workers) and reads no topic's records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Protocol, assert_never
+from typing import assert_never
 
 from kappa.base.errors import Broken, Conflict, KappaError, UsageError
 from kappa.base.failpoint import failpoint
@@ -22,7 +22,6 @@ from kappa.state.build import comparable_topics, read_birth
 from kappa.state.frontier import Frontiers
 from kappa.state.lease import ensure_released, ensure_renewed
 from kappa.state.offsets import Offsets
-from kappa.state.stopped import Stopped
 from kappa.state.store import Store
 from replay.retire.retire import ensure_data_deleted, ensure_orphans_deleted
 from replay.rollout.fold import advance, check_may_follow, fold
@@ -40,41 +39,7 @@ from replay.rollout.step import (
     waits_for,
 )
 from replay.run.next_step import next_step
-
-if TYPE_CHECKING:
-    from kappa.log.cluster import TopicFacts
-
-
-class LogView(Protocol):
-    """The part of Kafka that the controller needs (kappa/log/client.py has it)."""
-
-    def end(self, topics: Iterable[str]) -> Offsets:
-        """Returns the end of these topics for readers of committed records."""
-
-    def facts(self, name: str) -> TopicFacts | None:
-        """Returns one topic. None if the broker has none of that name."""
-
-
-class Workers(Protocol):
-    """The child processes that the controller needs (processes.py has them)."""
-
-    def job_runs(self, build: str) -> bool:
-        """True while a process of the build's job exists."""
-
-    def job_stopped(self, build: str) -> Stopped | None:
-        """Returns why the build's job is not started again."""
-
-    def job_deaths(self, build: str) -> int:
-        """Counts the deaths in a row of the build's job."""
-
-    def ensure_aligned_again(self, build: str) -> None:
-        """Aligns a build that tails, and lets its tail continue then."""
-
-    def ensure_verifying(self, rollout: int) -> str | None:
-        """Starts a verification unless it runs.
-
-        Returns why it is not started again if it has died too often.
-        """
+from replay.run.ports import LogView, Workers
 
 
 class Controller:
@@ -99,7 +64,7 @@ class Controller:
         self._processes = processes
         self._rules = rules
         self._clock = clock
-        # What a candidate has to reach, sampled once per phase and attempt. Forgotten in a crash, it is sampled again.
+        # What a candidate has to reach: sampled once per phase and attempt, again after a crash.
         self._targets: dict[tuple[int, Phase, int], Offsets] = {}
         self._let_go_of: set[int] = set()
         self._deleted: set[str] = set()
@@ -144,7 +109,7 @@ class Controller:
                 others=tuple(self._look(self.state.rollout(number)) for number in rollout.together),
             )
         except (Broken, UsageError) as error:
-            # Not this one's fault: the other fails for it when its turn comes, and this one waits for a new yes.
+            # The other one fails for it when its turn comes; this one waits for a new yes.
             return replace(seen, unseen=error.message)
 
     def _look(self, rollout: Rollout) -> Sight:
@@ -179,13 +144,14 @@ class Controller:
                     ),
                 )
             case Phase.READY if rollout.waits:
-                # What it has to reach is taken when it has its yes: until then the live build goes on.
+                # The target is sampled after the yes: until then the live build goes on.
                 self._targets = {
                     key: target for key, target in self._targets.items() if key[0] != rollout.number
                 }
                 return seen
             case Phase.READY:
-                # A bounded read of a compacted topic lacks the keys that were written again behind it: all of that is read first (law 5).
+                # A bounded read of a compacted topic lacks the keys that were written again after
+                # its end: all of that is read first (law 5).
                 compacted = sorted(
                     topic.name for topic in birth.topics if topic.kind == TopicKind.COMPACTED
                 )

@@ -60,7 +60,8 @@ class Kafka:
             if not there:
                 raise Unreachable(
                     f"no Kafka broker answers at {servers}",
-                    hint="start it, or see kafka.bootstrap_servers in kappa.toml: without it, kappa runs a broker of its own",
+                    hint="start it, or see kafka.bootstrap_servers in kappa.toml: without it, "
+                    "kappa runs a broker of its own",
                 )
             self._log = log
 

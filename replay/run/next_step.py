@@ -37,8 +37,11 @@ def next_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
         return Append(
             Failed(
                 rollout.number,
-                f"build {rollout.build} cannot be compared with build {sight.live_build} at equal offsets: it is past where that one stopped: {sight.never_aligned.message}",
-                f"kappa retry {rollout.pipeline} makes a build of the same code that is brought to exactly there",
+                f"build {rollout.build} cannot be compared with build {sight.live_build} at "
+                "equal offsets: it is past where that one stopped: "
+                f"{sight.never_aligned.message}",
+                f"kappa retry {rollout.pipeline} makes a build of the same code that is brought "
+                "to exactly there",
             )
         )
     match rollout.phase:

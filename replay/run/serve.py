@@ -95,10 +95,12 @@ def serve(
         assert me is not None, "this process is there"
         put_served(store, Served(me.pid, me.born, url))
         say(
-            f"HTTP at {url}, its API at {url}/api/v1, {'with a token' if token else 'for this machine'}; queries are kept in by {', '.join(('the parser', 'DuckDB', *confine.layers()))}"
+            f"HTTP at {url}, its API at {url}/api/v1, "
+            f"{'with a token' if token else 'for this machine'}; queries are kept in by "
+            f"{', '.join(('the parser', 'DuckDB', *confine.layers()))}"
         )
         for number in (signal.SIGTERM, signal.SIGINT):
-            # Uvicorn ends by them, and then raises them again, for whoever listened before: this does, and is content.
+            # Uvicorn ends by them, and then raises them again for the earlier handler: this one.
             signal.signal(number, lambda *_: None)
         # The first who asks finds a process ready; until then nobody waits for that.
         threading.Thread(target=sandbox.start, name="sandbox", daemon=True).start()

@@ -239,7 +239,11 @@ def _news(before: State, after: State) -> Iterator[str]:
     known = {rollout.number: rollout.phase for rollout in before.rollouts}
     for rollout in after.rollouts:
         if rollout.phase != known.get(rollout.number) and (before.last or rollout.active):
-            yield f"rollout {rollout.number} of pipeline {rollout.pipeline}, build {rollout.build}: {rollout.phase}{f' ({rollout.reason})' if rollout.reason else ''}"
+            yield (
+                f"rollout {rollout.number} of pipeline {rollout.pipeline}, build "
+                f"{rollout.build}: "
+                f"{rollout.phase}{f' ({rollout.reason})' if rollout.reason else ''}"
+            )
 
 
 def main(arguments: list[str] | None = None) -> int:
