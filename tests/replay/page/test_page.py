@@ -268,7 +268,7 @@ def test_a_comparison_that_takes_too_long_is_broken_off_and_said_to_be(
     # As tables are that have billions of rows.
     monkeypatch.setattr(
         diff,
-        "_whole",
+        "_table",
         lambda side, name: f"(select large.* from {side}.{name} as large, range(4000000000))",
     )
     with serving(world) as server:
