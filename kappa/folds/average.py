@@ -15,14 +15,15 @@ from kappa.values.columns import parse_type
 def avg_(column: str) -> Average:
     """Averages a numeric column, nulls ignored; double, null if there are none.
 
-    Kept as a sum and a count, by the rules of `sum_`: for whole numbers and decimals exact up to the
-    last division, and a sum that does not fit stops the job; averages of doubles depend on the order.
+    Kept as a sum and a count, by the rules of `sum_`: for whole numbers and decimals exact up to
+    the last division, and a sum that does not fit stops the job; averages of doubles depend on
+    the order.
     """
     return Average(column)
 
 
 class Average(MergedFold):
-    """The average of the values that are not null. Hidden columns keep their sum and their number."""
+    """The average of the values that are not null. Hidden columns keep sum and number."""
 
     kind = "avg"
 
@@ -75,7 +76,8 @@ class Average(MergedFold):
 
 
 def _quotient(total: str, counted: str, kind: str) -> str:
-    # By way of its text a decimal becomes the nearest double in every engine; each casts in its own way.
+    # By way of its text a decimal becomes the nearest double in every engine; each casts in its
+    # own way.
     exact = f"cast({total} as string)" if kind.startswith("decimal") else total
     divided = f"cast({exact} as double) / cast({counted} as double)"
     return f"case when {counted} > 0 then {divided} end"

@@ -9,17 +9,18 @@ from typing import Any
 
 from kappa.base.sql import quoted
 
-# Sums of doubles differ in their last digits with the order in which they are added. This is how far apart
-# equal ones may be, relative to the larger one, or absolute if both are less than 1.
+# Sums of doubles differ in their last digits with the order in which they are added. This is how
+# far apart equal ones may be, relative to the larger one, or absolute if both are less than 1.
 CLOSE = 1e-9
 
 
 class Exactness(StrEnum):
     """How near a fold's values are, and whether other slices of the same log give the same (law 8).
 
-    Exact values and estimates are the same for any slices, and are compared as they are. Rounded ones
-    follow from sums of doubles: those within `CLOSE` of one another count as equal. Approximate ones are
-    random: they count as equal if the ranges that contain the true value overlap.
+    Exact values and estimates are the same for any slices, and are compared as they are. Rounded
+    ones follow from sums of doubles: those within `CLOSE` of one another count as equal.
+    Approximate ones are random: they count as equal if the ranges that contain the true value
+    overlap.
     """
 
     EXACT = "exact"
@@ -60,5 +61,5 @@ class Exactness(StrEnum):
 
 
 def range_columns(column: str) -> tuple[str, str]:
-    """Returns the columns of the least and the greatest that an approximate column's true value may be."""
+    """Returns the columns of the range that contains an approximate column's true value."""
     return f"_{column}_low", f"_{column}_high"

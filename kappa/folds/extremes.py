@@ -21,7 +21,7 @@ def max_(column: str) -> Max:
 
 
 class _Extreme(MergedFold):
-    """The value that is beyond all others. `beyond` compares a contributed value with the stored one."""
+    """The extreme value. `beyond` compares a contributed value with the stored one."""
 
     beyond: ClassVar[str]
 

@@ -1,7 +1,8 @@
 """What every fold means at each place that asks it. Pure.
 
-Names and SQL: `name` is the served column, `types` the stored columns of its table with Spark's types, hidden
-ones included. In merges `t` is the table and `s` the contributions (kappa/tables/merge.py).
+Names and SQL: `name` is the served column, `types` the stored columns of its table with Spark's
+types, hidden ones included. In merges `t` is the table and `s` the contributions
+(kappa/tables/merge.py).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Quote = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class Fold(ABC):
-    """How one served column is folded: the input column it reads (None: rows are counted), and options by name.
+    """How one served column is folded: its input column (None: rows are counted) and options.
 
     A kind of fold is one class. `kind` is its name in birth certificates and may never change.
     """
@@ -33,7 +34,8 @@ class Fold(ABC):
     kind: ClassVar[str]
     # True if the log's order decides which value is kept.
     by_order: ClassVar[bool] = False
-    # True if the type of its values is kept in the birth certificate, since its own type does not tell it.
+    # True if the type of its values is kept in the birth certificate, since its own type does not
+    # tell it.
     is_sketched: ClassVar[bool] = False
 
     column: str | None = None
@@ -46,23 +48,26 @@ class Fold(ABC):
 
     @property
     def is_combined(self) -> bool:
-        """True if no merge can express it: the stored rows of the keys are read, and folded with contributions."""
+        """True if no merge can express it: stored rows are read and folded with contributions."""
         return True
 
     @abstractmethod
     def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
-        """Lists the stored columns, the served one first. Raises DeclarationError if it cannot fold these rows."""
+        """Lists the stored columns, the served one first.
+
+        Raises DeclarationError if it cannot fold these rows.
+        """
 
     @abstractmethod
     def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:
-        """Lists Spark's SQL that folds rows of one key, whose columns are `given`, into a contribution."""
+        """Lists Spark's SQL that folds rows of one key, of `given` columns, into a contribution."""
 
     @abstractmethod
     def combinations(self, name: str, types: Types) -> Iterator[str]:
         """Lists Spark's SQL that folds stored rows and contributions of one key into one."""
 
     def combined(self, name: str, types: Types) -> Mapping[str, str]:
-        """Returns Spark's SQL of the columns that `combinations` alone do not give as they are stored."""
+        """Returns Spark's SQL of the columns that `combinations` do not give as they are stored."""
         return {}
 
     def beside(self, name: str) -> tuple[str, ...]:
@@ -74,7 +79,7 @@ class Fold(ABC):
         return ()
 
     def sums(self, name: str) -> tuple[str, ...]:
-        """Lists the columns that are sums of values: exact ones travel in 37 digits, and may not fit."""
+        """Lists the columns that are sums: exact ones travel in 37 digits, and may not fit."""
         return ()
 
     def compared(self, name: str) -> tuple[str, ...]:
@@ -82,7 +87,7 @@ class Fold(ABC):
         return ()
 
     def exactness(self, name: str, types: Types) -> Exactness:
-        """Returns how near its values are; with no types, what is known from the declaration alone."""
+        """Returns how near its values are; with no types, as far as the declaration tells."""
         return Exactness.EXACT
 
     def value(self, given: Types, column: str | None = None) -> str:
@@ -116,12 +121,12 @@ class MergedFold(Fold):
         """Returns each column's value after a merge into a stored row, by its quoted name."""
 
     def inserted(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
-        """Returns the values in a new row of those columns that are not stored as they were contributed."""
+        """Returns the new row's values of columns that are not stored as they were contributed."""
         return {}
 
 
 def ignoring_nulls(held: str, contributed: str, both: str, *, alone: str | None = None) -> str:
-    """Returns the SQL that gives `both` if neither side is null; one side alone stays what it is."""
+    """Returns SQL for `both`, or the one side that is not null."""
     return (
         f"case when {contributed} is null then {held} "
         f"when {held} is null then {contributed if alone is None else alone} else {both} end"
@@ -134,9 +139,9 @@ def sides(column: str) -> tuple[str, str]:
 
 
 def whole_option(fold: str, name: str, number: object, least: int, most: int) -> tuple[str, int]:
-    """Returns a fold's option that is a whole number. Raises DeclarationError with the line that declares it.
+    """Returns a fold's option that is a whole number.
 
-    It is called by the function that the declaring line calls.
+    Raises DeclarationError with the line that declares it. It is called by the function that the declaring line calls.
     """
     if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
         raise DeclarationError(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-# Names and Spark's types: the broker's clock first, then what tells two records of one millisecond apart.
+# Names and Spark's types: the broker's clock first, then what tells two records of one
+# millisecond apart.
 ORDER_COLUMNS = (("_log_time", "bigint"), ("_partition", "int"), ("_offset", "bigint"))
-# A function may unite rows of several topics: only their names tell apart two records of one millisecond,
-# partition and offset.
+# A function may unite rows of several topics: only their names tell apart two records of one
+# millisecond, partition and offset.
 FOLD_ORDER_COLUMNS = (
     ("_log_time", "bigint"),
     ("_topic", "string"),
@@ -17,7 +18,7 @@ FOLD_ORDER_COLUMNS = (
 
 
 def later(one: Sequence[str], other: Sequence[str]) -> str:
-    """Returns the condition that one record's place in the order is after another's, in any engine's SQL."""
+    """Returns the condition that one place in the order is after another, in any SQL."""
     after = f"{one[0]} > {other[0]}"
     return (
         after
@@ -27,5 +28,5 @@ def later(one: Sequence[str], other: Sequence[str]) -> str:
 
 
 def order_column(column: str, of: str) -> str:
-    """Returns the hidden column that keeps the log time, topic, partition or offset of a picked value."""
+    """Returns the hidden column of a picked value's log time, topic, partition or offset."""
     return f"_{column}{of}"

@@ -14,7 +14,7 @@ _ORDER = tuple(name for name, _ in FOLD_ORDER_COLUMNS)
 
 
 def first(column: str) -> First:
-    """Keeps the earliest value, nulls ignored: least by log time, topic, partition and offset. Exact.
+    """Keeps the earliest value by log time, topic, partition and offset, nulls ignored. Exact.
 
     Of several rows of one record the least value counts.
     """
@@ -22,7 +22,7 @@ def first(column: str) -> First:
 
 
 def latest(column: str) -> Latest:
-    """Keeps the newest value, nulls ignored: greatest by log time, topic, partition and offset. Exact.
+    """Keeps the newest value by log time, topic, partition and offset, nulls ignored. Exact.
 
     Of several rows of one record the greatest value counts.
     """
@@ -30,7 +30,7 @@ def latest(column: str) -> Latest:
 
 
 class _Picked(MergedFold):
-    """The value of the record at one end of the log's order. `end` is the SQL aggregate of that end."""
+    """The value at one end of the log's order; `end` is the SQL aggregate of that end."""
 
     by_order = True
     end: ClassVar[str]
@@ -42,7 +42,8 @@ class _Picked(MergedFold):
 
     def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:
         value = self.value(given)
-        # With the value last: of several rows of one record the choice must not depend on their order.
+        # With the value last: of several rows of one record the choice must not depend on their
+        # order.
         row = f"struct({', '.join(_ORDER)}, {value} as value)"
         picked = f"{self.end}({row}) filter (where {value} is not null)"
         yield f"{picked}.value as {spark_quote(name)}"

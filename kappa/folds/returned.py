@@ -1,4 +1,4 @@
-"""The columns that a pipeline's function returns for one table, against which its keys and folds are checked. Pure."""
+"""The columns that a function returns for a table, to check its keys and folds. Pure."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from kappa.values.columns import Array, Struct, Type
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """The columns that a function returns for one table. `table` names it, with its file and line."""
+    """The columns that a function returns. `table` names the table, with its file and line."""
 
     table: str
     types: Mapping[str, Type]
 
     def type_of(self, column: str, what: str) -> Type:
-        """Returns the type of a column that is needed for `what`. Raises DeclarationError if it is missing."""
+        """Returns a column's type, needed for `what`. Raises DeclarationError if it is missing."""
         if column not in self.types:
             raise lacking(self.table, column, what, self.types)
         return self.types[column]
 
     def check(self, columns: tuple[tuple[str, str], ...], what: str) -> None:
-        """Raises DeclarationError if one of these columns, needed for `what`, is missing or of another type."""
+        """Raises DeclarationError if a column needed for `what` is missing or of another type."""
         for name, kind in columns:
             if str(self.types.get(name)) != kind:
                 got = (
@@ -39,14 +39,14 @@ class Returned:
                 )
 
     def ordered_type_of(self, column: str, what: str) -> Type:
-        """Returns the type of a column whose values are compared. Raises DeclarationError if it has no order."""
+        """Returns a column's type. Raises DeclarationError if its values have no order."""
         kind = self.type_of(column, what)
         if isinstance(kind, Array | Struct) or str(kind) == "boolean":
             raise self.refused(f"folds {what} over the type {kind}, which has no order")
         return kind
 
     def distinct_type_of(self, column: str, what: str) -> Type:
-        """Returns the type of a column whose distinct values are kept or counted. Raises DeclarationError."""
+        """Returns a column's type. Raises DeclarationError for an array or a struct."""
         kind = self.type_of(column, what)
         if isinstance(kind, Array | Struct):
             raise self.refused(

@@ -13,8 +13,8 @@ from kappa.values.columns import Array
 def set_(column: str, *, limit: int = 1000) -> DistinctSet:
     """Keeps the distinct values, nulls ignored, as a sorted array; of none, an empty one.
 
-    Exact, up to `limit` values. Of more than that the `limit` least by hash are kept, a sample that is the same
-    for any slices, and the boolean column beside it, `<name>_overflow`, is true.
+    Exact, up to `limit` values. Of more than that the `limit` least by hash are kept, a sample
+    that is the same for any slices, and the boolean column beside it, `<name>_overflow`, is true.
     """
     return DistinctSet(column, (whole_option("set_", "limit", limit, 1, 100_000),))
 
@@ -48,7 +48,7 @@ class DistinctSet(Fold):
         yield f"bool_or({overflow}) or size({found}) > {self.option('limit')} as {overflow}"
 
     def _kept(self, values: str) -> str:
-        """Returns Spark's SQL of those values of an array of distinct ones that are kept, sorted (law 8)."""
+        """Returns Spark's SQL that keeps so many of an array's distinct values, sorted (law 8)."""
         hashed = (
             f"array_sort(transform({values}, each -> "
             "struct(xxhash64(each) as hash, each as value)))"

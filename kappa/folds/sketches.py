@@ -11,19 +11,19 @@ from kappa.folds.returned import Returned
 
 
 def hll(column: str, *, lg_k: int = 12) -> Hll:
-    """Estimates how many distinct values there are, by a HyperLogLog sketch of at most 2^`lg_k` bytes; bigint.
+    """Estimates the number of distinct values by a HyperLogLog sketch; bigint.
 
-    Nulls are ignored. The standard error is 1.04 / sqrt(2^lg_k): 1.6 % by default. The same records give the
-    same estimate for any slices.
+    Nulls are ignored. The sketch takes at most 2^`lg_k` bytes. The standard error is 1.04 /
+    sqrt(2^lg_k): 1.6 % by default. The same records give the same estimate for any slices.
     """
     return Hll(column, (whole_option("hll", "lg_k", lg_k, 4, 21),))
 
 
 def theta(column: str, *, lg_k: int = 12) -> Theta:
-    """Estimates how many distinct values there are, nulls ignored, by a theta sketch; bigint.
+    """Estimates the number of distinct values by a theta sketch, nulls ignored; bigint.
 
-    Exact up to 2^`lg_k` values, each of which takes 8 bytes. Beyond, the standard error is 1 / sqrt(2^lg_k): 1.6 %
-    by default. The same records give the same estimate for any slices.
+    Exact up to 2^`lg_k` values, each of which takes 8 bytes. Beyond, the standard error is 1 /
+    sqrt(2^lg_k): 1.6 % by default. The same records give the same estimate for any slices.
     """
     return Theta(column, (whole_option("theta", "lg_k", lg_k, 4, 26),))
 
@@ -51,7 +51,8 @@ class _Distinct(Fold):
 
     def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:
         value = self.value(given)
-        # Spark's sketches ignore an empty text, and take only some types: by its hash each value counts.
+        # Spark's sketches ignore an empty text, and take only some types: by its hash each value
+        # counts.
         hashed = f"case when {value} is not null then xxhash64({value}) end"
         sketch = spark_quote(sketch_column(name))
         yield f"{self.kind}_sketch_agg({hashed}, {self.option('lg_k')}) as {sketch}"
@@ -68,8 +69,8 @@ class Hll(_Distinct):
 
     def combined(self, name: str, types: Types) -> Mapping[str, str]:
         sketch = spark_quote(sketch_column(name))
-        # A sketch remembers the order in which it met values, and estimates by it, until it is united with
-        # another one, be it itself.
+        # A sketch remembers the order in which it met values, and estimates by it, until it is
+        # united with another one, be it itself.
         return {name: f"hll_sketch_estimate(hll_union({sketch}, {sketch}))"}
 
 
@@ -80,7 +81,8 @@ class Theta(_Distinct):
 
     def combinations(self, name: str, types: Types) -> Iterator[str]:
         sketch = spark_quote(sketch_column(name))
-        # A union keeps exactly the 2^lg_k least hashes, in whatever order the sketches have met them.
+        # A union keeps exactly the 2^lg_k least hashes, in whatever order the sketches have met
+        # them.
         yield f"theta_union_agg({sketch}, {self.option('lg_k')}) as {sketch}"
 
     def combined(self, name: str, types: Types) -> Mapping[str, str]:

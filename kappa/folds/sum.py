@@ -15,7 +15,8 @@ from kappa.values.columns import parse_type
 def sum_(column: str) -> Sum:
     """Adds a numeric column, nulls ignored; null if there are none.
 
-    Exact for whole numbers (bigint; overflow stops the job) and decimals; sums of doubles depend on the order.
+    Exact for whole numbers (bigint; overflow stops the job) and decimals; sums of doubles depend
+    on the order.
     """
     return Sum(column)
 

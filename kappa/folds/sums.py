@@ -1,7 +1,7 @@
 """Sums that overflow nowhere on their way: the sum and the average are made of them. Pure.
 
-Sums of whole numbers and decimals are added with 37 digits and cast back. Every engine refuses the cast if the
-result does not fit; delta-rs would wrap a plain sum silently.
+Sums of whole numbers and decimals are added with 37 digits and cast back. Every engine refuses
+the cast if the result does not fit; delta-rs would wrap a plain sum silently.
 """
 
 from __future__ import annotations
@@ -10,16 +10,18 @@ from kappa.folds.fold import Fold, ignoring_nulls
 from kappa.folds.returned import Returned
 from kappa.values.columns import INTEGERS, Decimal, Scalar, Type, parse_type
 
-# One digit less than both engines have: Spark drops digits behind the point from a sum that might need 39.
+# One digit less than both engines have: Spark drops digits behind the point from a sum that might
+# need 39.
 _WIDE_DIGITS = 37
 WIDE = f"decimal({_WIDE_DIGITS},0)"
-# Ten digits more than a row's: ten billion rows cannot overflow, and both writers add without loss within 37.
+# Ten digits more than a row's: ten billion rows cannot overflow, and both writers add without
+# loss within 37.
 _SUM_DIGITS = 10
 _WIDEST_SUMMED = _WIDE_DIGITS - _SUM_DIGITS
 
 
 def summed_type(fold: Fold, name: str, rows: Returned) -> Type:
-    """Returns the type of a stored sum of a fold's input. Raises DeclarationError if it cannot be summed."""
+    """Returns the type of a stored sum. Raises DeclarationError if it cannot be summed."""
     kind = rows.type_of(str(fold.column), fold.said(name))
     if isinstance(kind, Scalar) and kind.name in INTEGERS:
         return Scalar("bigint")
@@ -38,7 +40,7 @@ def summed_type(fold: Fold, name: str, rows: Returned) -> Type:
 
 
 def carried(kind: str) -> str:
-    """Returns the type in which sums of a column travel: its own for doubles, else one that cannot overflow."""
+    """Returns the type in which sums travel: double, or one that cannot overflow."""
     match parse_type(kind):
         case Scalar("bigint"):
             return WIDE
@@ -49,11 +51,11 @@ def carried(kind: str) -> str:
 
 
 def sum_aggregate(value: str, kind: Type, stored: str) -> str:
-    """Returns Spark's SQL that sums values of the type `kind` for a column that is `stored` so."""
+    """Returns Spark's SQL that sums values of this type for a column that is `stored` so."""
     match kind:
         case Scalar("bigint"):
-            # In two halves of 32 bits, exact for two billion rows. A plain sum would overflow, or not, on its
-            # way to a total that fits, by the order of the rows.
+            # In two halves of 32 bits, exact for two billion rows. A plain sum would overflow, or
+            # not, on its way to a total that fits, by the order of the rows.
             high = f"cast(sum(shiftright({value}, 32)) as decimal(20,0))"
             low = f"cast(sum({value} & 4294967295L) as decimal(20,0))"
             return f"cast({high} * 4294967296 + {low} as {WIDE})"
@@ -74,7 +76,7 @@ def sum_updated(held: str, contributed: str, kind: str) -> str:
 def narrow(summed: str, kind: str) -> str:
     """Returns the SQL that casts a sum to the type in which it is stored.
 
-    Only sums are cast: bigint, decimal and double mean the same to all engines. DataFusion's `timestamp` would
-    be one of nanoseconds, which ends in the year 2262.
+    Only sums are cast: bigint, decimal and double mean the same to all engines. DataFusion's
+    `timestamp` would be one of nanoseconds, which ends in the year 2262.
     """
     return f"cast({summed} as {kind})"

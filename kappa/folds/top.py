@@ -12,17 +12,18 @@ from kappa.values.columns import Array, Column, Scalar, Struct
 
 
 def top_k(column: str, k: int = 10, *, by: str | None = None) -> TopK:
-    """Keeps the values of the `k` rows with the greatest `by` (or value), as an array, greatest first. Exact.
+    """Keeps the values of the `k` rows with the greatest `by` (or value), greatest first. Exact.
 
-    Of equals the later one is first, by log time, topic, partition and offset. Rows in which the value or `by` is
-    null are ignored; a value of two rows is in the array twice. A struct as the column keeps several values of a row.
+    Of equals the later one is first, by log time, topic, partition and offset. Rows in which the
+    value or `by` is null are ignored; a value of two rows is in the array twice. A struct as the
+    column keeps several values of a row.
     """
     options: tuple[tuple[str, Option], ...] = (whole_option("top_k", "k", k, 1, 10_000),)
     return TopK(column, options if by is None else (*options, ("by", by)))
 
 
 class TopK(Fold):
-    """The values of the rows that are greatest by something. A hidden column keeps that, and the order."""
+    """The values of the greatest rows. A hidden column keeps their ranks and order."""
 
     kind = "top_k"
     by_order = True
@@ -52,7 +53,8 @@ class TopK(Fold):
             f"max_by({row}, {row}, {self.option('k')}) "
             f"filter (where {by} is not null and {value} is not null)"
         )
-        yield f"coalesce({found}, cast(array() as {types[_top(name)]})) as {spark_quote(_top(name))}"
+        none = f"cast(array() as {types[_top(name)]})"
+        yield f"coalesce({found}, {none}) as {spark_quote(_top(name))}"
 
     def combinations(self, name: str, types: Types) -> Iterator[str]:
         top = spark_quote(_top(name))
@@ -64,5 +66,5 @@ class TopK(Fold):
 
 
 def _top(name: str) -> str:
-    """Returns the hidden column that keeps the ranks of the values, and the order of their records."""
+    """Returns the hidden column of the values' ranks and their records' order."""
     return f"_{name}_top"
