@@ -141,7 +141,8 @@ def sides(column: str) -> tuple[str, str]:
 def whole_option(fold: str, name: str, number: object, least: int, most: int) -> tuple[str, int]:
     """Returns a fold's option that is a whole number.
 
-    Raises DeclarationError with the line that declares it. It is called by the function that the declaring line calls.
+    Raises DeclarationError with the line that declares it. It is called by the function that the
+    declaring line calls.
     """
     if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
         raise DeclarationError(

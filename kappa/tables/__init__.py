@@ -1,1 +1,10 @@
-"""Delta tables: the only door to deltalake."""
+"""Tables on disk: their shape, their merges, and the only door to deltalake.
+
+This room runs no Spark. Read in this order:
+
+- shape.py: which columns a build's tables store, of which type, and who sees them.
+- merge.py: how contributions fold into the rows of their keys, in SQL of three engines.
+- delta.py: tables and archives, opened, committed to, listed and kept small.
+- archive.py: what an archive of a topic contains.
+- branch.py: tables that begin with the rows of another build.
+"""

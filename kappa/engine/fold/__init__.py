@@ -1,1 +1,10 @@
-"""From contributions to rows by key, by each way a table can be folded."""
+"""From rows to contributions, and to rows by key, by each way a table can be folded.
+
+This room commits nothing. What each kind of fold means is in kappa/folds. Read in this order:
+
+- fold.py: the SQL that makes rows contributions.
+- combine.py: folds that no merge can express, computed with the stored rows of their keys.
+- touched.py: the stored rows of the touched keys.
+- leaf.py: a plan that is made once and run over ever new rows.
+- ordered.py: folds by a step of the user's, in the order of the log.
+"""

@@ -1,7 +1,7 @@
-"""How rows become contributions to a table (laws 4 and 9).
+"""The SQL that makes rows contributions to a table, one row per key (laws 4 and 9). Pure.
 
-A slice's contribution to a table is one row per key: here is the SQL that aggregates it. It is folded by a merge (kappa/tables/merge.py).
-Pure. Read next: engine/fold/combine.py for the folds that no merge can say, engine/function/contribution.py, engine/write/commit.py.
+A merge folds contributions into the table (kappa/tables/merge.py). What each kind of fold means is
+in kappa/folds; combine.py is for those that no merge can express.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ def spark_ddl(columns: Iterable[tuple[str, str]]) -> str:
 
 
 def aggregates(table: TableBirth, given: Mapping[str, str]) -> tuple[str, ...]:
-    """Spark's SQL that aggregates each folded column over the rows of one key; `given` are the rows' columns and types."""
+    """Lists Spark's SQL that aggregates each folded column over rows of one key.
+
+    `given` are the columns of the rows, with their types.
+    """
     types, folds = dict(table.columns), table.folds
     # In the table's order: that of `fold` is whatever the birth certificate's JSON has made of it.
     return tuple(
@@ -38,13 +41,13 @@ def aggregates(table: TableBirth, given: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def latest_aggregate(table: TableBirth) -> str:
-    """Spark's SQL for the newest of one key's decoded records, as a struct of the table's columns."""
+    """Returns Spark's SQL for the newest of one key's records, as a struct of the columns."""
     values = ", ".join(spark_quote(name) for name, _ in table.columns)
     return f"max_by(struct({values}), struct({', '.join(_ORDER)}))"
 
 
 def latest_table(decoded: pa.Table, table: TableBirth) -> pa.Table:
-    """The newest record per key of decoded records, a tombstone among them leaving a hidden row (law 4)."""
+    """Finds the newest decoded record per key; a tombstone leaves a hidden row (law 4)."""
     columns = [decoded.column(name).to_pylist() for name in (table.keys[0], *_ORDER, "_fate")]
     newest: dict[object, tuple[tuple[int, int, int], int]] = {}
     for place, (key, log_time, partition, offset, fate) in enumerate(zip(*columns, strict=True)):
