@@ -1,23 +1,32 @@
-"""The start of Spark's Python workers: PySpark's own daemon, with the project's modules.
+"""The daemon of Spark's Python workers: PySpark's own, with two differences.
 
-`spark.python.daemon.module` names this module, and `KAPPA_SOURCES` the folder (importer.py sets
-it). So a worker finds a function that a UDF calls under the name it has in the driver, whatever
-module it is in, without a `sys.path` on which the project's files could hide the standard library.
+- Workers import the project's modules as the driver does. `spark.python.daemon.module` names this
+  module, and `KAPPA_SOURCES` the folder (importer.py sets it). So a worker finds a function that a
+  UDF calls under the name it has in the driver, whatever module it is in, without a `sys.path` on
+  which the project's files could hide the standard library.
+- A worker ends in silence if the JVM has closed its socket. PySpark prints a traceback then, and a
+  healthy job's log would be full of them: the JVM closes workers that rest, and those of tasks that
+  need no more rows.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark.daemon import manager
+from pyspark import daemon
 
 from kappa.code.importer import FOLDER_VARIABLE, open_sources
 from kappa.code.sources import Sources
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# PySpark raises what it would print. (pyspark/daemon.py, `worker`)
+_RAISES = "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"
+_worker = daemon.worker
 
 
 def tell_workers(spark: SparkSession) -> None:
@@ -28,8 +37,18 @@ def tell_workers(spark: SparkSession) -> None:
     spark.sparkContext.environment[FOLDER_VARIABLE] = os.environ[FOLDER_VARIABLE]
 
 
+def worker(sock: socket.socket, authenticated: bool) -> int:
+    """Runs one task as PySpark's worker does; ends the worker if its socket is closed."""
+    try:
+        return _worker(sock, authenticated)
+    except (BrokenPipeError, ConnectionResetError):
+        return 1
+
+
 if __name__ == "__main__":
     folder = os.environ.get(FOLDER_VARIABLE)
     if folder is not None:
         open_sources(Sources(Path(folder)))
-    manager()
+    os.environ[_RAISES] = "1"
+    daemon.worker = worker
+    daemon.manager()

@@ -1,0 +1,57 @@
+"""Spark's Python workers: a JVM that has closed a worker's socket is no error."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+import subprocess
+import sys
+from contextlib import closing
+from tempfile import TemporaryDirectory
+from typing import BinaryIO, cast
+
+DAEMON = [sys.executable, "-m", "kappa.engine.spark.workers", "pyspark.worker"]
+PIPE = subprocess.PIPE
+
+
+def number_from(source: BinaryIO) -> int:
+    """Reads a number as PySpark's protocol has it."""
+    return int(struct.unpack("!i", source.read(4))[0])
+
+
+def end_of_worker(path: str) -> None:
+    """Has the daemon start a worker, closes its socket as the JVM does, and waits for its end."""
+    with closing(socket.socket(socket.AF_UNIX)) as jvm:
+        jvm.connect(path)
+        with jvm.makefile("rb") as from_worker:
+            handle = os.pidfd_open(number_from(cast("BinaryIO", from_worker)))
+    try:
+        assert select.select([handle], [], [], 60)[0], "the worker did not end"
+    finally:
+        os.close(handle)
+
+
+def test_a_worker_whose_socket_the_jvm_closes_ends_in_silence() -> None:
+    """The JVM closes the sockets of workers that rest, and of tasks that need no more rows.
+
+    Each left a BrokenPipeError with its traceback in the log of a healthy job.
+    """
+    # A socket's path may not be long, as a test's own folder is.
+    with TemporaryDirectory() as folder:
+        environment = {
+            **os.environ,
+            "PYTHON_UNIX_DOMAIN_ENABLED": "true",
+            "PYTHON_WORKER_FACTORY_SOCK_DIR": folder,
+            "SPARK_REUSE_WORKER": "1",
+        }
+        with subprocess.Popen(
+            DAEMON, env=environment, stdin=PIPE, stdout=PIPE, stderr=PIPE
+        ) as daemon:
+            answers = cast("BinaryIO", daemon.stdout)
+            end_of_worker(answers.read(number_from(answers)).decode())
+            # The daemon ends with its input.
+            errors = daemon.communicate(timeout=60)[1].decode()
+
+    assert errors == ""
