@@ -1,6 +1,7 @@
 """A typed copy of a topic's log in columns, written exactly once by one process without a JVM.
 
-This room writes and checks archives; kappa/tables/archive.py defines them, and engine/read/archived.py reads them.
+This room writes and checks archives; kappa/tables/archive.py defines them, and
+engine/read/archived.py reads them.
 
 - archiver.py: the process, and which topic and partition is due
 - archive_writer.py: one range of one partition becomes one commit

@@ -1,7 +1,8 @@
-"""Checks an archive: each partition is one stretch of the log, each offset is there once, and it is what decoding the topic gives.
+"""The check of an archive: each partition is the log, once and without a gap.
 
-What the topic has lost cannot be compared any more; that it was read without a gap is what the marks of the commits say, and what
-is checked is that the files hold exactly what the marks have counted. Read next: engine/archive/archiver.py, which writes archives.
+Records that the topic has lost cannot be compared any more. The marks of the commits record that
+they were read without a gap, and the check is that the files contain exactly the records that the
+marks have counted.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ Ranges = Iterable[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class PartitionCheck:
-    """What was found of one partition: `[start, end)` with so many records, of which those from `compared_from` on were compared with the topic's.
+    """The result for one partition: `[start, end)` with its number of records.
 
-    `wrong` says what is not as it should be; None: all is.
+    Those from `compared_from` on were compared with the topic's. `wrong` is the first mistake;
+    None: there is none.
     """
 
     partition: int
@@ -48,9 +50,11 @@ class PartitionCheck:
 def check_archive(
     archive: StoredArchive, topic: Topic | None, beginning: dict[int, int], read: Read, into: Path
 ) -> Iterator[PartitionCheck]:
-    """Checks all partitions of an archive as it is now; its files are linked into a folder, and may be let go of meanwhile.
+    """Checks all partitions of an archive as it is now.
 
-    `topic` is the declaration that it was made by, and `beginning` where its partitions begin now; without, nothing is compared.
+    Its files are linked into a folder, and may be deleted meanwhile. `topic` is the declaration of
+    the archive, and `beginning` has the first offsets of its partitions now; without a topic,
+    nothing is compared.
     """
     mark = archive.mark()
     blocks = tuple(_linked(archive.blocks(), into))
@@ -89,8 +93,8 @@ def _linked(blocks: Iterable[Block], into: Path) -> Iterator[Block]:
 
 
 def _not_contiguous(mark: ArchiveMark, partition: int, blocks: Sequence[Block]) -> str | None:
-    """What is wrong with a partition's files as they follow one another; None where nothing is."""
-    start, end, told = (
+    """Finds the first mistake in the sequence of a partition's files, or None."""
+    start, end, tally = (
         mark.start[partition],
         mark.end[partition],
         mark.tally.get(partition, Tally()),
@@ -110,7 +114,10 @@ def _not_contiguous(mark: ArchiveMark, partition: int, blocks: Sequence[Block]) 
             or offsets[-1] != block.greatest
             or pc.unique(rows["_partition"]).to_pylist() != [partition]
         ):
-            return f"the file of offsets {block.least} to {block.greatest} does not hold what the table says of it"
+            return (
+                f"the file of offsets {block.least} to {block.greatest} does not hold what the "
+                "table says of it"
+            )
         found = next(
             (after for before, after in pairwise([last, *offsets]) if after <= before), None
         )
@@ -122,10 +129,13 @@ def _not_contiguous(mark: ArchiveMark, partition: int, blocks: Sequence[Block]) 
     if last >= end:
         return f"offset {last} is there, and the archive ends at {end}"
     if (
-        count != told.decoded + told.rejected + told.tombstone + told.duplicate
-        or count + told.absent != end - start
+        count != tally.decoded + tally.rejected + tally.tombstone + tally.duplicate
+        or count + tally.absent != end - start
     ):
-        return f"it holds {count} records of offsets {start} to {end}, and has counted {told.decoded + told.rejected + told.tombstone} and {told.absent} offsets without"
+        return (
+            f"it holds {count} records of offsets {start} to {end}, and has counted "
+            f"{tally.decoded + tally.rejected + tally.tombstone} and {tally.absent} offsets without"
+        )
     if last_time != mark.log_time.get(partition):
         return (
             f"its log time ends at {last_time}, and the archive says {mark.log_time.get(partition)}"
@@ -142,7 +152,10 @@ def _compared(
     read: Read,
     raw: Ranges,
 ) -> tuple[int, str | None]:
-    """How many records were compared, and the first difference between the archive and the topic, which is decoded again."""
+    """Decodes the topic again, and compares.
+
+    Returns the number of records compared, and the first difference from the archive.
+    """
     before = log_time_before(start, blocks)
     names = [name for name, _ in decoded_columns(topic)]
     reached, count = start, 0
@@ -177,7 +190,7 @@ def _held(
 
 
 def _difference(held: pa.Table, given: pa.Table) -> str | None:
-    """The first difference between what an archive holds and what the topic gives; None where they are equal."""
+    """Finds the first difference between an archive and the topic, or None."""
     if held.equals(given):
         return None
     mine, others = held["_offset"].to_pylist(), given["_offset"].to_pylist()
@@ -191,5 +204,8 @@ def _difference(held: pa.Table, given: pa.Table) -> str | None:
     for place, offset in enumerate(mine):
         for name in held.schema.names:
             if held[name][place].as_py() != given[name][place].as_py():
-                return f"column {name} of offset {offset} is {held[name][place].as_py()!r}, and the topic gives {given[name][place].as_py()!r}"
+                return (
+                    f"column {name} of offset {offset} is {held[name][place].as_py()!r}, and the "
+                    f"topic gives {given[name][place].as_py()!r}"
+                )
     return None

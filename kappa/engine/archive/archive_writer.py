@@ -1,7 +1,7 @@
 """The writer of one topic's archive: appends decoded ranges, a file each, and joins small files.
 
-A commit holds one range `[start, end)` of one partition, and its mark records it. The range ends at the reader's
-position, never at its last row, so that holes count.
+A commit holds one range `[start, end)` of one partition, and its mark records it. The range ends at
+the reader's position, never at its last row, so that holes count.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from kappa.tables.delta import Block, Guard, ensure_archive
 from kappa.values.arrow import arrow_schema
 from kappa.values.tally import Tally
 
-# A file is so large when it is left alone: a few million events, of which a slice takes a part by row groups.
+# A file of this size is left alone: a few million events, of which a slice takes some row groups.
 _BLOCK_BYTES = 32 * 1024 * 1024
-# So many small files at a partition's end, each less than such a part of a large one, are joined by the next commit: fewer would be
-# written again and again.
+# This many small files at a partition's end, each less than that part of a large one, are joined by
+# the next commit. Fewer would be written again and again.
 _FEW = 8
 _SMALL = 4
-# A row group: large enough that what repeats is said once, and small enough that a slice does not read much beside itself.
+# A row group: large enough that repeated values are written once, and small enough that a slice
+# reads little beside itself.
 _GROUP_ROWS = 250_000
 _GROUP_BYTES = 64 * 1024 * 1024
 _LONG_LOG = 50
-# They only rise, and timestamps nearly so: what is kept is by how much.
+# Their values only rise, as timestamps nearly do: the differences are written.
 _RISING = ("_offset", "_log_time")
 
 # The raw records of a partition's range, in order.
@@ -43,7 +44,7 @@ Read = Callable[[int, int, int], Iterable[pa.RecordBatch]]
 
 
 class ArchiveWriter:
-    """Appends to the archive of one topic. Only who holds the archives' lock may have one."""
+    """The writer of one topic's archive, for the holder of the archives' lock only."""
 
     def __init__(
         self,
@@ -54,7 +55,7 @@ class ArchiveWriter:
         block_bytes: int = _BLOCK_BYTES,
         group_rows: int = _GROUP_ROWS,
     ) -> None:
-        """Opens the archive, or makes it. Raises Damaged where what is there is none."""
+        """Opens the archive, or makes it. Raises Damaged if its folder has something else."""
         name = archive_fingerprint(topic)
         self._topic = topic
         self._columns = decoded_columns(topic)
@@ -68,16 +69,21 @@ class ArchiveWriter:
         self._archive.tidy(long_log=_LONG_LOG)
 
     def mark(self) -> ArchiveMark:
-        """What is archived."""
+        """Returns the mark: what is archived."""
         return self._archive.mark()
 
     def append(self, partition: int, start: int, end: int, read: Read) -> int:
-        """Archives a partition from `start`, which is where its archive ends, to `end`, or as far as one file goes; gives where that is."""
+        """Archives a partition from `start`, the end of its archive, towards `end`, in one file.
+
+        Returns the offset that it has reached. Raises Broken if its archive does not end at
+        `start`.
+        """
         mark, keeps_raw = self.mark(), self._topic.archive is Archive.RAW
-        there = mark.end.get(partition, start)
-        if there != start:
+        reached_before = mark.end.get(partition, start)
+        if reached_before != start:
             raise Broken(
-                f"the archive of {self._topic.name} partition {partition} ends at {there}, and was to be gone on with at {start}"
+                f"the archive of {self._topic.name} partition {partition} ends at "
+                f"{reached_before}, and was to go on at {start}"
             )
         clock = {partition: mark.log_time[partition]} if partition in mark.log_time else {}
         small = self._small(partition)
@@ -105,7 +111,7 @@ class ArchiveWriter:
         return reached
 
     def _small(self, partition: int) -> tuple[Block, ...]:
-        """The small blocks that a partition ends with."""
+        """Lists the small blocks at the end of a partition."""
         own = [block for block in self._archive.blocks() if block.partition == partition]
         large = max(
             (
@@ -133,7 +139,7 @@ class ArchiveWriter:
         schema = arrow_schema(self._columns)
         seen: Counts | None = None
         reached, last = end, start
-        # What is not written yet: small files that are taken along, and what is new, in groups that are large.
+        # Not written yet: small files that are joined, and new records, in groups that are large.
         waiting: list[pa.RecordBatch] = []
         try:
             with path.open("wb") as file:
@@ -156,7 +162,7 @@ class ArchiveWriter:
                         batch = next(batches, None)
                     _write(into, waiting)
                 file.flush()
-                # A commit that outlives the machine's death tells of a file that does so too.
+                # If a commit outlives the machine's death, so must its file.
                 os.fsync(file.fileno())
         except BaseException as error:
             path.unlink(missing_ok=True)
@@ -190,14 +196,14 @@ def _rows_of(blocks: Iterable[Block], schema: pa.Schema) -> Iterator[pa.RecordBa
 
 
 def _write(into: pq.ParquetWriter, waiting: list[pa.RecordBatch]) -> None:
-    """Writes what waits as one group, and waits for nothing any more."""
+    """Writes the waiting batches as one group, and empties the list."""
     if waiting:
         into.write_table(pa.Table.from_batches(waiting))
         waiting.clear()
 
 
 def _file(into: object, schema: pa.Schema) -> pq.ParquetWriter:
-    """A file that takes decoded records, and that is kept: small, and searched by offset."""
+    """Opens a file for decoded records that is kept: small, and searched by offset."""
     rising = [
         field.name for field in schema if field.name in _RISING or pa.types.is_timestamp(field.type)
     ]

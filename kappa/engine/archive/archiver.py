@@ -1,11 +1,12 @@
-"""The archiver: one process for all archived topics of a project, without a JVM, that copies the log into archives exactly once.
+"""The archiver: one process without a JVM copies all archived topics exactly once.
 
     python -m kappa.engine.archive.archiver --project DIR --root ROOT --bootstrap HOST:PORT
 
-Each commit holds one range `[start, end)` of one partition and says so itself (kappa/tables/archive.py), and the next begins where the
-last committed one ended: so one that is killed goes on from there, whatever it had written. Where a range ends is told by the
-reader's position, never by its rows: holes count. Where the event is declared otherwise than before it is another archive: it is made of
-what the topic has, and of what the topic has lost and an archive before has kept raw. Exit code 0: no topic is archived; 130: asked to stop (SIGTERM).
+Each commit has one range `[start, end)` of one partition and records it (kappa/tables/archive.py).
+The next begins at the end of the last committed one, so an archiver that was killed goes on from
+there, whatever it had written. An event that is declared differently has another archive: it is
+made of the records that the topic has, and of those that the topic has lost and an older archive
+kept raw. Exit code 0: no topic is archived; 130: asked to stop (SIGTERM).
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ from kappa.tables.archive import FOLDER, folder, why_stopped
 from kappa.tables.delta import open_archive
 
 LOCK = f"{FOLDER}/lock"
-# So many offsets are no trickle, and are not waited for.
+# This many offsets are archived at once; fewer wait for more.
 _MANY = 200_000
 _NAP_SECONDS = 0.5
 
 
 class Archiver:
-    """Archives topics, for as long as it is asked to."""
+    """The loop that archives topics until it is asked to stop."""
 
     def __init__(
         self,
@@ -52,7 +53,10 @@ class Archiver:
         clock: Callable[[], float] = time.monotonic,
         say: Callable[[str], None],
     ) -> None:
-        """A partition is gone on with when much has come, or `every_seconds` have passed; `say` is told what hinders."""
+        """Appends to a partition if many records wait, or `every_seconds` have passed.
+
+        `say` gets the reason why a topic is not archived.
+        """
         self._store = store
         self._log = log
         self._source = source
@@ -65,14 +69,14 @@ class Archiver:
         self._hindered: dict[str, str] = {}
 
     def run(self, stop: threading.Event) -> None:
-        """Goes on until asked to stop. Raises KappaError where the broker or the disk does not answer."""
+        """Archives until asked to stop. Raises KappaError if broker or disk does not answer."""
         while not stop.is_set():
             went_on = [self.step(topic, stop) for topic in self._topics]
             if not any(went_on):
                 stop.wait(_NAP_SECONDS)
 
     def step(self, topic: Topic, stop: threading.Event) -> bool:
-        """Appends what is due of one topic, one file a partition; True where more may be due at once."""
+        """Appends the due ranges of one topic. Returns True if more may be due."""
         facts = self._log.facts(topic.name)
         try:
             writer = self._writer(topic, None if facts is None else facts.id)
@@ -101,7 +105,7 @@ class Archiver:
                 start = mark.end.get(partition, earlier.beginning(partition, first, None))
                 if not stop.is_set() and self._is_due(topic.name, partition, end - start):
                     if start < first:
-                        # What comes behind it is read from the topic.
+                        # The records after it are read from the topic.
                         went_on |= (
                             writer.append(
                                 partition,
@@ -125,7 +129,7 @@ class Archiver:
                         )
                     self._last[topic.name, partition] = self._clock()
         except (Broken, UsageError) as error:
-            # Others go on; this one does when somebody has mended it, or the topic is there again, which went away just now.
+            # Others go on; this one does when its cause is mended, or the topic exists again.
             self._writers.pop(topic.name, None)
             self._hinder(topic.name, str(error))
             return False
@@ -159,7 +163,10 @@ class Archiver:
 
 
 def archived_topics(project: Path) -> tuple[Topic, ...]:
-    """The topics of a project that declare an archive. Raises DeclarationError where its files cannot be read."""
+    """Lists the topics of a project that declare an archive.
+
+    Raises DeclarationError if the project's files cannot be read.
+    """
     topics = {
         topic.name: topic
         for pipeline in load_pipelines(project).values()

@@ -1,7 +1,4 @@
-"""What archives of earlier declarations have kept raw of a topic: records as they lay in the log, which the topic itself may have lost since.
-
-Read next: engine/archive/archiver.py, which decodes them again.
-"""
+"""Raw records in archives of earlier declarations, which the topic may have lost since."""
 
 from __future__ import annotations
 
@@ -18,19 +15,22 @@ from kappa.state.store import Store
 from kappa.tables.archive import FOLDER, ArchiveMark, folder
 from kappa.tables.delta import Block, open_archive
 
-# As raw records name them, and as an archive does.
+# A column's name in raw records -> its name in an archive.
 _RAW = {
     **{name: f"_{name}" for name in ("topic", "partition", "offset", "timestamp")},
     **{name: f"_raw_{name}" for name in ("key", "value", "headers")},
 }
-_HINT = "move the folder of the newer archive away where that is lost for good: it is made again from what the topic has"
-# So many records are decoded at once.
+_HINT = (
+    "move the folder of the newer archive away if that is lost for good: it is made again "
+    "from what the topic has"
+)
+# This many records are decoded at once.
 _AT_ONCE = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class RawStretch:
-    """What one archive has raw of a partition: all of `[start, end)`."""
+    """The raw records that one archive has of a partition: all of `[start, end)`."""
 
     start: int
     end: int
@@ -39,13 +39,13 @@ class RawStretch:
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What is kept raw of a topic, per partition, by each archive that has some."""
+    """The raw records of a topic in its other archives, by partition."""
 
     kept: Mapping[int, Sequence[RawStretch]]
 
     @classmethod
     def of(cls, store: Store, mark: ArchiveMark) -> Self:
-        """Of the other archives of the very topic that this one is of."""
+        """Reads the marks of the other archives of the same topic."""
         kept: dict[int, list[RawStretch]] = {}
         for path in sorted(store.path(f"{FOLDER}/{mark.topic}").glob("*/_delta_log")):
             archive = (
@@ -64,20 +64,24 @@ class Earlier:
         return cls(kept)
 
     def beginning(self, partition: int, first: int, done: int | None) -> int:
-        """Where the log begins that these and the topic are together, whose own first offset is `first`; where all is archived up to `done`, it is gone on with from there."""
+        """Returns the beginning of the log that these and the topic are together.
+
+        The topic's own first offset is `first`. If all is archived up to `done`, the log goes on
+        from there.
+        """
         reaching = [each for each in self.kept.get(partition, ()) if each.end >= first]
         if done is None:
             return min([first, *(each.start for each in reaching)])
         return min(first, done) if any(each.start <= done for each in reaching) else first
 
     def end(self, partition: int, start: int) -> int:
-        """Up to where one of them goes on from an offset; that itself where none does."""
+        """Returns the end of the raw records from an offset on, or the offset itself."""
         return max(
             [start, *(each.end for each in self.kept.get(partition, ()) if each.start <= start)]
         )
 
     def read(self, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """The raw records of `[start, end)`, which lie in one of them."""
+        """Reads the raw records of `[start, end)`, which are in one archive."""
         found = next(
             each for each in self.kept[partition] if each.start <= start and each.end >= end
         )
@@ -89,7 +93,8 @@ class Earlier:
                     )
                 except (OSError, pa.ArrowException) as error:
                     raise Damaged(
-                        f"{block.path} cannot be read, and what the topic has lost was to be decoded again from it: {error}",
+                        f"{block.path} cannot be read, and what the topic has lost was to be "
+                        f"decoded again from it: {error}",
                         hint=_HINT,
                     ) from error
                 yield from (

@@ -1,6 +1,7 @@
 """The process that folds the log into the tables of one build.
 
-A job holds the build's lock and has a JVM of its own. It writes to no journal but a release of its own hold.
+A job holds the build's lock and has a JVM of its own. It writes to no journal but a release of its
+own hold.
 
 - job.py: the program, with little to import
 - legwork.py: one leg, from the build's code to its last slice

@@ -1,9 +1,10 @@
-"""The catch-up: bounded legs of large slices, planned before they begin, until what is left fits one batch of the tail.
+"""The catch-up: bounded legs of large slices, until the rest fits one batch.
 
-Where the pipeline has a live build, no slice goes past what that one has published. The rest is for the tail's process: this
-one has a low priority and cannot take a higher one. That process first takes the alignment, which ends exactly at a
-frontier of the live build, and then writes the tail down. A candidate that tails already is aligned again by the same legs.
-Where little is left from the start, no JVM is started here at all. Read next: engine/legs/legs.py, engine/legs/align.py, engine/job/tail.py.
+If the pipeline has a live build, no slice goes past its published frontier. The rest is for the
+tail's process: this one has a low priority and cannot take a higher one. That process first folds
+the alignment, which ends exactly at a frontier of the live build, and then writes the tail down. A
+candidate that tails already is aligned again by the same legs. If little is left from the start, no
+JVM is started here at all.
 """
 
 from __future__ import annotations
@@ -46,7 +47,10 @@ class CatchUp:
         topics: tuple[str, ...],
         ensure_within: Callable[[Frontier, Offsets], None],
     ) -> None:
-        """`ensure_within` raises Broken where the build, at this frontier of a leg that ends there, has rejected too much to be a candidate."""
+        """`ensure_within` raises Broken if the build has rejected too much to be a candidate.
+
+        Its arguments are the build's frontier and the end of the leg.
+        """
         self._legs = legs
         self._folder = folder
         self._publisher = publisher
@@ -68,8 +72,9 @@ class CatchUp:
     ) -> None:
         """Folds until little is left, or until asked to stop.
 
-        At most `small` offsets are little where nothing was folded here: they are no reason to start a JVM. One that runs goes
-        on until at most `tiny` are left: it is warm, and those that arrive while the tail's process starts come on top.
+        At most `small` offsets are little if nothing was folded here: they are no reason to start a
+        JVM. One that runs goes on until at most `tiny` are left. It is warm, and more arrive while
+        the tail's process starts.
         """
         little = small
         while not stop.is_set():
@@ -82,7 +87,7 @@ class CatchUp:
     def to_base(
         self, end: Offsets, session: Callable[[], SparkSession], stop: Event, *, slice_records: int
     ) -> None:
-        """Folds exactly up to `end`, where a branch's own code begins, or until asked to stop."""
+        """Folds exactly up to `end`, where a branch's own code begins, or until stopped."""
         while not stop.is_set() and (
             distance := end.distance(done := self._publisher.newest.offsets)
         ):
@@ -109,9 +114,10 @@ class CatchUp:
         small: int,
         again: bool,
     ) -> Leg | None:
-        """Aligns the build where there is something to align it with, and gives its tail, written down; None where it was asked to stop.
+        """Aligns the build, if there is a live one, and returns its tail, written down.
 
-        `again`: the tail is written down already, and the build is to be aligned once more before it goes on.
+        `again`: the tail is written down already, and is aligned once more before it goes on.
+        Returns None if the job was asked to stop.
         """
         if again:
             self._fold_cut_short(session)
@@ -135,7 +141,7 @@ class CatchUp:
             self._maintenance.run_if_due()
 
     def _begun(self) -> Leg | None:
-        """The last leg, where it is not at its end yet; a tail never is."""
+        """Returns the last leg if it is not at its end yet; a tail never is."""
         last = self._legs.last()
         done = self._publisher.newest.offsets
         return (
@@ -145,7 +151,10 @@ class CatchUp:
         )
 
     def _end(self, live: Offsets, comparable: frozenset[str]) -> Offsets:
-        """Where bounded slices may go to now: the log's end, but on these topics not past what the live build has published."""
+        """Returns the furthest end of bounded slices now: the log's end.
+
+        On the comparable topics it is not past the offsets that the live build has published.
+        """
         done = self._publisher.newest.offsets
         log_end = self._log.end(self._topics).highest(done)
         return Offsets(
@@ -157,7 +166,7 @@ class CatchUp:
         return 1 if last is None else last.number + 1
 
     def _catch_up_leg(self, *, slice_records: int, small: int) -> Leg | None:
-        """The next leg of large slices, written down; None where little is left."""
+        """Writes the next leg of large slices down. Returns None if little is left."""
         done = self._publisher.newest.offsets
         found = self._aligner.live()
         end = (
@@ -182,7 +191,7 @@ class CatchUp:
         )
 
     def _next_leg(self, stop: Event, *, slice_records: int, small: int) -> Leg | None:
-        """The next leg, written down. None where it was asked to stop meanwhile."""
+        """Writes the next leg down. Returns None if the job was asked to stop meanwhile."""
         last = self._legs.last()
         if (
             last is not None
@@ -213,24 +222,27 @@ class CatchUp:
         )
 
     def _wait_until_behind(self, stop: Event) -> bool:
-        """Waits while the build is past the live one in any partition; False where it was asked to stop meanwhile."""
-        said = False
+        """Waits while the build is past the live one in any partition.
+
+        Returns False if the job was asked to stop meanwhile.
+        """
+        reported = False
         while (found := self._aligner.live()) is not None and (
             past := ahead(self._publisher.newest.offsets, found[0].offsets, found[1])
         ).next:
-            if not said:
+            if not reported:
                 print(
                     f"waiting for build {found[0].build} to reach {past}",
                     file=sys.stderr,
                     flush=True,
                 )
-                said = True
+                reported = True
             if stop.wait(_LOOK_SECONDS):
                 return False
         return True
 
     def _fold_cut_short(self, session: Callable[[], SparkSession]) -> None:
-        """Ends the batch of the tail that some tables have folded and others have not, if a crash has left one."""
+        """Folds the tail's batch that a crash has left in some tables into the others."""
         newest = self._publisher.newest
         marks = [
             mark
@@ -253,7 +265,8 @@ class CatchUp:
         self._folder.fold(piece, spark, self._source, self._publisher, watch, heard_at=heard_at)
         rate = piece.distance / watch.total
         print(
-            f"slice {piece.number + 1} of {of}: {piece.distance} offsets in {watch.total:.1f} s, {rate:,.0f}/s (ms: {watch})",
+            f"slice {piece.number + 1} of {of}: {piece.distance} offsets in {watch.total:.1f} s, "
+            f"{rate:,.0f}/s (ms: {watch})",
             file=sys.stderr,
             flush=True,
         )

@@ -1,7 +1,8 @@
 """The rows that a pipeline's function makes of a decoded slice, for each of its tables.
 
-A small slice runs through one plan that is made once; a large one through a plan of its own. With `on_error="reject"`
-the function runs before anything is committed, since marks and rejects count the records that it fails on.
+A small slice runs through one plan that is made once; a large one through a plan of its own. With
+`on_error="reject"` the function runs before anything is committed, since marks and rejects count
+the records that it fails on.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class FunctionRows:
         self._tables = tables
         self._function = Function(pipeline, tables)
         self._prepared: Prepared | None = None
-        # By topic, from its first large slice on, the columns of its events that the function does not use.
+        # By topic, from its first large slice on, the columns of its events that the function does
+        # not use.
         self._unused: dict[str, frozenset[str]] = {}
         # Its holder may make the plan, or run it ahead.
         self._planning = threading.RLock()
@@ -54,7 +56,7 @@ class FunctionRows:
         threading.Thread(target=self._prepare, args=(spark,), name="prepare", daemon=True).start()
 
     def unused(self) -> dict[str, frozenset[str]]:
-        """Returns by topic, as far as is known, the columns of events that the function does not use."""
+        """Returns the columns known to be unused by the function, by topic."""
         return dict(self._unused)
 
     def of(self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession) -> Mapping[str, Rows]:
@@ -84,7 +86,7 @@ class FunctionRows:
     def rejecting(
         self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession, source: LogSource
     ) -> Mapping[str, Rows]:
-        """Returns the rows without those of records that the function fails on, which become rejects."""
+        """Returns the rows, after making rejects of records that the function fails on."""
         try:
             return self.computed(decoded, spark)
         except SPARK_ERRORS as error:
@@ -148,7 +150,8 @@ class FunctionRows:
         }
         for topic in topics:
             columns = {name for name, _ in decoded_columns(topic)}
-            # A plan does not name the topic of its files: any that may be this topic's count as its own.
+            # A plan does not name the topic of its files: any that may be this topic's count as its
+            # own.
             used = [names for there, names in read if there <= columns]
             self._unused[topic.name] = (
                 frozenset(column.name for column in topic.columns).difference(*used)

@@ -1,13 +1,17 @@
-"""A job process: folds the log into the tables of one build, until it is asked to stop or a law does not hold.
+"""A job process, which folds the log into the tables of one build until asked to stop.
 
-    python -m kappa.engine.job.job --project DIR --root ROOT --bootstrap HOST:PORT --build BUILD --leg base|catch-up|alignment|tail
+    python -m kappa.engine.job.job --project DIR --root ROOT --bootstrap HOST:PORT --build BUILD
+        --leg base|catch-up|alignment|tail
 
-Exit code 0: asked to stop (SIGTERM), or the catch-up is at its end, or the base of a branch is reached, by the code of the build that it stands on. An `alignment` goes on with the tail, in the same process. Anything else is an error, said on stderr. One that a
-restart would not help (a law, a user's mistake) is also left in the build's `stopped.json`; whoever starts jobs starts this
-one again after any other.
+Exit code 0: asked to stop (SIGTERM), or the catch-up is at its end, or the base of a branch is
+reached by the code of the build it branches from. An `alignment` goes on with the tail, in the same
+process. Any other end is an error, printed to stderr. One that a restart would not help (a law, a
+user's mistake) is also left in the build's `stopped.json`; after any other the supervisor starts
+the job again.
 
-Here is what comes first, with little to import: arguments, settings, the build's lock, whether there is much to fold, and Spark's JVM,
-which takes two seconds to boot. What is imported meanwhile is the work itself: engine/job/legwork.py.
+This file imports little: it reads arguments and settings, takes the build's lock, estimates how
+much is to be folded, and starts Spark's JVM, which takes two seconds to boot. Meanwhile the work
+itself is imported: engine/job/legwork.py.
 """
 
 from __future__ import annotations
@@ -33,7 +37,10 @@ from kappa.state.store import Store
 def run(
     settings: Settings, bootstrap_servers: str, build: str, kind: LegKind, stop: threading.Event
 ) -> None:
-    """Runs one leg of a build while holding its lock; `stop` asks to end after the slice that it is in. Raises Conflict where another process holds the lock."""
+    """Runs one leg of a build under its lock; `stop` asks to end after the current slice.
+
+    Raises Conflict if another process holds the lock.
+    """
     store = Store(settings.root_url)
     with Lock(store.path(f"{folder(build)}/lock"), what=f"build {build}"), ExitStack() as ending:
         try:
@@ -61,8 +68,8 @@ def run(
 def _left_to_fold(
     store: Store, settings: Settings, bootstrap_servers: str, build: str, kind: LegKind
 ) -> int:
-    """How many offsets a bounded leg will fold, as far as can be told before anything is opened."""
-    # A tail, whose session begins at once, is not held up by them.
+    """Estimates how many offsets a bounded leg will fold, before anything is opened."""
+    # A tail, whose session begins at once, does not wait for them.
     from kappa.log.client import Log  # noqa: PLC0415
     from kappa.state.frontier import Frontiers  # noqa: PLC0415
 
@@ -77,7 +84,7 @@ def _left_to_fold(
             .distance(done)
         )
     except KappaError:
-        # Those who look closer tell what is wrong.
+        # The work itself reports what is wrong.
         return 0
 
 

@@ -1,6 +1,6 @@
-"""What a job does while it holds its build: one leg, from the build's own code to the last slice. Read next: engine/job/catch_up.py and engine/job/tail.py.
+"""The work of a job on one leg, from the build's own code to the last slice.
 
-It comes with everything that takes long to import, so job.py imports it while Spark's JVM boots.
+It imports everything that takes long to import, so job.py imports it while Spark's JVM boots.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Legwork:
             if kind is not LegKind.BASE or own.base is None
             else read_birth(self._store, own.base.build)
         )
-        # Tables of equal columns: in which order the code gives them, and what its steps see besides, is its own.
+        # Columns are equal; their order, and what the steps get besides, are the code's own.
         birth = replace(own, tables=code.tables)
         log = Log(self._kafka.bootstrap_servers, self._settings.kafka.options)
         pipeline = load_snapshot(self._store, code)
@@ -116,7 +116,7 @@ class Legwork:
                 case LegKind.CATCH_UP:
                     self._catch_up(runner)
                 case LegKind.ALIGNMENT | LegKind.TAIL:
-                    # A tail whose topic has lost what comes next goes on by way of the archive, too.
+                    # A tail whose topic has lost what is next goes on by way of the archive, too.
                     again = kind is LegKind.ALIGNMENT or slices.guard.wants_archive(
                         publisher.newest.offsets
                     )
@@ -209,6 +209,6 @@ class Legwork:
         spark = self._ahead()
         if self._stop.is_set():
             raise Stopping
-        # Its JVM was there before the build's own code was.
+        # Its JVM was started before the build's code was loaded.
         tell_workers(spark)
         return spark

@@ -15,8 +15,9 @@ from kappa.values.tally import Tally
 def next_mark(birth: Birth, last: Mark, piece: Slice, seen: CountsOf) -> Mark:
     """Returns the mark of a slice: that of the slice before, and what was counted in this one.
 
-    Offsets without a record are counted as absent: compacted away, aborted, or a marker of a transaction.
-    So the tally adds up to the distance (I6). Raises Broken if there are more records than offsets.
+    Offsets without a record are counted as absent: compacted away, aborted, or a marker of a
+    transaction. So the tally adds up to the distance (I6). Raises Broken if there are more records
+    than offsets.
     """
     log_time = {topic: dict(parts) for topic, parts in last.log_time.items()}
     tally = {topic: dict(parts) for topic, parts in last.tally.items()}

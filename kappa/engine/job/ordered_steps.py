@@ -1,4 +1,4 @@
-"""The ordered folds of a pipeline, applied to one slice: rows by key in, states and emitted rows out."""
+"""The ordered folds of a pipeline, applied to the rows of one slice."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class OrderedSteps:
     def in_order(self, writers: list[TableWriter]) -> tuple[list[TableWriter], list[TableWriter]]:
         """Parts tables into those that are committed first, and the others.
 
-        Emitted rows are first: a state that has the slice would not emit again what is lost of it (law 1).
+        Emitted rows are first: a state that has the slice would not emit again what is lost of it
+        (law 1).
         """
         emitted = {fold.emitted.name for fold in self._folds if fold.emitted is not None}
         return [writer for writer in writers if writer.birth.name in emitted], [

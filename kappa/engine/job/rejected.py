@@ -1,6 +1,7 @@
-"""What a build has rejected, in one sentence: how often each reason, and one reject as an example; and the stop of a candidate that has rejected too much.
+"""The rejects of a build in one sentence, and the stop of a candidate that has rejected too much.
 
-Read without a query engine, since the job asks too. How much is too much: kappa/declare/breaker.py.
+They are read without a query engine, since the job reads them too. kappa/declare/breaker.py decides
+the limit.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ _SHOWN_REASONS = 5
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """What stands in a rejects table: how often each reason, and one reject as an example."""
+    """The count of each reason in a rejects table, and one reject as an example."""
 
     reasons: Mapping[str, int]
     example: str
 
     @classmethod
     def of(cls, store: Store, birth: Birth, version: int) -> Rejected:
-        """What a version of a build's rejects table holds."""
+        """Reads a version of a build's rejects table."""
         found = files(table_path(store, birth.build, REJECTS), version)
         if not found:
             return cls({}, "")
@@ -52,18 +53,22 @@ class Rejected:
     def text(self) -> str:
         """The reasons, the most frequent first, and the example."""
         frequent = sorted(self.reasons.items(), key=lambda each: (-each[1], each[0]))
-        told = ", ".join(f"{reason} {count:,}" for reason, count in frequent[:_SHOWN_REASONS]) + (
-            ", and others" if len(frequent) > _SHOWN_REASONS else ""
-        )
-        return f"{told}; for example {self.example}" if self.example else told
+        reasons = ", ".join(
+            f"{reason} {count:,}" for reason, count in frequent[:_SHOWN_REASONS]
+        ) + (", and others" if len(frequent) > _SHOWN_REASONS else "")
+        return f"{reasons}; for example {self.example}" if self.example else reasons
 
 
 def ensure_within(store: Store, birth: Birth, frontier: Frontier, end: Offsets) -> None:
-    """Raises Broken where the build is beyond its limit whatever is still to come up to `end`, so that it does not depend on slices."""
+    """Raises Broken if the build stays beyond its limit even if all up to `end` were valid.
+
+    So the answer does not depend on how the log is cut into slices.
+    """
     rejected, records = rejected_of(frontier.tally)
     if is_beyond(birth.max_rejects, rejected, records + end.distance(frontier.offsets)):
         found = Rejected.of(store, birth, frontier.versions[REJECTS])
         raise Broken(
-            f"pipeline {birth.pipeline} has {beyond_text(birth.max_rejects, rejected, records)}: {found.text}",
+            f"pipeline {birth.pipeline} has {beyond_text(birth.max_rejects, rejected, records)}: "
+            f"{found.text}",
             hint=remedy(birth.pipeline),
         )

@@ -1,8 +1,8 @@
-"""The folding of one slice into all tables of a build: decoded once, one commit a table, one frontier.
+"""The folding of one slice: decoded once, one commit a table, one frontier.
 
-A table that has folded the slice is skipped, and nothing is computed for it (law 1). A slice that does not follow
-stops the job (law 2). A crash between any two steps is answered by folding the same slice again, and many by
-folding it in pieces (law 12).
+A table that has folded the slice is skipped, and nothing is computed for it (law 1). A slice that
+does not follow stops the job (law 2). A crash between any two steps is answered by folding the same
+slice again, and many by folding it in pieces (law 12).
 """
 
 from __future__ import annotations
@@ -60,8 +60,9 @@ class SliceFolder:
     ) -> None:
         """Opens all tables, and makes the missing ones.
 
-        A slice of at most `driver_rows` offsets is decoded in this process. `TableWriter` decides what of a larger
-        one is committed here. Archives are those of the store, unless others are given.
+        A slice of at most `driver_rows` offsets is decoded in this process. `TableWriter` decides
+        what of a larger one is committed here. Archives are those of the store, unless others are
+        given.
         """
         origin = origin_mark(birth.build, birth.origin_offsets)
         births = {table.name: table for table in birth.tables}
@@ -125,7 +126,7 @@ class SliceFolder:
         *,
         heard_at: str | None = None,
     ) -> None:
-        """Folds a slice into the tables that lack it, whole or in pieces, and publishes its frontier.
+        """Folds a slice into the tables that lack it, and publishes its frontier.
 
         `heard_at` is published with it. Raises Broken, and then nothing of it is published.
         """
@@ -184,11 +185,13 @@ class SliceFolder:
                 # A reader's own error does not name how much is lost.
                 self.guard.check_kept(piece.start)
                 raise
-            # The slice is read: from a topic that was made anew before it could have other records (law 2).
+            # The slice is read: from a topic that was made anew before it could have other records
+            # (law 2).
             same_topics: Future[None] = self._topic_watch.submit(self.guard.check_topics)
             try:
-                # Marks and rejects count the records that the function fails on: it runs before any table
-                # has them. Which redriven records are folded depends on what is a reject, too.
+                # Marks and rejects count the records that the function fails on: it runs before any
+                # table has them. Which redriven records are folded depends on what is a reject,
+                # too.
                 tried = None
                 if self._pipeline.on_error is OnError.REJECT:
                     with watch.step("function"):
@@ -197,7 +200,7 @@ class SliceFolder:
                 self._settle_redriven(decoded, piece)
                 if tried is not None and decoded.counts() != before:
                     tried = function.computed(decoded, spark)
-                # Compaction may have taken records since a crash: all tables get the counts of the first time.
+                # Compaction may have taken records since a crash: all tables get the first counts.
                 mark = same[0] if same else next_mark(self._birth, last, piece, decoded.counts())
                 if isinstance(decoded, DecodedHere):
                     self._identities.folded(mark)
@@ -275,7 +278,7 @@ class SliceFolder:
             )
 
     def _parted(self, writers: list[TableWriter]) -> tuple[list[TableWriter], list[TableWriter]]:
-        """Parts tables into those filled from topics as they are, and those that the function fills."""
+        """Parts tables into those filled from topics and those that the function fills."""
         filled = {table.name for table in self._pipeline.tables if table.latest is None}
         return [writer for writer in writers if writer.birth.name not in filled], [
             writer for writer in writers if writer.birth.name in filled

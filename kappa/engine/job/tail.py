@@ -1,7 +1,7 @@
-"""The tail: Spark's structured stream from where the catch-up ended plans micro-batches, each of them one slice.
+"""The tail: Spark's structured stream plans micro-batches, each of them one slice.
 
-Two threads: Spark's callback folds; the job's main thread looks after the journal and, between slices, after the tables.
-Read next: engine/job/slice_folder.py for a slice, engine/write/publisher.py for the hold.
+There are two threads. Spark's callback folds; the job's main thread reads the journal and, between
+slices, does the upkeep of the tables.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from kappa.state.slices import Slice
 
 # How often the journal is looked at: a hold is acknowledged within this time.
 _LOOK_SECONDS = 0.05
-# After a slice the job rests for so much of the time that it took, unless many records wait: fewer slices of more records cost
-# little freshness, and leave the machine to others.
+# After a slice the job rests for this share of its time, unless many records wait: fewer slices of
+# more records cost little freshness, and leave the machine to others.
 _REST = 0.5
 _LONGEST_REST_SECONDS = 0.25
-# A line in the log so often says how the tail is doing; one per slice would fill a disk.
+# The time between two lines in the log; one per slice would fill a disk.
 _REPORT_SECONDS = 10.0
 
 
@@ -61,7 +61,7 @@ class Tail:
         self._source = source
         self._publisher = publisher
         self._maintenance = maintenance
-        # Who has it may touch the tables.
+        # Its holder may touch the tables.
         self._turn = threading.Lock()
         self._ended = False
         self._failure: BaseException | None = None
@@ -77,12 +77,13 @@ class Tail:
         at_most: int,
         on_started: Callable[[], None],
     ) -> None:
-        """Folds micro-batches until asked to stop. Raises what made the stream end."""
+        """Folds micro-batches until asked to stop. Raises the error that ended the stream."""
         self._folder.prepare(spark)
         topics = tuple(topic.name for topic in self._pipeline.topics)
         start = self._leg.start
         if not has_begun(self._checkpoint):
-            # Spark wants every partition named; those that came after the leg was written down begin at 0 (law 12).
+            # Spark wants every partition; those added after the leg was written down begin at 0
+            # (law 12).
             start = start.highest(
                 Offsets(
                     {
@@ -114,7 +115,7 @@ class Tail:
             raise self._reason(query)
 
     def _fold(self, frame: DataFrame, batch: int) -> tuple[Slice, float]:
-        """Folds a micro-batch; gives its slice, and the seconds that it took."""
+        """Folds a micro-batch. Returns its slice, and the seconds that it took."""
         with self._turn:
             if self._ended:
                 # A batch that returned would count as folded.
@@ -150,10 +151,10 @@ class Tail:
                 self._turn.release()
 
     def _hear(self) -> None:
-        """Has a build to which nothing comes say now and then that it has heard of all deletions."""
+        """Publishes now and then that all deletions are heard, for a build without new records."""
         if self._publisher.is_held():
             return
-        # A broker that is away is waited for by the stream.
+        # The stream waits for a broker that is away.
         with suppress(Unreachable):
             heard_at = self._folder.guard.heard_with(
                 self._publisher.newest, self._publisher.newest.offsets
@@ -162,7 +163,7 @@ class Tail:
                 self._publisher.hear(heard_at)
 
     def _end(self, query: StreamingQuery) -> None:
-        """Lets the slice that is in work come to its end, and ends the stream."""
+        """Lets the current slice end, and ends the stream."""
         with self._turn:
             self._ended = True
         try:
@@ -182,7 +183,7 @@ class Tail:
 
 
 class _Report:
-    """What the tail does, in a line of the log for the first slice, and then one every ten seconds for all since."""
+    """The tail's report: a line for the first slice, then one every ten seconds for all since."""
 
     def __init__(self) -> None:
         self._due = 0.0
@@ -190,7 +191,7 @@ class _Report:
         self._seconds: dict[str, float] = {}
 
     def add(self, piece: Slice, watch: Stopwatch) -> None:
-        """Counts one slice in, and prints the line where it is due."""
+        """Counts a slice, and prints the line if it is due."""
         self._slices += 1
         self._offsets += piece.distance
         for name, seconds in {**watch.seconds, "all": watch.total}.items():
@@ -201,7 +202,8 @@ class _Report:
             f"{name} {seconds * 1000 / self._slices:.0f}" for name, seconds in self._seconds.items()
         )
         print(
-            f"{self._slices} slices up to {piece.leg}/{piece.number}, {self._offsets} offsets (mean ms: {means})",
+            f"{self._slices} slices up to {piece.leg}/{piece.number}, {self._offsets} offsets "
+            f"(mean ms: {means})",
             file=sys.stderr,
             flush=True,
         )

@@ -1,7 +1,8 @@
-"""A guard over a build's topics: each is still the same topic, nothing unread is lost, no deletion was missed.
+"""A guard over a build's topics: still the same, nothing unread lost, no deletion missed.
 
-Topic ids are compared with those at birth (law 2). A compacted topic keeps a tombstone for a limited time only, so
-a build that was away for longer may have missed that a key was deleted (law 5).
+Topic ids are compared with those at birth (law 2). A compacted topic keeps a tombstone for a
+limited time only, so a build that was away for longer may have missed that a key was deleted (law
+5).
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class TopicGuard:
         self._compacted = sorted(
             topic.name for topic in birth.topics if topic.kind == TopicKind.COMPACTED
         )
-        # Ends of the compacted topics that are not read yet, with the time of each, the oldest first.
+        # Ends of the compacted topics that are not read yet, with the time of each, the oldest
+        # first.
         self._to_hear: deque[tuple[str, Offsets]] = deque()
         self._asked_at = -math.inf
 
@@ -93,7 +95,8 @@ class TopicGuard:
     def check_heard(self, last: Frontier | None, now: datetime) -> None:
         """Raises Broken if the build may have missed deletions of a compacted topic (law 5).
 
-        It was away for too long then, or reads too slowly. Without anything to read nothing was missed.
+        It was away for too long then, or reads too slowly. Without anything to read nothing was
+        missed.
         """
         if last is None:
             return
@@ -132,7 +135,8 @@ class TopicGuard:
             and (datetime.now(UTC) - moment(last.heard)).total_seconds() >= self._heard_seconds
         ):
             self._asked_at = time.monotonic()
-            # While records keep arriving no build is ever at the newest end, but past many older ones.
+            # While records keep arriving no build is ever at the newest end, but past many older
+            # ones.
             self._to_hear.append((now(), self._log.end(self._compacted)))
         while self._to_hear and read.covers(self._to_hear[0][1]):
             heard, _ = self._to_hear.popleft()

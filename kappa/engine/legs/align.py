@@ -1,9 +1,10 @@
-"""Aligns a candidate: brings it to exactly a frontier that the live build has published, so that both can be compared there.
+"""The alignment of a candidate: it is brought to a frontier of the live build.
 
-The frontier is pinned by a lease first, then the slices that lead to it are written down as a leg, folded, and what is
-reached is put as an alignment (kappa/state/alignment.py). The live job is not touched, and goes on. A candidate that is past the
-live build in a partition waits until it is not. Where the lease has ended meanwhile, a newer frontier is aimed at.
-Read next: engine/job/catch_up.py, which takes these legs.
+The frontier is pinned by a lease first. The slices that lead to it are written down as a leg and
+folded, and the result is put as an alignment (kappa/state/alignment.py). The live job is not
+touched, and goes on. A candidate that is past the live build in a partition waits until it is not.
+If the lease has ended meanwhile, a newer frontier is the aim. engine/job/catch_up.py folds these
+legs.
 """
 
 from __future__ import annotations
@@ -31,12 +32,13 @@ from kappa.state.lease import (
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 
-# Each further look needs a collection that overtook the last one: many seconds lie between two of a build.
+# Each further look needs a collection that overtook the last one; those of a build are many seconds
+# apart.
 _LOOKS = 20
 
 
 class Aligner:
-    """What one candidate is aligned with."""
+    """The aligner of one candidate with the live build of its pipeline."""
 
     def __init__(
         self,
@@ -46,7 +48,7 @@ class Aligner:
         lease_seconds: float,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`clock` gives seconds since 1970, as leases have them."""
+        """Opens the alignments; `clock` gives seconds since 1970, as leases have them."""
         self._store = store
         self._birth = birth
         self._lease_seconds = lease_seconds
@@ -54,7 +56,10 @@ class Aligner:
         self._alignments = Alignments(store, birth.build)
 
     def live(self) -> tuple[Frontier, frozenset[str]] | None:
-        """The newest frontier of the build that serves, and the topics that both read; None where there is nothing to align with."""
+        """Returns the newest frontier of the live build, and the topics that both builds read.
+
+        Returns None if there is nothing to align with.
+        """
         _, record = Journal(self._store).last_served()
         served = record.event if record is not None and isinstance(record.event, Served) else None
         build = None if served is None else served.serving.get(self._birth.pipeline)
@@ -65,7 +70,7 @@ class Aligner:
         return None if frontier is None or not topics else (frontier, topics)
 
     def take_aim(self) -> Aim | None:
-        """Pins the newest frontier of the live build; None where there is nothing to align with (any more)."""
+        """Pins the newest frontier of the live build. Returns None if there is none."""
         for _ in range(_LOOKS):
             found = self.live()
             if found is None:
@@ -87,18 +92,21 @@ class Aligner:
         )
 
     def keep(self, aim: Aim) -> bool:
-        """Keeps what is aimed at pinned; False where it may be gone already."""
+        """Renews the lease on the aim. Returns False if the aim may be gone already."""
         return ensure_renewed(
             self._store, aim.lease, now=self._clock(), seconds=self._lease_seconds
         )
 
     def aligned_with(self, aim: Aim) -> bool:
-        """True where the alignment with this frontier is put."""
+        """Returns True if the alignment with this aim is put."""
         last = self._alignments.last()
         return last is not None and last.lease == aim.lease
 
     def put(self, aim: Aim, candidate: Frontier) -> bool:
-        """Puts that the candidate has reached what was aimed at, and pins it too; False where that is gone: aim again."""
+        """Puts the alignment of a candidate that has reached the aim, and pins the candidate too.
+
+        Returns False if the aim is gone: a new one must be taken.
+        """
         lease = read_lease(self._store, aim.lease)
         if lease is None or self._clock() >= lease.expires_at:
             return False
@@ -120,7 +128,7 @@ class Aligner:
 
 
 def ahead(done: Offsets, live: Offsets, topics: frozenset[str]) -> Offsets:
-    """Where the candidate is past the live build: its offsets in just those partitions. Pure."""
+    """Returns the candidate's offsets where it is past the live build. Pure."""
     past: dict[str, dict[int, int]] = {}
     for topic, partition, offset in done.only(topics).items():
         if offset > live.at(topic, partition):

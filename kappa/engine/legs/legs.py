@@ -1,8 +1,8 @@
 """The legs of a build: each stretch of its job is written down, put if absent, before it begins.
 
-Catch-ups and alignments are bounded, and their slices are planned in their record, so that they are the same after a crash;
-the tail is unbounded, and its slices are the micro-batches of its own checkpoint. Read next: engine/job/catch_up.py,
-engine/legs/align.py, engine/job/tail.py.
+Catch-ups and alignments are bounded. Their slices are planned in their record, so that they are the
+same after a crash. The tail is unbounded, and its slices are the micro-batches of its own
+checkpoint.
 """
 
 from __future__ import annotations
@@ -20,16 +20,20 @@ from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice, cut
 from kappa.state.store import Store
 
-# A catch-up is in so many slices at least, unless they would be smaller than this.
+# A catch-up has at least this many slices, unless they would be smaller than the small step.
 _STEPS = 4
 _SMALL_STEP = 250_000
-# What is archived need not be decoded: slices so large take no longer than others.
+# Archived records are not decoded: slices of this size take no longer than others.
 _SMALL_ARCHIVED_STEP = 1_000_000
 _NOWHERE = Offsets()
 
 
 class LegKind(StrEnum):
-    """What a leg reads; a `base` brings a branch to where its own code begins, by the code of the build that it stands on."""
+    """The kind of a leg.
+
+    A `base` brings a branch to the offsets at which its own code begins, by the code of the build
+    it branches from.
+    """
 
     BASE = "base"
     CATCH_UP = "catch-up"
@@ -39,7 +43,7 @@ class LegKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """What an alignment aims at: a frontier of the live build, kept by a lease, on the topics that both builds read."""
+    """The aim of an alignment: a leased frontier of the live build, on common topics."""
 
     live: Frontier
     comparable: tuple[str, ...]
@@ -48,7 +52,7 @@ class Aim:
 
 @dataclass(frozen=True, slots=True)
 class Leg:
-    """One leg: where it begins and, where it is bounded, where each of its planned slices ends; of an alignment its aim."""
+    """One leg: its start, the ends of its planned slices, an alignment's aim."""
 
     number: int
     kind: LegKind
@@ -59,11 +63,11 @@ class Leg:
 
     @property
     def end(self) -> Offsets:
-        """Where the last planned slice ends."""
+        """The end of the last planned slice."""
         return self.ends[-1] if self.ends else self.start
 
     def slices_after(self, committed: Offsets) -> Iterator[Slice]:
-        """The planned slices that are not behind `committed`, beginning with the one that a crash may have cut short."""
+        """Yields the planned slices after `committed`, first one that a crash cut short."""
         start = self.start
         for number, end in enumerate(self.ends):
             if not committed.covers(end):
@@ -84,17 +88,17 @@ class Legs:
         )
 
     def last(self) -> Leg | None:
-        """The newest leg; None where none has begun."""
+        """Returns the newest leg, or None if none has begun. Raises Damaged."""
         found = self._records.last()
         return None if found is None else found[1]
 
     def has_tail(self) -> bool:
-        """True where the newest leg is the tail."""
+        """Returns True if the newest leg is the tail."""
         last = self.last()
         return last is not None and last.kind is LegKind.TAIL
 
     def begin(self, leg: Leg) -> Leg:
-        """Writes a leg down. Raises Broken where another process has begun one of that number."""
+        """Writes a leg down. Raises Broken if another process has begun one of that number."""
         failpoint("leg.before_put")
         put = self._records.put(leg.number, leg)
         failpoint("leg.after_put")
@@ -107,7 +111,11 @@ class Legs:
 
 
 def slice_size(distance: int, slice_records: int, *, small: int = _SMALL_STEP) -> int:
-    """The most offsets in a slice of a catch-up over this distance: in several slices, so that who waits sees it go on, none of them so small that Spark's own time is felt. Pure."""
+    """Returns the most offsets in a slice of a catch-up over this distance. Pure.
+
+    There are several slices, so that progress shows, and none so small that Spark's own time is
+    felt.
+    """
     return min(slice_records, max(small, -(-distance // _STEPS)))
 
 
@@ -121,7 +129,10 @@ def catch_up(
     archived: Offsets = _NOWHERE,
     slice_records: int = 0,
 ) -> Leg:
-    """A bounded leg from `start` to `end`, in slices of about `at_most` offsets, and larger ones, of at most `slice_records`, up to where all is `archived`. Pure."""
+    """Plans a bounded leg from `start` to `end`, in slices of about `at_most` offsets. Pure.
+
+    Slices are larger, of at most `slice_records`, up to the offsets before which all is `archived`.
+    """
     middle = end.lowest(archived).highest(start)
     at_most_archived = max(
         at_most, slice_size(middle.distance(start), slice_records, small=_SMALL_ARCHIVED_STEP)
@@ -134,7 +145,7 @@ def catch_up(
 
 
 def alignment(number: int, start: Offsets, end: Offsets, aim: Aim, *, at_most: int) -> Leg:
-    """A bounded leg that ends exactly at what it aims at. Pure."""
+    """Plans a bounded leg that ends exactly at its aim. Pure."""
     return Leg(
         number,
         LegKind.ALIGNMENT,
@@ -145,10 +156,13 @@ def alignment(number: int, start: Offsets, end: Offsets, aim: Aim, *, at_most: i
 
 
 def tail(number: int, start: Offsets) -> Leg:
-    """An unbounded leg from `start`. Pure."""
+    """Plans an unbounded leg from `start`. Pure."""
     return Leg(number, LegKind.TAIL, start)
 
 
 def has_tail(store: Store, build: str) -> bool:
-    """True where the build's tail is written down: then it has caught up, and only its tail is started."""
+    """Returns True if the build's tail is written down.
+
+    The build has caught up then, and only its tail is started.
+    """
     return Legs(store, build).has_tail()

@@ -1,9 +1,10 @@
-"""Planned slices can always run (law 12): one that jobs die in, since it is too large for the machine, is split.
+"""The splits of slices in which jobs die because they are too large for the machine (law 12).
 
-Each slice is put down as begun before it is folded. One that two jobs have begun and none has ended is split by a record,
-put if absent, into sub-slices, and a sub-slice that goes the same way is split further. A build's tables fold them one after
-the other, each with a commit of its own; the frontier moves after the last. So a crash among them leaves a table at the
-slice's start or at one of the ends in the record, and it goes on from there. Read next: engine/job/slice_folder.py.
+Each slice is recorded as begun before it is folded. One that two jobs have begun and none has ended
+is split by a record, put if absent, into sub-slices; a sub-slice can be split further. A build's
+tables fold them one after the other, each with a commit of its own, and the frontier moves after
+the last. So a crash among them leaves a table at the slice's start or at one of the ends in the
+record, and it goes on from there.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
 
-# So many jobs may have begun a slice and not have ended it.
+# A slice is split after this many jobs have begun it without ending it.
 _TRIES = 2
 _PARTS = 8
 
@@ -37,7 +38,7 @@ class Begun:
     format: int = 1
 
     def is_of(self, piece: Slice) -> bool:
-        """True where this very (sub-)slice is meant."""
+        """Returns True if this very (sub-)slice was begun."""
         return (
             (self.leg, self.slice) == (piece.leg, piece.number)
             and self.start.equals(piece.start)
@@ -47,7 +48,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A slice, and where each of its sub-slices ends; the last ends where the slice does."""
+    """A slice and the ends of its sub-slices, the last of which is the end of the slice."""
 
     leg: int
     slice: int
@@ -60,7 +61,7 @@ _BEGUN, _SPLIT = Documents(Begun), Documents[Split](Split)
 
 
 class Splits:
-    """How the slices of one build are split. Only who holds the build's lock may have one."""
+    """The splits of one build's slices, for the holder of the build's lock only."""
 
     def __init__(self, store: Store, build: str) -> None:
         self._store = store
@@ -74,7 +75,7 @@ class Splits:
         self._begun = _BEGUN.get(store, self._begun_name, what)
 
     def pieces(self, piece: Slice) -> tuple[Slice, ...]:
-        """What is folded for a slice, in order: itself, or its sub-slices, which bear its number."""
+        """Lists the parts of a slice in order: itself, or its sub-slices, which have its number."""
         split = self._of(piece)
         if split is None:
             return (piece,)
@@ -84,12 +85,12 @@ class Splits:
         )
 
     def whole(self, part: Slice) -> Slice:
-        """The slice that this is a sub-slice of, or itself."""
+        """Returns the slice that this is a sub-slice of, or itself."""
         split = self._of(part)
         return part if split is None else replace(part, start=split.start, end=split.ends[-1])
 
     def split_if_due(self, piece: Slice, part: Slice) -> None:
-        """Splits what is to be folded next of a slice (`part`: itself or a sub-slice) where too many jobs have begun it."""
+        """Splits the next part of a slice if too many jobs have begun it."""
         begun = self._begun
         if begun is None or begun.times < _TRIES or not begun.is_of(part) or part.distance < 2:
             return
@@ -99,13 +100,14 @@ class Splits:
         )
         self._put(Split(piece.leg, piece.number, piece.start, ends))
         print(
-            f"slice {piece.leg}/{piece.number} was begun {begun.times} times and not ended; {part.distance} offsets of it are split into {len(parts)}",
+            f"slice {piece.leg}/{piece.number} was begun {begun.times} times and not ended; "
+            f"{part.distance} offsets of it are split into {len(parts)}",
             file=sys.stderr,
             flush=True,
         )
 
     def begin(self, part: Slice) -> None:
-        """Puts down that this (sub-)slice is begun (once more)."""
+        """Records that this (sub-)slice is begun, or begun once more."""
         before = self._begun
         times = before.times + 1 if before is not None and before.is_of(part) else 1
         self._begun = Begun(part.leg, part.number, part.start, part.end, times)
@@ -114,7 +116,7 @@ class Splits:
         failpoint("slice.after_begin")
 
     def _of(self, piece: Slice) -> Split | None:
-        """The newest split, where it is of this slice."""
+        """Returns the newest split if it is of this slice."""
         split = self._split
         return (
             split
@@ -129,14 +131,18 @@ class Splits:
         failpoint("slice.after_split")
         if not put:
             raise Broken(
-                f"slice {split.leg}/{split.slice} of build {self._build} was split by another process",
+                f"slice {split.leg}/{split.slice} of build {self._build} was split by another "
+                "process",
                 hint="two jobs ran for one build; kappa logs says which",
             )
         self._split = split
 
 
 def _parted(piece: Slice) -> list[Slice]:
-    """A (sub-)slice in at most `_PARTS` parts, one partition after the other: so one of two offsets has two, wherever they lie. Pure."""
+    """Cuts a (sub-)slice into at most `_PARTS` parts, one partition after the other. Pure.
+
+    So one of two offsets has two parts, in whichever partitions they are.
+    """
     size = -(-piece.distance // _PARTS)
     ends = [
         _filled(piece, min(covered, piece.distance))
@@ -149,7 +155,7 @@ def _parted(piece: Slice) -> list[Slice]:
 
 
 def _filled(piece: Slice, count: int) -> Offsets:
-    """Where a slice's first `count` offsets end, counted partition by partition. Pure."""
+    """Returns the end of a slice's first `count` offsets, counted by partition. Pure."""
     ends: dict[str, dict[int, int]] = {}
     for topic, partition, end in piece.end.items():
         start = piece.start.at(topic, partition)

@@ -1,8 +1,9 @@
-"""Commits a slice to one table, by one of two writers with equal results.
+"""The commit of a slice to one table, by one of two writers with equal results.
 
-Rows that are here in Arrow are committed from the driver by delta-rs, in some ten milliseconds; rows that are Spark's, by
-delta-spark, unless they turn out to be few or, of contributions by key, small. One process; a table's commits come one after the other. Law 2 is decided here: what a table
-has folded is compared with the slice by bounds, and a slice that does not follow stops the job.
+Rows in Arrow are committed from the driver by delta-rs, in some ten milliseconds. Rows of Spark are
+committed by delta-spark, unless they turn out to be few or, of contributions by key, small. There
+is one process, and a table's commits follow one another. Law 2 is decided here: a table's mark is
+compared with the slice by bounds, and a slice that does not follow stops the job.
 """
 
 from __future__ import annotations
@@ -35,13 +36,17 @@ from kappa.values.arrow import arrow_schema
 
 @dataclass(frozen=True, slots=True)
 class Merging:
-    """How contributions by key meet their table: of Spark's those of at most `at_most_bytes` are merged here; few of them wait beside a table of `large_rows` or more (None: beside none)."""
+    """How contributions by key are merged into their table.
+
+    Those of Spark are merged in this process if they have at most `at_most_bytes`. Few of them wait
+    beside a table of `large_rows` or more; None: beside none.
+    """
 
     at_most_bytes: int = 0
     large_rows: int | None = None
 
 
-# What Spark has computed is merged by Spark, and no contribution waits.
+# Rows of Spark are merged by Spark, and no contribution waits.
 AT_ONCE = Merging()
 
 
@@ -52,9 +57,11 @@ _REPLAY = "kappa replay makes a new build from offset zero"
 
 
 def folded_of(mark: Mark, pieces: tuple[Slice, ...]) -> int:
-    """How many of a slice's pieces a table has folded: of a slice that is not split, 0 or 1. Raises Broken where the slice does not follow. Pure.
+    """Counts a slice's pieces that a table has folded: of a slice that is not split, 0 or 1. Pure.
 
-    Bounds are compared, not the number alone (law 2). What a table folded last may have been split since: it began where some piece does.
+    Bounds are compared, not the number alone (law 2). The piece that a table folded last may have
+    been split since; it began at the start of some piece. Raises Broken if the slice does not
+    follow.
     """
     first = pieces[0]
     if (mark.leg, mark.slice) == (first.leg, first.number):
@@ -66,13 +73,15 @@ def folded_of(mark: Mark, pieces: tuple[Slice, ...]) -> int:
     elif mark.end.equals(first.start) and (mark.leg, mark.slice) < (first.leg, first.number):
         return 0
     raise Broken(
-        f"table {mark.table} of build {mark.build} has folded up to {mark.end} (slice {mark.leg}/{mark.slice}), and the next slice {first.leg}/{first.number} begins at {first.start}",
+        f"table {mark.table} of build {mark.build} has folded up to {mark.end} "
+        f"(slice {mark.leg}/{mark.slice}), and the next slice {first.leg}/{first.number} begins at "
+        f"{first.start}",
         hint=f"a checkpoint was lost or is another build's; {_REPLAY}",
     )
 
 
 class TableWriter:
-    """Writes one table of a build."""
+    """The writer of one table of a build."""
 
     def __init__(
         self,
@@ -86,13 +95,13 @@ class TableWriter:
     ) -> None:
         """Opens the table, or makes it with the mark of the build's origin.
 
-        Of Spark's rows delta-rs commits those that are at most `driver_rows`, and merges more as `merging` says.
+        Of Spark's rows delta-rs commits up to `driver_rows`, and merges more as `merging` has it.
         """
         self.birth = birth
         self.path = table_path(store, build, birth.name)
         self._build = build
         self._driver_rows = driver_rows
-        # Rows that are combined have been read beside those of their keys, by Spark: they stay there.
+        # Combined rows were read beside those of their keys, by Spark: they stay there.
         self._merge_bytes = merging.at_most_bytes if birth.keys and not birth.is_combined else 0
         self._contributed = arrow_schema(contribution_columns(birth))
         self._schema = arrow_schema(committed_columns(birth))
@@ -117,19 +126,19 @@ class TableWriter:
         return self.stored.version
 
     def versions(self) -> dict[str, int]:
-        """The newest versions of all that holds its rows, by name."""
+        """Returns the newest versions of the table and its recent ones, by name."""
         return {name: stored.version for name, stored in self._all_stored()}
 
     def mark(self) -> Mark:
-        """What the table has folded, by the newest commit."""
+        """Returns the newest commit's mark: how far the table has folded."""
         return max((stored.mark() for _, stored in self._all_stored()), key=lambda mark: mark.place)
 
     def at_rest(self) -> Iterator[tuple[str, StoredTable]]:
-        """What of it nobody is committing to between slices, by name."""
+        """Yields the tables without a commit under way between slices, by name."""
         return self._all_stored() if self.recent is None else self.recent.at_rest()
 
     def close(self) -> None:
-        """Lets nothing of it go on."""
+        """Waits for the thread that drains."""
         if self.recent is not None:
             self.recent.close()
 
@@ -139,7 +148,10 @@ class TableWriter:
             yield from self.recent.stored()
 
     def commit(self, rows: Rows, mark: Mark) -> str:
-        """Commits a slice's rows with its mark, and answers who did: `delta-rs`, `spark` or `mark` (no rows)."""
+        """Commits a slice's rows with its mark.
+
+        Returns the writer: `delta-rs`, `spark`, or `mark` without rows.
+        """
         mark = mark.of_table(self.birth.name)
         # Within a leg it rises from each (sub-)slice to the next, be it empty.
         guard = Guard(
@@ -150,12 +162,12 @@ class TableWriter:
         failpoint("table.before_commit")
         if rows is None or rows.num_rows == 0:
             self._commit_nothing(mark, guard)
-            who = "mark"
+            writer = "mark"
         else:
             self._commit_arrow(rows, mark, guard)
-            who = "delta-rs"
+            writer = "delta-rs"
         failpoint("table.after_commit")
-        return who
+        return writer
 
     def _commit_nothing(self, mark: Mark, guard: Guard) -> None:
         if self.recent is not None and self.recent.holds:
@@ -166,7 +178,8 @@ class TableWriter:
     def _commit_arrow(self, rows: pa.Table, mark: Mark, guard: Guard) -> None:
         rows = rows.cast(self._contributed)
         if self._combiner is not None:
-            # The table has not folded this slice, so its newest version is that of the slice before (law 1).
+            # The table has not folded this slice, so its newest version is that of the slice before
+            # (law 1).
             with self._folding():
                 rows = self._combiner.here(rows, self.version)
         rows = rows.cast(self._schema)
@@ -180,8 +193,9 @@ class TableWriter:
             self.stored.append(rows, mark, guard)
 
     def _commit_frame(self, rows: DataFrame, mark: Mark, guard: Guard) -> str:
-        # Contributions by key are counted and used: they are kept. Rows to append are as many as the slice's; counting
-        # them reads one column of what was decoded, keeping them would need as much memory again.
+        # Contributions by key are counted and used: they are kept. Rows to append are as many as
+        # the slice's: counting them reads one decoded column, keeping them would take as much
+        # memory again.
         kept = rows.persist() if self.birth.keys else rows
         try:
             count = kept.count()
@@ -203,7 +217,8 @@ class TableWriter:
         # Delta skips a transaction that it has seen without a word.
         if self.version == before or self.stored.mark() != mark:
             raise Broken(
-                f"Spark did not commit slice {mark.leg}/{mark.slice} to table {self.birth.name} of build {self._build}",
+                f"Spark did not commit slice {mark.leg}/{mark.slice} to table {self.birth.name} "
+                f"of build {self._build}",
                 hint=_REPLAY,
             )
         return "spark"
@@ -224,7 +239,7 @@ class TableWriter:
         if self._combiner is None:
             self._spark_merge_rows(rows, mark, guard)
             return
-        # A merge looks at its rows twice, and a KLL sketch would be another each time.
+        # A merge reads its rows twice, and a KLL sketch would be another each time.
         combined = self._combiner.at_spark(rows, self.version).persist()
         try:
             self._spark_merge_rows(combined, mark, guard)
@@ -255,7 +270,7 @@ class TableWriter:
 
     @contextmanager
     def _folding(self) -> Iterator[None]:
-        """Says of what does not fit that contributions are computed by then: it is a fold of many records, and no one record's fault."""
+        """Reports a value that does not fit as the fold's, not as one record's fault."""
         try:
             yield
         except SPARK_ERRORS as error:
@@ -269,6 +284,6 @@ class TableWriter:
 
 
 def _bytes_kept(rows: DataFrame) -> int:
-    """What rows take that were persisted and counted, as Spark keeps them: by columns, and as long as they are uncompressed."""
+    """Returns the size of persisted rows as Spark keeps them, not compressed."""
     size: int = rows._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()  # noqa: SLF001  # as in describe.py
     return size

@@ -1,9 +1,10 @@
-"""Keeps a build's tables in shape, between slices and in the job itself: a table has one writer (laws 3 and 11).
+"""The upkeep of a build's tables, between slices: a table has one writer (laws 3, 11).
 
-Small files are joined and the log is checkpointed; the frontier is published again at the new versions; the floor is put,
-and only then the leases are listed and what nobody needs is deleted: by file list, never by age. What is kept afterwards is
-the newest version of each table, those that a lease pins, and those of kept frontiers; one whose time is over is taken away
-before the leases are listed. Read next: kappa/state/lease.py for the reader's half, kappa/state/kept.py for looking back.
+Small files are joined, the log is checkpointed, and the frontier is published again at the new
+versions. Then the floor is put, and only then the leases are listed and unneeded files deleted: by
+file list, never by age. Kept are the newest version of each table, those that a lease pins, and
+those of kept frontiers. A kept frontier whose time is over is deleted before the leases are listed.
+kappa/state/lease.py has the reader's half.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from kappa.state.lease import Lease, live_leases, put_floor
 from kappa.state.store import Store
 from kappa.tables.delta import StoredTable, delete_unneeded, ensure_checkpointed
 
-# Files of this size are left alone: a table of a gigabyte is some thirty of them, and what is written again to join small
-# ones stays within what a second can write.
+# Files of this size are left alone: a table of a gigabyte is some thirty of them, and joining small
+# ones writes no more than fits into a second.
 _TARGET_BYTES = 32 * 1024 * 1024
-# So many small files are worth joining: each costs every query about a millisecond.
+# This many small files are worth joining: each costs every query about a millisecond.
 _MANY = 8
-# A log so long is worth a checkpoint: opening the table reads it all.
+# A log of this length is worth a checkpoint: opening the table reads it all.
 _LONG_LOG = 20
 
 
@@ -42,7 +43,10 @@ class Maintenance:
         keep_seconds: float = 3600.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`seconds` lie at least between two runs; `keep_seconds`: see kappa/state/kept.py; `clock` gives seconds since 1970, as leases have them."""
+        """Two runs are at least `seconds` apart; `keep_seconds`: see kappa/state/kept.py.
+
+        `clock` gives seconds since 1970, as leases have them.
+        """
         self._store = store
         self._build = build
         self._writers = writers
@@ -51,17 +55,19 @@ class Maintenance:
         self._keep_seconds = keep_seconds
         self._clock = clock
         self._last = clock()
-        # By the names of tables and their recent ones: the newest version that has a checkpoint, and what pinned versions consist of.
+        # By the names of tables and recent ones: the newest version with a checkpoint, and files of
+        # pinned versions.
         self._checkpoints: dict[str, int] = {}
         self._listed: dict[str, dict[int, tuple[str, ...]]] = {}
-        # What was there after the last run: nothing new and no lease then means nothing to do now.
+        # Frontier and leases after the last run: nothing new and no lease then means nothing to do
+        # now.
         self._settled = (0, 0)
 
     def run_if_due(self) -> bool:
-        """Runs when it is time and something is there to do, and answers whether it ran.
+        """Runs if it is due and there is work. Returns True if it ran.
 
-        It waits while a hold keeps the frontier still, and while tables have folded a slice that is not published: a job that
-        was killed in between has left them so.
+        It waits while a hold keeps the frontier still, and while tables have folded a slice that is
+        not published, as a job that was killed in between leaves them.
         """
         recent = [writer.recent for writer in self._writers if writer.recent is not None]
         if self._publisher.is_held() or (
@@ -78,7 +84,8 @@ class Maintenance:
             and not self._has_past()
         ):
             return False
-        # Their slice is folded again first: at those versions the frontier would show rows behind its offsets, or half a slice.
+        # Their slice is folded again first: at those versions the frontier would show half a slice,
+        # or too much.
         if self._are_ahead():
             return False
         self.run()
@@ -86,7 +93,10 @@ class Maintenance:
         return True
 
     def run(self) -> None:
-        """Brings all tables of the build into shape. No slice may be committed meanwhile; what is being drained waits for the next time."""
+        """Brings all tables of the build into shape, but for those that are being drained.
+
+        No slice may be committed meanwhile.
+        """
         newest = self._publisher.newest
         for writer in self._writers:
             if writer.recent is not None:
@@ -109,7 +119,7 @@ class Maintenance:
                 pinned_versions(leases, self._build, name) | in_history,
                 listed=listed,
             )
-            # What it was listed from goes with the next run.
+            # The log it was listed from is deleted by the next run.
             for version in sorted(in_history & listed.keys()):
                 ensure_checkpointed(stored.path, version)
             # What the handle has read of the log may be gone now.
@@ -137,12 +147,12 @@ class Maintenance:
 
 
 def wants_joining(sizes: Iterable[int]) -> bool:
-    """True where a table has many files below the target size. Pure."""
+    """Returns True if a table has many files below the target size. Pure."""
     return sum(size < _TARGET_BYTES for size in sizes) >= _MANY
 
 
 def pinned_versions(leases: Iterable[Lease], build: str, table: str) -> frozenset[int]:
-    """The versions of one table that leases pin. Pure."""
+    """Returns the versions of one table that leases pin. Pure."""
     return frozenset(
         lease.pins[build].versions[table]
         for lease in leases
@@ -151,7 +161,7 @@ def pinned_versions(leases: Iterable[Lease], build: str, table: str) -> frozense
 
 
 def kept_versions(kept: Iterable[Kept], table: str) -> frozenset[int]:
-    """The versions of one table that kept frontiers pin. Pure."""
+    """Returns the versions of one table that kept frontiers pin. Pure."""
     return frozenset(
         each.frontier.versions[table] for each in kept if table in each.frontier.versions
     )

@@ -1,9 +1,10 @@
-"""Publishes a build's frontier: what readers may see, one record after the other, and none while a hold is open.
+"""The publisher of a build's frontier: what readers may see, record by record.
 
-The first record of a process repeats what is published under its own epoch, so that a late one of a dead process finds its
-number taken (law 10). A hold is acknowledged once, in a frontier that names it; then nothing is published until it ends,
-or until it has lasted too long and this job releases it by a record of its own: the journal decides who was first.
-Two threads come here: the one that folds, to publish, and the one that watches the journal. Read next: kappa/journal/hold.py.
+The first record of a process repeats the published one under its own epoch, so that a late one of a
+dead process finds its number taken (law 10). A hold is acknowledged once, in a frontier that names
+it. Then nothing is published until it ends, or until it has lasted too long and this job releases
+it by a record: the journal decides which was first. Two threads use it: one folds and publishes,
+one watches the journal. kappa/journal/hold.py defines holds.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ class Stopping(Exception):
 class Keeper:
     """The frontiers of the past that one build's job keeps, each before the next one is published.
 
-    While the build serves it keeps one every so often, and one at each switch: always the frontier that readers
-    see at that moment. A job that was away at a switch keeps it when it begins, since readers saw no other meanwhile.
+    While the build serves it keeps one every so often, and one at each switch: always the frontier
+    that readers see at that moment. A job that was away at a switch keeps it when it begins, since
+    readers saw no other meanwhile.
     """
 
     def __init__(
@@ -65,7 +67,8 @@ class Keeper:
         before, self._serves = self._serves, record.event.serving.get(self._pipeline) == self._build
         if shown is None or not (before or self._serves):
             return
-        # A job reads the journal from its beginning: at older switches their frontier was kept then.
+        # A job reads the journal from its beginning: at older switches their frontier was kept
+        # then.
         if not self._begun and moment(record.at) < moment(shown.published_at):
             return
         self._keep(shown, record.event.generation, stays=before is not self._serves)
@@ -91,7 +94,7 @@ class Keeper:
 
 
 class Publisher:
-    """The one voice of a build's job."""
+    """The publisher of one build's job."""
 
     def __init__(
         self,
@@ -103,9 +106,9 @@ class Publisher:
         stop: threading.Event | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`hold_seconds` is how long a hold is respected, counted from when this job saw it; `keep_every_seconds`: see Keeper.
+        """A hold lasts at most `hold_seconds`; `keep_every_seconds`: see Keeper.
 
-        `stop` makes whoever waits for the end of a hold give up.
+        `stop` ends the wait for the end of a hold.
         """
         self._build = birth.build
         self._journal = Journal(store)
@@ -133,7 +136,7 @@ class Publisher:
         return self._newest
 
     def take_over(self, first: Frontier) -> Frontier:
-        """Begins this process's epoch: publishes what is published already, or `first` for a build that is new."""
+        """Begins this process's epoch: repeats its frontier, or publishes `first`."""
         with self._turn:
             self._newest = self._frontiers.publish_next(lambda found: self._begun(found, first))
         return self.newest
@@ -141,7 +144,10 @@ class Publisher:
     def publish(
         self, mark: Mark, versions: Mapping[str, int], *, heard_at: str | None = None
     ) -> Frontier:
-        """Publishes that all tables have folded the slice of `mark`; `heard_at` is new where it is given. Waits while a hold is open; raises Stopping if asked to stop meanwhile."""
+        """Publishes that all tables have folded the slice of `mark`, and `heard_at` if given.
+
+        Waits while a hold is open. Raises Stopping if asked to stop meanwhile.
+        """
         return self._when_free(
             lambda last: replace(
                 last,
@@ -162,11 +168,11 @@ class Publisher:
         )
 
     def hear(self, heard_at: str) -> Frontier:
-        """Publishes the same frontier, of a build that has nothing left to read of its compacted topics."""
+        """Publishes the same frontier, for a build that has read all of its compacted topics."""
         return self._when_free(lambda last: replace(last, heard_at=heard_at))
 
     def look(self) -> None:
-        """Reads on in the journal: acknowledges a hold that was opened, and releases one that has lasted too long."""
+        """Reads on in the journal: acknowledges a hold, releases one that lasts too long."""
         with self._turn:
             self._read_journal(self._newest)
             if self._newest is not None:
@@ -189,7 +195,7 @@ class Publisher:
                 self._release(self._hold)
 
     def is_held(self) -> bool:
-        """True while a hold is open, as far as the journal was read."""
+        """Returns True while a hold is open, as far as the journal was read."""
         return self._hold is not None
 
     def _when_free(self, change: Callable[[Frontier], Frontier]) -> Frontier:
@@ -208,7 +214,7 @@ class Publisher:
     def _begun(self, found: Frontier | None, first: Frontier) -> Frontier:
         self._read_journal(found)
         if found is not None:
-            # What readers saw all the while that no job was there.
+            # The frontier that readers had while no job ran.
             self._keeper.look(found)
         at = now()
         begun = (
@@ -224,7 +230,8 @@ class Publisher:
         last = self._newest
         if last is not None and not frontier.offsets.covers(last.offsets):
             raise Broken(
-                f"frontier {frontier.number} of build {self._build} would go back, from {last.offsets} to {frontier.offsets}",
+                f"frontier {frontier.number} of build {self._build} would go back, from "
+                f"{last.offsets} to {frontier.offsets}",
                 hint="kappa replay makes a new build",
             )
         self._frontiers.publish(frontier)
@@ -244,7 +251,7 @@ class Publisher:
         self._journal.append(
             self._seen + 1, Released(hold.event.rollout, self._build, hold.number, reason)
         )
-        # Taken or not: what stands there now decides.
+        # Taken or not, the record that has the number decides.
         self._read_journal(self._newest)
 
     def _hold_number(self) -> int | None:

@@ -1,12 +1,15 @@
-"""Recent rows: what slices contribute to a large table waits beside it, folded by key, until it is drained into the table (merge on read).
+"""Recent rows: contributions that wait beside a large table, folded by key.
 
-A merge costs what its table weighs: 2,000 keys at random into 10 million rows take seconds, into 100,000 some 50 ms. So beside a table
-of many rows lie two small ones, of contributions (kappa/tables/merge.py), and a slice is merged into one of them. When that is full the
-other one takes over, and a thread drains the full one into the table by the same merge. Readers fold all three (serving/query/query.py), at
-the versions that a frontier names together, so they see the same rows before, while, and after.
+A merge costs what its table weighs: 2,000 random keys into 10 million rows take seconds, into
+100,000 some 50 ms. So a table of many rows has two small ones beside it, of contributions
+(kappa/tables/merge.py), and a slice is merged into one of them. When that is full the other one
+takes over, and a thread drains the full one into the table by the same merge. Readers fold all
+three (merge on read), at the versions that one frontier names: the rows are the same before, during
+and after.
 
-Each commit to the table that drains says which version of which recent table it took. So a crash between that commit and the
-emptying is known by what the table's newest commit says. Not for tables whose folds no merge can say: their rows are read each time.
+Each draining commit names the version of the recent table that it took. So a crash between that
+commit and the emptying is known from the table's newest commit. Tables whose folds no merge can
+express have no recent rows.
 """
 
 from __future__ import annotations
@@ -30,15 +33,18 @@ from kappa.tables.merge import contributions_of, merge_for
 from kappa.values.arrow import arrow_schema
 from kappa.values.columns import Decimal, Scalar, parse_type
 
-# A recent table is full at this part of its table's rows, within these bounds: reading is then nearly always at most five times as
-# dear (docs/performance.md), and so many of the table's rows are written again for each that waited.
+# Full at this part of the table's rows, within these bounds: reads then cost, nearly always, at
+# most 5 times as much (docs/performance.md), and a drain rewrites so many rows for each that waited.
 _SHARE, _LEAST, _MOST = 300, 10_000, 100_000
-# After so many drains the next one waits for upkeep: each may have left all of the table's files behind.
+# After this many drains the next waits for upkeep: each may leave all of the table's files behind.
 _COPIES = 4
 
 
 class RecentRows:
-    """The recent rows of one table of a build. Used by the thread that folds; what drains is a thread of its own, begun by the first merge or upkeep."""
+    """The recent rows of one table of a build, used by the thread that folds.
+
+    A thread of its own drains; the first merge or upkeep starts it.
+    """
 
     def __init__(
         self,
@@ -48,7 +54,10 @@ class RecentRows:
         *,
         large_rows: int | None,
     ) -> None:
-        """`paths`: the recent tables, by name. They are opened where they are there; a table is large from so many rows on, or never."""
+        """Opens the recent tables that exist; `paths` has both by name.
+
+        A table of `large_rows` or more is large; None: no table is.
+        """
         self._birth = birth
         self._table = table
         self._large_rows = large_rows
@@ -67,25 +76,25 @@ class RecentRows:
         for part in self._parts:
             if part.token == drained:
                 part.empty()
-        # The one that was fed last goes on; the other one is to be drained if it holds rows.
+        # The one that was fed last goes on; the other one is drained if it has rows.
         self._active = max(self._parts, key=lambda part: (part.rows > 0, part.fed_at))
 
     @property
     def holds(self) -> bool:
-        """True while some rows are in no table but a recent one: then the table itself takes no slice's commit, but drains and upkeep."""
+        """True while rows wait: the table itself then takes drains and upkeep only."""
         return any(part.rows for part in self._parts)
 
     @property
     def wants_upkeep(self) -> bool:
-        """True where what is full waits until files that drains have left behind are gone."""
+        """True if a full recent table waits for the deletion of files left by drains."""
         return self._draining is None and self._drains >= _COPIES and self._is_full()
 
     def stored(self) -> Iterator[tuple[str, StoredTable]]:
-        """The recent tables that are there, by name."""
+        """Yields the recent tables that exist, by name."""
         yield from ((part.name, part.stored) for part in self._parts if part.stored is not None)
 
     def at_rest(self) -> Iterator[tuple[str, StoredTable]]:
-        """Of the table and its recent ones those that no drain is at, by name; what is drained keeps its version, by which it is known."""
+        """Yields the tables that no drain is at, by name; a drained one keeps its version."""
         drained = () if self._draining is None else (self._table, self._draining[0].stored)
         yield from (
             (name, stored)
@@ -94,7 +103,7 @@ class RecentRows:
         )
 
     def takes(self, rows: pa.Table) -> bool:
-        """True where contributions are to be merged here: the table is large, they are few beside it, and no sum could pass its column's limit."""
+        """Returns True if the table is large, the rows few, and no sum could pass its limit."""
         if (
             self._large_rows is None
             or self._rows() < self._large_rows
@@ -114,7 +123,7 @@ class RecentRows:
         )
 
     def merge(self, rows: pa.Table | None, mark: Mark, guard: Guard) -> None:
-        """Folds a slice's contributions, if there are any, into the recent rows."""
+        """Folds a slice's contributions, if any, into the recent rows."""
         self._note_drained()
         self._active.ensure(self._table.mark())
         self._active.merge(rows, mark, guard)
@@ -123,7 +132,7 @@ class RecentRows:
             self._drain_if(due=self._is_full())
 
     def drain(self) -> None:
-        """Drains all that waits, and returns when it is in the table."""
+        """Drains all waiting rows, and returns when they are in the table."""
         while self.holds:
             self._drain_if(due=True)
             if self._draining is not None:
@@ -131,7 +140,10 @@ class RecentRows:
             self._note_drained()
 
     def begin_upkeep(self) -> None:
-        """Takes note of a drain that has ended, and begins one where nothing came since the last upkeep. What is `at_rest` then is tidied up."""
+        """Notes a drain that has ended, and begins one if nothing was merged since the last upkeep.
+
+        Maintenance then tidies up the tables `at_rest`.
+        """
         self._note_drained()
         self._drain_if(due=not self._fed)
         self._fed = False
@@ -139,22 +151,22 @@ class RecentRows:
             self._drains = 0
 
     def close(self) -> None:
-        """Waits for the thread that drains: what it commits it commits while the build's lock is held."""
+        """Waits for the thread that drains: it commits only while the build's lock is held."""
         if self._thread is not None:
             self._thread.shutdown()
 
     def _note_drained(self) -> None:
-        """Where a drain has ended the table has its rows, so they are let go of here. Raises what it failed with."""
+        """Empties the recent table of a drain that has ended. Raises the drain's error."""
         if self._draining is not None and self._draining[1].done():
             part, ended = self._draining
             ended.result()
             self._table.refresh()
             part.empty()
-            # Last: behind what has failed nothing more is begun, and the next one to ask hears of it again.
+            # Last: after a failure nothing more is begun, and the next call raises it again.
             self._draining = None
 
     def _drain_if(self, *, due: bool) -> None:
-        """Where nothing is being drained: begins with what another job has left, or with what is fed now, where that is due."""
+        """Begins a drain if none is under way: of another job's rows, or of due ones."""
         if self._draining is not None:
             return
         fed, other = self._active, next(part for part in self._parts if part is not self._active)
@@ -167,7 +179,7 @@ class RecentRows:
             self._draining = other, self._thread.submit(self._drain, other)
 
     def _drain(self, part: _Part) -> None:
-        # By a handle of its own: the other one is asked meanwhile which version readers may see.
+        # A handle of its own: the other one gives the version for readers meanwhile.
         table = open_table(self._table.path)
         assert table is not None
         assert part.stored is not None
@@ -209,12 +221,12 @@ class _Part:
 
     @property
     def token(self) -> str:
-        """What it holds, in a word: which table, at which version."""
+        """Its content in a word: the table's name at its version."""
         return "" if self.stored is None else f"{self.name}@{self.stored.version}"
 
     @property
     def fed_at(self) -> tuple[int, int, int]:
-        """Which of two was fed later."""
+        """The place of its last slice, by which the one fed later is found."""
         return (-1, -1, -1) if self.stored is None else self.stored.mark().place
 
     def ensure(self, mark: Mark) -> None:
@@ -228,7 +240,8 @@ class _Part:
             return
         self.stored.merge(rows, self._into, mark, guard)
         self.rows = self.stored.rows()
-        # Never less than what a key has: sums of a key's contributions are within the sum of the greatest.
+        # Never less than any key has: sums of a key's contributions are within the sum of the
+        # greatest.
         self.greatest = {name: most + _greatest(rows, name) for name, most in self.greatest.items()}
 
     def read(self) -> pa.Table:
@@ -241,7 +254,8 @@ class _Part:
                 )
             except (OSError, pa.ArrowInvalid) as error:
                 raise Damaged(
-                    f"file {path} cannot be read, and contributions to table {self._birth.name} wait in it: {error}",
+                    f"file {path} cannot be read, and contributions to table {self._birth.name} "
+                    f"wait in it: {error}",
                     hint="kappa replay makes a new build of it",
                 ) from error
         return pa.concat_tables(held)
@@ -255,7 +269,7 @@ class _Part:
 
 
 def _sums(birth: TableBirth) -> tuple[str, ...]:
-    """The columns whose sums might not fit: those of whole numbers and decimals."""
+    """Lists the columns whose sums might not fit: whole numbers and decimals."""
     kinds = dict(birth.columns)
     return tuple(
         name
@@ -267,7 +281,7 @@ def _sums(birth: TableBirth) -> tuple[str, ...]:
 
 def _limits(birth: TableBirth) -> dict[str, Any]:
     kinds = dict(birth.columns)
-    # Half of what fits: what a file tells of its decimals is rounded.
+    # Half of what fits: statistics of decimals in a file are rounded.
     limits: dict[str, Any] = {}
     for name in _sums(birth):
         match parse_type(kinds[name]):
