@@ -549,15 +549,15 @@ def test_records_of_two_topics_that_only_their_names_tell_apart_are_in_one_order
 @pytest.fixture
 def left_out(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, set[str]]]:
     """Which columns of which topic each large slice did without."""
-    from kappa.engine.function import decoded
+    from kappa.engine.function import decoded_at_spark
 
-    found, decode = [], decoded.decode_to_files
+    found, decode = [], decoded_at_spark.decode_to_files
 
     def spy(spark: SparkSession, ranges: Any, topic: Topic, *others: Any, **more: Any) -> Any:
         found.append((topic.name, set(more["left_out"])))
         return decode(spark, ranges, topic, *others, **more)
 
-    monkeypatch.setattr(decoded, "decode_to_files", spy)
+    monkeypatch.setattr(decoded_at_spark, "decode_to_files", spy)
     return found
 
 

@@ -36,7 +36,7 @@ from replay.page.topic import Paces, as_text, newest_records
 from replay.page.trail import Step, rate_of, rates
 from replay.rollout.fold import fold
 from replay.verify import diff
-from serving.http import events, gate
+from serving.http import events, token
 from serving.http.gate import Bounds
 from serving.http.headers import joined
 from serving.http.problem import HttpError
@@ -395,14 +395,14 @@ def test_who_guesses_at_once_guesses_no_faster_and_holds_up_nobody_who_knows(
 ) -> None:
     form = {"Content_Type": "application/x-www-form-urlencoded"}
     known: Future[None] = Future()
-    wait = gate.Line.wait
+    wait = token.WaitingLine.wait
 
-    async def held(line: gate.Line) -> None:
+    async def held(line: token.WaitingLine) -> None:
         """Nobody in line moves until those who know were let in, however slow this machine is."""
         await asyncio.wrap_future(known)
         await wait(line)
 
-    monkeypatch.setattr(gate.Line, "wait", held)
+    monkeypatch.setattr(token.WaitingLine, "wait", held)
     with (
         Server(
             World(tmp_path).store,
@@ -443,10 +443,10 @@ def test_who_guesses_at_once_guesses_no_faster_and_holds_up_nobody_who_knows(
 
 
 def test_the_line_of_those_who_guess_ends_somewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "_LONGEST_LINE", 2)
+    monkeypatch.setattr(token, "_LONGEST_LINE", 2)
 
     async def guess() -> list[BaseException | None]:
-        line = gate.Line(0.01)
+        line = token.WaitingLine(0.01)
         found = await asyncio.gather(*(line.wait() for _ in range(3)), return_exceptions=True)
         # Once they have been told there is room again.
         await line.wait()
