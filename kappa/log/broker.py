@@ -134,7 +134,8 @@ class Broker:
                 return self.alive()
             if time.monotonic() > deadline:
                 raise KappaError(
-                    f"the Kafka broker does not answer at {self.bootstrap_servers} within {_READY_SECONDS:.0f} seconds",
+                    f"the Kafka broker does not answer at {self.bootstrap_servers} within "
+                    f"{_READY_SECONDS:.0f} seconds",
                     hint=f"see {self.log_file}",
                 )
         return False
@@ -244,7 +245,8 @@ def _ensure_formatted(folder: Path, jars: Jars, java: Java) -> None:
     )
     if done.returncode != 0:
         raise KappaError(
-            f"the Kafka broker's folder {folder / 'data'} could not be made: {last_words(done.stderr or done.stdout)}",
+            f"the Kafka broker's folder {folder / 'data'} could not be made: "
+            f"{last_words(done.stderr or done.stdout)}",
             hint="see whether the disk is full or the folder may be written",
         )
 

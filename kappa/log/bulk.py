@@ -118,7 +118,8 @@ def _weigh(messages: Numbers, first: int, count: int, most: int) -> tuple[int, i
 
 
 @compiled(
-    "UniTuple(int64, 5)(int64[::1], int64, int64, int64, int64[:, ::1], uint8[::1], uint8[::1], int64[::1])"
+    "UniTuple(int64, 5)(int64[::1], int64, int64, int64, int64[:, ::1], uint8[::1], uint8[::1], "
+    "int64[::1])"
 )
 def _take(
     messages: Numbers,

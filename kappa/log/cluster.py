@@ -100,7 +100,8 @@ class Cluster:
         facts = self._settled(topic.name)
         if facts.partitions != topic.partitions:
             raise Conflict(
-                f"topic {topic.name} is there with {facts.partitions} partitions, and is declared with {topic.partitions}",
+                f"topic {topic.name} is there with {facts.partitions} partitions, and is declared "
+                f"with {topic.partitions}",
                 hint=f"declare it with partitions={facts.partitions}, or give it another name",
             )
         if (
@@ -108,7 +109,8 @@ class Cluster:
             and (found := self.config(topic.name).get(TIMESTAMP_TYPE)) != BROKERS_TIME
         ):
             raise Conflict(
-                f"topic {topic.name} is there with {TIMESTAMP_TYPE}={found}, and is declared with lateness or identity, which go by the broker's time",
+                f"topic {topic.name} is there with {TIMESTAMP_TYPE}={found}, and is declared with "
+                "lateness or identity, which go by the broker's time",
                 hint=SET_BROKERS_TIME.format(topic.name),
             )
         return facts

@@ -36,7 +36,8 @@ def check_error(error: KafkaError, part: Part, refuse: Refuse) -> None:
     """Raises what an error that comes in place of a record means; an end that was reached is none."""
     if error.code() == KafkaError._AUTO_OFFSET_RESET:
         raise Broken(
-            f"the log no longer has what was to be read of {part[0]} partition {part[1]}: {error.str()}",
+            f"the log no longer has what was to be read of {part[0]} partition {part[1]}: "
+            f"{error.str()}",
             hint="see kappa topics list; kappa replay begins at what is there",
         )
     if error.code() != KafkaError._PARTITION_EOF:

@@ -61,7 +61,8 @@ class HeadersAgain:
             if at > offset:
                 break
         raise Broken(
-            f"the log lost offset {offset} of {self._place[0]} partition {self._place[1]} while it was read",
+            f"the log lost offset {offset} of {self._place[0]} partition {self._place[1]} while "
+            "it was read",
             hint="run it again: it reads what is there now",
         )
 

@@ -107,7 +107,8 @@ class Producer:
         self._raise_failure()
         if left:
             raise Unreachable(
-                f"{left} of {self._sent} records were not acknowledged in time by {self._bootstrap_servers}",
+                f"{left} of {self._sent} records were not acknowledged in time by "
+                f"{self._bootstrap_servers}",
                 hint=f"{self._so_far()}; {UP}",
             )
         return self.acknowledged

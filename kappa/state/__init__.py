@@ -1,14 +1,15 @@
 """What a root keeps of its builds. The store is the only door to obstore.
 
-It holds facts, not rows: the tables are Delta's (kappa/tables).
-Read in this order:
+The room keeps facts, not rows: the tables are Delta's (kappa/tables). It may not run Spark or read
+the log. Read its files in this order:
 
 - store: objects below a root
 - documents: JSON records of one kind, alone or numbered
-- offsets, slices: places in the log, and what is between two
+- offsets: the next offset of every partition
+- slices: ranges between two offset vectors
 - build: a build's birth certificate
-- mark: what each commit of a table carries
-- frontier: what readers may see of a build
+- mark: the mark that each commit of a table carries
+- frontier: the offsets and versions that readers may see
 - lease: what readers have pinned, and what collection let go
 - kept: frontiers of the past
 - alignment: two builds at equal offsets

@@ -1,7 +1,8 @@
-"""An alignment: a candidate and the live build at equal offsets, both kept by a lease, so that their rows can be compared.
+"""An alignment: a candidate and the live build at equal offsets, for comparing their rows.
 
-The candidate's job makes one: it pins a frontier that the live build has published, takes bounded slices that end exactly
-there, and puts this record. The live job is not touched. Read next: engine/legs/align.py for how, replay/verify/diff.py for what for.
+A lease keeps both. The candidate's job makes an alignment: it pins a frontier that the live build
+has published, takes bounded slices that end exactly at its offsets, and puts this record. The live
+job is not touched.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from kappa.state.store import Store
 class Alignment:
     """Two frontiers whose offsets are equal in every partition of the topics in `comparable`.
 
-    Offsets of other topics say nothing of one another. `lease` is the id of the lease that pins both frontiers' versions;
-    once it has ended (kappa/state/lease.py), they may be gone.
+    Offsets of other topics cannot be compared. `lease` is the id of the lease that pins both
+    frontiers' versions. Once it has ended (kappa/state/lease.py), they may be gone.
     """
 
     number: int
@@ -39,24 +40,29 @@ class Alignments:
     """The alignments of one candidate, newest last."""
 
     def __init__(self, store: Store, build: str) -> None:
-        """`build` is the candidate."""
+        """Takes the candidate's build."""
         self._build = build
         self._records = NumberedRecords(
             store, f"{folder(build)}/alignments", _ALIGNMENT, f"alignment {{}} of build {build}"
         )
 
     def last(self) -> Alignment | None:
-        """The newest one; None where the build was never aligned."""
+        """Returns the newest one, or None if the build was never aligned."""
         found = self._records.last()
         return None if found is None else found[1]
 
     def put(self, alignment: Alignment) -> None:
-        """Puts the next one. Raises Broken where its offsets are not equal, or its number is taken: a build has one writer."""
+        """Puts the next one.
+
+        Raises Broken if its offsets are not equal, or if its number is taken: a build has one
+        writer.
+        """
         topics = set(alignment.comparable)
         here, there = alignment.candidate.offsets.only(topics), alignment.live.offsets.only(topics)
         if not here.equals(there):
             raise Broken(
-                f"build {self._build} stands at {here}, and build {alignment.live.build} at {there}: they are not aligned"
+                f"build {self._build} stands at {here}, and build {alignment.live.build} at "
+                f"{there}: they are not aligned"
             )
         failpoint("alignment.before_put")
         put = self._records.put(alignment.number, alignment)

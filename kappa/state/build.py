@@ -1,7 +1,8 @@
-"""A build: one attempt to make a version real. Its birth certificate, and where its things lie. Pure but for the store.
+"""A build: one attempt to make a version real. Its birth certificate and its folders.
 
-A birth certificate is put once and never changed; all who serve, verify or run a build read it, so that none of them
-needs the user's code or Spark to know what tables it has.
+A birth certificate is put once and never changed. All processes that serve, verify or run a build
+read it, so none of them needs the user's code or Spark to know what tables it has. Pure but for the
+store.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ from kappa.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class TableBirth:
-    """A table as a build makes it. Columns are (name, Spark's simple type), hidden ones (leading underscore) included."""
+    """A table as a build makes it.
+
+    Columns are (name, Spark's simple type), with the hidden ones (leading underscore) included.
+    """
 
     name: str
     columns: tuple[tuple[str, str], ...]
@@ -36,21 +40,21 @@ class TableBirth:
     latest: str | None = None
     checks: tuple[str, ...] = ()
     thresholds: Thresholds = field(default_factory=Thresholds)
-    # Of a table that is folded by a step: the columns of the rows that the step gets.
+    # If the table is folded by a step: the columns of the rows that the step gets.
     steps_over: tuple[tuple[str, str], ...] = ()
-    # Served column -> the fold's options, where it has any.
+    # Served column -> the fold's options, if it has any.
     options: Mapping[str, Mapping[str, Option]] = field(default_factory=dict)
-    # Served column -> the type of the values that a sketch was made of, which its own type does not tell.
+    # Served column -> the type of the values in its sketch, which its own type does not show.
     sketched: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def served(self) -> tuple[tuple[str, str], ...]:
-        """The columns that readers see."""
+        """Returns the columns that readers see."""
         return tuple(column for column in self.columns if not column[0].startswith("_"))
 
     @property
     def hides_rows(self) -> bool:
-        """True where it may hold rows that readers do not see: those that are marked as `_deleted`."""
+        """Returns True if it may contain rows that readers do not see, marked as `_deleted`."""
         return any(name == "_deleted" for name, _ in self.columns)
 
     @property
@@ -63,7 +67,10 @@ class TableBirth:
 
     @property
     def compared(self) -> tuple[tuple[str, str], ...]:
-        """The served columns, and the hidden ones that tell how far apart approximate values may be."""
+        """Returns the served columns, and the hidden ones that a comparison of values needs.
+
+        Those bound how far apart approximate values may be.
+        """
         beside = {each for name, fold in self.folds.items() for each in fold.compared(name)}
         return tuple(
             column for column in self.columns if column in self.served or column[0] in beside
@@ -71,18 +78,21 @@ class TableBirth:
 
     @property
     def is_combined(self) -> bool:
-        """True if one of its folds cannot be expressed by a merge."""
+        """Returns True if one of its folds cannot be expressed by a merge."""
         return any(fold.is_combined for fold in self.folds.values())
 
     def exactness(self, column: str) -> Exactness:
-        """Returns how near a served column's values are; what no fold has made is exact."""
+        """Returns how near a served column's values are; a column without a fold is exact."""
         fold = self.folds.get(column)
         return Exactness.EXACT if fold is None else fold.exactness(column, dict(self.columns))
 
 
 @dataclass(frozen=True, slots=True)
 class TopicBirth:
-    """A topic as it was when the build was born; a topic re-created under the same name has another id."""
+    """A topic as it was when the build was born.
+
+    A topic that is re-created under the same name has another id.
+    """
 
     name: str
     id: str
@@ -92,11 +102,12 @@ class TopicBirth:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """What a branch stands on: up to `offsets` its rows are those of another build, of that version.
+    """The base of a branch: up to `offsets`, its rows are those of another build and version.
 
-    `frontier` is the number of that build's frontier whose tables it was begun with; what lies between there and `offsets` is
-    folded by the other build's code. None: it was begun with empty tables, at the other build's origin. `start` is where that
-    frontier stood; a branch that was born before this was kept has none.
+    `frontier` is the number of that build's frontier whose tables the branch began with. The range
+    from there to `offsets` is folded by the other build's code. None: it began with empty tables,
+    at the other build's origin. `start` is the offsets of that frontier. A branch that was born
+    before this was kept has none.
     """
 
     build: str
@@ -106,18 +117,25 @@ class Base:
     start: Mapping[str, Mapping[str, int]] | None = None
 
     def __str__(self) -> str:
-        return f"a branch of build {self.build} (version {self.version}) at {Offsets.parse(self.offsets)}"
+        return (
+            f"a branch of build {self.build} (version {self.version}) "
+            f"at {Offsets.parse(self.offsets)}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """What a build is made of.
+    """The parts that a build is made of.
 
-    `parts` are the fingerprints that make up the version (`function pipelines/flights.py:on_time` -> hash);
-    `sources` the files of its code snapshot and their SHA-256; `origin` the offsets its first slice begins at;
-    `accepted` what stood in the way and was let through, and why; `declarations` its topics, tables and views in words
-    (`table delays` -> lines), by which a later plan shows what changed; `max_rejects` how many records, or what share of
-    them, it may reject while it is a candidate; `base` what it stands on where it is a branch, whose origin is that of its base.
+    `parts` are the fingerprints that make up the version (`function pipelines/flights.py:on_time`
+    -> hash). `sources` are the files of its code snapshot and their SHA-256. `origin` is the
+    offsets at which its first slice begins. `accepted` lists the obstacles that were let through,
+    and why.
+
+    `declarations` are its topics, tables and views in words (`table delays` -> lines), by which a
+    later plan shows what changed. `max_rejects` is how many records, or what share of them, it may
+    reject while it is a candidate. `base` is the base of a branch, whose origin is that of its
+    base.
     """
 
     build: str
@@ -142,22 +160,25 @@ class Birth:
 
     @property
     def topic_ids(self) -> dict[str, str]:
-        """Topic name -> id at birth."""
+        """Returns topic name -> id at birth."""
         return {topic.name: topic.id for topic in self.topics}
 
     @property
     def origin_offsets(self) -> Offsets:
-        """Where the first slice of what its tables hold begins."""
+        """Returns the offsets at which the first slice of its tables' contents begins."""
         return Offsets.parse(self.origin)
 
     @property
     def begins(self) -> Offsets:
-        """Where its own code begins to fold: its origin, or what its branch stands on."""
+        """Returns where its own code begins to fold: its origin, or its base's offsets."""
         return self.origin_offsets if self.base is None else Offsets.parse(self.base.offsets)
 
     @property
     def reads_from(self) -> Offsets:
-        """Where its job begins to read: its origin, or where its tables were taken from another build."""
+        """Returns where its job begins to read.
+
+        That is its origin, or the offsets at which its tables were taken from another build.
+        """
         return (
             self.origin_offsets
             if self.base is None or self.base.start is None
@@ -166,49 +187,55 @@ class Birth:
 
     @property
     def code_sha256(self) -> str:
-        """One hash of the names and hashes of all its sources: equal code is equal text."""
+        """Returns one hash of the names and hashes of all its sources: equal code is equal text."""
         listed = "".join(f"{digest}  {name}\n" for name, digest in sorted(self.sources.items()))
         return hashlib.sha256(listed.encode()).hexdigest()
 
     def table(self, name: str) -> TableBirth:
-        """The table of that name; KeyError where the build has none."""
+        """Returns the table of that name. Raises KeyError if the build has none."""
         return {table.name: table for table in self.tables}[name]
 
 
 _BIRTH = Documents(Birth)
-# Bytes; what is longer is the name of no folder.
+# Bytes; a longer name can be no folder's.
 _LONGEST_NAME = 200
 
 
 def comparable_topics(one: Birth, other: Birth) -> frozenset[str]:
-    """The topics that both builds read: same name and same id. Offsets of others say nothing of one another."""
+    """Returns the topics that both builds read: same name and same id.
+
+    Offsets of other topics cannot be compared.
+    """
     return frozenset(
         name for name, topic_id in one.topic_ids.items() if other.topic_ids.get(name) == topic_id
     )
 
 
 def new_build_id(pipeline: str) -> str:
-    """A name for a new build, never used before: the pipeline's, and random letters."""
+    """Returns a name for a new build, never used before: the pipeline's, and random letters."""
     return f"{pipeline}-{secrets.token_hex(3)}"
 
 
 def folder(build: str) -> str:
-    """Where all of a build lies, below the root."""
+    """Returns the folder of a build, below the root."""
     return f"builds/{build}"
 
 
 def table_path(store: Store, build: str, table: str) -> str:
-    """Where a build's Delta table lies."""
+    """Returns the path of a build's Delta table."""
     return str(store.path(f"{folder(build)}/tables/{table}"))
 
 
 def recent_names(table: str) -> tuple[str, str]:
-    """The names, in frontiers and folders, of the two tables that hold a table's recent rows (engine/write/recent.py): none that a user's table could have."""
+    """Returns the names, in frontiers and folders, of the two tables of a table's recent rows.
+
+    No user's table can have such a name. They are filled by engine/write/recent.py.
+    """
     return f"{table}.recent-1", f"{table}.recent-2"
 
 
 def put_birth(store: Store, birth: Birth) -> bool:
-    """Puts a birth certificate; False where the build has one already."""
+    """Puts a birth certificate. Returns False if the build has one already."""
     failpoint("birth.before_put")
     put = _BIRTH.put_new(store, f"{folder(birth.build)}/birth.json", birth)
     failpoint("birth.after_put")
@@ -216,7 +243,7 @@ def put_birth(store: Store, birth: Birth) -> bool:
 
 
 def is_born(store: Store, build: str) -> bool:
-    """True where a build of that name, which somebody may have typed, was ever born."""
+    """Returns True if a build of that name was ever born; the name may be a user's typing."""
     return (
         re.fullmatch(r"\w[\w.-]*", build) is not None
         and len(build.encode()) <= _LONGEST_NAME
@@ -225,7 +252,7 @@ def is_born(store: Store, build: str) -> bool:
 
 
 def read_birth(store: Store, build: str) -> Birth:
-    """A build's birth certificate. Raises Damaged where there is none, or it cannot be read."""
+    """Returns a build's birth certificate. Raises Damaged if it has none, or it cannot be read."""
     birth = _BIRTH.get(
         store, f"{folder(build)}/birth.json", f"the birth certificate of build {build}"
     )

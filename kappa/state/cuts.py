@@ -1,6 +1,6 @@
-"""Where a proof cuts the log: its slices, and which of them are computed without a Spark job. Put into the folder that it folds into.
+"""The cuts of a proof: where its slices end, and which are computed without a Spark job.
 
-Read next: engine/children/refold.py, which folds them; replay/prove/prove.py, which chooses them.
+They are put into the folder that the proof folds into.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ _NAME = "cuts.json"
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """Where each slice ends, the first of which begins at the build's origin; those of at most `driver_rows` offsets take no Spark job to be read."""
+    """The end of each slice, the first of which begins at the build's origin.
+
+    Slices of at most `driver_rows` offsets take no Spark job to be read.
+    """
 
     ends: tuple[OffsetsField, ...]
     driver_rows: int
@@ -27,10 +30,10 @@ _CUTS = Documents(Cuts)
 
 
 def put_cuts(folder: Store, cuts: Cuts) -> None:
-    """Puts where it is cut."""
+    """Puts the cuts."""
     _CUTS.put(folder, _NAME, cuts)
 
 
 def read_cuts(folder: Store) -> Cuts:
-    """Where it is cut. Raises Damaged where that is not there."""
+    """Returns the cuts. Raises Damaged if the folder has none."""
     return _CUTS.parse(folder.get_json(_NAME), str(folder.path(_NAME)))

@@ -1,4 +1,4 @@
-"""JSON documents of one kind: how a record is put below the root, and how it is read back as it was put."""
+"""JSON documents of one kind: how a record is put below the root, and how it is read back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DIGITS = 20
 
 
 class Documents(Generic[_Record]):
-    """The documents that hold records of one dataclass."""
+    """The documents that contain records of one dataclass."""
 
     def __init__(self, kind: type[_Record]) -> None:
         """Takes the dataclass, whose fields are those of the document."""
@@ -40,7 +40,10 @@ class Documents(Generic[_Record]):
         return self._adapter.dump_python(record, mode="json")
 
     def parse(self, document: object, what: str, *, hint: str = "") -> _Record:
-        """Returns the record of a document. Raises Damaged, naming it as `what`, if it is no record."""
+        """Returns the record of a document.
+
+        Raises Damaged, naming it as `what`, if it is no record.
+        """
         try:
             return self._adapter.validate_python(document)
         except ValidationError as error:
@@ -50,15 +53,15 @@ class Documents(Generic[_Record]):
 
 
 class NumberedRecords(Generic[_Record]):
-    """An append-only row of records, numbered from 1 without gaps at its newer end, each put if absent.
+    """An append-only sequence of records, numbered from 1, each put if its number is free.
 
-    Older ones may be deleted; the newest never is.
+    It has no gaps at its newer end. Older records may be deleted; the newest never is.
     """
 
     def __init__(
         self, store: Store, folder: str, kind: Documents[_Record], what: str, *, hint: str = ""
     ) -> None:
-        """Takes the folder of the row, and how an error names a record of it: `leg {} of build b`."""
+        """Takes the folder, and how an error names a record in it: `leg {} of build b`."""
         self._store = store
         self._folder = folder
         self._kind = kind
@@ -80,7 +83,7 @@ class NumberedRecords(Generic[_Record]):
         return numbers_in(self._store, self._folder)
 
     def last(self) -> tuple[int, _Record] | None:
-        """Returns the newest number and its record, or None if the row is empty."""
+        """Returns the newest number and its record, or None if no record exists."""
         numbers = self.numbers()
         while numbers:
             newest = numbers[-1]
@@ -89,7 +92,7 @@ class NumberedRecords(Generic[_Record]):
                 while (following := self.get(newest + 1)) is not None:
                     newest, record = newest + 1, following
                 return newest, record
-            # It was deleted between the list and the look: a newer one exists by now.
+            # It was deleted between the list and the read: a newer one exists by now.
             numbers = self.numbers()
         return None
 

@@ -1,8 +1,9 @@
-"""The frontier: what readers may see of a build. Numbered records, each put only after the one before (law 10).
+"""The frontier: what readers may see of a build, in numbered records without gaps (law 10).
 
-A record holds the offsets and the Delta version of every table at them, published in one put after ALL tables of a
-slice are committed. `epoch` counts the holders of the build's lock: a new holder first publishes the same frontier again
-under its own epoch, so that a late put of a dead one finds its number taken.
+Each record is put only after the one before. It contains the offsets and the Delta version of every
+table at them, and is published in one put after ALL tables of a slice are committed. `epoch` counts
+the holders of the build's lock. A new holder first publishes the same frontier again under its own
+epoch, so that a late put of a dead holder finds its number taken.
 """
 
 from __future__ import annotations
@@ -28,10 +29,18 @@ OffsetsField = Annotated[Offsets, BeforeValidator(Offsets.parse), PlainSerialize
 class Frontier:
     """One published frontier of a build.
 
-    `versions` maps table name (the rejects table too, and a large table's recent ones: `recent_names`) to Delta version; `log_time` is the running maximum of the broker's
-    timestamp per topic and partition, in milliseconds (law 4); `hold` is the number of the journal's hold record that this
-    frontier acknowledges; `leg` and `slice` say what was folded last (-1: nothing yet). `heard_at` is when all that compacted
-    topics held was read last, and for a build that never came so far, when it began to read (law 5).
+    `versions` maps a table's name to its Delta version. It includes the rejects table, and a large
+    table's recent ones (`recent_names`).
+
+    `log_time` is the running maximum of the broker's timestamp per topic and partition, in
+    milliseconds (law 4).
+
+    `hold` is the number of the journal's hold record that this frontier acknowledges.
+
+    `leg` and `slice` name what was folded last (-1: nothing yet).
+
+    `heard_at` is when the job last read everything that the compacted topics contained. For a build
+    that has not yet got so far, it is when the build began to read (law 5).
     """
 
     number: int
@@ -50,17 +59,20 @@ class Frontier:
 
     @property
     def heard(self) -> str:
-        """`heard_at`, which older frontiers do not have."""
+        """Returns `heard_at`, or `published_at` for older frontiers, which have no `heard_at`."""
         return self.heard_at or self.published_at
 
 
 _FRONTIER = Documents(Frontier)
-# A dead process leaves one put behind at most, and its holder has seen it gone before.
+# A dead process leaves at most one put behind; the next holder made sure that it is gone.
 _LATE = 5
 
 
 class Taken(Broken):
-    """A frontier's number is taken: another process writes for the build, or what a dead one had under way has landed."""
+    """A frontier's number is taken.
+
+    Another process writes for the build, or a put that a dead one had under way has landed.
+    """
 
 
 class Frontiers:
@@ -73,31 +85,38 @@ class Frontiers:
         )
 
     def newest(self) -> Frontier | None:
-        """What readers may see now; None where the build has published nothing."""
+        """Returns what readers may see now, or None if the build has published nothing."""
         last = self._records.last()
         return None if last is None else last[1]
 
     def get(self, number: int) -> Frontier | None:
-        """One frontier by number; None where it is not there (any more)."""
+        """Returns one frontier by number, or None if it does not exist (any more)."""
         return self._records.get(number)
 
     def publish(self, frontier: Frontier) -> None:
-        """Puts the next frontier. Raises Taken where its number is: another process writes for this build."""
+        """Puts the next frontier.
+
+        Raises Taken if its number is taken: another process writes for this build.
+        """
         failpoint("frontier.before_put")
         put = self._records.put(frontier.number, frontier)
         failpoint("frontier.after_put")
         if not put:
             raise Taken(
-                f"frontier {frontier.number} of build {self._build} was published by another process",
+                f"frontier {frontier.number} of build {self._build} was published by another "
+                "process",
                 hint="two jobs ran for one build; kappa logs says which",
             )
 
     def publish_next(
         self, next_of: Callable[[Frontier | None], Frontier | None]
     ) -> Frontier | None:
-        """Publishes what follows the newest one as the build's new holder, and gives it; None, and nothing is done, where `next_of` says so.
+        """Publishes the frontier that follows the newest one, as the build's new holder.
 
-        What the holder before had under way when it died may land just now: then what is newest is looked at again.
+        Returns it. If `next_of` returns None, nothing is published and None is returned.
+
+        A put that the holder before had under way when it died may land at this moment. If it does,
+        the newest frontier is read again.
         """
         for _ in range(_LATE):
             following = next_of(self.newest())

@@ -1,9 +1,9 @@
-"""Kept frontiers: what a build showed at some times of the past, kept so that a query can be answered as of then.
+"""Kept frontiers: what a build showed in the past, for queries as of then.
 
-The build's job keeps one every so often while the build serves, and one at each switch (kappa/engine/write/publisher.py). What they
-pin goes by no age of files: maintenance first takes records away (`past`), then lists the leases, then deletes what neither
-needs; a reader puts its lease first and then looks whether the record is still there (law 11, as for floors).
-Read next: serving/pin/past.py for who reads them.
+The build's job keeps one every so often while the build serves, and one at each switch
+(kappa/engine/write/publisher.py). Their pins do not expire by the age of files. Maintenance first
+takes records away (`past`), then lists the leases, then deletes what neither needs. A reader puts
+its lease first and then checks that the record still exists (law 11, as for floors).
 """
 
 from __future__ import annotations
@@ -24,9 +24,14 @@ from kappa.state.store import Store
 class Kept:
     """One frontier that is kept.
 
-    `generations` are those that began while readers saw it: it is the first that they saw of the build in them, and the
-    last in the ones before. `stays`: one of those switched its own pipeline, and it is kept for as long as the build is.
-    `until` is when readers went on to a frontier that is kept no longer; None where the next one is there still.
+    `generations` are those that began while readers saw it. In them it is the first that readers
+    saw of the build, and in the generations before it is the last.
+
+    `stays` is True if one of those generations switched its own pipeline. It is then kept for as
+    long as the build is.
+
+    `until` is when readers moved on to a frontier that is no longer kept. It is None if the next
+    one still exists.
     """
 
     frontier: Frontier
@@ -37,11 +42,11 @@ class Kept:
 
     @property
     def since(self) -> datetime:
-        """When readers began to see it."""
+        """Returns when readers began to see it."""
         return moment(self.frontier.published_at)
 
     def shown_at(self, when: datetime) -> bool:
-        """True where it, or one that followed too soon to be kept, was what readers saw."""
+        """Returns True if readers saw it at `when`, or one that followed too soon to be kept."""
         return self.since <= when and (self.until is None or when < moment(self.until))
 
 
@@ -49,37 +54,40 @@ _KEPT = Documents(Kept)
 
 
 def moment(text: str) -> datetime:
-    """A time as records carry it, in UTC."""
+    """Returns a time as records carry it, in UTC."""
     return datetime.fromisoformat(text).astimezone(UTC)
 
 
 def put_kept(store: Store, kept: Kept) -> None:
-    """Keeps a frontier, in place of what was said of it before."""
+    """Keeps a frontier, in place of an earlier record of it."""
     failpoint("kept.before_put")
     _KEPT.put(store, kept_name(kept.frontier.build, kept.frontier.number), kept)
     failpoint("kept.after_put")
 
 
 def read_kept(store: Store, build: str, number: int) -> Kept | None:
-    """What is kept of a build's frontier of that number; None where it is not kept (any more)."""
+    """Returns the kept record of a build's frontier, or None if it is not kept (any more)."""
     name = kept_name(build, number)
     what = f"the kept frontier {number} of build {build}"
     return _KEPT.get(store, name, what, hint=f"delete {store.path(name)}")
 
 
 def kept_of(store: Store, build: str) -> tuple[Kept, ...]:
-    """All that is kept of a build, oldest first."""
+    """Returns all kept frontiers of a build, oldest first."""
     found = (read_kept(store, build, number) for number in kept_numbers(store, build))
     return tuple(kept for kept in found if kept is not None)
 
 
 def kept_numbers(store: Store, build: str) -> tuple[int, ...]:
-    """The numbers of the frontiers that are kept of a build, ascending."""
+    """Returns the numbers of a build's kept frontiers, ascending."""
     return numbers_in(store, _folder(build))
 
 
 def with_newest(kept: Sequence[Kept], newest: Frontier | None) -> list[Kept]:
-    """All that can be looked back at of a build, oldest first: what is kept of it, and what it shows now."""
+    """Returns all frontiers of a build that can be looked back at, oldest first.
+
+    Those are the kept ones, and the one that readers see now.
+    """
     return (
         [*kept]
         if newest is None or (kept and kept[-1].frontier.number >= newest.number)
@@ -90,10 +98,11 @@ def with_newest(kept: Sequence[Kept], newest: Frontier | None) -> list[Kept]:
 def past(
     kept: Iterable[Kept], now: float, keep_seconds: float
 ) -> tuple[tuple[Kept, ...], tuple[Kept, ...]]:
-    """Which of a build's kept frontiers, oldest first, may go at `now` (seconds since 1970), and which are told otherwise then.
+    """Returns which of a build's kept frontiers may go at `now`, and which others change.
 
-    A frontier is the answer until the next one is, so it goes when even that one is older than `keep_seconds`. One that
-    stays says from then on until when it was the answer. Pure.
+    `kept` is oldest first, and `now` is in seconds since 1970. A frontier is the answer until the
+    next one is, so it may go when even that one is older than `keep_seconds`. One that stays then
+    records until when it was the answer. Pure.
     """
     horizon = datetime.fromtimestamp(now, UTC) - timedelta(seconds=keep_seconds)
     every = list(kept)
@@ -113,7 +122,10 @@ def past(
 
 
 def ensure_past_gone(store: Store, build: str, now: float, keep_seconds: float) -> tuple[Kept, ...]:
-    """Takes away what `past` lets go, and gives what is left. Call it before the leases are listed, and hold the build's lock."""
+    """Deletes the kept frontiers that `past` lets go. Returns those that are left.
+
+    The caller holds the build's lock, and calls this before it lists the leases.
+    """
     going, told = past(kept_of(store, build), now, keep_seconds)
     for each in told:
         put_kept(store, each)
@@ -125,7 +137,7 @@ def ensure_past_gone(store: Store, build: str, now: float, keep_seconds: float) 
 
 
 def kept_name(build: str, number: int) -> str:
-    """Where a kept frontier lies."""
+    """Returns the name of a kept frontier below the root."""
     return numbered(_folder(build), number)
 
 

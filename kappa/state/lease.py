@@ -1,8 +1,8 @@
-"""A lease: what a reader has pinned, so that collection keeps it; and the floor: what collection has let go (law 11).
+"""A lease: what a reader has pinned. A floor: what collection has let go (law 11).
 
-Each side writes first and looks second. A reader puts its lease, then reads the floors; collection puts its floor, then
-lists the leases. So at least one of them sees the other, whatever their order: a pinned frontier below the floor is given
-up by the reader, any other is kept by collection. Read next: serving/pin/catalog.py (the reader), engine/write/maintenance.py.
+Each side writes first and looks second. A reader puts its lease, then reads the floors. Collection
+puts its floor, then lists the leases. So at least one of them sees the other, whatever their order.
+The reader gives up a pinned frontier below the floor; collection keeps any other.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from kappa.state.build import folder
 from kappa.state.documents import Documents, NumberedRecords
 from kappa.state.store import Store
 
-# Collection keeps a lease for so much longer than its reader trusts it: a renewal on its way, and clocks of two hosts.
+# Collection keeps a lease for so much longer than its reader trusts it: a renewal may be under
+# way, and the clocks of two hosts may differ.
 GRACE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """What is kept of one build: the number of a frontier, and the Delta versions of its tables at it."""
+    """The pin of one build: a frontier's number, and the Delta versions of its tables at it."""
 
     frontier: int
     versions: Mapping[str, int]
@@ -31,7 +32,10 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """One reader's claim on pinned versions, good until `expires_at` (seconds since 1970) unless it is renewed."""
+    """One reader's claim on pinned versions.
+
+    It is good until `expires_at` (seconds since 1970) unless it is renewed.
+    """
 
     pid: int
     by: str
@@ -43,7 +47,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """What collection has let go of a build: all frontiers before `frontier`."""
+    """The floor of a build: collection has let go of all frontiers before `frontier`."""
 
     frontier: int
     format: int = 1
@@ -61,14 +65,14 @@ def ensure_lease(store: Store, lease: Lease) -> None:
 
 
 def ensure_released(store: Store, lease_id: str) -> None:
-    """Gives a lease up; one that is not there is given up already."""
+    """Gives a lease up; one that does not exist is given up already."""
     failpoint("lease.before_release")
     store.delete(lease_name(lease_id))
     failpoint("lease.after_release")
 
 
 def ensure_renewed(store: Store, lease_id: str, *, now: float, seconds: float) -> bool:
-    """Makes a lease longer where a third of its time has passed; False where it has ended, so that what it pinned may be gone.
+    """Makes a lease longer if a third of its time has passed. Returns False if it has ended.
 
     Only a living lease is made longer: what an ended one pinned may have been collected already.
     """
@@ -81,16 +85,20 @@ def ensure_renewed(store: Store, lease_id: str, *, now: float, seconds: float) -
 
 
 def read_lease(store: Store, lease_id: str) -> Lease | None:
-    """A lease, or None where it is not there (any more). Raises Damaged where it cannot be read."""
+    """Returns a lease, or None if it does not exist (any more).
+
+    Raises Damaged if it cannot be read.
+    """
     name = lease_name(lease_id)
     hint = f"no reader needs it if none runs: delete {store.path(name)}"
     return _LEASE.get(store, name, f"lease {lease_id}", hint=hint)
 
 
 def live_leases(store: Store, now: float) -> tuple[Lease, ...]:
-    """The leases that collection must respect at the time `now`, in seconds since 1970.
+    """Returns the leases that collection must respect at `now`, in seconds since 1970.
 
-    Those whose end has passed are taken away: their readers see that before they give an answer out, and start over.
+    Those whose end has passed are deleted. Their readers notice that before they give an answer
+    out, and start over.
     """
     live, ended = sorted_leases(store, now)
     for lease in ended:
@@ -99,7 +107,7 @@ def live_leases(store: Store, now: float) -> tuple[Lease, ...]:
 
 
 def sorted_leases(store: Store, now: float) -> tuple[tuple[Lease, ...], tuple[Lease, ...]]:
-    """The leases that collection must respect at the time `now`, and those whose end has passed."""
+    """Returns the leases that collection must respect at `now`, and those whose end has passed."""
     found = (
         read_lease(store, name.rsplit("/", 1)[-1].removesuffix(".json"))
         for name in store.names("leases")
@@ -110,12 +118,15 @@ def sorted_leases(store: Store, now: float) -> tuple[tuple[Lease, ...], tuple[Le
 
 
 def lease_name(lease_id: str) -> str:
-    """Where a lease lies."""
+    """Returns the name of a lease below the root."""
     return f"leases/{lease_id}.json"
 
 
 def floor(store: Store, build: str) -> int:
-    """The number of a build's least frontier whose versions are kept without a lease; 0 where nothing was let go yet."""
+    """Returns the number of a build's least frontier whose versions are kept without a lease.
+
+    Returns 0 if nothing was let go yet.
+    """
     last = _floors(store, build).last()
     return 0 if last is None else last[1].frontier
 
@@ -123,8 +134,8 @@ def floor(store: Store, build: str) -> int:
 def put_floor(store: Store, build: str, frontier: int) -> None:
     """Lets go of a build's frontiers before `frontier`; call it before the leases are listed.
 
-    A floor never falls: one that is not above the last is put already. Raises Broken where another process put one at
-    the same time: a build has one writer.
+    A floor never falls: one that is not above the last is put already. Raises Broken if another
+    process put one at the same time: a build has one writer.
     """
     floors = _floors(store, build)
     last = floors.last()
@@ -132,7 +143,7 @@ def put_floor(store: Store, build: str, frontier: int) -> None:
     if last is None or last[1].frontier < frontier:
         number += 1
         _put_floor(floors, build, number, Floor(frontier))
-    # Also where it is put already: who put it may have died before this.
+    # Also if it is put already: the process that put it may have died before this.
     failpoint("floor.before_delete")
     floors.delete_below(number)
     failpoint("floor.after_delete")

@@ -1,6 +1,6 @@
-"""One writer per build (I8): a kernel file lock, and the end of its last holder's session.
+"""The one writer of a build (I8): a kernel file lock, which ends the last holder's session.
 
-A job's Python has the lock; its JVM does not, and may outlive it for a while, still committing. So
+A job's Python has the lock. Its JVM does not, and may outlive it for a while, still committing. So
 the file also names the holder's session. The next holder first kills the rest of that session, and
 waits until it is gone.
 """
@@ -38,7 +38,7 @@ class Lock:
     """An exclusive lock on a file, held until `release` or the end of this process."""
 
     def __init__(self, path: Path, *, what: str) -> None:
-        """`what` names the locked thing in errors, as in `build flights-3f9a2c`."""
+        """Names the locked thing as `what` in errors, as in `build flights-3f9a2c`."""
         self._path = path
         self._what = what
         self._file: int | None = None
@@ -75,7 +75,7 @@ class Lock:
         return before
 
     def release(self) -> None:
-        """Gives the lock up; the file stays, and names nobody."""
+        """Gives the lock up; the file stays, and names no holder."""
         if self._file is not None:
             os.ftruncate(self._file, 0)
             os.close(self._file)
@@ -97,8 +97,8 @@ class Lock:
 def is_held(path: Path) -> bool:
     """Returns True if a living process holds the lock on `path` at this moment.
 
-    It asks the kernel and takes no lock itself: a lock taken only to look, however briefly, would
-    be a conflict to whoever acquires meanwhile.
+    It asks the kernel and takes no lock itself. Even a brief lock would be a conflict to a process
+    that acquires it meanwhile.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

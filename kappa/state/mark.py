@@ -1,7 +1,7 @@
-"""The mark that every commit of a build's table carries: up to where the table has folded, and what became of the offsets.
+"""The mark that every commit of a build's table carries: how far the table has folded.
 
-It is the `userMetadata` of the Delta commit and the one owner of that fact (law 3: every commit repeats it). A frontier
-is made of marks. Pure.
+It also counts what became of the offsets. It is the `userMetadata` of the Delta commit and the one
+owner of that fact (law 3: every commit repeats it). A frontier is made of marks. Pure.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from kappa.values.tally import Tally
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Which slice a table folded last. A table that is new stands at its build's origin, with leg and slice -1.
+    """The slice that a table folded last; a new table is at its build's origin.
 
-    `log_time` is the running maximum of the broker's timestamp, in milliseconds, and `tally` what became of the offsets
-    since the origin, both per topic and partition and with this slice in them.
+    Its leg and slice are then -1. `log_time` is the running maximum of the broker's timestamp, in
+    milliseconds. `tally` counts what became of the offsets since the origin. Both are per topic and
+    partition and include this slice.
     """
 
     build: str
@@ -38,16 +39,16 @@ class Mark:
     format: int = 1
 
     def to_json(self) -> str:
-        """As the commit carries it."""
+        """Returns the mark as the commit carries it."""
         return _MARK.dump_json(self, by_alias=True).decode()
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """Where it stands among the marks of its build: what folded more is greater."""
+        """Returns its place among the marks of its build: what folded more is greater."""
         return self.leg, self.slice, self.end.distance(Offsets())
 
     def of_table(self, table: str) -> Mark:
-        """The same slice, for another table of the build."""
+        """Returns the mark of the same slice for another table of the build."""
         return replace(self, table=table)
 
 
@@ -55,12 +56,12 @@ _MARK: TypeAdapter[Mark] = TypeAdapter(Mark)
 
 
 def origin_mark(build: str, at: Offsets) -> Mark:
-    """The mark of a table in which no job of its build has folded anything yet, and which stands there."""
+    """Returns the mark of a table at `at` in which no job of its build has folded anything yet."""
     return Mark(build=build, table="", leg=-1, slice=-1, start=at, end=at)
 
 
 def parse_mark(text: Any, *, where: str) -> Mark:
-    """Reads a mark; `where` names the commit in errors. Raises Damaged where it is none."""
+    """Returns the mark in `text`. Raises Damaged, naming the commit as `where`, if it is none."""
     if not isinstance(text, str):
         raise Damaged(
             f"{where} carries no mark of Kappa",

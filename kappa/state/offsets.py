@@ -1,6 +1,7 @@
 """Offsets: for every partition of every topic, the NEXT offset to read.
 
-Kafka's and Spark's end offsets are exclusive; so are ours. A partition that a vector does not name counts as 0. Pure.
+Kafka's and Spark's end offsets are exclusive; so are ours. A partition that a vector does not name
+counts as 0. Pure.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from kappa.base.errors import Damaged
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """A vector of next offsets, `{topic: {partition: offset}}`; immutable by convention, equal by value."""
+    """A vector of next offsets, `{topic: {partition: offset}}`.
+
+    It is immutable by convention, and equal by value.
+    """
 
     next: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
@@ -23,7 +27,7 @@ class Offsets:
     def parse(cls, plain: Any) -> Self:
         """Reads the plain form (`{topic: {"0": 12}}`, Spark's own), or its JSON text.
 
-        Raises Damaged where it is not of that form.
+        Raises Damaged if it is not of that form.
         """
         if isinstance(plain, cls):
             return plain
@@ -40,56 +44,68 @@ class Offsets:
 
     @classmethod
     def zero(cls, partitions: Mapping[str, int]) -> Self:
-        """The beginning of each topic, from its partition count."""
+        """Returns the beginning of each topic, from its partition count."""
         return cls({topic: dict.fromkeys(range(count), 0) for topic, count in partitions.items()})
 
     def plain(self) -> dict[str, dict[str, int]]:
-        """The form that is written down: keys are text and sorted, so equal offsets are equal text."""
+        """Returns the form that is written down: equal offsets are equal text.
+
+        Its keys are text and sorted.
+        """
         return {
             topic: {str(p): self.next[topic][p] for p in sorted(self.next[topic])}
             for topic in sorted(self.next)
         }
 
     def to_json(self) -> str:
-        """The plain form as JSON text, as Spark's `startingOffsets` and `endingOffsets` want it."""
+        """Returns the plain form as JSON text.
+
+        Spark's `startingOffsets` and `endingOffsets` want it so.
+        """
         return json.dumps(self.plain(), separators=(",", ":"))
 
     def at(self, topic: str, partition: int) -> int:
-        """The next offset of one partition; 0 where the vector does not name it."""
+        """Returns the next offset of one partition, or 0 if the vector does not name it."""
         return self.next.get(topic, {}).get(partition, 0)
 
     def items(self) -> Iterator[tuple[str, int, int]]:
-        """(topic, partition, next offset), in order."""
+        """Yields (topic, partition, next offset), in order."""
         for topic in sorted(self.next):
             for partition in sorted(self.next[topic]):
                 yield topic, partition, self.next[topic][partition]
 
     def covers(self, other: Offsets) -> bool:
-        """True where no partition of `other` is ahead of this vector."""
+        """Returns True if no partition of `other` is ahead of this vector."""
         return all(
             self.at(topic, partition) >= offset for topic, partition, offset in other.items()
         )
 
     def equals(self, other: Offsets) -> bool:
-        """Equal in every partition, one not named counting as 0 (so a new empty partition makes no difference)."""
+        """Returns True if both are equal in every partition.
+
+        A partition that is not named counts as 0, so a new empty partition makes no difference.
+        """
         return self.covers(other) and other.covers(self)
 
     def distance(self, start: Offsets) -> int:
-        """How many offsets lie between `start` and here (offsets, not records: compaction leaves holes)."""
+        """Returns how many offsets are between `start` and this vector.
+
+        These are offsets, not records: compaction leaves holes.
+        """
         return sum(offset - start.at(topic, partition) for topic, partition, offset in self.items())
 
     def only(self, topics: frozenset[str] | set[str]) -> Offsets:
-        """The part of the vector that concerns these topics."""
+        """Returns the part of the vector that concerns these topics."""
         return Offsets(
             {topic: dict(parts) for topic, parts in self.next.items() if topic in topics}
         )
 
     def highest(self, other: Offsets) -> Offsets:
-        """The greater of both in every partition that either names."""
+        """Returns the greater of both in every partition that either names."""
         return self._combined(other, max)
 
     def lowest(self, other: Offsets) -> Offsets:
-        """The lesser of both in every partition that either names."""
+        """Returns the lesser of both in every partition that either names."""
         return self._combined(other, min)
 
     def _combined(self, other: Offsets, choose: Callable[[int, int], int]) -> Offsets:
@@ -109,7 +125,10 @@ class Offsets:
 
 
 def lost_ranges(start: Offsets, beginning: Offsets) -> tuple[str, ...]:
-    """What a log that begins there has lost of what lies behind `start`, a text per partition. Pure."""
+    """Describes what a log that now begins at `beginning` has lost behind `start`.
+
+    Returns a text per partition that lost something. Pure.
+    """
     found = (
         (topic, partition, start.at(topic, partition), first)
         for topic, partition, first in beginning.items()

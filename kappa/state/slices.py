@@ -1,4 +1,4 @@
-"""Slices: half-open ranges `[start, end)` of offsets, and how a long range is cut into them. Pure."""
+"""Slices: half-open ranges `[start, end)` of offsets, and how a long range is cut. Pure."""
 
 from __future__ import annotations
 
@@ -21,21 +21,26 @@ class Slice:
 
     @property
     def distance(self) -> int:
-        """How many offsets the slice spans."""
+        """Returns how many offsets the slice spans."""
         return self.end.distance(self.start)
 
 
 def even_ends(start: Offsets, end: Offsets, pieces: int) -> tuple[Offsets, ...]:
-    """Where each of so many slices of `[start, end)` ends, partitions moving together; some are empty where there are more slices than offsets."""
+    """Returns where each of so many slices of `[start, end)` ends, partitions moving together.
+
+    Some slices are empty if there are more slices than offsets.
+    """
     return tuple(_part_way(start, end, number + 1, pieces) for number in range(pieces))
 
 
 def random_ends(
     start: Offsets, end: Offsets, draw: random.Random, *, small: int = 0, most: int = 8
 ) -> tuple[Offsets, ...]:
-    """Where the slices of `[start, end)` end, cut at random: each partition goes at its own pace, and one slice, beside at most so many, is empty.
+    """Returns where the slices of `[start, end)` end, cut at random.
 
-    With `small`, the first slice and about every other one is of at most so many offsets a partition.
+    Each partition advances at its own pace. There are at most `most` slices, and one more that is
+    empty. With `small`, the first slice and about every other one spans at most so many offsets per
+    partition.
     """
     slices = draw.randint(2, most)
     ways = {
@@ -47,7 +52,7 @@ def random_ends(
     ends = [
         _vector({part: way[number] for part, way in ways.items()}) for number in range(slices - 1)
     ]
-    # What ends where the one before did is empty.
+    # A slice that ends at the end of the one before is empty.
     repeated = draw.randrange(len(ends))
     ends = [*ends[: repeated + 1], *ends[repeated:], end]
     if not small:
@@ -71,10 +76,10 @@ def random_ends(
 
 
 def cut(leg: int, start: Offsets, end: Offsets, *, at_most: int) -> Iterator[Slice]:
-    """Cuts `[start, end)` into contiguous slices of at most about `at_most` offsets, partitions moving together.
+    """Cuts `[start, end)` into contiguous slices of at most about `at_most` offsets.
 
-    Each partition gets a share proportional to what it still has, so that all of them end with the last slice.
-    Yields nothing where nothing lies between.
+    Partitions move together: each gets a share proportional to what it still has, so that all of
+    them end with the last slice. Yields nothing if the range is empty.
     """
     before = start
     for number, after in enumerate(even_ends(start, end, -(-end.distance(start) // at_most))):

@@ -1,7 +1,8 @@
-"""Why a build's job has stopped for good: a law that did not hold, or a user's mistake, so that a restart would not help.
+"""The reason for which a build's job has stopped for good, so that a restart would not help.
 
-The job puts it as it ends and deletes it once it has started well. Whoever sees it starts no job again by itself: the next
-`kappa up` does, once. A candidate that stopped has failed.
+A law did not hold, or the user made a mistake. The job puts the record as it ends, and deletes it
+once it has started well. A process that finds one does not start the job again by itself. The next
+`kappa up` does so, once. A candidate that stopped has failed.
 """
 
 from __future__ import annotations
@@ -30,19 +31,19 @@ _STOPPED = Documents(Stopped)
 
 
 def put_stopped(store: Store, build: str, error: KappaError) -> None:
-    """Says why the job of a build has ended, in place of what an earlier one said."""
+    """Puts the reason for which the job of a build has ended, in place of an earlier one."""
     failpoint("stopped.before_put")
     _STOPPED.put(store, _name(build), Stopped(error.message, error.hint, now()))
     failpoint("stopped.after_put")
 
 
 def read_stopped(store: Store, build: str) -> Stopped | None:
-    """Why the job of a build stopped for good; None where it did not."""
+    """Returns why the job of a build stopped for good, or None if it did not."""
     return _STOPPED.get(store, _name(build), f"what the job of build {build} stopped of")
 
 
 def ensure_not_stopped(store: Store, build: str) -> None:
-    """Takes back what an earlier job of the build said."""
+    """Deletes the reason that an earlier job of the build has put."""
     failpoint("stopped.before_delete")
     store.delete(_name(build))
     failpoint("stopped.after_delete")

@@ -1,7 +1,7 @@
 """The only door to obstore: small objects under one root, put whole or not at all.
 
-"Looked, and nothing there" is `None`; "could not look" raises. Put-if-absent is atomic on a local disk and on S3, GCS
-and Azure alike; local roots are all that is accepted for now.
+An object that does not exist is `None`; a failure to look raises. Put-if-absent is atomic on a
+local disk and on S3, GCS and Azure alike. Only local roots are accepted for now.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from obstore.store import LocalStore
 
 from kappa.base.errors import Damaged, KappaError, SettingsError
 
-# Delta's library (delta-rs 1.6) takes these in a path for something else, and breaks off or looks in another folder.
+# Delta's library (delta-rs 1.6) gives these another meaning in a path: it breaks off, or looks in
+# another folder.
 _UNUSABLE = re.compile(r"[\[\]^|\\%\x00-\x1f]")
 
 
@@ -25,11 +26,12 @@ class Store:
     """Objects below one root, by slash-separated paths."""
 
     def __init__(self, root: str | Path) -> None:
-        """Opens the root (a folder or a `file://` URL), making the folder if it is not there."""
+        """Opens the root (a folder or a `file://` URL), making the folder if it does not exist."""
         self.folder = _local_folder(root)
         if unusable := _UNUSABLE.search(str(self.folder)):
             raise SettingsError(
-                f"the root {str(self.folder)!r} has {unusable[0]!r} in its name, which Delta tables cannot have",
+                f"the root {str(self.folder)!r} has {unusable[0]!r} in its name, which Delta "
+                "tables cannot have",
                 hint="set root in kappa.toml to a folder of another name",
             )
         try:
@@ -42,15 +44,15 @@ class Store:
 
     @property
     def url(self) -> str:
-        """The root as a URL."""
+        """Returns the root as a URL."""
         return self.folder.as_uri()
 
     def path(self, name: str) -> Path:
-        """Where an object lies on the local disk, for tools that want a file."""
+        """Returns the path of an object on the local disk, for tools that want a file."""
         return self.folder / name
 
     def put_new(self, name: str, content: bytes) -> bool:
-        """Puts an object if none of that name is there; False, and nothing changed, if one is."""
+        """Puts an object. Returns False, and changes nothing, if one of that name exists."""
         try:
             self._objects.put(name, content, mode="create")
         except AlreadyExistsError:
@@ -60,14 +62,14 @@ class Store:
         return True
 
     def put(self, name: str, content: bytes) -> None:
-        """Puts an object whole, in place of any that was there."""
+        """Puts an object whole, in place of any that existed."""
         try:
             self._objects.put(name, content)
         except (BaseError, OSError) as error:
             raise _cannot("write", name, error) from error
 
     def get(self, name: str) -> bytes | None:
-        """An object's content, or None where there is none."""
+        """Returns an object's content, or None if it does not exist."""
         try:
             return bytes(self._objects.get(name).bytes())
         except (NotFoundError, FileNotFoundError):
@@ -76,7 +78,7 @@ class Store:
             raise _cannot("read", name, error) from error
 
     def names(self, prefix: str) -> tuple[str, ...]:
-        """The names of all objects below a folder, sorted; empty where the folder is not there."""
+        """Returns the names of all objects below a folder, sorted; () if it does not exist."""
         try:
             return tuple(
                 sorted(str(each["path"]) for batch in self._objects.list(prefix) for each in batch)
@@ -87,7 +89,7 @@ class Store:
             raise _cannot("list", prefix, error) from error
 
     def delete(self, name: str) -> None:
-        """Deletes an object; one that is not there is deleted already."""
+        """Deletes an object; one that does not exist is deleted already."""
         try:
             self._objects.delete(name)
         except (NotFoundError, FileNotFoundError):
@@ -96,15 +98,15 @@ class Store:
             raise _cannot("delete", name, error) from error
 
     def put_json(self, name: str, document: object) -> None:
-        """Puts a document as JSON, in place of any that was there."""
+        """Puts a document as JSON, in place of any that existed."""
         self.put(name, _encode(document))
 
     def put_new_json(self, name: str, document: object) -> bool:
-        """Puts a document as JSON if none of that name is there."""
+        """Puts a document as JSON. Returns False, changing nothing, if one of that name exists."""
         return self.put_new(name, _encode(document))
 
     def get_json(self, name: str) -> Any:
-        """A document, or None where there is none. Raises Damaged where it is no JSON."""
+        """Returns a document, or None if it does not exist. Raises Damaged if it is no JSON."""
         content = self.get(name)
         if content is None:
             return None

@@ -32,7 +32,8 @@ EVENTS = Topic("events", event="k string")
 OUTPUT = {
     column.name: column.type
     for column in parse_columns(
-        "k string, x double, n int, d decimal(12,3), wide decimal(38,0), b boolean, l array<int>, at timestamp"
+        "k string, x double, n int, d decimal(12,3), wide decimal(38,0), b boolean, l "
+        "array<int>, at timestamp"
     )
 }
 
