@@ -1,7 +1,8 @@
-"""A build's code snapshot: the project's files as they were when the build was born, under `builds/<build>/code/`.
+"""A build's code snapshot: the project's files at the build's birth.
 
-A build always runs from its snapshot, so that v1 restarts as v1 after the tree has moved on. The birth certificate names
-every file with its SHA-256; one that changed is a broken law, since the build's tables were folded by another code.
+They are kept under `builds/<build>/code/`. A build always runs from its snapshot, so that v1
+restarts as v1 after the tree has moved on. The birth certificate names every file with its
+SHA-256. A changed file is a broken law, since other code folded the build's tables.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ from kappa.state.store import Store
 
 
 def snapshot_files(module: str, find: Find) -> Mapping[str, bytes]:
-    """The files that a build of a pipeline in `module` needs, by path: all of the project that importing it reads.
+    """Returns by path the project's files that importing `module` reads, for a build's snapshot.
 
-    The project must be loaded: which schema files its declarations read is known from there.
+    The project must be loaded first: only loading shows which schema files its declarations read.
     """
     code = {path: source.content for path, source in files(module, find).items()}
     return {**code, **schema_files(code)}
 
 
 def digests(contents: Mapping[str, bytes]) -> dict[str, str]:
-    """The SHA-256 of each file, as a birth certificate holds them."""
+    """Returns the SHA-256 of each file, as a birth certificate contains them."""
     return {path: hashlib.sha256(content).hexdigest() for path, content in sorted(contents.items())}
 
 
 def ensure_snapshot(store: Store, build: str, contents: Mapping[str, bytes]) -> None:
-    """Makes sure that a build's files are in its code folder. They are never changed after the build's birth."""
+    """Puts a build's files into its code folder. They never change after the build's birth."""
     for path, content in contents.items():
         failpoint("snapshot.before_file")
         store.put(f"{_code(build)}/{path}", content)
@@ -44,27 +45,28 @@ def ensure_snapshot(store: Store, build: str, contents: Mapping[str, bytes]) -> 
 
 
 def read_snapshot(store: Store, birth: Birth) -> Mapping[str, bytes]:
-    """The files of a build's snapshot as they lie there, by path; one that is missing is left out."""
+    """Returns the files of a build's snapshot by path, unchecked and without missing ones."""
     found = ((path, store.get(f"{_code(birth.build)}/{path}")) for path in birth.sources)
     return {path: content for path, content in found if content is not None}
 
 
 def load_snapshot(store: Store, birth: Birth) -> Pipeline:
-    """The pipeline of a build, from the build's own code; from here on this process imports only that code.
+    """Returns a build's pipeline from its own code, the only code this process imports from now on.
 
-    Workers of Spark import it too, where they are told (engine/spark/workers.py). Raises Broken where a file of the snapshot is
-    missing, was changed or was added, or where the code does not run any more (a library may have changed).
+    Spark's workers import the same code if engine/spark/workers.py asks them to. Raises Broken if
+    a file of the snapshot is missing, was changed or was added, or if the code no longer runs
+    (a library may have changed).
     """
     return load_with_place(store, birth)[1]
 
 
 def snapshot_sources(store: Store, birth: Birth) -> Sources:
-    """The modules of a build's own code."""
+    """Returns the modules of a build's own code."""
     return Sources(store.path(_code(birth.build)))
 
 
 def load_with_place(store: Store, birth: Birth) -> tuple[Place, Pipeline]:
-    """The pipeline of a build as `load_snapshot` gives it, and where it stands in the build's own code."""
+    """Returns a build's pipeline as `load_snapshot` does, and its place in the build's own code."""
     ensure_unchanged(store, birth)
     sources = snapshot_sources(store, birth)
     open_sources(sources)
@@ -75,7 +77,10 @@ def load_with_place(store: Store, birth: Birth) -> tuple[Place, Pipeline]:
             if pipeline.name == birth.pipeline
         ]
     except DeclarationError as error:
-        hint = f"its libraries may have changed since {birth.born_at}; install those of its birth, or build anew: kappa replay {birth.pipeline}"
+        hint = (
+            f"its libraries may have changed since {birth.born_at}; install those of its birth, "
+            f"or build anew: kappa replay {birth.pipeline}"
+        )
         raise Broken(
             f"the code of build {birth.build} does not run any more: {error.message}", hint=hint
         ) from error
@@ -88,7 +93,7 @@ def load_with_place(store: Store, birth: Birth) -> tuple[Place, Pipeline]:
 
 
 def ensure_unchanged(store: Store, birth: Birth) -> None:
-    """Raises Broken where a file of a build's code is missing, was changed or was added."""
+    """Raises Broken if a file of a build's code is missing, was changed or was added."""
     prefix = f"{_code(birth.build)}/"
     there = {
         name.removeprefix(prefix): hashlib.sha256(store.get(name) or b"").hexdigest()

@@ -1,8 +1,9 @@
-"""Types of UDFs, read without a Spark session: `@udf("int")` stands at the top of a user's file.
+"""Types of UDFs, read without a Spark session, for a `@udf("int")` at the top of a file.
 
-PySpark asks the JVM what "int" means as soon as the decorator runs. A project is loaded where no JVM is (the command line,
-Spark's Python workers), and by a job while its session begins. So the text is read here, and Spark is asked, where a session
-is, for what cannot be.
+PySpark asks the JVM what "int" means as soon as the decorator runs. But a project is also loaded
+by processes without a JVM (the command line, Spark's Python workers), and by a job while its
+session begins. So this module reads the text. It asks Spark only for types that it cannot read
+itself, and only if a session exists.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import assert_never
 
 import pyspark.sql.udf
 from pyspark import SparkContext
-from pyspark.sql import types as T  # as it is written everywhere
+from pyspark.sql import types as T  # its usual name
 
 from kappa.base.errors import DeclarationError
 from kappa.values.columns import (
@@ -39,18 +40,21 @@ _SCALARS: dict[str, T.DataType] = {
     "timestamp": T.TimestampType(),
     "binary": T.BinaryType(),
 }
-# The one place where PySpark reads such a text; it has no public name.
+# The one function by which PySpark reads such a text; it has no public name.
 _READER = "_parse_datatype_string"
 _ask_spark: Callable[[str], T.DataType] = vars(pyspark.sql.udf)[_READER]
 
 
 def read_types_without_session() -> None:
-    """From now on this process reads the types of UDFs whether or not it has a session."""
+    """Makes this process read the types of UDFs whether or not it has a session."""
     setattr(pyspark.sql.udf, _READER, read_type)
 
 
 def read_type(text: str) -> T.DataType:
-    """The type that a DDL text stands for. Raises ValueError where it cannot be read without a session."""
+    """Returns the type that a DDL text means.
+
+    Raises ValueError if reading it needs a session and none is active.
+    """
     plain = text.strip().lower()
     if plain in _SCALARS:
         return _SCALARS[plain]
@@ -59,10 +63,12 @@ def read_type(text: str) -> T.DataType:
     except DeclarationError:
         columns = _columns(text)
     if not columns or any(column.default is not None for column in columns):
-        if SparkContext._active_spark_context is not None:  # noqa: SLF001  # there is no public way to ask that doesn't start one
+        # Every public way to ask for the context starts one.
+        if SparkContext._active_spark_context is not None:  # noqa: SLF001
             return _ask_spark(text)
         raise ValueError(
-            f'the type "{text}" cannot be read before Spark runs: give it as an object of pyspark.sql.types, such as IntegerType()'
+            f'the type "{text}" cannot be read before Spark runs: '
+            "give it as an object of pyspark.sql.types, such as IntegerType()"
         )
     return _struct(columns)
 
@@ -75,7 +81,7 @@ def _columns(text: str) -> tuple[Column, ...]:
 
 
 def spark_type(kind: Type) -> T.DataType:
-    """Spark's type of one of ours."""
+    """Returns Spark's type for one of Kappa's."""
     match kind:
         case Scalar(name):
             return _SCALARS[name]

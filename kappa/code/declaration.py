@@ -1,7 +1,8 @@
-"""What a pipeline declares beside its code, in lines that can be compared: its topics, tables and views. Pure.
+"""A pipeline's declared topics, tables and views as lines that can be compared. Pure.
 
-They say all that the fingerprint counts (fingerprint.py), under the same names, so that whatever changes a version can be
-shown as a diff. A birth certificate keeps them: values that code has made cannot be read from its source.
+The lines contain all declarations that the fingerprint counts (fingerprint.py), under the same
+names. So every change of a version can be shown as a diff. A birth certificate keeps the lines,
+since values that code computes cannot be read from its source.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _IDENTITY = "identity "
 
 
 def declarations(pipeline: Pipeline) -> Mapping[str, str]:
-    """The lines of each declared part, by the part's name: `table delays` -> lines."""
+    """Returns the lines of each declared part, by the part's name: `table delays` -> lines."""
     topics = {
         f"topic {topic.name}": "\n".join(_topic(topic, pipeline)) for topic in pipeline.topics
     }
@@ -33,7 +34,10 @@ def declarations(pipeline: Pipeline) -> Mapping[str, str]:
 
 
 def has_identity(lines: str) -> bool:
-    """True where the lines of a topic say that it has an identity: then what is folded follows from what was remembered, too."""
+    """Returns True if a topic's lines declare an identity.
+
+    The records that such a topic folds depend on the identities remembered, too.
+    """
     return any(line.startswith(_IDENTITY) for line in lines.splitlines())
 
 
@@ -46,9 +50,14 @@ def _topic(topic: Topic, pipeline: Pipeline) -> Iterator[str]:
     if topic.schema is not None:
         yield from topic.schema.lines()
     if topic.lateness_ms is not None:
-        yield f"late where {topic.event_time} lies more than {exact_duration(topic.lateness_ms)} back"
+        yield (
+            f"late where {topic.event_time} lies more than {exact_duration(topic.lateness_ms)} back"
+        )
     if topic.identity:
-        yield f"{_IDENTITY}{', '.join(topic.identity)} within {exact_duration(topic.identity_horizon_ms)}"
+        yield (
+            f"{_IDENTITY}{', '.join(topic.identity)} "
+            f"within {exact_duration(topic.identity_horizon_ms)}"
+        )
     for parameter in sorted(
         name for name, bound in pipeline.inputs.items() if bound.name == topic.name
     ):
@@ -65,7 +74,7 @@ def _table(table: Table) -> Iterator[str]:
     if table.keys:
         yield f"keys {', '.join(table.keys)}"
     for column, fold in table.fold.items():
-        # Of a sum only its type tells, which is not declared.
+        # Whether a sum is exact depends on its type, which is not declared.
         exactness = fold.exactness(column, {})
         yield (
             f"{column} = {fold}"

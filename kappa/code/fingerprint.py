@@ -1,7 +1,8 @@
-"""The version of a pipeline: the fingerprint of what decides its rows. Pure.
+"""The version of a pipeline: the fingerprint of all that decides its rows. Pure.
 
-Code that its function reaches (reach.py), its topics, tables and views, and the platform's semantics number. Comments,
-docstrings, layout and annotations don't count; a changed helper in another module does.
+These parts count: the code that its function reaches (reach.py), its topics, tables and views, and
+the platform's semantics number. Comments, docstrings, layout and annotations don't count. A changed
+helper in another module does.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from kappa.declare.pipeline import OnError, Pipeline
 from kappa.declare.table import Table, View
 from kappa.declare.topic import Topic
 
-# Ten hexadecimal digits: two versions of one pipeline meet by chance once in a million million.
+# Ten hexadecimal digits: two versions of one pipeline are equal by chance once in 10^12.
 _VERSION_DIGITS = 10
 _PART_DIGITS = 16
 _SEMANTICS = "semantics"
@@ -27,16 +28,16 @@ _ON_ERROR = "on_error"
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """A version, and the parts it is made of: `function pipelines/flights.py:on_time` -> hash."""
+    """A version and its parts by name: `function pipelines/flights.py:on_time` -> hash."""
 
     version: str
     parts: Mapping[str, str]
 
 
 def fingerprint(pipeline: Pipeline, module: str, attribute: str, find: Find) -> Fingerprint:
-    """The fingerprint of a pipeline that stands in `module` as `attribute`.
+    """Returns the fingerprint of the pipeline that `module` has as `attribute`.
 
-    Raises DeclarationError where it cannot be told what decides its rows.
+    Raises DeclarationError if the code cannot show what decides its rows.
     """
     code = {
         part: _hash(text, _PART_DIGITS)
@@ -51,24 +52,24 @@ def fingerprint(pipeline: Pipeline, module: str, attribute: str, find: Find) -> 
         f"table {table.name}": _hash(_table(table), _PART_DIGITS) for table in pipeline.tables
     }
     views = {f"view {view.name}": _hash(_view(view), _PART_DIGITS) for view in pipeline.views}
-    # Only where it is said: what was declared before there was a choice has the version that it had.
+    # Only if declared, so that pipelines older than this choice keep their version.
     policy = {} if pipeline.on_error is OnError.STOP else {_ON_ERROR: str(pipeline.on_error)}
     parts = {**code, **topics, **tables, **views, **policy, _SEMANTICS: str(SEMANTICS)}
     return Fingerprint(version_of(parts), parts)
 
 
 def version_of(parts: Mapping[str, str]) -> str:
-    """The version that parts make up."""
+    """Returns the version that parts make up."""
     return _hash(json.dumps(parts, sort_keys=True), _VERSION_DIGITS)
 
 
 def changed_parts(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, ...]:
-    """The parts in which two versions differ: code first, then declarations, then what the platform changed."""
+    """Lists the parts in which two versions differ: code, then declarations, then the platform."""
     return tuple(part for part in sorted({*old, *new}, key=_rank) if old.get(part) != new.get(part))
 
 
 def differences(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, ...]:
-    """Why two versions differ, a sentence for each part: `function on_time in pipelines/flights.py changed`."""
+    """Lists why two versions differ, a sentence a part: `function f in pipelines/a.py changed`."""
     said = []
     for part in changed_parts(old, new):
         if part not in old:
@@ -85,7 +86,7 @@ def differences(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, ..
 
 
 def part_name(part: str) -> str:
-    """A part in words: `function on_time in pipelines/flights.py`."""
+    """Returns a part in words: `function on_time in pipelines/flights.py`."""
     kind, _, rest = part.partition(" ")
     path, colon, name = rest.rpartition(":")
     if part == _SEMANTICS:
@@ -98,7 +99,8 @@ def part_name(part: str) -> str:
 
 
 def _topic(topic: Topic, pipeline: Pipeline) -> str:
-    # Its config says how Kafka keeps records, not what they mean; the parameters say where its rows go.
+    # The topic's config is left out: it decides how Kafka keeps records, not what they mean.
+    # The parameters are in it: they decide which argument gets its rows.
     parameters = sorted(name for name, bound in pipeline.inputs.items() if bound.name == topic.name)
     decided: list[object] = [
         topic.kind,
@@ -107,7 +109,7 @@ def _topic(topic: Topic, pipeline: Pipeline) -> str:
         [str(column) for column in topic.columns],
         parameters,
     ]
-    # Only where they are declared: a topic without them keeps the version that it had before there were any.
+    # Only if declared, so that topics older than these options keep their version.
     if topic.schema is not None:
         decided.append([*topic.schema.lines()])
     if topic.lateness_ms is not None:
@@ -118,15 +120,15 @@ def _topic(topic: Topic, pipeline: Pipeline) -> str:
 
 
 def _table(table: Table) -> str:
-    # Checks are in it, for they say what may stand in the rows for as long as the version serves. Thresholds are not: they
-    # compare a candidate with its predecessor once, and another one is no reason to replay a version that serves.
+    # Checks count: they bind the rows for as long as the version serves. Thresholds don't: they
+    # compare a candidate with its predecessor once, which is no reason to replay.
     means = [
         table.keys,
         [(column, str(fold)) for column, fold in table.fold.items()],
         table.latest.name if table.latest else None,
         table.checks,
     ]
-    # What came later is said only where it is used: a version that is older than it stays what it is.
+    # Later options are added only if used, so that older declarations keep their version.
     later = [str(each) for each in (table.ordered, *table.emitted) if each is not None]
     return json.dumps([*means, later] if later else means)
 

@@ -1,8 +1,8 @@
-"""Makes this process import a project's modules from one place: the working tree, or a build's code snapshot.
+"""An importer that reads a project's modules from one folder: the working tree or a snapshot.
 
-One place at a time; opening another forgets the modules of the one before, so that every opening is a fresh load.
-Nothing is put on `sys.path` (a `pipelines/calendar.py` there would break pandas) and no bytecode is kept (its time stamp
-has a grain of a second, and edits are quicker).
+Only one folder is open at a time. Opening another forgets the modules of the one before, so that
+every opening is a fresh load. Nothing is put on `sys.path`, since a `pipelines/calendar.py` there
+would break pandas. No bytecode is kept: its time stamp counts whole seconds, and edits are quicker.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ FOLDER_VARIABLE = "KAPPA_SOURCES"
 
 
 def open_sources(sources: Sources) -> None:
-    """From now on `import pipelines.x` and the like find these files, in this process and in workers it starts."""
-    # Half a second, which only those pay who load a project: its files import PySpark anyway.
+    """Makes imports find these files, in this process and in the workers it starts."""
+    # It costs half a second, so only loading a project pays it: the files import PySpark anyway.
     from kappa.code.ddl import read_types_without_session  # noqa: PLC0415
 
     for importer in [each for each in sys.meta_path if isinstance(each, _Importer)]:
@@ -43,7 +43,7 @@ def open_sources(sources: Sources) -> None:
 
 
 class _Importer(MetaPathFinder):
-    """Finds the modules of one `Sources`, before every other finder is asked."""
+    """A finder for the modules of one `Sources`, ahead of every other finder."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
@@ -74,7 +74,7 @@ class _Importer(MetaPathFinder):
 
 
 class _Loader(SourceFileLoader):
-    """Compiles a module from its source, each time."""
+    """A loader that compiles a module from its source each time."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)

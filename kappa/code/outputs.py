@@ -1,7 +1,8 @@
-"""What columns a pipeline's function returns for each table: learned once per version, by a child process, and kept.
+"""The columns that a pipeline's function returns for each table.
 
-A plan must know columns and yet run nothing here: engine/children/describe.py runs the function on empty frames in a Spark session
-of its own. What it found lies under `cache/describe/<version>.json`.
+A child process learns them once per version, since a plan must know columns but run no Spark
+itself: engine/children/describe.py runs the function on empty frames in its own session. Its
+answer is kept under `cache/describe/<version>.json`.
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ from kappa.state.store import Store
 from kappa.values.columns import Type, parse_type
 
 _FORMAT = 1
-# Six seconds on a quiet machine; a function that takes longer than this on no rows does not end.
+# A quiet machine takes six seconds; a function that takes longer than this on no rows hangs.
 _PATIENCE_SECONDS = 240.0
 
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What a function returns: table -> column -> type, in its order; and what in it gives another value each time, by Spark's names."""
+    """A function's output: table -> column -> type, in its order.
+
+    `changing` has Spark's names of the expressions in it that give another value each time.
+    """
 
     tables: Mapping[str, Mapping[str, Type]]
     changing: tuple[str, ...] = ()
@@ -33,7 +37,7 @@ class Outputs:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A pipeline to describe: where it stands, and its version, under which the answer is kept."""
+    """A pipeline to describe: its module, and the version under which its answer is kept."""
 
     pipeline: Pipeline
     module: str
@@ -84,7 +88,8 @@ def _ask(settings: Settings, folder: Path, missing: Mapping[str, Described]) -> 
         {name: described.module for name, described in missing.items()},
         patience_seconds=_PATIENCE_SECONDS,
         too_long=KappaError(
-            f"the function of {names} did not return within {_PATIENCE_SECONDS:.0f} seconds, on no rows",
+            f"the function of {names} did not return within "
+            f"{_PATIENCE_SECONDS:.0f} seconds, on no rows",
             hint="it must only build up frames and return them",
         ),
     )
@@ -95,7 +100,7 @@ def _typed(answer: Mapping[str, Any]) -> Outputs:
         table: {column: parse_type(kind) for column, kind in columns}
         for table, columns in answer["tables"].items()
     }
-    # What was kept before there was more to say had nothing of it.
+    # Answers kept by an older Kappa lack `changing`.
     return Outputs(tables, tuple(answer.get("changing", ())))
 
 

@@ -1,7 +1,7 @@
-"""A project's pipelines, loaded from `<project>/pipelines/*.py`. A file there without a pipeline is a helper module.
+"""A project's pipelines, loaded from `<project>/pipelines/*.py`.
 
-Loading runs the user's files, in this process; what goes wrong in them is one sentence with their file and line. Read
-next: sources.py (which files are the project's), fingerprint.py (what of them makes a version).
+A file of that folder that declares no pipeline is a helper module. Loading runs the user's files in
+this process. An error in them becomes one sentence with their file and line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kappa.declare.topic import Topic
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a pipeline stands: the module that declares it, and the name it has there."""
+    """A pipeline's place: the module that declares it, and its name in that module."""
 
     module: str
     attribute: str
@@ -33,7 +33,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """What a project declares: its pipelines by name, and where each stands."""
+    """A project's pipelines by name, and the place of each."""
 
     sources: Sources
     pipelines: Mapping[str, Pipeline]
@@ -41,15 +41,19 @@ class Project:
 
 
 def load_pipelines(project: Path) -> Mapping[str, Pipeline]:
-    """The pipelines of the project in that folder, by name. Raises DeclarationError as `load_project` does."""
+    """Returns a project folder's pipelines by name.
+
+    Raises DeclarationError as `load_project` does.
+    """
     return load_project(project).pipelines
 
 
 def load_project(project: Path) -> Project:
     """Loads all files of `pipelines/` afresh; what they print goes to stderr.
 
-    Raises DeclarationError, beginning with the user's file and line, where a file cannot be run, or where two
-    declarations contradict one another: two pipelines of one name, a table written twice, a topic declared in two ways.
+    Raises DeclarationError, beginning with the user's file and line, if a file cannot be run. It
+    does so, too, if two declarations contradict one another: two pipelines of one name, a table
+    written twice, a topic declared in two ways.
     """
     sources = Sources(project)
     open_sources(sources)
@@ -65,7 +69,8 @@ def load_project(project: Path) -> Project:
             known = found.get(pipeline.name)
             if known is not None and not _is_same(known[0], pipeline, files):
                 raise DeclarationError(
-                    f"{pipeline.source}: there is another pipeline {pipeline.name}, at {known[0].source}",
+                    f"{pipeline.source}: there is another pipeline {pipeline.name}, "
+                    f"at {known[0].source}",
                     hint="give one of them another name",
                 )
             if known is None or pipeline.source.file == str(file):
@@ -77,7 +82,10 @@ def load_project(project: Path) -> Project:
 
 
 def load_module(name: str, sources: Sources) -> ModuleType:
-    """Imports one module of opened sources. Raises DeclarationError, with the line, where it cannot be run."""
+    """Imports one module of opened sources.
+
+    Raises DeclarationError, with the line, if it cannot be run.
+    """
     try:
         with contextlib.redirect_stdout(sys.stderr):
             return importlib.import_module(name)
@@ -89,14 +97,14 @@ def load_module(name: str, sources: Sources) -> ModuleType:
 
 
 def pipelines_in(module: ModuleType) -> Iterator[tuple[Place, Pipeline]]:
-    """The pipelines that a loaded module has, imported ones among them."""
+    """Yields the pipelines of a loaded module, imported ones among them."""
     for attribute, value in list(vars(module).items()):
         if isinstance(value, Pipeline):
             yield Place(module.__name__, attribute), value
 
 
 def line_in(error: BaseException, folder: Path) -> str | None:
-    """`file:line` of the innermost frame of an error that lies in a folder; None where none does."""
+    """Returns `file:line` of an error's innermost frame in a folder, or None if it has none."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
@@ -106,13 +114,13 @@ def line_in(error: BaseException, folder: Path) -> str | None:
 
 
 def said(error: BaseException) -> str:
-    """The kind of an error and the first line of what it says."""
+    """Returns the kind of an error and the first line of its text."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def _is_same(one: Pipeline, other: Pipeline, files: tuple[Path, ...]) -> bool:
-    # Imported by another file; or that file was loaded a second time, under its bare name, and declared it again.
+    # Another file imported it; or its file was loaded again under its bare name.
     return one is other or (one.source == other.source and Path(one.source.file) in files)
 
 
@@ -126,7 +134,8 @@ def _explained(error: BaseException, folder: Path, file: str) -> DeclarationErro
         case ModuleNotFoundError(name=str(name)):
             return DeclarationError(
                 f"{where}: there is no module {name}",
-                hint=f"mend the import, or install what provides it: pip install {name.partition('.')[0]}",
+                hint="mend the import, or install what provides it: "
+                f"pip install {name.partition('.')[0]}",
             )
         case _ if _wants_session(error):
             return DeclarationError(
@@ -145,7 +154,7 @@ def _explained(error: BaseException, folder: Path, file: str) -> DeclarationErro
 
 
 def _wants_session(error: BaseException) -> bool:
-    # PySpark says so in two ways: by this class of error, and by a bare assertion.
+    # PySpark reports it in two ways: by this class of error, and by a bare assertion.
     innermost = traceback.extract_tb(error.__traceback__)[-1:]
     return "SESSION_OR_CONTEXT_NOT_EXISTS" in str(error) or (
         isinstance(error, AssertionError)
@@ -161,7 +170,8 @@ def _refuse_shared_tables(pipelines: Mapping[str, Pipeline]) -> None:
             other = writers.setdefault(written.name, pipeline)
             if other is not pipeline:
                 raise DeclarationError(
-                    f"{written.source}: {written.name} is written by pipeline {pipeline.name} and by pipeline {other.name}",
+                    f"{written.source}: {written.name} is written by pipeline {pipeline.name} "
+                    f"and by pipeline {other.name}",
                     hint="give one of them another name",
                 )
 

@@ -1,9 +1,9 @@
-"""What code decides a pipeline's rows: all that can be reached from its function, statement by statement, across modules.
+"""The code that decides a pipeline's rows: each statement that its function reaches.
 
-Pure and static. Where it cannot be told what is reached, the whole module counts; where not even the module can be told (an
-import by a computed name), the declaration is refused, because no snapshot of it could be made. What code reads while it
-runs (files, the environment, the network) is out of sight: a pipeline's function is to be pure. Read next: scan.py, which
-takes a module apart; fingerprint.py, which makes a version of what is found here.
+The walk crosses modules. It is pure and static. If the code cannot show which names are reached,
+the whole module counts. If it cannot even show the module (an import by a computed name), the
+declaration is refused, because no snapshot of it could be made. Files, environment and network
+that the code reads while it runs are out of sight: a pipeline's function is to be pure.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ _IMPORTS_BY_NAME = frozenset({"import_module", "__import__"})
 
 
 def reach(module: str, attribute: str, find: Find) -> Mapping[str, str]:
-    """The parts of the project's code that `attribute` of `module` reaches, and the normal form of each.
+    """Returns the parts of the project's code that `attribute` of `module` reaches.
 
-    A part is named as in `function pipelines/flights.py:on_time`. Raises DeclarationError, with the line, where a module is imported by a name that only running it would tell.
+    A part's name, such as `function pipelines/flights.py:on_time`, maps to its normal form.
+    Raises DeclarationError, with the line, if a module is imported by a computed name.
     """
     walk = _Walk(find)
     walk.name(module, attribute)
@@ -35,19 +36,25 @@ def reach(module: str, attribute: str, find: Find) -> Mapping[str, str]:
 def reached(
     module: str, attribute: str, find: Find
 ) -> tuple[tuple[Module, tuple[Statement, ...]], ...]:
-    """The statements that `attribute` of `module` reaches, with the module each stands in. Raises DeclarationError as `reach` does."""
+    """Returns the statements that `attribute` of `module` reaches, with the module of each.
+
+    Raises DeclarationError as `reach` does.
+    """
     walk = _Walk(find)
     walk.name(module, attribute)
     return tuple(walk.statements)
 
 
 def files(module: str, find: Find) -> Mapping[str, SourceFile]:
-    """The files that importing a module may read, by path: whole modules, since importing runs all of each."""
+    """Returns by path the files that importing a module may read.
+
+    These are whole modules, since importing runs all of each.
+    """
     found: dict[str, SourceFile] = {}
     seen: set[str] = set()
     waiting = list(parents(module))
     while waiting:
-        # By name and not by path: a file known by two names has two ideas of what a relative import means.
+        # By name, not by path: a file's relative imports mean something else under another name.
         name = waiting.pop()
         source = None if name in seen else find(name)
         seen.add(name)
@@ -64,7 +71,7 @@ def files(module: str, find: Find) -> Mapping[str, SourceFile]:
 
 
 class _Walk:
-    """The parts found so far; everything is visited once."""
+    """A walk over the code, with the parts found so far. It visits everything once."""
 
     def __init__(self, find: Find) -> None:
         self.parts: dict[str, str] = {}
@@ -74,7 +81,7 @@ class _Walk:
         self._seen: set[tuple[str, str, str]] = set()
 
     def name(self, module: str, name: str) -> None:
-        """One name of a module is reached."""
+        """Reaches one name of a module."""
         scanned = self._module(module)
         if scanned is None or self._visited("name", module, name):
             return
@@ -85,11 +92,11 @@ class _Walk:
         for each in imported:
             self._imported(each)
         if not defined and not imported:
-            # Bound in a way that is not seen here (by exec, by a `__getattr__`), unless it is a submodule.
+            # A submodule, or bound invisibly: by exec, or by a `__getattr__`.
             self.whole(f"{module}.{name}" if self._module(f"{module}.{name}") else module)
 
     def importing(self, module: str) -> None:
-        """A module is imported: what that does counts, and what importing its imports does."""
+        """Reaches the statements that an import runs, those of the module's imports included."""
         for each in parents(module):
             scanned = self._module(each)
             if scanned is None or self._visited("importing", each, ""):
@@ -102,7 +109,7 @@ class _Walk:
                 self._add(f"statements {scanned.source.path}", scanned, scanned.effects)
 
     def whole(self, module: str) -> None:
-        """All of a module is reached."""
+        """Reaches all of a module."""
         scanned = self._module(module)
         if scanned is None or self._visited("whole", module, ""):
             return
@@ -120,7 +127,10 @@ class _Walk:
         self.parts[part] = "\n".join([*(statement.text for statement in statements), *meanings])
 
     def _follow(self, scanned: Module, statement: Statement) -> Iterator[str]:
-        """Reaches what a statement reads; yields what its imported names mean, since the text alone does not tell."""
+        """Reaches all names that a statement reads; yields the meanings of its imported names.
+
+        The meanings count, since the text of a statement does not contain them.
+        """
         module = scanned.source.module
         chains = set(_chains(statement.node))
         for name in sorted(statement.names):
@@ -141,7 +151,7 @@ class _Walk:
             elif reads_modules or (name in _READS_ANYTHING and not imported):
                 self.whole(module)
             elif name not in _BUILTINS and not imported:
-                # From a star import of somebody else's package, or bound where it is not seen.
+                # From a star import of a foreign package, or bound invisibly.
                 outside = [star for star in scanned.stars if self._module(star) is None]
                 yield from (f"{name} = {star}.*" for star in outside)
                 if not outside:
@@ -161,14 +171,15 @@ class _Walk:
                 named = _imported_by_name(node)
                 if named is None:
                     raise DeclarationError(
-                        f"{scanned.source.path}:{node.lineno}: a module is imported by a computed name, so it cannot be told what decides the rows",
+                        f"{scanned.source.path}:{node.lineno}: a module is imported "
+                        "by a computed name, so it cannot be told what decides the rows",
                         hint="import it by its name, and choose among the imported",
                     )
                 self.importing(named)
                 self.whole(named)
 
     def _attributes(self, module: str, uses: list[tuple[str, ...]]) -> None:
-        """A name that stands for a module is used: what of it, or all where it is passed on as a value."""
+        """Reaches the used attributes of a module, or all of it if it is passed on as a value."""
         for attributes in uses:
             inside, rest = module, list(attributes)
             while rest and (
@@ -221,7 +232,7 @@ def _kind(statements: tuple[Statement, ...]) -> str:
 
 
 def _chains(node: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """All dotted expressions in a statement, each as long as it goes."""
+    """Yields all dotted expressions in a statement, each at its full length."""
     found = root(node)
     if found is not None:
         yield found

@@ -1,6 +1,7 @@
-"""A module's source, taken apart: which statement binds which name, what an import stands for, what merely importing does.
+"""A module's source, taken apart into statements, names and imports.
 
-Pure and static: nothing is run. Read next: reach.py, which walks from a pipeline's function through these.
+It shows which statement binds which name, what each import means, and which statements do something
+on mere import. Pure and static: nothing is run.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from dataclasses import dataclass
 
 from kappa.code.sources import Find, SourceFile
 
-# Says nothing about what a program does: contexts follow from position, `kind` is the u of u"text".
+# They change nothing in a program: contexts follow from position, `kind` is the u of u"text".
 _IGNORED_FIELDS = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
-# Decorators that read no annotations; any other may (pandas_udf does), and then annotations decide something.
+# Decorators that read no annotations. Any other may (pandas_udf does), so annotations count there.
 _BLIND_DECORATORS = frozenset(
     {
         "staticmethod",
@@ -30,7 +31,7 @@ _DECLARES_PIPELINE = frozenset({"kappa.pipeline", "kappa.declare.pipeline.pipeli
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What an imported name stands for: a module, or (`name`) something in one."""
+    """The meaning of an imported name: a module, or the `name` in one."""
 
     module: str
     name: str | None = None
@@ -48,7 +49,10 @@ class Statement:
 
     @property
     def text(self) -> str:
-        """The normal form as text: equal for equal programs, whatever their comments, layout and annotations."""
+        """The normal form as text, equal for programs that differ only in comments and the like.
+
+        Layout and annotations do not count either.
+        """
         return repr(_plain(self.node))
 
 
@@ -56,8 +60,10 @@ class Statement:
 class Module:
     """A module taken apart.
 
-    `defines` gives the statements that bind a name, in order; `imports` what names stand for that a plain import binds;
-    `effects` the statements that do something when the module is imported; `loads` the modules that importing it imports.
+    `defines` has the statements that bind each name, in order. `imports` has the meanings of the
+    names that plain imports bind. `effects` are the statements that do something on import.
+    `stars` are the modules of which all names are imported. `loads` are the modules that importing
+    this one imports.
     """
 
     source: SourceFile
@@ -70,7 +76,10 @@ class Module:
 
 
 def scan(source: SourceFile, find: Find) -> Module:
-    """Takes a module apart. The source must be Python that compiles; `find` tells which imports are the project's own."""
+    """Takes a module apart.
+
+    The source must be Python that compiles; `find` decides which imports are the project's own.
+    """
     tree = _parse(source)
     imports: dict[str, list[Imported]] = {}
     stars: list[str] = []
@@ -116,10 +125,10 @@ def scan(source: SourceFile, find: Find) -> Module:
 def imported_by(
     node: ast.Import | ast.ImportFrom, source: SourceFile, find: Find
 ) -> Iterator[tuple[str, Imported]]:
-    """The names that an import binds (`*` for all) and what each stands for."""
+    """Yields the names that an import binds (`*` for all) and the meaning of each."""
     if isinstance(node, ast.Import):
         for alias in node.names:
-            # `import a.b` binds a; `import a.b as c` binds what a.b is.
+            # `import a.b` binds a; `import a.b as c` binds a.b itself.
             yield (
                 (alias.asname, Imported(alias.name))
                 if alias.asname
@@ -140,7 +149,7 @@ def imported_by(
 
 
 def absolute(module: str, level: int, source: SourceFile) -> str:
-    """The full name of a module imported with `level` leading dots."""
+    """Returns the full name of a module imported with `level` leading dots."""
     if level == 0:
         return module
     package = source.module.split(".") if source.is_package else source.module.split(".")[:-1]
@@ -149,14 +158,17 @@ def absolute(module: str, level: int, source: SourceFile) -> str:
 
 
 def parents(module: str) -> Iterator[str]:
-    """The packages that importing a module imports before it, and the module itself."""
+    """Yields the packages that importing a module imports first, then the module itself."""
     parts = module.split(".")
     for depth in range(1, len(parts) + 1):
         yield ".".join(parts[:depth])
 
 
 def root(node: ast.AST) -> tuple[str, tuple[str, ...]] | None:
-    """The name that a dotted expression begins with, and the attributes after it; None where it begins otherwise."""
+    """Returns the name that a dotted expression begins with, and the attributes after it.
+
+    Returns None if the expression does not begin with a name.
+    """
     attributes: list[str] = []
     while isinstance(node, ast.Attribute):
         attributes.append(node.attr)
@@ -179,7 +191,8 @@ def _parse(source: SourceFile) -> ast.Module:
 
 
 def _unless_typing_or_main(node: ast.stmt) -> list[ast.stmt]:
-    # `if TYPE_CHECKING:` and `if __name__ == "__main__":` never run in an imported module; their else does.
+    # In an imported module, the bodies of `if TYPE_CHECKING:` and `if __name__ == "__main__":`
+    # never run, but their else does.
     if isinstance(node, ast.If):
         test = root(node.test)
         is_typing = test is not None and (test[1] or (test[0],))[-1] == "TYPE_CHECKING"
@@ -194,7 +207,7 @@ def _unless_typing_or_main(node: ast.stmt) -> list[ast.stmt]:
 
 
 class _Normal(ast.NodeTransformer):
-    """Takes out what decides nothing: docstrings, constants that stand alone, and annotations where nothing reads them."""
+    """A transformer that drops docstrings, lone constants and annotations that nothing reads."""
 
     def __init__(self, imports: Mapping[str, list[Imported]]) -> None:
         self._imports = imports
@@ -232,7 +245,7 @@ class _Normal(ast.NodeTransformer):
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         visited = super().generic_visit(node)
-        # A block whose only statement was taken out.
+        # A block must not be empty after its only statement was taken out.
         if (
             isinstance(
                 node,
@@ -254,7 +267,7 @@ class _Normal(ast.NodeTransformer):
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.stmt:
         outer, self._in_class = self._in_class, False
-        # The declaration itself: topics and tables are compared as values.
+        # The declaration itself does not count: topics and tables are compared as values.
         node.decorator_list = [
             each for each in node.decorator_list if self._called(each) not in _DECLARES_PIPELINE
         ]
@@ -278,7 +291,7 @@ class _Normal(ast.NodeTransformer):
 
 
 def _plain(value: object) -> object:
-    # Not ast.dump: that one changes with Python's version, by fields that are empty.
+    # ast.dump prints empty fields differently from one Python version to another.
     if isinstance(value, ast.AST):
         fields = (
             (name, each)
@@ -292,7 +305,10 @@ def _plain(value: object) -> object:
 
 
 def _names(node: ast.stmt, here: frozenset[str]) -> frozenset[str]:
-    """The module's names that a statement reads, at any depth, by Python's own rules of scope; `here` are those it binds."""
+    """Returns the module's names that a statement reads, at any depth, by Python's rules of scope.
+
+    `here` are the names that the module binds.
+    """
     found: set[str] = set()
     tables = [symtable.symtable(ast.unparse(ast.Module([node], [])), "<statement>", "exec")]
     while tables:
@@ -310,13 +326,13 @@ def _names(node: ast.stmt, here: frozenset[str]) -> frozenset[str]:
                 and not symbol.is_free()
                 and name in here
             ):
-                # A class body reads what it binds itself from the module, until it has bound it.
+                # A class body reads a name from the module until it has bound the name itself.
                 found.add(name)
     return frozenset(found)
 
 
 def _bound_by(node: ast.stmt, source: SourceFile, find: Find) -> set[str]:
-    """The names that a statement binds in its module; of compound statements, all that any branch binds."""
+    """Returns the names that a statement binds in its module, in any branch of it."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {node.name}
     bound: set[str] = set()
@@ -347,7 +363,7 @@ def _executed(imported: Imported, find: Find) -> list[str]:
 
 
 def _run_at_import(node: ast.AST) -> Iterator[ast.AST]:
-    """A statement's nodes, without the bodies of functions, which run later or never."""
+    """Yields a statement's nodes, without the bodies of functions, which run later or never."""
     yield node
     match node:
         case ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -366,16 +382,16 @@ def _run_at_import(node: ast.AST) -> Iterator[ast.AST]:
 
 @dataclass(frozen=True, slots=True)
 class _Ours:
-    """Which of a module's names are the project's own: calling one when importing may change what others read."""
+    """The project's own names in a module. A call of one on import may change others' values."""
 
     defines: Mapping[str, tuple[Statement, ...]]
     imported: frozenset[str]
 
     def does_something(self, node: ast.stmt) -> bool:
-        """True where importing runs more of this statement than the binding of a name.
+        """Returns True if importing runs more of this statement than the binding of a name.
 
-        Decorators and base classes of the project may keep a register; a call may do so, unless it is to a function of the
-        same module that plainly changes nothing.
+        Decorators and base classes of the project may keep a register. So may a call, unless it is
+        to a function of the same module that plainly changes nothing.
         """
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():

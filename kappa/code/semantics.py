@@ -1,7 +1,7 @@
-"""One number for what decode, fold and reject mean; it enters every version.
+"""The number for what decode, fold and reject mean; it enters every version.
 
-Raise it when the same log and the same pipeline would give other rows. Kappa's own sources stand outside the
-fingerprint, so a refactoring of the platform replays nothing.
+Raise it when the same log and the same pipeline would give other rows. Kappa's own sources are no
+part of the fingerprint, so a refactoring of the platform replays nothing.
 """
 
 SEMANTICS = 1

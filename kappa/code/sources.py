@@ -1,7 +1,8 @@
-"""The Python files of a project, or of one build's code snapshot: which file a module name stands for.
+"""The Python files of a project, or of one build's code snapshot, by module name.
 
-One rule decides that for imports (importer.py), for the fingerprint (reach.py) and for snapshots (artifact.py), so that
-what runs, what is hashed and what is kept are the same files. Reads files; imports none of them.
+One rule finds the file of a module for imports (importer.py), for the fingerprint (reach.py) and
+for snapshots (artifact.py). So the files that run, that are hashed and that are kept are the same.
+This module reads files and imports none of them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 
 PIPELINES = "pipelines"
 _HOME = Path(__file__).parents[2]
-# Kappa's own packages stand outside every project; demo and tests only where the project is Kappa's own checkout.
+# Kappa's own packages are part of no project. In Kappa's own checkout, neither are demo and tests.
 _PLATFORM = frozenset({"kappa", "replay", "serving", "commands", "cli"})
 _PLATFORM_AT_HOME = _PLATFORM | {"demo", "tests"}
 
@@ -30,23 +31,28 @@ class SourceFile:
     is_package: bool = False
 
 
-# A module's file, or None where the name stands for nothing of the project.
+# Returns a module's file, or None if the project has no module of this name.
 Find = Callable[[str], SourceFile | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a module lies: its file (None: a folder without `__init__.py`), and the folder of its submodules if it has any."""
+    """A module's file, and the folder of its submodules if it has any.
+
+    The file is None for a folder without `__init__.py`.
+    """
 
     file: Path | None
     folder: Path | None
 
 
 class Sources:
-    """The modules below one folder: `pipelines.flights`, modules beside `pipelines/`, and those inside it by their bare name.
+    """The modules below one folder.
 
-    The standard library and Kappa's own packages always win; an installed package wins over a bare name from inside
-    `pipelines/`, so that `pipelines/delta.py` hides no library. Answers are kept: make a new one for a fresh look.
+    They are `pipelines.flights` and the like, modules beside `pipelines/`, and those inside it by
+    their bare name. The standard library and Kappa's own packages always win. An installed package
+    wins over a bare name from inside `pipelines/`, so that `pipelines/delta.py` hides no library.
+    Answers are kept: make a new `Sources` for a fresh look.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -57,7 +63,7 @@ class Sources:
         self._bases: dict[str, Path | None] = {}
 
     def find(self, module: str) -> SourceFile | None:
-        """The file that a module name stands for, or None where there is none in the project."""
+        """Returns the file of a module, or None if the project has no such file."""
         place = self.locate(module)
         if place is None or place.file is None:
             return None
@@ -67,7 +73,10 @@ class Sources:
         )
 
     def locate(self, module: str) -> Location | None:
-        """Where a module lies, folders without a file of their own included."""
+        """Returns a module's location, or None if the project has no such module.
+
+        Folders without a file of their own are modules, too.
+        """
         top = module.partition(".")[0]
         if top not in self._bases:
             self._bases[top] = self._base(top)
@@ -75,7 +84,7 @@ class Sources:
         return None if base is None else _at(base.joinpath(*module.split(".")))
 
     def pipeline_files(self) -> tuple[Path, ...]:
-        """The files directly in `pipelines/`, by name."""
+        """Lists the files directly in `pipelines/`, by name."""
         return tuple(
             sorted(
                 path
@@ -85,7 +94,10 @@ class Sources:
         )
 
     def python_files(self) -> tuple[Path, ...]:
-        """The files that its modules most likely are: those of `pipelines/`, beside it, and in packages beside it. Other folders may hold anything, and very much."""
+        """Lists the files of the likely modules: in `pipelines/`, beside it, in packages beside it.
+
+        Other folders are left out: they may contain anything, and very much of it.
+        """
         folders = [
             self.folder,
             self.folder / PIPELINES,
@@ -111,7 +123,7 @@ class Sources:
 
 
 def _at(stem: Path) -> Location | None:
-    # As Python's own finder: a package before a module of the same name, a bare folder last.
+    # In the order of Python's own finder: a package, a module of the same name, a bare folder.
     init = stem / "__init__.py"
     if init.is_file():
         return Location(init, stem)

@@ -1,7 +1,8 @@
-"""A child process with a Spark of its own, which answers one request about the project's pipelines and ends.
+"""A child process with its own Spark, which answers one request about pipelines and ends.
 
-Commands run no Spark themselves: it would take seconds, and the user's functions could do anything to the process. The
-request and the answer are files of a folder that goes with the child. Read next: engine/children/describe.py, engine/children/law.py.
+Commands run no Spark themselves: it would take seconds, and the user's functions could do anything
+to the process. The request and the answer are files of a folder that is removed with the child. Its
+programs are in engine/children/, such as describe.py and law.py.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from kappa.base.settings import Settings
 
 # A line of a child's stderr that begins so is for the caller's `say`.
 PROGRESS = "kappa progress: "
-# The last lines of stderr that are kept, for the error of a child that gives no answer.
+# How many last lines of stderr are kept for the error about a child that gives no answer.
 _KEPT_LINES = 50
 
 
@@ -39,13 +40,14 @@ def ask(
     say: Callable[[str], None] = lambda _line: None,
     **more: object,
 ) -> Any:
-    """Returns what `python -m PROGRAM` answers about pipelines (name -> module) of the project in `folder`.
+    """Returns the answer of `python -m PROGRAM` about pipelines of the project in `folder`.
 
-    `more` is added to the request; `say` takes the child's lines of progress as they arrive.
-    Raises `too_long` if it does not end in time, and KappaError with its last words where it gives no answer.
+    `pipelines` maps names to modules. `more` is added to the request; `say` takes the child's lines
+    of progress as they arrive. Raises `too_long` if the child does not end in time, and KappaError
+    with its last line if it gives no answer.
     """
     jars = ensure_jars(find_java(), cache=settings.jars.cache, repository=settings.jars.repository)
-    # The JVM may still be at its last words when its files go.
+    # The JVM may still write while its files are removed.
     with tempfile.TemporaryDirectory(prefix="kappa-child-", ignore_cleanup_errors=True) as scratch:
         request = {
             "folder": str(folder),
@@ -54,7 +56,7 @@ def ask(
             **more,
         }
         (Path(scratch) / "request.json").write_text(json.dumps(request), encoding="utf-8")
-        # Or a file of the project named like a library would hide it, from the child and from Spark's workers.
+        # Else a project's file named like a library hides it from the child and Spark's workers.
         environment = {**os.environ, "PYTHONSAFEPATH": "1"}
         command = [sys.executable, "-m", program, scratch]
         ended, last_lines = run_child(command, environment, patience_seconds, say)
@@ -78,7 +80,8 @@ def run_child(
 ) -> tuple[int | None, list[str]]:
     """Runs a child and passes its lines of progress on as they arrive.
 
-    Returns its exit code, or None if it was killed after its time, and the last other lines of its stderr.
+    Returns its exit code, or None if it was killed after its time, and the last other lines of
+    its stderr.
     """
     lines: deque[str] = deque(maxlen=_KEPT_LINES)
     killed = threading.Event()

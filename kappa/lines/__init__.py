@@ -1,9 +1,9 @@
 """Records of Kafka as lines of text: what `kappa produce` reads, and how rejects are exported.
 
 It decides nothing about events: a line is sent whether or not its event is valid.
-Read in this order:
+Read it in this order:
 
-- produce: lines that are sent
-- envelope: a line read as a whole record
-- written: a record written as a line
+- produce.py: sends lines, each an event or an envelope.
+- envelope.py: reads a line as a whole record.
+- written.py: writes a record as a line.
 """

@@ -2,10 +2,10 @@
 
 It is `{"key": "N1", "value": {...}, "timestamp": 1356998400000, "headers": {"trace": "x"},
 "partition": 0}`; only `value` is required. An object, array, number or boolean is sent as the JSON
-text of the line, a string as its raw text, null as a tombstone. Bytes that are no UTF-8 are a string
-in base 64, and `"base64": ["value"]` names those fields: `key`, `value`, `headers.NAME`. Headers of
-which two have one name are an array of pairs: `[["trace", "x"], ["trace", null]]`. A `note` is for
-people and is passed over.
+text of the line, a string as its raw text, null as a tombstone. Bytes that are no UTF-8 are a
+string in base 64, and `"base64": ["value"]` names those fields: `key`, `value`, `headers.NAME`. If
+two headers have one name, the headers are an array of pairs: `[["trace", "x"], ["trace", null]]`.
+A `note` is for people and is passed over.
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ _FIELDS = ("key", "value", "timestamp", "headers", "partition", "base64", "note"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SPACE = re.compile(r"[ \t\n\r]*")
 EXAMPLE = '{"key": "N1", "value": {"tailnum": "N1"}}'
-# Kafka's partition is a 32 bit number, its time a 64 bit one.
+# Kafka's partition is a number of 32 bits, its time one of 64, both signed.
 _PARTITIONS, _MILLISECONDS = 2**31, 2**63
 
 
 def envelope_record(line: bytes) -> ProducedRecord:
-    """A whole record. Raises UsageError where the line is no envelope; the text begins as `line 7` would go on."""
+    """Returns the record of an envelope's line. Raises UsageError if the line is no envelope.
+
+    The error's text continues a sentence that begins with `line 7`.
+    """
     fields = _fields(line)
     if "value" not in fields:
         raise _refused(
@@ -77,7 +80,7 @@ def _bytes(found: Any, of: str) -> bytes | None:
 
 
 def _fields(line: bytes) -> dict[str, tuple[Any, str]]:
-    """Each field of an envelope, parsed and as it stands there: a number must not lose its digits on the way."""
+    """Returns each field of an envelope, parsed and as text, so that numbers keep digits."""
     try:
         text = line.decode()
         decoder = json.JSONDecoder(parse_constant=refuse_constant)
@@ -198,7 +201,7 @@ def _encoded(text: str, of: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        # JSON can escape half of a surrogate pair, and UTF-8 cannot have it.
+        # JSON can escape half of a surrogate pair, which UTF-8 cannot encode.
         raise _refused(
             f"has half a character in its {of}", "a surrogate pair has two halves"
         ) from error

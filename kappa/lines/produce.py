@@ -46,14 +46,18 @@ def produce_lines(
     acknowledged = log.produce(until_refused(), topic, on_progress=on_progress)
     if refused:
         raise UsageError(
-            f"{refused[0].message}; {acknowledged.count} records before it were acknowledged, nothing after it was sent",
+            f"{refused[0].message}; {acknowledged.count} records before it were acknowledged, "
+            "nothing after it was sent",
             hint=refused[0].hint,
         ) from refused[0]
     return acknowledged
 
 
 def event_record(line: bytes, topic: Topic | None) -> ProducedRecord:
-    """Returns an event as it is, with the declared topic's key field as its Kafka key, if it has one."""
+    """Returns an event as it is, with the topic's key field, if declared, as its Kafka key.
+
+    Raises UsageError if a compacted topic's event has no key.
+    """
     key = None if topic is None or topic.key is None else _key_in(line, topic.key)
     if topic is not None and topic.kind is TopicKind.COMPACTED and key is None:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""A record written as an envelope, so that tools for JSON can mend it."""
+"""A record written as an envelope, so that tools for JSON can edit it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def envelope_line(record: ProducedRecord, *, note: str = "") -> str:
     headers = [
         (name, value) for name, value in record.headers if value is not None and not _is_text(value)
     ]
-    # All of one name are written alike.
+    # Headers of one name are all written alike.
     encoded = {*raw, *(f"headers.{name}" for name, _ in headers)}
     written = [
         (name, _written(value, f"headers.{name}" in encoded)) for name, value in record.headers
@@ -68,8 +68,8 @@ def _is_text(value: bytes) -> bool:
 
 
 def _is_object(text: str) -> bool:
-    """True where a text is a JSON object that may stand in a line as it is."""
-    # Python knows more ends of a line than we do; the editors of users know them too.
+    """Returns True if a text is a JSON object that can be part of a line as it is."""
+    # Python splits lines at more characters than Kappa does, and so do users' editors.
     if len(text.splitlines()) != 1 or text != text.strip():
         return False
     try:
