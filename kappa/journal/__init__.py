@@ -1,9 +1,9 @@
-"""The journal: what was decided and observed, by whom, in numbered records.
+"""The journal: numbered records of what was decided and observed, and by whom.
 
-It decides nothing: a rollout's state is a fold of its records (replay/rollout).
-Read in this order:
+The room decides nothing: a rollout's state is a fold of its records (replay/rollout). Read its
+files in this order:
 
 - journal: the records, and how one is appended
-- view: what a process has read, and reads no more
-- hold: which record keeps a build from publishing
+- view: the records that a process has read, each read once
+- hold: the record that keeps a build from publishing
 """

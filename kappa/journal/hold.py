@@ -1,9 +1,11 @@
-"""The hold: which journal record, if any, keeps a build's frontier still. Pure; the one place that decides it.
+"""The hold: the journal record, if any, that keeps a build's frontier still. Pure.
 
-The live job and the promote both ask here, so they cannot disagree. A hold is opened by a Held record that names the live
-build and ended by what follows it: a Released that names the hold, or the end of its rollout, whatever that is. Rollouts
-that are promoted together are held together: what ends one's hold ends every one's.
-Read next: replay/rollout/promote.py (who opens it), kappa/engine/write/publisher.py (who answers it).
+It is decided in this one place. The live job and the promote both call it, so they cannot disagree.
+A Held record that names the live build opens a hold. A later record ends it: a Released that names
+the hold, or the end of its rollout, whatever that is. Rollouts that are promoted together are held
+together: a record that ends the hold of one ends the holds of all. The promote
+(replay/rollout/promote.py) opens holds, and the publisher (kappa/engine/write/publisher.py) answers
+them.
 """
 
 from __future__ import annotations
@@ -14,7 +16,10 @@ from kappa.journal.journal import Abandoned, Failed, Held, Record, Released, Ser
 
 
 def open_hold(records: Iterable[Record], build: str) -> Record | None:
-    """The Held record that holds `build` after these records, in order; None where its frontier is free to move."""
+    """Returns the Held record that holds `build` after these records, in order.
+
+    Returns None if its frontier is free to move.
+    """
     hold: Record | None = None
     for record in records:
         hold = hold_after(hold, record, build)
@@ -22,7 +27,7 @@ def open_hold(records: Iterable[Record], build: str) -> Record | None:
 
 
 def hold_after(hold: Record | None, record: Record, build: str) -> Record | None:
-    """What holds `build` after one more record, `hold` being what held it before."""
+    """Returns the hold of `build` after one more record; `hold` is the one before it."""
     match record.event:
         case Held(build=held) if held == build:
             return record

@@ -2,9 +2,10 @@
 
 Everything else about rollouts is a fold of it (replay/rollout/rollout.py).
 
-A record is put if its number is free. "Taken" means: read what is there; if it is our own (its random id says so) the
-answer to an earlier put was lost and it did succeed, otherwise somebody else was first and the decision must be made again
-on what is there now. So the journal decides every race, never a clock.
+A record is put if its number is free. If the number is taken, the record with that number is read.
+If it is our own, as its random id shows, the put succeeded and only its answer was lost. Otherwise
+another process was first, and the decision must be made again on the records that exist now. So the
+journal decides every race, never a clock.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from kappa.state.store import Store
 class Staged:
     """A build was accepted as a candidate: a rollout begins, named by this record's number.
 
-    `auto_promote`: once its verification has passed it is promoted; otherwise it then waits for a PromoteAsked.
-    `accepted` is what stood in the way and was let through, and why: kept as long as the journal is. `base` is what the build
-    stands on where it is a branch.
+    `auto_promote`: once its verification has passed it is promoted; otherwise it then waits for a
+    PromoteAsked. `accepted` lists the obstacles that were let through, and why. It is kept as long
+    as the journal is. `base` is the base of a branch.
     """
 
     pipeline: str
@@ -48,7 +49,10 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class SwitchAsked:
-    """A build that is kept shall serve (again): undo, redo, or a deploy of its version. A rollout begins here too."""
+    """A request that a kept build shall serve (again): undo, redo, or a deploy of its version.
+
+    A rollout begins here too.
+    """
 
     pipeline: str
     build: str
@@ -59,7 +63,11 @@ class SwitchAsked:
 
 @dataclass(frozen=True, slots=True)
 class CaughtUp:
-    """The candidate was aligned with the live build, or has reached what the log held when its tail began (`alignment` None)."""
+    """The end of a catch-up: the candidate was aligned with the live build, or its log ended.
+
+    Without an alignment (`alignment` is None) it has reached the end that the log had when its tail
+    began.
+    """
 
     rollout: int
     offsets: OffsetsField
@@ -69,7 +77,10 @@ class CaughtUp:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One declared check and what it found: `failing` rows (None: it could not be run, `error` says why)."""
+    """One declared check and its result: the number of rows that fail it.
+
+    `failing` is None if the check could not be run; `error` then gives the reason.
+    """
 
     table: str
     condition: str
@@ -79,20 +90,24 @@ class Check:
 
     @property
     def passed(self) -> bool:
-        """True only where it ran and no row failed."""
+        """Returns True only if it ran and no row failed."""
         return self.failing == 0
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How a table's served rows differ between two builds at equal offsets.
+    """The difference of a table's served rows between two builds at equal offsets.
 
-    `rows_before` and `rows_after` are what was compared, so they leave out the `unsettled` rows, whose keys a compacted
-    topic has written again since (law 5); None where that side has no such table. Appended rows have no keys: each is added
-    or removed, as often as it stands there more or less often. `changed_by_column` names the columns in which any row
-    changed; `largest_relative_change` is |after - before| / max(|before|, |after|) at most, so 1 is from or to nothing.
-    Columns of one side only, and retyped ones (old and new type), are no changed rows. `incomparable` says why no rows were
-    compared, though both sides have the table.
+    `rows_before` and `rows_after` count the rows compared; None: that side has no such table. They
+    leave out the `unsettled` rows, whose keys a compacted topic has written again since (law 5).
+
+    Appended rows have no keys. Each is added or removed as often as it occurs more or less often.
+
+    `changed_by_column` names the columns in which any row changed. `largest_relative_change` is
+    |after - before| / max(|before|, |after|) at most, so 1 is from or to nothing.
+
+    Columns of one side only, and retyped ones (old and new type), are no changed rows.
+    `incomparable` gives the reason if both sides have the table but no rows were compared.
     """
 
     table: str
@@ -111,14 +126,14 @@ class Difference:
 
     @property
     def compared(self) -> bool:
-        """True where both sides have the table and its rows were compared."""
+        """Returns True if both sides have the table and its rows were compared."""
         return (
             self.rows_before is not None and self.rows_after is not None and not self.incomparable
         )
 
     @property
     def equal(self) -> bool:
-        """True where the rows were compared and no difference was found, in rows or in columns."""
+        """Returns True if the rows were compared and neither rows nor columns differ."""
         return self.compared and not (
             self.added
             or self.removed
@@ -129,13 +144,16 @@ class Difference:
         )
 
     def share(self, rows: int) -> float:
-        """So many rows as a share of the old ones; of an empty table any row is all of it."""
+        """Returns `rows` as a share of the old rows; of an empty table any row is all of it."""
         return rows / self.rows_before if self.rows_before else float(rows > 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """What became of a topic's records on both sides: `what` is duplicate, rejected, or rejected as one reason."""
+    """The records of a topic with one outcome, counted on both sides.
+
+    `what` is duplicate, rejected, or rejected for one reason.
+    """
 
     topic: str
     what: str
@@ -145,10 +163,11 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The candidate was checked at one of its frontiers, and compared with the live build where there was one.
+    """A verification: the candidate was checked at one of its frontiers.
 
-    `live_build` is what it was compared with, at equal offsets of all topics but `incomparable_topics`. The candidate has
-    `rejected` so many of the `records` that it read (None: not known).
+    It was also compared with the live build, if one existed: `live_build`, at equal offsets of all
+    topics but `incomparable_topics`. The candidate has `rejected` so many of the `records` that it
+    read (None: not known).
     """
 
     rollout: int
@@ -167,7 +186,10 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class VerifyAsked:
-    """A candidate that is ready shall be verified once more, at a later alignment than number `alignment_after`."""
+    """A request to verify a ready candidate once more.
+
+    The alignment must be later than number `alignment_after`.
+    """
 
     rollout: int
     alignment_after: int
@@ -176,9 +198,10 @@ class VerifyAsked:
 
 @dataclass(frozen=True, slots=True)
 class PromoteAsked:
-    """Somebody has seen the verification of a candidate that is ready, and wants it to serve.
+    """A request that a ready candidate shall serve, by a person who has read its verification.
 
-    `together`: the other rollouts that the same yes is for. All of them switch in one Served record, or none does.
+    `together`: the other rollouts that the same yes is for. All of them switch in one Served
+    record, or none does.
     """
 
     rollout: int
@@ -188,9 +211,10 @@ class PromoteAsked:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The live build publishes no frontier until a Served or Released follows. `build` is the live one.
+    """A hold: the live build `build` publishes no frontier until a Served or Released follows.
 
-    `together`: the other rollouts that are promoted with this one; what ends or releases one of them ends this hold too.
+    `together`: the other rollouts that are promoted with this one. A record that ends or releases
+    one of them ends this hold too.
     """
 
     rollout: int
@@ -202,7 +226,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """The hold of that record number is ended without a switch: the live job itself had waited too long."""
+    """The end of hold number `hold` without a switch: the live job itself had waited too long."""
 
     rollout: int
     build: str
@@ -213,10 +237,11 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The proof in a promote's record. `live_offsets` is None for the first build of a pipeline, which had nothing to hold.
+    """The proof in a promote's record.
 
-    `code` and `live_code` are the hashes of both builds' sources (`Birth.code_sha256`): what the diff of the code was between.
-    `base` is what the build stands on where it is a branch: up to there its rows are another build's.
+    `live_offsets` is None for the first build of a pipeline, which had nothing to hold. `code` and
+    `live_code` are the hashes of both builds' sources (`Birth.code_sha256`), between which the
+    code's diff was made. `base` is the base of a branch: up to there its rows are another build's.
     """
 
     pipeline: str
@@ -246,10 +271,11 @@ class Switched:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The whole serving map of a new generation: pipeline -> build that answers for its tables. Ends the holds.
+    """The whole serving map of a new generation: pipeline -> build that answers for its tables.
 
-    `others` are the rollouts that were promoted together with the first, each with its receipt; `previous_generation` is
-    the one that readers saw until then (None: nothing was served).
+    It ends the holds. `others` are the rollouts that were promoted together with the first, each
+    with its receipt. `previous_generation` is the one that readers saw until then (None: nothing
+    was served).
     """
 
     rollout: int
@@ -262,13 +288,16 @@ class Served:
 
     @property
     def switched(self) -> tuple[Switched, ...]:
-        """All that switched in this record: one, or those that were promoted together."""
+        """Returns all that switched in this record: one, or those that were promoted together."""
         return Switched(self.rollout, self.receipt), *self.others
 
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """The rollout was given up before it served; its build will be retired, unless it is one that is kept."""
+    """The end of a rollout that was given up before it served.
+
+    Its build will be retired, unless it is one that is kept.
+    """
 
     rollout: int
     reason: str
@@ -277,9 +306,10 @@ class Abandoned:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The rollout ended by itself without serving: the job stopped, a check failed, no hold held.
+    """The end of a rollout by itself without serving.
 
-    `together`: the others of its group, where what failed is their switch.
+    The job stopped, a check failed, or no hold was kept. `together`: the others of its group, if
+    their switch is what failed.
     """
 
     rollout: int
@@ -291,7 +321,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Retired:
-    """The build no longer runs and its data may go."""
+    """The end of a build: it no longer runs and its data may be deleted."""
 
     build: str
     kind: Literal["retired"] = "retired"
@@ -299,11 +329,14 @@ class Retired:
 
 @dataclass(frozen=True, slots=True)
 class Proved:
-    """The log of a build was folded again, from its origin to `offsets`, in other slices, and compared with its tables.
+    """A proof: a build's log was folded again in other slices, and compared with its tables.
 
-    `how` it was cut: at random with that `seed`, evenly, or as one slice. `rows` were compared, and `hash` is of those that stand in
-    the build's tables (replay/prove/row_hash.py), but for the columns `left_out` (`table.column` -> why). `causes` are what may explain
-    a difference. Of a branch what was folded again begins at its `base`. It is a record of what was seen, and changes nothing.
+    It was folded from the build's origin, or a branch's `base`, to `offsets`. It was cut as `how`
+    names: at random with that `seed`, evenly, or as one slice.
+
+    `rows` were compared. `hash` is that of the rows in the build's tables
+    (replay/prove/row_hash.py), but for the columns `left_out` (`table.column` -> why). `causes` are
+    what may explain a difference. It is a record of what was observed, and changes nothing.
     """
 
     pipeline: str
@@ -369,7 +402,10 @@ class Journal:
         )
 
     def append(self, number: int, event: Event) -> Record | None:
-        """Puts record `number`, which must follow the last one looked at; None where somebody else's is there."""
+        """Puts record `number`, which must follow the last one read.
+
+        Returns None if another process's record has that number.
+        """
         record = Record(number=number, event=event, at=now(), by=whoami())
         failpoint(f"journal.before_{event.kind}")
         put = self._records.put(number, record)
@@ -380,16 +416,19 @@ class Journal:
         return record if taken is not None and taken.id == record.id else None
 
     def get(self, number: int) -> Record | None:
-        """Record `number`, or None where the journal ends before it."""
+        """Returns record `number`, or None if the journal ends before it."""
         return self._records.get(number)
 
     def after(self, number: int) -> Iterator[Record]:
-        """The records that follow `number`, in order; `after(0)` is the whole journal."""
+        """Yields the records that follow `number`, in order; `after(0)` is the whole journal."""
         for _, record in self._records.after(number):
             yield record
 
     def last_served(self) -> tuple[int, Record | None]:
-        """The journal's last number, and the newest Served record in it (None: nothing has served yet)."""
+        """Returns the journal's last number, and the newest Served record.
+
+        The record is None if nothing has served yet.
+        """
         numbers = self._records.numbers()
         last = numbers[-1] if numbers else 0
         while self.get(last + 1) is not None:
@@ -402,13 +441,13 @@ class Journal:
 
 
 def as_document(record: Record) -> dict[str, Any]:
-    """A record as the journal holds it."""
+    """Returns a record as the journal keeps it."""
     document: dict[str, Any] = _RECORD.plain(record)
     return document
 
 
 def whoami() -> str:
-    """Who acts, as `user@host`; KAPPA_BY overrides it (CI jobs, bots)."""
+    """Returns the user who acts, as `user@host`; KAPPA_BY overrides it (CI jobs, bots)."""
     given = os.environ.get("KAPPA_BY")
     if given:
         return given

@@ -1,7 +1,8 @@
 """A process's view of the journal: records never change, so each is read once.
 
-A process that looks again and again (the supervisor, the HTTP server, a command that waits) shares
-one view per store. It reads on at every look, so records that others append are never missed.
+A process that reads again and again (the supervisor, the HTTP server, a command that waits) shares
+one view per store. Each call reads on from the last record known, so records that others append are
+never missed.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from kappa.state.store import Store
 
 
 class _Memory:
-    """What was read so far. It names no store, so that it goes when its store goes."""
+    """The records read so far. It names no store, so it is freed when its store is."""
 
     def __init__(self) -> None:
         self.lock = Lock()
         self.records: list[Record] = []
-        # The last number looked at and the newest Served record up to it, by `last_served` alone.
+        # The last number read and the newest Served record up to it, by `last_served` alone.
         self.served: tuple[int, Record | None] | None = None
 
 
@@ -31,7 +32,7 @@ class JournalView:
     """The journal of a store as this process knows it. Threads may share it."""
 
     def __init__(self, store: Store) -> None:
-        """Shares what was read with all other views of the same store."""
+        """Shares the records read with all other views of the same store."""
         self._journal = Journal(store)
         with _LOCK:
             self._memory = _MEMORIES.setdefault(store, _Memory())
@@ -48,7 +49,7 @@ class JournalView:
     def last_served(self) -> tuple[int, Record | None]:
         """Returns the journal's last number, and the newest Served record (None: nothing served).
 
-        The first look goes back from the journal's end, and reads no more than it needs.
+        The first call goes back from the journal's end, and reads no more than it needs.
         """
         memory = self._memory
         with memory.lock:

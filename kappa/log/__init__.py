@@ -1,15 +1,16 @@
 """Kafka: the only door to confluent_kafka, and the embedded broker.
 
-It knows offsets and bytes. It decodes no event, and nothing here waits for ever.
-Read in this order:
+The room knows offsets and bytes. It may not decode an event, and never waits without a limit. Read
+its files in this order:
 
-- client: the log of a cluster, which all others use
+- client: the log of a cluster, which all other rooms use
 - cluster: topics and their offsets
 - producer: records that are sent and acknowledged
 - reader: small ranges, record by record
 - bulk: large ranges, in columns
 - headers: the names and values beside a record
-- consumers: what both readers share
-- answers: what the broker's errors mean
-- broker, sizes: the embedded broker, and its files
+- consumers: the settings and errors that both readers share
+- answers: the meaning of the broker's errors
+- broker: the embedded broker
+- sizes: the sizes of its files
 """

@@ -1,4 +1,4 @@
-"""A broker's answers: waited for, never for ever, and its errors in our words."""
+"""A broker's answers: each is waited for within a limit, its errors put in our words."""
 
 from __future__ import annotations
 
@@ -42,14 +42,17 @@ NOT_YET = frozenset(
 
 
 class Answers:
-    """What one broker answers, or the error that its refusal means."""
+    """The answers of one broker, or the errors that its refusals mean."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         """Takes the address that errors name."""
         self._bootstrap_servers = bootstrap_servers
 
     def of(self, future: Future[_Answer], otherwise: str) -> _Answer:
-        """Returns an answer. Raises Unreachable if none arrives, and KappaError as `refuse` does."""
+        """Returns an answer.
+
+        Raises Unreachable if none arrives, and KappaError as `refuse` does.
+        """
         try:
             return future.result(PATIENCE_SECONDS + 1)
         except KafkaException as error:
@@ -58,7 +61,10 @@ class Answers:
             raise self.unreachable() from error
 
     def refuse(self, error: KafkaException, otherwise: str) -> NoReturn:
-        """Raises what an error means: `otherwise` says what could not be done."""
+        """Raises the error that one of the broker's means.
+
+        `otherwise` names what could not be done.
+        """
         if code_of(error) in AWAY:
             raise self.unreachable() from error
         raise KappaError(
@@ -71,7 +77,10 @@ class Answers:
 
 
 def wait_until(reached: Callable[[], bool], what: str) -> None:
-    """Waits for a state of the broker. Raises Unreachable, naming it as `what`, if it takes too long."""
+    """Waits for a state of the broker.
+
+    Raises Unreachable, naming the state as `what`, if it takes too long.
+    """
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not reached():
         if time.monotonic() > deadline:

@@ -1,7 +1,10 @@
-"""The embedded broker: one real Apache Kafka (KRaft, broker and controller in one) on 127.0.0.1, as a child process.
+"""The embedded broker: one real Apache Kafka on 127.0.0.1, as a child process.
 
-It keeps its data below `<root>/broker/` between runs and ends with its parent. It is not a cluster to keep the only copy
-of anything: `kafka.bootstrap_servers` names one that is. Kafka's settings: https://kafka.apache.org/documentation/#configuration
+It is KRaft, with broker and controller in one. It keeps its data below `<root>/broker/` between
+runs and ends with its parent. It is no place for the only copy of anything:
+`kafka.bootstrap_servers` names a cluster that is.
+
+Kafka's settings: https://kafka.apache.org/documentation/#configuration
 """
 
 from __future__ import annotations
@@ -27,9 +30,9 @@ from kappa.log.client import Log
 
 _FORMAT = 1
 _HOST = "127.0.0.1"
-# 3 s on a quiet machine, 10 s at load 10; a slow disk and a long recovery after a crash come on top.
+# 3 s on a quiet machine, 10 s at load 10; a slow disk and a recovery after a crash take longer.
 _READY_SECONDS = 120.0
-# A port that was free may be taken when Kafka comes to it.
+# A port that was free may be taken by the time that Kafka binds it.
 _PORT_ATTEMPTS = 3
 _STOP_SECONDS = 20.0
 _NAP_SECONDS = 0.05
@@ -37,7 +40,7 @@ _NAP_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class _Birth:
-    """What `broker.json` holds: the process that was started last, and where it listened."""
+    """The content of `broker.json`: the process that was started last, and its ports."""
 
     format: int
     port: int
@@ -49,17 +52,18 @@ class Broker:
     """A running broker."""
 
     def __init__(self, process: subprocess.Popen[bytes], port: int, log_file: Path) -> None:
-        """Made by `Broker.start`."""
+        """Takes what `Broker.start` has made."""
         self._process = process
         self._port = port
         self.log_file = log_file
 
     @classmethod
     def start(cls, root: Path, jars: Jars, java: Java, *, heap: str = "512m") -> Self:
-        """Starts the broker of a root folder and returns when it answers; call it from the main thread (`start_tied`).
+        """Starts the broker of a root folder and returns when it answers.
 
-        A broker that a crash has left over on the same data is killed first. Raises KappaError with the last words of
-        its log where it dies before it answers.
+        Call it from the main thread (`start_tied`). A broker that a crash has left over on the same
+        data is killed first. If the broker dies before it answers, raises KappaError with the last
+        words of its log.
         """
         folder = root / "broker"
         folder.mkdir(parents=True, exist_ok=True)
@@ -94,20 +98,23 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients connect to."""
+        """Returns the address that clients connect to."""
         return f"{_HOST}:{self._port}"
 
     @property
     def pid(self) -> int:
-        """Its process id, which is its process group's too."""
+        """Returns its process id, which is its process group's too."""
         return self._process.pid
 
     def alive(self) -> bool:
-        """True while its process runs."""
+        """Returns True while its process runs."""
         return self._process.poll() is None
 
     def stop(self) -> None:
-        """Ends the broker: asks it, waits for it, and kills it if it does not go. Called twice, it is called once."""
+        """Ends the broker: asks it, waits for it, and kills it if it does not end.
+
+        A second call does nothing.
+        """
         if self.alive():
             self._process.send_signal(signal.SIGTERM)
             try:
@@ -117,7 +124,7 @@ class Broker:
         self._process.wait()
 
     def _wait_until_ready(self) -> bool:
-        """True when it answers, False where its process has died."""
+        """Returns True when it answers, and False if its process has died."""
         deadline = time.monotonic() + _READY_SECONDS
         # The port opens last; until then clients would only make noise.
         while self.alive() and not _accepts(self._port):
@@ -130,7 +137,7 @@ class Broker:
         log = Log(self.bootstrap_servers)
         while self.alive():
             if log.wait_until_ready(1.0):
-                # The port might be somebody else's, and our broker about to die of that.
+                # Another process might have the port, and our broker be about to die of that.
                 return self.alive()
             if time.monotonic() > deadline:
                 raise KappaError(
@@ -142,9 +149,12 @@ class Broker:
 
 
 def last_words(log: str) -> str:
-    """The line of a broker's log that says why it ended: the last cause that is named in it, or else its last line."""
+    """Returns the line of a broker's log that gives the reason why it ended.
+
+    That is the last cause named in it, or else its last line.
+    """
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    # Frames of a stack trace say where, not why.
+    # Frames of a stack trace show where, not why.
     spoken = [
         line
         for line in lines
@@ -176,7 +186,8 @@ def _read_birth(folder: Path) -> _Birth | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError):
-        # It only saves looking for ports and leftovers; a leftover that is not named in it holds Kafka's own lock on the data.
+        # It only saves looking for ports and leftovers. A leftover that it does not name has
+        # Kafka's own lock on the data.
         return None
 
 
@@ -187,14 +198,17 @@ def _write_birth(folder: Path, birth: _Birth) -> None:
 
 
 def _free_ports(last: _Birth | None) -> tuple[int, int]:
-    """The ports of the last run where they are free, so that clients find the broker again; free ones otherwise."""
+    """Returns the ports of the last run if they are free, and other free ones otherwise.
+
+    With the same ports, clients find the broker again.
+    """
     with socket.socket() as one, socket.socket() as other:
         ports = []
         for held, wanted in (
             (one, last.port if last else 0),
             (other, last.controller_port if last else 0),
         ):
-            # As Kafka binds: a connection of the last run that lingers is no reason to move.
+            # As Kafka binds: a lingering connection of the last run is no reason to move.
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 held.bind((_HOST, wanted))
@@ -252,7 +266,10 @@ def _ensure_formatted(folder: Path, jars: Jars, java: Java) -> None:
 
 
 def _new_cluster_id() -> str:
-    """A Kafka Uuid: 16 bytes in URL-safe base 64 without padding. One that begins with a dash would be taken for a flag."""
+    """Returns a Kafka Uuid: 16 bytes in URL-safe base 64 without padding.
+
+    One that begins with a dash would be taken for a flag.
+    """
     while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith(
         "-"
     ):
@@ -274,7 +291,7 @@ def _launch(
         ),
         *("-cp", _class_path(jars.broker), "kafka.Kafka", str(folder / "server.properties")),
     ]
-    # What the JVM itself says (out of memory, a bad flag) doesn't go through log4j.
+    # What the JVM itself writes (out of memory, a bad flag) does not pass through log4j.
     with (folder / "output.log").open("wb") as output:
         return start_tied(command, output=output, folder=folder), written_before
 
@@ -316,20 +333,23 @@ def _server_properties(data: Path, port: int, controller_port: int) -> str:
         "share.coordinator.state.topic.min.isr": "1",
         "share.coordinator.state.topic.num.partitions": "1",
         "group.initial.rebalance.delay.ms": "0",
-        # After a crash the same broker comes back only when its old session has ended: 9 s by default.
+        # After a crash the broker is back only when its old session has ended: 9 s by default.
         "broker.heartbeat.interval.ms": "500",
         "broker.session.timeout.ms": "3000",
         # Its default of 128 MB would be a quarter of the heap.
         "log.cleaner.dedupe.buffer.size": str(32 * 1024 * 1024),
     }
-    # Java's properties files take a backslash as an escape, and so do we.
+    # Java's properties files take a backslash as an escape, so a backslash is doubled.
     return "".join(
         f"{name}={value.replace(chr(92), chr(92) * 2)}\n" for name, value in settings.items()
     )
 
 
 def _java_text(text: str) -> bytes:
-    """A properties file: Java reads it as Latin-1, and takes all else from escapes of UTF-16 (java.util.Properties)."""
+    """Returns a properties file as Java reads it (java.util.Properties).
+
+    Java reads it as Latin-1, and takes all else from escapes of UTF-16.
+    """
     units = text.encode("utf-16-be")
     codes = (int.from_bytes(pair) for pair in zip(units[::2], units[1::2], strict=True))
     return "".join(chr(code) if code < 128 else f"\\u{code:04x}" for code in codes).encode("ascii")

@@ -1,7 +1,9 @@
-"""Reads a long range of one partition into Arrow, by librdkafka's own interface: no message becomes an object of Python's.
+"""A reader of a long range of one partition into Arrow, by librdkafka's own interface.
 
-Those objects, and the calls for what is in them, cost three times what librdkafka itself does (docs/performance.md). librdkafka is the
-one that comes with confluent_kafka; what loops over its messages is compiled (kappa/base/compiled.py).
+No message becomes an object of Python's. Those objects, and the calls for their contents, cost
+three times what librdkafka itself does (docs/performance.md). librdkafka is the one that
+confluent_kafka ships. The loops over its messages are compiled (kappa/base/compiled.py).
+
 Sources: https://docs.confluent.io/platform/current/clients/librdkafka/html/rdkafka_8h.html
 """
 
@@ -38,7 +40,7 @@ from kappa.values.lengths import Bytes, Numbers, array_of, ends_of
 if TYPE_CHECKING:
     from types import TracebackType
 
-# What a batch may hold, and how much of it is asked for at once.
+# The most that a batch may have, and how many messages are asked for at once.
 _BATCH_RECORDS = 50_000
 _BATCH_BYTES = 64 << 20
 _AT_ONCE = 5_000
@@ -79,7 +81,7 @@ def _librdkafka() -> ctypes.CDLL:
     ):
         function = getattr(library, f"rd_kafka_{name}")
         function.restype, function.argtypes = answer, arguments
-    # By these names compiled code finds them, also where it was compiled by another process.
+    # Compiled code finds them by these names, even if another process compiled it.
     for name in ("message_timestamp", "message_headers", "message_destroy"):
         binding.add_symbol(
             f"kappa_{name}",
@@ -93,7 +95,8 @@ _timestamp = types.ExternalFunction("kappa_message_timestamp", types.int64(types
 _headers = types.ExternalFunction("kappa_message_headers", types.int32(types.intp, types.intp))
 _destroy = types.ExternalFunction("kappa_message_destroy", types.void(types.intp))
 
-# `rd_kafka_message_t`, which is part of the interface, in words of eight bytes; the first one's lower half is the error.
+# `rd_kafka_message_t`, which is part of the interface, in words of eight bytes. The lower half of
+# the first one is the error.
 _VALUE, _VALUE_BYTES, _KEY, _KEY_BYTES, _OFFSET, _WORDS = 3, 4, 5, 6, 7, 8
 
 
@@ -106,7 +109,10 @@ def _pointer(_context: Any, _address: Any) -> Any:
 
 @compiled("UniTuple(int64, 3)(int64[::1], int64, int64, int64)")
 def _weigh(messages: Numbers, first: int, count: int, most: int) -> tuple[int, int, int]:
-    """Up to where messages have so many bytes at most, one of them at least; and how many their keys and their values have, errors' texts among the values."""
+    """Returns the place up to which messages have at most `most` bytes; at least one is taken.
+
+    Returns also the bytes of their keys and of their values, errors' texts among the values.
+    """
     keys = values = 0
     for place in range(first, count):
         message = carray(_pointer(messages[place]), (_WORDS,), np.int64)
@@ -131,9 +137,13 @@ def _take(
     values: Bytes,
     scratch: Numbers,
 ) -> tuple[int, int, int, int, int]:
-    """Copies what the records before `end` hold: of each its offset, time, bytes of key and of value (-1: null), and its place where it has headers (-1: none), and all their bytes.
+    """Copies the numbers and all the bytes of the records before `end`.
 
-    Gives how many they are, the bytes of their keys and values, how many messages are no records, and behind which offset the last record lies.
+    The numbers of each record are its offset, its time, its bytes of key and of value (-1: null),
+    and its place if it has headers (-1: none).
+
+    Returns how many records they are, the bytes of their keys and of their values, how many
+    messages are no records, and the offset behind the last record.
     """
     taken = key_bytes = value_bytes = others = 0
     seen = -1
@@ -172,7 +182,10 @@ def _let_go(messages: Numbers, count: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Records of one partition as they lie there, column by column; `headers` of a record without any are null."""
+    """Records of one partition as the log has them, column by column.
+
+    `headers` of a record without any are null.
+    """
 
     offsets: Numbers
     timestamps_ms: Numbers
@@ -192,13 +205,16 @@ class BulkReader:
         partition: int,
         start: int,
     ) -> None:
-        """`options` are librdkafka's; `refuse` raises what an error of the broker's means. Raises KafkaException where there is no such consumer."""
+        """Takes librdkafka's `options`; `refuse` raises the error that a broker's one means.
+
+        Raises KafkaException if such a consumer cannot be made.
+        """
         self._refuse = refuse
         self._topic = topic
         self._partition = partition
         self._seen = start
         self._messages = np.zeros(_AT_ONCE, np.int64)
-        # What has arrived and is in no batch yet.
+        # The messages that have arrived and are in no batch yet.
         self._pieces: deque[_Piece] = deque()
         self._queue: int | None = None
         self._handle: int | None = _consumer({**BOUNDED, **options, **EXACT})
@@ -211,9 +227,10 @@ class BulkReader:
             raise
 
     def read(self, end: int) -> Iterator[Columns]:
-        """The committed records up to an offset, in batches that are large, and bounded in records and in bytes (one record may have more).
+        """Yields the committed records up to an offset, in large batches.
 
-        Raises Broken where the log has lost the range's beginning, Unreachable where nothing comes.
+        Batches are bounded in records and in bytes (one record may have more). Raises Broken if the
+        log has lost the range's beginning, and Unreachable if no records arrive.
         """
         while self._seen < end:
             pieces: list[_Piece] = []
@@ -271,7 +288,10 @@ class BulkReader:
             )
 
     def _receive(self, end: int) -> bool:
-        """Takes what has arrived, or waits a little for it; False where nothing has. Only the first message is waited for: asked for many, librdkafka waits until there are so many."""
+        """Takes the messages that have arrived, or waits a little. Returns False if none has.
+
+        Only the first message is waited for: asked for many, librdkafka waits until it has so many.
+        """
         messages, count = self._messages, 0
         try:
             count = self._consume(0, _AT_ONCE) or self._consume(_WAIT_MS, 1)
@@ -310,7 +330,10 @@ class BulkReader:
         return _Piece(numbers[:4, :taken], keys[:key_bytes], values[:value_bytes], headers, seen)
 
     def _heeded(self, message: int) -> int:
-        """Up to where a message says that its partition is seen. Raises what its error means."""
+        """Returns up to which offset a message shows that its partition was read.
+
+        Raises the error that the message means.
+        """
         code = ctypes.c_int32.from_address(message).value
         if code:
             check_error(
@@ -318,13 +341,16 @@ class BulkReader:
                 (self._topic, self._partition),
                 self._refuse,
             )
-        # Where the end lies in a hole, only the error says that it was reached.
+        # If the end is in a hole, only the error shows that it was reached.
         return ctypes.c_int64.from_address(message + 8 * _OFFSET).value if code else -1
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """What of some messages was copied (`_take`), the headers of those that have any, by their places; and up to which offset they show the partition."""
+    """The copies of some messages (`_take`), with their headers by place.
+
+    `seen` is the offset up to which they show that the partition was read.
+    """
 
     numbers: Numbers
     keys: Bytes

@@ -1,4 +1,7 @@
-"""The log of one Kafka cluster: its topics and offsets (cluster.py), produced to and read back."""
+"""The log of one Kafka cluster: its topics and offsets, and their records.
+
+Topics and offsets are in cluster.py; this file produces records and reads them back.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Log(Cluster):
-    """One Kafka cluster, with what its topics hold."""
+    """One Kafka cluster, with the records of its topics."""
 
     def producer(self) -> Producer:
-        """A producer to keep open: a context manager that flushes at its end."""
+        """Returns a producer to keep open: a context manager that flushes at its end."""
         return Producer(self.bootstrap_servers, self._options)
 
     def produce(
@@ -29,9 +32,10 @@ class Log(Cluster):
         *,
         on_progress: Callable[[int], None] | None = None,
     ) -> Acknowledged:
-        """Produces records and waits until all are acknowledged; `on_progress` is told how many are, now and then.
+        """Produces records and waits until all are acknowledged.
 
-        Raises UsageError where the topic is not there, and KappaError where any record was not acknowledged.
+        `on_progress` is called now and then with the number acknowledged. Raises UsageError if the
+        topic does not exist, and KappaError if any record was not acknowledged.
         """
         self._must_have(topic)
         with self.producer() as producer:
@@ -45,13 +49,17 @@ class Log(Cluster):
             return producer.acknowledged
 
     def reader(self) -> LogReader:
-        """A consumer of its own, for range after range; who takes it closes it."""
+        """Returns a consumer of its own, for range after range; the caller closes it."""
         with making("a consumer"):
             return LogReader(self._options, self._answers.refuse)
 
     def read_columns(self, topic: str, partition: int, start: int, end: int) -> Iterator[Columns]:
-        """The committed records of one partition's range, in large batches of columns, by a consumer that ends with them."""
-        from kappa.log.bulk import BulkReader  # noqa: PLC0415  # it comes with a compiler, which takes a second, and most never read that much
+        """Yields the committed records of one partition's range, in large batches of columns.
+
+        The consumer is closed when the batches end.
+        """
+        # Imported late: it loads a compiler, which takes a second, and most never read that much.
+        from kappa.log.bulk import BulkReader  # noqa: PLC0415
 
         with making("a consumer"):
             reader = BulkReader(self._options, self._answers.refuse, topic, partition, start)
@@ -59,7 +67,7 @@ class Log(Cluster):
             yield from reader.read(end)
 
     def records(self, topics: Iterable[str], start: Offsets, end: Offsets) -> Iterator[Record]:
-        """Reads the committed records between two vectors, in the order of offsets within each partition."""
+        """Reads the committed records between two vectors, in order within each partition."""
         wanted = set(topics)
         parts = {
             name: {
@@ -77,8 +85,11 @@ class Log(Cluster):
                 )
 
     def keys(self, topic: str, start: Offsets) -> Iterator[bytes]:
-        """The keys of a topic's committed records from `start` to the end that it has now, one for each record."""
-        # The log may begin later by now.
+        """Yields the keys of a topic's committed records from `start` to the end that it has now.
+
+        A key is repeated for each record that has it.
+        """
+        # The log may have lost its beginning meanwhile.
         start = start.only({topic}).highest(self.beginning([topic]))
         return (
             record.key

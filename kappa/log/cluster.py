@@ -1,4 +1,4 @@
-"""A cluster's topics and their offsets: asked of the broker, made and changed.
+"""A cluster's topics and their offsets: read from the broker, made and changed.
 
 Nothing here waits for ever: a broker that does not answer becomes Unreachable.
 """
@@ -39,7 +39,10 @@ _QUIET = {"log_level": "0"}
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """What the broker knows of a topic: its id (another one after a re-creation) and how many partitions it has."""
+    """What the broker reports of a topic: its id and how many partitions it has.
+
+    A topic that is re-created has another id.
+    """
 
     name: str
     id: str
@@ -50,7 +53,7 @@ class Cluster:
     """One Kafka cluster: its topics and their offsets."""
 
     def __init__(self, bootstrap_servers: str, options: Mapping[str, str] | None = None) -> None:
-        """Connects to nothing yet: the first question does. `options` are librdkafka's."""
+        """Takes librdkafka's `options`. It does not connect yet: the first request does."""
         self.bootstrap_servers = bootstrap_servers
         self._options: dict[str, str | int | float | bool] = {
             **_QUIET,
@@ -62,21 +65,24 @@ class Cluster:
             self._admin = AdminClient(self._options)
 
     def topics(self) -> Mapping[str, TopicFacts]:
-        """All topics by name, Kafka's own (`__...`) left out."""
+        """Returns all topics by name, Kafka's own (`__...`) left out."""
         return {
             name: facts for name, facts in self._facts(self._names()).items() if facts is not None
         }
 
     def facts(self, name: str) -> TopicFacts | None:
-        """One topic, or None where the broker has none of that name."""
+        """Returns one topic, or None if the broker has none of that name."""
         return self._facts((name,))[name]
 
     def create(self, topic: Topic) -> TopicFacts:
-        """Makes sure that a declared topic is there, and is ready to be produced to.
+        """Makes sure that a declared topic exists, and is ready to be produced to.
 
-        One that is there with the same number of partitions stays as it is, whatever its settings (`config` shows them).
-        Raises Conflict where it has another number, or its producers' time where the declaration goes by the broker's. A
-        history is kept for ever (`retention.ms=-1`): the broker's default would delete events that lie in the past as soon as they come.
+        An existing topic with the same number of partitions stays as it is, whatever its settings
+        (`config` shows them). Raises Conflict if it has another number, or if it has its producers'
+        time and the declaration needs the broker's.
+
+        A history is kept for ever (`retention.ms=-1`). The broker's default would delete events
+        with old timestamps as soon as they arrive.
         """
         config = {
             "retention.ms": "-1",
@@ -116,7 +122,7 @@ class Cluster:
         return facts
 
     def delete(self, name: str) -> None:
-        """Makes sure that a topic is not there, with all its records."""
+        """Makes sure that a topic does not exist; all its records are deleted with it."""
         try:
             self._admin.delete_topics([name], request_timeout=PATIENCE_SECONDS)[name].result(
                 PATIENCE_SECONDS + 1
@@ -142,7 +148,7 @@ class Cluster:
         return self._settled(name)
 
     def config(self, name: str) -> Mapping[str, str]:
-        """All settings of a topic that are in force, defaults among them."""
+        """Returns all settings of a topic that are in force, defaults among them."""
         resource = ConfigResource(ResourceType.TOPIC, name)
         entries = self._answers.of(
             self._admin.describe_configs([resource])[resource],
@@ -153,15 +159,21 @@ class Cluster:
         }
 
     def beginning(self, topics: Iterable[str]) -> Offsets:
-        """The earliest offsets that are still there."""
+        """Returns the earliest offsets that still exist."""
         return self._offsets(topics, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)
 
     def end(self, topics: Iterable[str]) -> Offsets:
-        """Where a reader of committed records comes to its end for now: behind the last record that no open transaction holds back."""
+        """Returns the offsets at which a reader of committed records reaches its end for now.
+
+        They are behind the last record that no open transaction holds back.
+        """
         return self._offsets(topics, _LATEST, IsolationLevel.READ_COMMITTED)
 
     def at_time(self, topics: Iterable[str], timestamp_ms: int) -> Offsets:
-        """Where each partition stood at a time, by the timestamps of its records: its first record since then, or its end."""
+        """Returns each partition's offset at a time, by the timestamps of its records.
+
+        That is its first record since then, or its end.
+        """
         names = tuple(topics)
         since, ends = (
             self._offsets(
@@ -169,7 +181,7 @@ class Cluster:
             ),
             self.high_watermark(names),
         )
-        # Kafka says -1 where no record is as late.
+        # Kafka returns -1 if no record is as late.
         return Offsets(
             {
                 name: {
@@ -181,11 +193,11 @@ class Cluster:
         )
 
     def high_watermark(self, topics: Iterable[str]) -> Offsets:
-        """The end of the log, records of open transactions included."""
+        """Returns the end of the log, records of open transactions included."""
         return self._offsets(topics, _LATEST, IsolationLevel.READ_UNCOMMITTED)
 
     def wait_until_ready(self, patience_seconds: float) -> bool:
-        """True as soon as the cluster answers a question; False where it does not within the time."""
+        """Returns True as soon as the cluster answers; False if it does not within the time."""
         try:
             self._admin.list_topics(timeout=patience_seconds)
         except KafkaException:
@@ -253,7 +265,7 @@ class Cluster:
     def _ask(
         self, parts: Sequence[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
     ) -> dict[str, dict[int, int]] | None:
-        """Offsets of partitions, or None where one of them has no leader at the moment."""
+        """Returns offsets of partitions, or None if one of them has no leader at the moment."""
         found: dict[str, dict[int, int]] = {}
         for part, future in self._admin.list_offsets(
             dict.fromkeys(parts, spec), isolation_level=isolation, request_timeout=PATIENCE_SECONDS

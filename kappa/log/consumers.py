@@ -1,4 +1,4 @@
-"""What both readers share: the settings of an exact consumer, and what an error in place of a record means."""
+"""The settings of an exact consumer, and the meaning of its errors; both readers share them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from kappa.state.offsets import Offsets
 
 # librdkafka's options by name.
 Options = Mapping[str, str | int | float | bool]
-# Raises what an error of the broker's means; the text says what could not be done.
+# Raises the error that one of the broker's means; the text names what could not be done.
 Refuse = Callable[[KafkaException, str], NoReturn]
 
-# How long a broker that is there can take to answer, with room for a busy machine.
+# How long a running broker can take to answer, with room for a busy machine.
 PATIENCE_SECONDS = 20.0
 # A group's name is demanded; nothing is ever committed under it.
 EXACT = {
@@ -25,15 +25,15 @@ EXACT = {
     "enable.partition.eof": "true",
     "auto.offset.reset": "error",
 }
-# A bounded range is over before long: what is fetched beyond it was in vain. Where enough waits,
-# librdkafka would look again only after a second.
+# A bounded range ends soon, and records fetched beyond it are wasted. With a full queue librdkafka
+# would by default fetch again only after a second.
 BOUNDED = {"queued.min.messages": 20_000, "fetch.queue.backoff.ms": 5}
 
 Part = tuple[str, int]
 
 
 def check_error(error: KafkaError, part: Part, refuse: Refuse) -> None:
-    """Raises what an error that comes in place of a record means; an end that was reached is none."""
+    """Raises the error that an error in place of a record means; a reached end is none."""
     if error.code() == KafkaError._AUTO_OFFSET_RESET:
         raise Broken(
             f"the log no longer has what was to be read of {part[0]} partition {part[1]}: "
@@ -45,7 +45,7 @@ def check_error(error: KafkaError, part: Part, refuse: Refuse) -> None:
 
 
 def unreachable(parts: Iterable[Part], end: Offsets | int) -> Unreachable:
-    """Nothing comes."""
+    """Returns the error that no records arrive from these partitions."""
     where = ", ".join(f"{topic} partition {partition}" for topic, partition in sorted(parts))
     return Unreachable(
         f"nothing came from {where} for {PATIENCE_SECONDS:.0f} seconds before offset {end}",

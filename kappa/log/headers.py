@@ -1,9 +1,11 @@
 """A record's headers, by name and value, also those whose names are not UTF-8.
 
-Such a name is read with U+FFFD for each byte that is no UTF-8, as Kafka's Java clients read it. So it is never the name
-of a header that Kappa knows: the record is like any other, and its other headers mean what they mean.
+Such a name is read with U+FFFD for each byte that is no UTF-8, as Kafka's Java clients read it. So
+it is never the name of a header that Kappa knows. The record is like any other, and its other
+headers keep their meaning.
 
-confluent_kafka cannot decode such a name. Those records are read once more by librdkafka itself (bulk.py).
+confluent_kafka cannot decode such a name. Those records are read once more by librdkafka itself
+(bulk.py).
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from kappa.log.consumers import Options, Refuse
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
-# Raised by the binding with a list that must not be looked at: it has null pointers where the names belong.
-# Called from Python code the interpreter may skip the check that raises; `methodcaller` always makes it.
+# The binding raises with a list that must not be read: it has null pointers in place of names.
+# In a call from Python code the interpreter may skip that check; `methodcaller` never does.
 _headers = methodcaller("headers")
 
 
@@ -34,7 +36,10 @@ def decoded_headers(message: Any) -> Headers | None:
 
 
 class HeadersAgain:
-    """The headers of some records of one partition, in the order of their offsets, by a second reader."""
+    """A second reader of the headers of some records of one partition.
+
+    It reads them in the order of their offsets.
+    """
 
     def __init__(
         self,
@@ -52,7 +57,10 @@ class HeadersAgain:
         self._found: Generator[tuple[int, Headers]] | None = None
 
     def of(self, offset: int) -> Headers:
-        """Returns the headers of the record at `offset`. Raises Broken if the log lost it meanwhile."""
+        """Returns the headers of the record at `offset`.
+
+        Raises Broken if the log lost it meanwhile.
+        """
         if self._found is None:
             self._found = self._read(offset)
         for at, headers in self._found:
@@ -72,7 +80,8 @@ class HeadersAgain:
             self._found.close()
 
     def _read(self, start: int) -> Generator[tuple[int, Headers]]:
-        from kappa.log.bulk import BulkReader  # noqa: PLC0415  # it brings a compiler, which takes a second, and hardly anybody needs it
+        # Imported late: it loads a compiler, which takes a second, and is hardly ever needed.
+        from kappa.log.bulk import BulkReader  # noqa: PLC0415
 
         with BulkReader(self._options, self._refuse, *self._place, start) as reader:
             for columns in reader.read(self._end):

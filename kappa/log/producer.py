@@ -1,4 +1,4 @@
-"""A producer: sends records to topics, each exactly once, and knows which are acknowledged."""
+"""A producer: sends records to topics, each exactly once, and counts the acknowledged ones."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 # A record that could not be delivered within this time is reported as not acknowledged.
 _DELIVERY_SECONDS = 60.0
-# What makes a producer exact; no option of the user may undo it. The partitioner is that of Kafka's Java clients, so
-# that a key lies in the same partition whoever wrote it.
+# These make a producer exact; no option of the user may undo them. The partitioner is that of
+# Kafka's Java clients, so a key is in the same partition whichever client wrote it.
 _EXACT = {"enable.idempotence": "true", "acks": "all", "partitioner": "murmur2_random"}
-# What makes it fast: large compressed batches, and a queue that holds some seconds of them.
+# These make it fast: large compressed batches, and a queue for some seconds of them.
 _FAST = {
     "compression.type": "lz4",
     "linger.ms": "20",
@@ -35,7 +35,10 @@ _FAST = {
 
 @dataclass(frozen=True, slots=True)
 class ProducedRecord:
-    """A record to produce; a value of None is a tombstone, a time of None is now, a partition of None is the key's."""
+    """A record to produce; a value of None is a tombstone, and a time of None is now.
+
+    A partition of None is the key's.
+    """
 
     value: bytes | None
     key: bytes | None = None
@@ -46,17 +49,20 @@ class ProducedRecord:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """What all in-sync replicas have: how many records, and per partition the offset behind the last of them."""
+    """The records that all in-sync replicas have.
+
+    They are given as their count, and per partition the offset behind the last of them.
+    """
 
     count: int
     offsets: Offsets
 
 
 class Producer:
-    """Sends records, each exactly once and in order within its partition; one thread at a time.
+    """A producer that sends each record exactly once and in order within its partition.
 
-    A record is safe when it is acknowledged: `send` only queues it. The first record that cannot be delivered makes the
-    next call raise.
+    One thread may use it at a time. A record is safe when it is acknowledged: `send` only queues
+    it. After the first record that cannot be delivered, the next call raises.
     """
 
     def __init__(
@@ -71,11 +77,11 @@ class Producer:
         self._sent = 0
         self._count = 0
         self._next: dict[str, dict[int, int]] = {}
-        # Why the first was not delivered, and where it was to go.
+        # The error of the first record that was not delivered, and its topic and partition.
         self._failure: tuple[KafkaError, str] | None = None
 
     def send(self, topic: str, record: ProducedRecord) -> None:
-        """Queues a record; waits where the queue is full, and never longer than deliveries may take."""
+        """Queues a record. Waits if the queue is full, but no longer than deliveries may take."""
         while True:
             try:
                 self._kafka.produce(
@@ -87,7 +93,8 @@ class Producer:
                     headers=list(record.headers) or None,
                 )
             except BufferError:
-                # The queue empties in the end: what isn't delivered in time is reported as failed, which ends this too.
+                # The queue empties in the end: a record that is not delivered in time is reported
+                # as failed, which ends this loop too.
                 self._kafka.poll(0.1)
                 self._raise_failure()
             except KafkaException as error:
@@ -102,7 +109,7 @@ class Producer:
         self._raise_failure()
 
     def flush(self) -> Acknowledged:
-        """Waits until all that was sent is acknowledged; raises where any of it is not."""
+        """Waits until all records sent are acknowledged. Raises if any of them is not."""
         left = self._kafka.flush(_DELIVERY_SECONDS + 5)
         self._raise_failure()
         if left:
@@ -115,13 +122,13 @@ class Producer:
 
     @property
     def acknowledged(self) -> Acknowledged:
-        """What is acknowledged so far."""
+        """Returns what is acknowledged so far."""
         return Acknowledged(
             self._count, Offsets({topic: dict(parts) for topic, parts in self._next.items()})
         )
 
     def __enter__(self) -> Self:
-        """Itself."""
+        """Returns itself."""
         return self
 
     def __exit__(
@@ -130,7 +137,7 @@ class Producer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Flushes; after an error what is still queued is given up."""
+        """Flushes; after an error the records still queued are given up."""
         if error is None:
             self.flush()
         else:

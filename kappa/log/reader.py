@@ -1,7 +1,8 @@
-"""Reads bounded ranges of the log, one after the other; where one begins at the end of the last, nothing is asked anew.
+"""A reader of bounded ranges of the log, one after the other.
 
-Transactions and compaction leave holes, so a range ends where something at or behind its end was seen, a record or the
-end of the partition. What came too early is kept for the next range. Read next: client.py, which makes readers.
+A range that begins at the end of the last needs no new assignment. Transactions and compaction
+leave holes. So a range ends when something at or behind its end was read, a record or the end of
+the partition. Records that arrive too early are kept for the next range.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record of the log as it lies there."""
+    """A record of the log, as the log has it."""
 
     topic: str
     partition: int
@@ -56,25 +57,27 @@ class LogReader:
         options: Options,
         refuse: Refuse,
     ) -> None:
-        """`options` are librdkafka's; `refuse` raises what an error of the broker's means."""
+        """Takes librdkafka's `options`; `refuse` raises the error that a broker's one means."""
         self._consumer = Consumer({**BOUNDED, **options, **EXACT})
         self._options = options
         self._refuse = refuse
-        # Where the last range ended; then up to where each partition was seen, and what was seen of it and not asked for yet.
+        # The end of the last range; then the offset up to which each partition was read, and the
+        # records that were read of it before they were asked for.
         self._ended: dict[Part, int] | None = None
         self._seen: dict[Part, int] = {}
         self._early: defaultdict[Part, deque[Record]] = defaultdict(deque)
 
     def read(self, start: Offsets, end: Offsets) -> Iterator[Record]:
-        """The committed records between two vectors, in the order of offsets within each partition; all of them must be taken.
+        """Yields the committed records between two vectors, in order within each partition.
 
-        Raises Broken where the log has lost the range's beginning, Unreachable where nothing comes.
+        All of them must be taken. Raises Broken if the log has lost the range's beginning, and
+        Unreachable if no records arrive.
         """
         wanted = {(topic, partition): last for topic, partition, last in end.items()}
         places = {part: start.at(*part) for part in wanted}
         if places != self._ended:
             self._go_to(places)
-        # A range that is not read to its end is followed by nothing.
+        # No range can follow one that is not read to its end.
         self._ended = None
         again: dict[Part, HeadersAgain] = {}
         try:
@@ -105,7 +108,7 @@ class LogReader:
         self.close()
 
     def _until(self, wanted: dict[Part, int], end: Offsets) -> Iterator[Record]:
-        """Reads on to where each partition is wanted; keeps what arrives beyond that for the next range."""
+        """Reads each partition up to its wanted offset; keeps later records for the next range."""
         for part, last in wanted.items():
             early = self._early[part]
             while early and early[0].offset < last:
@@ -144,7 +147,8 @@ class LogReader:
         )
 
     def _arrived(self) -> list[Any]:
-        # Asked for many, librdkafka waits until there are so many: what is there is taken, and only the first is waited for.
+        # Asked for many, librdkafka waits until it has so many. So what has arrived is taken, and
+        # only the first is waited for.
         found: list[Any] = self._consumer.consume(num_messages=1_000, timeout=0) or [
             self._consumer.poll(0.2)
         ]
@@ -165,7 +169,10 @@ class LogReader:
         )
 
     def _reached(self, message: Any) -> bool:
-        """Takes note of how far its partition is seen; False where a message is no record. Raises what its error means."""
+        """Notes how far the message's partition is read. Returns False if it is no record.
+
+        Raises the error that the message means.
+        """
         part, offset, error = (
             (str(message.topic()), int(message.partition() or 0)),
             int(message.offset() or 0),
@@ -175,6 +182,6 @@ class LogReader:
             self._seen[part] = offset + 1
             return True
         check_error(error, part, self._refuse)
-        # Where the end lies in a hole, only this says that it was reached.
+        # If the end is in a hole, only this shows that it was reached.
         self._seen[part] = max(self._seen[part], offset)
         return False

@@ -1,4 +1,7 @@
-"""What partitions take on the embedded broker's disk: the sizes of their segment files. It only looks."""
+"""The bytes that partitions take on the embedded broker's disk, by their segment files.
+
+It only reads.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,17 @@ from pathlib import Path
 
 
 def partition_bytes(root: Path, topics: Iterable[str]) -> Mapping[str, Mapping[int, int]]:
-    """The bytes of each partition's segments below a root folder; a topic without any folder there is left out."""
+    """Returns the bytes of each partition's segments below a root folder.
+
+    A topic without any folder is left out.
+    """
     data = root / "broker" / "data"
     found: dict[str, dict[int, int]] = {}
     folders = [path for path in data.iterdir() if path.is_dir()] if data.is_dir() else []
     wanted = frozenset(topics)
     for path in folders:
-        # Kafka's own rule: the partition's number behind the last dash. One that is being deleted ends otherwise.
+        # Kafka's own rule: the partition's number is behind the last dash. The folder of one that
+        # is being deleted ends otherwise.
         name, _, partition = path.name.rpartition("-")
         if name in wanted and partition.isdigit():
             found.setdefault(name, {})[int(partition)] = sum(map(_size, path.glob("*.log")))

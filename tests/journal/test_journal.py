@@ -64,7 +64,10 @@ def test_of_eight_who_append_at_once_one_wins(store: Store) -> None:
 
 
 class Silent(Store):
-    """A store that puts, and whose answer is lost: the put is tried again and finds the name taken."""
+    """A store whose put succeeds, but its answer is lost.
+
+    The put is tried again and finds the name taken.
+    """
 
     def put_new(self, name: str, content: bytes) -> bool:
         super().put_new(name, content)

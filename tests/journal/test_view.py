@@ -14,7 +14,7 @@ from kappa.state.store import Store
 
 
 class CountingStore(Store):
-    """A store that counts what is read of it."""
+    """A store that counts how often it is read."""
 
     reads = 0
 

@@ -1,4 +1,4 @@
-"""The embedded broker: data survive it, and it survives nobody."""
+"""The embedded broker: its data survive it, and it does not survive its parent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kappa.log.client import Log
 from kappa.log.producer import ProducedRecord
 from kappa.state.offsets import Offsets
 
-# A parent that starts a broker, says so, and then only waits to be killed.
+# A parent that starts a broker, prints its pid, and then only waits to be killed.
 PARENT = """
 import sys, time
 from pathlib import Path
@@ -74,7 +74,7 @@ def test_data_and_address_below_a_root_of_any_name_survive_a_restart_and_data_a_
     assert not again.alive()
 
     with socket.socket() as squatter:
-        # What is left of the broker's own connections must not keep the port from us.
+        # The broker's own lingering connections must not keep the port from the test.
         squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         squatter.bind(("127.0.0.1", int(first.bootstrap_servers.rpartition(":")[2])))
         squatter.listen()
@@ -119,7 +119,8 @@ def test_a_broker_that_dies_at_its_start_says_why(tmp_path, jars, java):
 def test_the_last_words_are_the_cause_and_not_the_trace():
     log = """\
 2026-01-01 ERROR Exiting Kafka due to fatal exception (Kafka$)
-org.apache.kafka.common.KafkaException: Socket server failed to bind to 127.0.0.1:9092: Address already in use.
+org.apache.kafka.common.KafkaException: Socket server failed to bind to 127.0.0.1:9092: \
+Address already in use.
 	at org.apache.kafka.network.SocketServer.bind(SocketServer.java:1)
 Caused by: java.net.BindException: Address already in use
 	at java.base/sun.nio.ch.Net.bind0(Native Method)

@@ -1,4 +1,4 @@
-"""The client against a real broker: what is acknowledged is there, and what is not committed is not seen."""
+"""The client against a real broker: acknowledged records exist, uncommitted ones stay hidden."""
 
 from __future__ import annotations
 
@@ -122,7 +122,8 @@ def test_what_is_acknowledged_is_there_with_key_time_and_headers(log, topic_name
 
 
 def test_a_key_lies_where_javas_clients_put_it(log, topic_name):
-    # Kafka's own UtilsTest gives murmur2 of these keys; the partition is its positive value modulo the count.
+    # Kafka's own UtilsTest gives murmur2 of these keys; the partition is its positive value modulo
+    # the count.
     hashes = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
     log.create(a_topic(topic_name, partitions=7))
     end = log.produce([ProducedRecord(b"{}", key=key) for key in hashes], topic_name).offsets
@@ -238,7 +239,8 @@ def test_an_open_transaction_holds_the_end_back_and_an_aborted_one_leaves_a_hole
     writer.begin_transaction()
     writer.produce(topic_name, b"committed")
     writer.commit_transaction(30)
-    # Two records and two markers lie behind the first. Kafka writes the markers after it has answered the commit.
+    # Two records and two markers are behind the first. Kafka writes the markers after it has
+    # answered the commit.
     behind = Offsets({topic_name: {0: 5}})
     deadline = time.monotonic() + 20
     while log.end([topic_name]) != behind:

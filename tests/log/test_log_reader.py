@@ -1,4 +1,7 @@
-"""A reader reads range after range, over holes and past what it was given too early, as Spark reads each."""
+"""A reader reads range after range as Spark reads each.
+
+It reads over holes, and past records that it was given too early.
+"""
 
 from __future__ import annotations
 
@@ -158,7 +161,7 @@ def test_large_slices_hold_byte_for_byte_what_small_ones_do(log, topic_name, mon
 def test_what_no_consumer_can_be_made_of_or_placed_at_is_said_clearly(log, topic_name):
     produced(log, topic_name, 1, partitions=1)
 
-    # The broker's own questions bear it, and a consumer does not.
+    # Requests for the broker's facts work with this option; a consumer does not.
     with pytest.raises(UsageError, match=r"kafka\.options: .*fetch\.max\.bytes"):
         list(Log(log.bootstrap_servers, {"fetch.max.bytes": "1"}).read_columns(topic_name, 0, 0, 1))
     with pytest.raises(

@@ -1,4 +1,7 @@
-"""A header whose name is not UTF-8 harms nobody: both readers read the record, its other headers and what follows."""
+"""A header whose name is not UTF-8 does no harm: both readers read its record and all else.
+
+They read the record's other headers, and the records that follow.
+"""
 
 from __future__ import annotations
 
@@ -141,7 +144,7 @@ def test_an_odd_header_is_no_redrive_and_hides_none_beside_it(reader):
 
 
 def test_the_binding_still_cannot_read_such_a_name(servers):
-    """Where this fails the detour of kappa/log/headers.py is needed no more."""
+    """If this fails, the detour of kappa/log/headers.py is no longer needed."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "odd", "log_level": 0})
     consumer.assign([TopicPartition(TOPIC, 0, 1)])
     try:

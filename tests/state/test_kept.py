@@ -1,4 +1,7 @@
-"""Laws of kept frontiers: how long one is the answer, and that those of a switch stay as long as their build."""
+"""Laws of kept frontiers: how long one is the answer, and how long it stays.
+
+Those of a switch stay as long as their build.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ def at(seconds: float) -> str:
 
 
 def kept(number: int, *, stays: bool = False, until: float | None = None) -> Kept:
-    """The frontier of that number, published at that second."""
+    """Returns the frontier of that number, published at that second."""
     frontier = Frontier(number, "b", 1, Offsets({"x": {0: number}}), {"t": number}, at(number))
     return Kept(frontier, (7,) if stays else (), stays, None if until is None else at(until))
 

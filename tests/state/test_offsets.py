@@ -1,4 +1,4 @@
-"""Laws of offset vectors and of cutting what lies between them."""
+"""Laws of offset vectors and of cutting the range between two of them."""
 
 from __future__ import annotations
 
@@ -57,5 +57,5 @@ def test_slices_are_contiguous_and_end_where_the_range_does(
     if slices:
         assert slices[0].start == start
         assert slices[-1].end.equals(end)
-    # Each partition's share is rounded, so a slice may hold one offset more per partition than asked for.
+    # Each partition's share is rounded, so a slice may have one offset more of each than asked for.
     assert all(each.distance <= at_most + 12 for each in slices)

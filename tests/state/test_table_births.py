@@ -1,4 +1,7 @@
-"""The columns and types of a build's tables follow from its folds; what does not fit is refused with the table's line (kappa/tables/shape.py)."""
+"""The columns and types of a build's tables follow from its folds (kappa/tables/shape.py).
+
+A fold that does not fit its column is refused with the table's line.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +103,10 @@ def test_a_folded_column_has_the_type_of_its_fold(fold: Fold, kind: str) -> None
         ),
         (
             top_k("n", by="gone"),
-            r"needs column gone for f = top_k\(n, k=10, by=gone\), and the function does not return it",
+            (
+                r"needs column gone for f = top_k\(n, k=10, by=gone\), "
+                "and the function does not return it"
+            ),
         ),
         (top_k("l", by="n"), r"needs column _log_time bigint for f = top_k\(l, k=10, by=n\)"),
         (
@@ -146,14 +152,20 @@ def test_a_fold_by_order_keeps_the_order_of_its_value_hidden(fold: Fold, kind: s
             top_k("l", by="d"),
             {
                 "f": "array<array<int>>",
-                "_f_top": "array<struct<by:decimal(12,3),log_time:bigint,topic:string,partition:int,offset:bigint,value:array<int>>>",
+                "_f_top": (
+                    "array<struct<by:decimal(12,3),log_time:bigint,topic:string,partition:int,"
+                    "offset:bigint,value:array<int>>>"
+                ),
             },
         ),
         (
             top_k("k"),
             {
                 "f": "array<string>",
-                "_f_top": "array<struct<by:string,log_time:bigint,topic:string,partition:int,offset:bigint,value:string>>",
+                "_f_top": (
+                    "array<struct<by:string,log_time:bigint,topic:string,partition:int,"
+                    "offset:bigint,value:string>>"
+                ),
             },
         ),
     ],
@@ -168,7 +180,10 @@ def test_a_fold_that_is_combined_keeps_what_it_needs_beside_what_is_served(
 def test_a_fold_by_order_needs_the_order_in_the_rows(lost: str) -> None:
     with pytest.raises(
         DeclarationError,
-        match=rf"table t needs column {lost} \w+ for f = latest\(x\), and the function does not return it",
+        match=(
+            rf"table t needs column {lost} \w+ for f = latest\(x\), "
+            "and the function does not return it"
+        ),
     ) as refused:
         columns(
             latest("x"),
