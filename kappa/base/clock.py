@@ -1,4 +1,4 @@
-"""The time as records have it, and a stopwatch. They are for people: nothing is decided by them."""
+"""The time as records have it, and a stopwatch. Both are for people and decide nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Failpoints: named places at which a test kills this process, to test recovery from a crash.
+"""Failpoints: named places at which a test kills this process, to test crash recovery.
 
 `KAPPA_FAIL=job.before_frontier:kill` kills the process there with SIGKILL;
 `job.before_frontier:kill:3` at the third passing. One is before and one after every effect, in the

@@ -1,4 +1,4 @@
-"""The version of a pipeline's code: its sources, its reach, its fingerprint and its snapshot.
+"""The version of a pipeline's code: its sources, reach, fingerprint and snapshot.
 
 This room runs the user's files, but no Spark: a child process does that. It reads no topic and no
 table. Read it in this order:

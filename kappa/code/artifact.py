@@ -51,11 +51,11 @@ def read_snapshot(store: Store, birth: Birth) -> Mapping[str, bytes]:
 
 
 def load_snapshot(store: Store, birth: Birth) -> Pipeline:
-    """Returns a build's pipeline from its own code, the only code this process imports from now on.
+    """Returns a build's pipeline from the build's own code.
 
-    Spark's workers import the same code if engine/spark/workers.py asks them to. Raises Broken if
-    a file of the snapshot is missing, was changed or was added, or if the code no longer runs
-    (a library may have changed).
+    From now on this process imports only that code. Spark's workers import it, too, if
+    engine/spark/workers.py asks them to. Raises Broken if a file of the snapshot is missing, was
+    changed or was added, or if the code no longer runs (a library may have changed).
     """
     return load_with_place(store, birth)[1]
 

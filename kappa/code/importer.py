@@ -1,4 +1,4 @@
-"""An importer that reads a project's modules from one folder: the working tree or a snapshot.
+"""An importer of a project's modules from one folder: the working tree or a snapshot.
 
 Only one folder is open at a time. Opening another forgets the modules of the one before, so that
 every opening is a fresh load. Nothing is put on `sys.path`, since a `pipelines/calendar.py` there

@@ -49,7 +49,7 @@ def load_pipelines(project: Path) -> Mapping[str, Pipeline]:
 
 
 def load_project(project: Path) -> Project:
-    """Loads all files of `pipelines/` afresh; what they print goes to stderr.
+    """Loads all files of `pipelines/` afresh, with their output on stderr.
 
     Raises DeclarationError, beginning with the user's file and line, if a file cannot be run. It
     does so, too, if two declarations contradict one another: two pipelines of one name, a table

@@ -305,9 +305,9 @@ def _plain(value: object) -> object:
 
 
 def _names(node: ast.stmt, here: frozenset[str]) -> frozenset[str]:
-    """Returns the module's names that a statement reads, at any depth, by Python's rules of scope.
+    """Returns the module's names that a statement reads, at any depth.
 
-    `here` are the names that the module binds.
+    Python's own rules of scope decide. `here` are the names that the module binds.
     """
     found: set[str] = set()
     tables = [symtable.symtable(ast.unparse(ast.Module([node], [])), "<statement>", "exec")]

@@ -1,6 +1,6 @@
-"""Records of Kafka as lines of text: what `kappa produce` reads, and how rejects are exported.
+"""Records of Kafka as lines of text, for `kappa produce` and for exported rejects.
 
-It decides nothing about events: a line is sent whether or not its event is valid.
+This room decides nothing about events: a line is sent whether or not its event is valid.
 Read it in this order:
 
 - produce.py: sends lines, each an event or an envelope.

@@ -1,4 +1,4 @@
-"""A build runs from its own files, whatever becomes of the tree; and from nothing else."""
+"""Laws of snapshots: a build runs from its own files only, whatever happens to the tree."""
 
 from __future__ import annotations
 
@@ -104,8 +104,16 @@ ALL = {name: Topic(name, event=Path(f"./schemas/{name}.json")) for name in NAMES
 def visits(visits):
     return {"lines": visits}
 """,
-    "topics.py": 'from pathlib import Path\nfrom kappa import Topic\nPAGES = Topic("pages", event=Path("pages.json"))',
-    "pipelines/others.py": 'from pathlib import Path\nfrom kappa import Topic\nPAGES = Topic("others", event=Path("schemas/other.json"))',
+    "topics.py": (
+        "from pathlib import Path\n"
+        "from kappa import Topic\n"
+        'PAGES = Topic("pages", event=Path("pages.json"))'
+    ),
+    "pipelines/others.py": (
+        "from pathlib import Path\n"
+        "from kappa import Topic\n"
+        'PAGES = Topic("others", event=Path("schemas/other.json"))'
+    ),
     **{
         name: f'{{"type": "object", "properties": {{"{column}": {{"type": "string"}}}}}}'
         for name, column in [
@@ -226,7 +234,10 @@ def test_code_that_does_not_run_any_more_stops_the_build(store: Store, tree: Pat
 
     with pytest.raises(
         Broken,
-        match=r"the code of build orders-1 does not run any more: .*builds/orders-1/code/plain.py:2: KeyError",
+        match=(
+            r"the code of build orders-1 does not run any more: "
+            r".*builds/orders-1/code/plain.py:2: KeyError"
+        ),
     ):
         load_snapshot(store, birth)
 
@@ -261,7 +272,8 @@ def by_pandas(texts: "pd.Series") -> "pd.Series":
 
 @pipeline(reads={"hits": Topic("hits", event="id string")}, writes=[Table("lines")])
 def web(hits):
-    return {"lines": hits.select(decorated("id"), F.udf(plain, "string")("id"), by_pandas("id"), F.udf(lambda text: loud(text), "string")("id"))}
+    return {"lines": hits.select(decorated("id"), F.udf(plain, "string")("id"), by_pandas("id"), \
+F.udf(lambda text: loud(text), "string")("id"))}
 """.replace('"pd.Series"', "pd.Series").replace(
         "import threading", "import threading\nimport pandas as pd"
     ),
@@ -282,7 +294,13 @@ def loud(text):
 other = F.udf(loud, "string")
 """,
     "pipelines/calendar.py": "day_abbr = ['Own']",
-    "prices.py": "VAT = 19\ndef of(text):\n    import calendar\n    from pipelines import calendar as own\n    return calendar.day_abbr[0] + own.day_abbr[0] + text",
+    "prices.py": (
+        "VAT = 19\n"
+        "def of(text):\n"
+        "    import calendar\n"
+        "    from pipelines import calendar as own\n"
+        "    return calendar.day_abbr[0] + own.day_abbr[0] + text"
+    ),
     "lazy.py": "NAME = '-lazy-'",
 }
 

@@ -1,4 +1,4 @@
-"""What decides the rows changes the version; what doesn't, doesn't."""
+"""Laws of the version: it changes with all that decides the rows, and with nothing else."""
 
 from __future__ import annotations
 
@@ -236,23 +236,84 @@ def test_two_ways_to_import_the_same_thing_are_one() -> None:
         "import importlib\ndef p(x): return importlib.import_module('pipelines.h').f(x)",
         "import pipelines.h as h\ndef p(x): return getattr(h, 'f')(x)",
         "from pipelines import h\nALL = [h]\ndef p(x): return ALL[0].f(x)",
-        "try:\n    from pipelines.h import f\nexcept ImportError:\n    f = None\ndef p(x): return f(x)",
-        "from pipelines.h import f\nclass C:\n    def m(self, x): return f(x)\ndef p(x): return C().m(x)",
+        (
+            "try:\n"
+            "    from pipelines.h import f\n"
+            "except ImportError:\n"
+            "    f = None\n"
+            "def p(x): return f(x)"
+        ),
+        (
+            "from pipelines.h import f\n"
+            "class C:\n"
+            "    def m(self, x): return f(x)\n"
+            "def p(x): return C().m(x)"
+        ),
         "from pipelines.h import f\ndef wrap(g): return lambda x: f(x)\n@wrap\ndef p(x): return x",
         "from pipelines.h import f\ndef p(x, how=f): return how(x)",
-        "from pipelines.h import f\ndef make():\n    def inner(x): return f(x)\n    return inner\np = make()",
-        "from pipelines.h import f\nBY_NAME = {'f': f}\ndef p(x): return [BY_NAME[n](x) for n in 'f']",
+        (
+            "from pipelines.h import f\n"
+            "def make():\n"
+            "    def inner(x): return f(x)\n"
+            "    return inner\n"
+            "p = make()"
+        ),
+        (
+            "from pipelines.h import f\n"
+            "BY_NAME = {'f': f}\n"
+            "def p(x): return [BY_NAME[n](x) for n in 'f']"
+        ),
         "from pipelines.h import f\nG = 'f'\ndef p(x): return globals()[G](x)",
         "from pipelines.h import f\ndef p(x): return eval('f(x)')",
-        "from pipelines.h import f\nR = {}\ndef keep(g):\n    R['f'] = g\n    return g\n@keep\ndef hidden(x): return f(x)\ndef p(x): return R['f'](x)",
+        (
+            "from pipelines.h import f\n"
+            "R = {}\n"
+            "def keep(g):\n"
+            "    R['f'] = g\n"
+            "    return g\n"
+            "@keep\n"
+            "def hidden(x): return f(x)\n"
+            "def p(x): return R['f'](x)"
+        ),
         "from pipelines.h import f\nR = []\nR.append(f)\ndef p(x): return R[0](x)",
-        "from pipelines.h import f\nR = []\ndef keep(g):\n    R.append(g)\nDONE = keep(f)\ndef p(x): return R[0](x)",
-        "from pipelines.h import f\nclass B:\n    def __init_subclass__(cls): B.last = cls\nclass C(B):\n    def m(self, x): return f(x)\ndef p(x): return B.last().m(x)",
+        (
+            "from pipelines.h import f\n"
+            "R = []\n"
+            "def keep(g):\n"
+            "    R.append(g)\n"
+            "DONE = keep(f)\n"
+            "def p(x): return R[0](x)"
+        ),
+        (
+            "from pipelines.h import f\n"
+            "class B:\n"
+            "    def __init_subclass__(cls): B.last = cls\n"
+            "class C(B):\n"
+            "    def m(self, x): return f(x)\n"
+            "def p(x): return B.last().m(x)"
+        ),
         "from pipelines.h import f\ndef p(x): return (lambda y: f(y))(x)",
-        "from pipelines.h import f\nif f:\n    def q(x): return f(x)\nelse:\n    q = None\ndef p(x): return q(x)",
-        "from pipelines.h import f\ndef p(x):\n    match x:\n        case 1:\n            return f(x)",
+        (
+            "from pipelines.h import f\n"
+            "if f:\n"
+            "    def q(x): return f(x)\n"
+            "else:\n"
+            "    q = None\n"
+            "def p(x): return q(x)"
+        ),
+        (
+            "from pipelines.h import f\n"
+            "def p(x):\n"
+            "    match x:\n"
+            "        case 1:\n"
+            "            return f(x)"
+        ),
         "from pipelines.h import f\nclass K:\n    step = f\ndef p(x): return K.step(x)",
-        "import sys\nfrom pipelines.h import f\ndef p(x): return getattr(sys.modules[__name__], 'f')(x)",
+        (
+            "import sys\n"
+            "from pipelines.h import f\n"
+            "def p(x): return getattr(sys.modules[__name__], 'f')(x)"
+        ),
     ],
 )
 def test_every_way_to_a_helper_is_followed(text: str) -> None:
@@ -283,7 +344,15 @@ def test_a_local_name_is_not_the_modules() -> None:
 
 def test_what_a_class_binds_itself_is_not_looked_for_in_the_module() -> None:
     found = one_file(
-        "class C:\n    one = 1\n    two = one + 1\n    @property\n    def x(self): return 1\n    @x.setter\n    def x(self, v): pass\ndef p(x): return C()\nOTHER = 1"
+        "class C:\n"
+        "    one = 1\n"
+        "    two = one + 1\n"
+        "    @property\n"
+        "    def x(self): return 1\n"
+        "    @x.setter\n"
+        "    def x(self, v): pass\n"
+        "def p(x): return C()\n"
+        "OTHER = 1"
     )
 
     assert set(found) == {"function pipelines/p.py:p", "class pipelines/p.py:C"}
@@ -293,7 +362,12 @@ def test_annotations_count_where_something_reads_them() -> None:
     data = (
         "from dataclasses import dataclass\n@dataclass\nclass R:\n    a: int\ndef p(x): return R(x)"
     )
-    udf = "from pyspark.sql.functions import pandas_udf\n@pandas_udf('long')\ndef f(x: int) -> int: return x\ndef p(x): return f(x)"
+    udf = (
+        "from pyspark.sql.functions import pandas_udf\n"
+        "@pandas_udf('long')\n"
+        "def f(x: int) -> int: return x\n"
+        "def p(x): return f(x)"
+    )
 
     assert one_file(data) != one_file(data.replace("a: int", "b: int"))
     assert one_file(udf) != one_file(udf.replace("-> int", "-> float"))
@@ -308,7 +382,10 @@ def test_an_import_by_a_computed_name_is_refused_with_its_line() -> None:
 
 def test_code_that_is_not_reached_may_do_anything() -> None:
     one_file(
-        "import importlib\ndef q(x):\n    return importlib.import_module('a' + x)\ndef p(x): return x"
+        "import importlib\n"
+        "def q(x):\n"
+        "    return importlib.import_module('a' + x)\n"
+        "def p(x): return x"
     )
 
 
@@ -327,7 +404,13 @@ def test_modules_that_import_one_another_are_walked_once() -> None:
 
 
 def test_a_helper_that_makes_tables_is_no_part_of_the_rows() -> None:
-    text = 'from kappa import Table, pipeline\ndef table(name): return Table(name)\nT = [table("a")]\n@pipeline(reads={}, writes=T)\ndef p(x): return x'
+    text = (
+        "from kappa import Table, pipeline\n"
+        "def table(name): return Table(name)\n"
+        'T = [table("a")]\n'
+        "@pipeline(reads={}, writes=T)\n"
+        "def p(x): return x"
+    )
 
     assert set(one_file(text)) == {"function pipelines/p.py:p"}
 
@@ -362,11 +445,12 @@ def declared(**changed: object) -> Mapping[str, str]:
         **changed,
     }
 
+    # `made` has values of mixed types on purpose.
     @pipeline(
         reads={"hits": made["topic"]},
         writes=[*made["tables"], *made["views"]],
         on_error=made["on_error"],
-    )  # type: ignore[dict-item,misc]  # mixed on purpose
+    )  # type: ignore[dict-item,misc]
     def function(hits: object) -> dict[str, object]:
         return {"t": hits}
 
@@ -461,6 +545,7 @@ def test_lateness_and_identity_are_a_part_each_where_they_are_declared() -> None
         {"identity": "id", "identity_horizon": "1 hour"},
         {"event_time": "at", "lateness": "1 hour", "identity": "id"},
     ]
+    # The types are those of the lines above.
     versions = {
         version_of(
             declared(
@@ -468,13 +553,13 @@ def test_lateness_and_identity_are_a_part_each_where_they_are_declared() -> None
             )
         )
         for each in given
-    }  # type: ignore[arg-type]  # as written above
+    }  # type: ignore[arg-type]
 
     assert len(versions) == len(given)
     assert declared(
         topic=Topic("hits", event="id string, n int", identity="id", identity_horizon="600 seconds")
     ) == declared(topic=Topic("hits", event="id string, n int", identity=["id"]))
-    # As it was before there were any.
+    # A topic with none of these options has the version that it had before they existed.
     assert declared()["topic hits"] == "703d5616a4194e0c"
 
 
@@ -534,7 +619,11 @@ def test_how_much_may_be_rejected_is_not() -> None:
             "function",
             finding(
                 {
-                    "p.py": f"from kappa import pipeline\n@pipeline(max_rejects={limit})\ndef function(hits): return {{}}"
+                    "p.py": (
+                        "from kappa import pipeline\n"
+                        f"@pipeline(max_rejects={limit})\n"
+                        "def function(hits): return {}"
+                    )
                 }
             ),
         ).parts
@@ -577,7 +666,7 @@ NAMES = tuple("abcdef")
 
 @st.composite
 def _programs(draw: st.DrawFn) -> tuple[dict[str, str], dict[str, set[str]]]:
-    """Functions spread over three modules that call one another at random, and who calls whom."""
+    """Returns three modules of functions that call one another at random, and these calls."""
     calls = {name: draw(st.sets(st.sampled_from(NAMES), max_size=2)) for name in NAMES}
     homes = {name: draw(st.sampled_from(("p", "q", "r"))) for name in NAMES}
     homes["a"] = "p"
@@ -592,7 +681,9 @@ def _programs(draw: st.DrawFn) -> tuple[dict[str, str], dict[str, set[str]]]:
                 for each in sorted(calls[name])
             ]
             lines.append(
-                f"def {name}(x):\n    return [{', '.join([*(f'{each}(x)' for each in called), f'K_{name}'])}]\nK_{name} = {number}"
+                f"def {name}(x):\n"
+                f"    return [{', '.join([*(f'{each}(x)' for each in called), f'K_{name}'])}]\n"
+                f"K_{name} = {number}"
             )
         tree[f"{module}.py"] = "\n".join(lines)
     return tree, calls

@@ -1,4 +1,7 @@
-"""A project's files are loaded afresh, import one another, and go wrong in one sentence with the user's line."""
+"""Laws of loading: a project's files load afresh and import one another.
+
+An error in them is one sentence with the user's line.
+"""
 
 from __future__ import annotations
 
@@ -174,9 +177,9 @@ def test_what_goes_wrong_in_a_helper_is_said_with_the_helpers_line(tmp_path: Pat
 def test_two_pipelines_of_one_name_are_refused(tmp_path: Path) -> None:
     write(tmp_path, pipelines__a=ORDERS, pipelines__b=ORDERS)
 
-    assert (
-        refused(tmp_path)
-        == f"{tmp_path}/pipelines/b.py:5: there is another pipeline orders, at {tmp_path}/pipelines/a.py:5"
+    assert refused(tmp_path) == (
+        f"{tmp_path}/pipelines/b.py:5: there is another pipeline orders, at "
+        f"{tmp_path}/pipelines/a.py:5"
     )
 
 
@@ -194,9 +197,9 @@ def test_a_topic_is_declared_in_one_way(tmp_path: Path) -> None:
     )
     write(tmp_path, pipelines__a=ORDERS, pipelines__b=other)
 
-    assert (
-        refused(tmp_path)
-        == f"{tmp_path}/pipelines/b.py:3: topic orders is declared differently at {tmp_path}/pipelines/a.py:3"
+    assert refused(tmp_path) == (
+        f"{tmp_path}/pipelines/b.py:3: topic orders is declared differently at "
+        f"{tmp_path}/pipelines/a.py:3"
     )
 
 
@@ -229,7 +232,13 @@ def test_kappas_own_packages_are_not_the_projects(tmp_path: Path) -> None:
 
 def test_udfs_are_declared_without_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
-    udfs = "from pyspark.sql import functions as F\n@F.udf('decimal(10,2)')\ndef f(x): return x\n@F.pandas_udf('long')\ndef g(x: 'pd.Series') -> 'pd.Series': return x\n"
+    udfs = (
+        "from pyspark.sql import functions as F\n"
+        "@F.udf('decimal(10,2)')\n"
+        "def f(x): return x\n"
+        "@F.pandas_udf('long')\n"
+        "def g(x: 'pd.Series') -> 'pd.Series': return x\n"
+    )
     write(
         tmp_path,
         pipelines__orders=f"import pandas as pd\n{udfs}{ORDERS}".replace(
@@ -250,9 +259,9 @@ def test_columns_at_the_top_of_a_file_are_refused_with_the_line(
         + ORDERS,
     )
 
-    assert (
-        refused(tmp_path)
-        == f"{tmp_path}/pipelines/orders.py:2: this needs a running Spark, and a file is read without one"
+    assert refused(tmp_path) == (
+        f"{tmp_path}/pipelines/orders.py:2: this needs a running Spark, and a file is "
+        "read without one"
     )
 
 
@@ -297,7 +306,11 @@ def test_schema_files_are_found_from_a_test_that_only_imports_the_file(
 ) -> None:
     write(
         tmp_path,
-        declared_by_schema='from pathlib import Path\nfrom kappa import Topic\nVISITS = Topic("visits", event=Path("schemas/visit.json"))',
+        declared_by_schema=(
+            "from pathlib import Path\n"
+            "from kappa import Topic\n"
+            'VISITS = Topic("visits", event=Path("schemas/visit.json"))'
+        ),
     )
     (tmp_path / "kappa.toml").touch()
     (tmp_path / "schemas").mkdir()
@@ -307,6 +320,7 @@ def test_schema_files_are_found_from_a_test_that_only_imports_the_file(
     load_project(write(tmp_path / "other", pipelines__orders=ORDERS))
     monkeypatch.syspath_prepend(str(tmp_path))
 
-    from declared_by_schema import VISITS  # type: ignore[import-not-found]  # it was just written
+    # The test has just written this module.
+    from declared_by_schema import VISITS  # type: ignore[import-not-found]
 
     assert [column.name for column in VISITS.columns] == ["id"]

@@ -1,4 +1,4 @@
-"""A child's lines of progress arrive while it runs, and one that does not end is killed."""
+"""Laws of Spark's children: progress arrives while one runs, and one that hangs is killed."""
 
 from __future__ import annotations
 

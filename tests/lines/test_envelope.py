@@ -1,4 +1,4 @@
-"""Laws of what `kappa produce` reads: a record for a line, byte for byte, or one sentence about the line."""
+"""Laws of `kappa produce`: a line gives a record, byte for byte, or one sentence about it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NUMBERED = Topic("numbered", key="n", event="n bigint")
 
 
 class Sent:
-    """A log that acknowledges what it is given."""
+    """A log that acknowledges each record."""
 
     def __init__(self) -> None:
         self.records: list[ProducedRecord] = []
@@ -95,12 +95,18 @@ def test_a_compacted_topic_takes_no_event_without_its_key() -> None:
         ),
         ('{"value": "\\ud83d\\ude00"}', ProducedRecord("😀".encode())),
         (
-            '{"value": "/w==", "key": "aw==", "base64": ["value", "key"], "note": {"any": "thing"}}',
+            (
+                '{"value": "/w==", "key": "aw==", "base64": ["value", "key"], "note": '
+                '{"any": "thing"}}'
+            ),
             ProducedRecord(b"\xff", b"k"),
         ),
         ('{"value": null, "key": null, "base64": ["value", "key"]}', ProducedRecord(None)),
         (
-            '{"value": 1, "headers": [["a", "/w=="], ["a", null], ["b", "x"]], "base64": ["headers.a"]}',
+            (
+                '{"value": 1, "headers": [["a", "/w=="], ["a", null], ["b", "x"]], '
+                '"base64": ["headers.a"]}'
+            ),
             ProducedRecord(b"1", headers=(("a", b"\xff"), ("a", None), ("b", b"x"))),
         ),
     ],
@@ -152,14 +158,18 @@ def test_nothing_after_a_bad_line_is_sent_and_all_before_it_is() -> None:
     log = Sent()
     with pytest.raises(
         UsageError,
-        match=r"line 4 has a field keys, which envelopes do not have; 2 records before it were acknowledged, nothing after it was sent",
+        match=(
+            r"line 4 has a field keys, which envelopes do not have; 2 records before it "
+            r"were acknowledged, nothing after it was sent"
+        ),
     ) as told:
+        # `Sent` has the one method of a log that matters.
         produce_lines(
             log,
             "flights",
             [b'{"value": 1}\n', b"\n", b'{"value": 2}\r\n', b'{"keys": 3}\n', b'{"value": 4}\n'],
             envelope_record,
-        )  # type: ignore[arg-type]  # the log's one method that matters
+        )  # type: ignore[arg-type]
 
     assert [record.value for record in log.records] == [b"1", b"2"]
     assert told.value.hint == "did you mean key?"
@@ -167,9 +177,10 @@ def test_nothing_after_a_bad_line_is_sent_and_all_before_it_is() -> None:
 
 def test_every_line_is_acknowledged() -> None:
     log = Sent()
+    # `Sent` has the one method of a log that matters.
     acknowledged = produce_lines(
         log, "flights", [b'{"id": "a"}\n', b'{"id": "b"}'], lambda line: event_record(line, FLIGHTS)
-    )  # type: ignore[arg-type]  # the log's one method that matters
+    )  # type: ignore[arg-type]
     assert acknowledged.count == 2
     assert [record.key for record in log.records] == [b"a", b"b"]
 
