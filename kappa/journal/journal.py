@@ -198,7 +198,7 @@ class VerifyAsked:
 
 @dataclass(frozen=True, slots=True)
 class PromoteAsked:
-    """A request that a ready candidate shall serve, by a person who has read its verification.
+    """A person's request that a ready candidate shall serve, after reading its verification.
 
     `together`: the other rollouts that the same yes is for. All of them switch in one Served
     record, or none does.
@@ -241,7 +241,8 @@ class Receipt:
 
     `live_offsets` is None for the first build of a pipeline, which had nothing to hold. `code` and
     `live_code` are the hashes of both builds' sources (`Birth.code_sha256`), between which the
-    code's diff was made. `base` is the base of a branch: up to there its rows are another build's.
+    code's diff was made. `base` is the base of a branch: up to its offsets the rows are another
+    build's.
     """
 
     pipeline: str
@@ -309,7 +310,7 @@ class Failed:
     """The end of a rollout by itself without serving.
 
     The job stopped, a check failed, or no hold was kept. `together`: the others of its group, if
-    their switch is what failed.
+    their switch failed.
     """
 
     rollout: int
@@ -335,8 +336,8 @@ class Proved:
     names: at random with that `seed`, evenly, or as one slice.
 
     `rows` were compared. `hash` is that of the rows in the build's tables
-    (replay/prove/row_hash.py), but for the columns `left_out` (`table.column` -> why). `causes` are
-    what may explain a difference. It is a record of what was observed, and changes nothing.
+    (replay/prove/row_hash.py), but for the columns `left_out` (`table.column` -> why). `causes` may
+    explain a difference. The record is an observation, and changes nothing.
     """
 
     pipeline: str
@@ -447,7 +448,7 @@ def as_document(record: Record) -> dict[str, Any]:
 
 
 def whoami() -> str:
-    """Returns the user who acts, as `user@host`; KAPPA_BY overrides it (CI jobs, bots)."""
+    """Returns the acting user, as `user@host`; KAPPA_BY overrides it (CI jobs, bots)."""
     given = os.environ.get("KAPPA_BY")
     if given:
         return given

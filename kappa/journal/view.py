@@ -49,7 +49,7 @@ class JournalView:
     def last_served(self) -> tuple[int, Record | None]:
         """Returns the journal's last number, and the newest Served record (None: nothing served).
 
-        The first call goes back from the journal's end, and reads no more than it needs.
+        The first call reads back from the journal's end, and no more than it needs.
         """
         memory = self._memory
         with memory.lock:

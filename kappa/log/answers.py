@@ -63,7 +63,7 @@ class Answers:
     def refuse(self, error: KafkaException, otherwise: str) -> NoReturn:
         """Raises the error that one of the broker's means.
 
-        `otherwise` names what could not be done.
+        `otherwise` names the action that failed.
         """
         if code_of(error) in AWAY:
             raise self.unreachable() from error
@@ -98,7 +98,7 @@ def code_of(error: KafkaException) -> int:
 
 @contextmanager
 def making(what: str) -> Iterator[None]:
-    """Turns what librdkafka reports of its options into a UsageError."""
+    """Turns librdkafka's reports of its options into a UsageError."""
     try:
         yield
     except KafkaException as error:

@@ -52,7 +52,7 @@ class Broker:
     """A running broker."""
 
     def __init__(self, process: subprocess.Popen[bytes], port: int, log_file: Path) -> None:
-        """Takes what `Broker.start` has made."""
+        """Takes the process, port and log file that `Broker.start` has made."""
         self._process = process
         self._port = port
         self.log_file = log_file
@@ -154,7 +154,7 @@ def last_words(log: str) -> str:
     That is the last cause named in it, or else its last line.
     """
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    # Frames of a stack trace show where, not why.
+    # Frames of a stack trace show places, not reasons.
     spoken = [
         line
         for line in lines
@@ -291,7 +291,7 @@ def _launch(
         ),
         *("-cp", _class_path(jars.broker), "kafka.Kafka", str(folder / "server.properties")),
     ]
-    # What the JVM itself writes (out of memory, a bad flag) does not pass through log4j.
+    # The JVM's own messages (out of memory, a bad flag) do not pass through log4j.
     with (folder / "output.log").open("wb") as output:
         return start_tied(command, output=output, folder=folder), written_before
 

@@ -1,7 +1,7 @@
 """A reader of a long range of one partition into Arrow, by librdkafka's own interface.
 
 No message becomes an object of Python's. Those objects, and the calls for their contents, cost
-three times what librdkafka itself does (docs/performance.md). librdkafka is the one that
+three times the work of librdkafka itself (docs/performance.md). librdkafka is the one that
 confluent_kafka ships. The loops over its messages are compiled (kappa/base/compiled.py).
 
 Sources: https://docs.confluent.io/platform/current/clients/librdkafka/html/rdkafka_8h.html
@@ -142,8 +142,8 @@ def _take(
     The numbers of each record are its offset, its time, its bytes of key and of value (-1: null),
     and its place if it has headers (-1: none).
 
-    Returns how many records they are, the bytes of their keys and of their values, how many
-    messages are no records, and the offset behind the last record.
+    Returns the number of these records, the bytes of their keys, and the bytes of their values.
+    Then follow the number of messages that are no records, and the offset behind the last record.
     """
     taken = key_bytes = value_bytes = others = 0
     seen = -1

@@ -67,7 +67,7 @@ class Log(Cluster):
             yield from reader.read(end)
 
     def records(self, topics: Iterable[str], start: Offsets, end: Offsets) -> Iterator[Record]:
-        """Reads the committed records between two vectors, in order within each partition."""
+        """Yields the committed records between two vectors, in order within each partition."""
         wanted = set(topics)
         parts = {
             name: {

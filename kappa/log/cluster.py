@@ -33,13 +33,13 @@ from kappa.state.offsets import Offsets
 
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # has no types
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # has no types
-# librdkafka prints what it also reports; we want the reports only.
+# librdkafka also prints its reports; only the reports are wanted.
 _QUIET = {"log_level": "0"}
 
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """What the broker reports of a topic: its id and how many partitions it has.
+    """A topic as the broker reports it: its id and how many partitions it has.
 
     A topic that is re-created has another id.
     """

@@ -12,7 +12,7 @@ from kappa.state.offsets import Offsets
 
 # librdkafka's options by name.
 Options = Mapping[str, str | int | float | bool]
-# Raises the error that one of the broker's means; the text names what could not be done.
+# Raises the error that one of the broker's means; the text names the failed action.
 Refuse = Callable[[KafkaException, str], NoReturn]
 
 # How long a running broker can take to answer, with room for a busy machine.

@@ -49,7 +49,7 @@ class HeadersAgain:
         partition: int,
         end: int,
     ) -> None:
-        """Takes what a LogReader takes; no record at or behind `end` will be asked for."""
+        """Takes a LogReader's arguments; no record at or behind `end` will be asked for."""
         self._options = options
         self._refuse = refuse
         self._place = topic, partition

@@ -122,7 +122,7 @@ class Producer:
 
     @property
     def acknowledged(self) -> Acknowledged:
-        """Returns what is acknowledged so far."""
+        """Returns the records acknowledged so far."""
         return Acknowledged(
             self._count, Offsets({topic: dict(parts) for topic, parts in self._next.items()})
         )

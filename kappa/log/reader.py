@@ -147,8 +147,8 @@ class LogReader:
         )
 
     def _arrived(self) -> list[Any]:
-        # Asked for many, librdkafka waits until it has so many. So what has arrived is taken, and
-        # only the first is waited for.
+        # Asked for many, librdkafka waits until it has so many. So the messages that have arrived
+        # are taken, and only the first is waited for.
         found: list[Any] = self._consumer.consume(num_messages=1_000, timeout=0) or [
             self._consumer.poll(0.2)
         ]

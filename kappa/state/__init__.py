@@ -1,4 +1,4 @@
-"""What a root keeps of its builds. The store is the only door to obstore.
+"""The records that a root keeps of its builds. The store is the only door to obstore.
 
 The room keeps facts, not rows: the tables are Delta's (kappa/tables). It may not run Spark or read
 the log. Read its files in this order:
@@ -10,10 +10,10 @@ the log. Read its files in this order:
 - build: a build's birth certificate
 - mark: the mark that each commit of a table carries
 - frontier: the offsets and versions that readers may see
-- lease: what readers have pinned, and what collection let go
+- lease: the pins of readers, and the floor of collection
 - kept: frontiers of the past
 - alignment: two builds at equal offsets
 - lock: the one writer of a build
 - stopped: why a job ended for good
-- cuts: where a proof cuts the log
+- cuts: the slices of a proof
 """

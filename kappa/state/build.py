@@ -1,8 +1,7 @@
 """A build: one attempt to make a version real. Its birth certificate and its folders.
 
 A birth certificate is put once and never changed. All processes that serve, verify or run a build
-read it, so none of them needs the user's code or Spark to know what tables it has. Pure but for the
-store.
+read it. So none of them needs the user's code or Spark to know its tables. Pure but for the store.
 """
 
 from __future__ import annotations
@@ -170,12 +169,15 @@ class Birth:
 
     @property
     def begins(self) -> Offsets:
-        """Returns where its own code begins to fold: its origin, or its base's offsets."""
+        """Returns the offsets at which its own code begins to fold.
+
+        That is its origin, or the offsets of its branch's base.
+        """
         return self.origin_offsets if self.base is None else Offsets.parse(self.base.offsets)
 
     @property
     def reads_from(self) -> Offsets:
-        """Returns where its job begins to read.
+        """Returns the offsets at which its job begins to read.
 
         That is its origin, or the offsets at which its tables were taken from another build.
         """

@@ -1,9 +1,10 @@
 """The frontier: what readers may see of a build, in numbered records without gaps (law 10).
 
 Each record is put only after the one before. It contains the offsets and the Delta version of every
-table at them, and is published in one put after ALL tables of a slice are committed. `epoch` counts
-the holders of the build's lock. A new holder first publishes the same frontier again under its own
-epoch, so that a late put of a dead holder finds its number taken.
+table at them. It is published in one put after ALL tables of a slice are committed.
+
+`epoch` counts the holders of the build's lock. A new holder first publishes the same frontier again
+under its own epoch. A late put of a dead holder then finds its number taken.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Frontier:
 
 
 _FRONTIER = Documents(Frontier)
-# A dead process leaves at most one put behind; the next holder made sure that it is gone.
+# A dead process leaves at most one put behind, and the new holder has waited until it is gone.
 _LATE = 5
 
 
@@ -85,7 +86,7 @@ class Frontiers:
         )
 
     def newest(self) -> Frontier | None:
-        """Returns what readers may see now, or None if the build has published nothing."""
+        """Returns the frontier that readers see now, or None if the build has published none."""
         last = self._records.last()
         return None if last is None else last[1]
 

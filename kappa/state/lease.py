@@ -1,4 +1,4 @@
-"""A lease: what a reader has pinned. A floor: what collection has let go (law 11).
+"""A lease: a reader's pinned versions. A floor: how far collection has let go (law 11).
 
 Each side writes first and looks second. A reader puts its lease, then reads the floors. Collection
 puts its floor, then lists the leases. So at least one of them sees the other, whatever their order.
@@ -74,7 +74,7 @@ def ensure_released(store: Store, lease_id: str) -> None:
 def ensure_renewed(store: Store, lease_id: str, *, now: float, seconds: float) -> bool:
     """Makes a lease longer if a third of its time has passed. Returns False if it has ended.
 
-    Only a living lease is made longer: what an ended one pinned may have been collected already.
+    Only a living lease is made longer: the pins of an ended one may have been collected already.
     """
     lease = read_lease(store, lease_id)
     if lease is None or now >= lease.expires_at:

@@ -35,7 +35,7 @@ class Holder:
 
 
 class Lock:
-    """An exclusive lock on a file, held until `release` or the end of this process."""
+    """An exclusive lock on a file, kept until `release` or the end of this process."""
 
     def __init__(self, path: Path, *, what: str) -> None:
         """Names the locked thing as `what` in errors, as in `build flights-3f9a2c`."""
@@ -46,8 +46,8 @@ class Lock:
     def acquire(self) -> Holder | None:
         """Takes the lock, ends the rest of its last holder's session, and returns that holder.
 
-        Returns None if there was none. Raises Conflict, with the holder's pid, if a living process
-        has the lock.
+        Returns None if no process had it before. Raises Conflict, with the holder's pid, if a
+        living process has the lock.
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -95,7 +95,7 @@ class Lock:
 
 
 def is_held(path: Path) -> bool:
-    """Returns True if a living process holds the lock on `path` at this moment.
+    """Returns True if a living process has the lock on `path` at this moment.
 
     It asks the kernel and takes no lock itself. Even a brief lock would be a conflict to a process
     that acquires it meanwhile.

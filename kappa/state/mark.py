@@ -1,6 +1,6 @@
 """The mark that every commit of a build's table carries: how far the table has folded.
 
-It also counts what became of the offsets. It is the `userMetadata` of the Delta commit and the one
+It also counts the outcomes of the offsets. It is the `userMetadata` of the Delta commit and the one
 owner of that fact (law 3: every commit repeats it). A frontier is made of marks. Pure.
 """
 
@@ -24,8 +24,8 @@ class Mark:
     """The slice that a table folded last; a new table is at its build's origin.
 
     Its leg and slice are then -1. `log_time` is the running maximum of the broker's timestamp, in
-    milliseconds. `tally` counts what became of the offsets since the origin. Both are per topic and
-    partition and include this slice.
+    milliseconds. `tally` counts the outcomes of the offsets since the origin. Both are per topic
+    and partition and include this slice.
     """
 
     build: str
@@ -44,7 +44,7 @@ class Mark:
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """Returns its place among the marks of its build: what folded more is greater."""
+        """Returns its place among the marks of its build: the more folded, the greater."""
         return self.leg, self.slice, self.end.distance(Offsets())
 
     def of_table(self, table: str) -> Mark:

@@ -125,7 +125,7 @@ class Offsets:
 
 
 def lost_ranges(start: Offsets, beginning: Offsets) -> tuple[str, ...]:
-    """Describes what a log that now begins at `beginning` has lost behind `start`.
+    """Describes the ranges behind `start` that a log beginning at `beginning` has lost.
 
     Returns a text per partition that lost something. Pure.
     """

@@ -26,7 +26,7 @@ class Slice:
 
 
 def even_ends(start: Offsets, end: Offsets, pieces: int) -> tuple[Offsets, ...]:
-    """Returns where each of so many slices of `[start, end)` ends, partitions moving together.
+    """Returns the ends of so many slices of `[start, end)`, partitions moving together.
 
     Some slices are empty if there are more slices than offsets.
     """
@@ -36,9 +36,9 @@ def even_ends(start: Offsets, end: Offsets, pieces: int) -> tuple[Offsets, ...]:
 def random_ends(
     start: Offsets, end: Offsets, draw: random.Random, *, small: int = 0, most: int = 8
 ) -> tuple[Offsets, ...]:
-    """Returns where the slices of `[start, end)` end, cut at random.
+    """Returns the ends of the slices of `[start, end)`, cut at random.
 
-    Each partition advances at its own pace. There are at most `most` slices, and one more that is
+    Each partition advances at its own pace. At most `most` slices are cut, and one more that is
     empty. With `small`, the first slice and about every other one spans at most so many offsets per
     partition.
     """

@@ -1,4 +1,4 @@
-"""A view of the journal reads each record once, and never misses what others append."""
+"""A view of the journal reads each record once, and never misses one that others append."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client against a real broker: acknowledged records exist, uncommitted ones stay hidden."""
+"""The client against a real broker: acknowledged records exist, uncommitted ones are hidden."""
 
 from __future__ import annotations
 
