@@ -1,7 +1,8 @@
-"""Serving tables and views, as a pipeline's file declares them: name, keys, folds, checks. Pure.
+"""Serving tables and views, as a pipeline's file declares them. Pure.
 
-A table takes its rows in one of four ways: appended (no keys), folded (keys and fold), the latest value per Kafka key of
-a topic (latest), or emitted by another table's ordered fold (emitted). Public names are stable; the data belong to one build.
+A table takes its rows in one of four ways: appended (no keys), folded (keys and fold), latest or
+emitted. A latest table has the newest value per Kafka key of a topic. An emitted one takes the rows
+that another table's ordered fold emits. Public names are stable; the data belong to one build.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from kappa.folds.fold import Fold
 from kappa.values.columns import Column
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
-# Every build has this table; nobody else may take the name.
+# Every build has this table; a declared table may not take its name.
 REJECTS = "rejects"
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """How much of a table may differ between the build that serves and a candidate, as shares of the old rows; None is no limit."""
+    """The shares of the live build's rows that may differ in a candidate; None is no limit."""
 
     max_added: float | None = None
     max_removed: float | None = None
@@ -35,12 +36,16 @@ class Thresholds:
 class Table:
     """A serving table.
 
-    `keys` and `fold` belong together: one row per key, each other column folded, or all of them by `ordered(...)`. With
-    neither, rows are appended as the function returns them. `latest=TOPIC` keeps the newest value per Kafka key of that
-    topic (a tombstone deletes), and `emitted` declares, in DDL, the columns of rows that an ordered fold emits; both take
-    nothing from the function. `checks` are SQL conditions that must be true of every row before a candidate is
-    promoted; null counts as false. `max_added`, `max_removed` and `max_changed` are the largest shares (0 to 1) of the rows
-    that serve which a candidate may add, remove and change at equal offsets, and still be promoted.
+    `keys` and `fold` belong together: the table has one row per key, and each other column is
+    folded, or all of them by `ordered(...)`. With neither, rows are appended as the function
+    returns them. `latest=TOPIC` keeps the newest value per Kafka key of that topic; a tombstone
+    deletes it. `emitted` declares, in DDL, the columns of rows that an ordered fold emits. Both
+    take nothing from the function.
+
+    `checks` are SQL conditions that must be true of every row before a candidate is promoted; null
+    counts as false. `max_added`, `max_removed` and `max_changed` are shares (0 to 1) of the live
+    build's rows. A candidate may add, remove and change at most so many at equal offsets to be
+    promoted.
     """
 
     name: str
@@ -105,7 +110,11 @@ class Table:
             if not isinstance(how, Fold):
                 raise DeclarationError(
                     f"{source}: table {name} folds column {column} by {how!r}, which is no fold",
-                    hint="use count(), sum_(...), avg_(...), min_(...), max_(...), and_(...), or_(...), first(...), latest(...), set_(...), top_k(...), hll(...), theta(...) or kll(...)",
+                    hint=(
+                        "use count(), sum_(...), avg_(...), min_(...), max_(...), and_(...), "
+                        "or_(...), first(...), latest(...), set_(...), top_k(...), hll(...), "
+                        "theta(...) or kll(...)"
+                    ),
                 )
         state = [] if step is None else [column.name for column in step.state]
         for column in (*keys, *fold, *state):
@@ -131,7 +140,8 @@ class Table:
             _check_share(source, name, threshold, share)
         if max_changed is not None and not keys and latest is None:
             raise DeclarationError(
-                f"{source}: table {name} has max_changed and no keys, so no row of it is ever the changed one of another",
+                f"{source}: table {name} has max_changed and no keys, "
+                "so no row of it is ever the changed one of another",
                 hint="use max_added and max_removed",
             )
         set_field = object.__setattr__
@@ -151,18 +161,21 @@ class Table:
 
     @property
     def appends(self) -> bool:
-        """True where rows are only ever added."""
+        """Returns True if rows are only ever added."""
         return not self.keys and self.latest is None
 
     @property
     def by_order(self) -> bool:
-        """True where a fold of it goes by the log's order."""
+        """Returns True if one of its folds depends on the log's order."""
         return any(fold.by_order for fold in self.fold.values())
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class View:
-    """A named SQL query (DuckDB's) over the pipeline's own tables, computed at reading: joins and ratios belong here."""
+    """A named SQL query (DuckDB's) over the pipeline's own tables: joins and ratios belong here.
+
+    It is computed when it is read.
+    """
 
     name: str
     sql: str
@@ -195,7 +208,7 @@ def _check_name(source: Source, what: str, name: object) -> None:
 def _check_share(source: Source, table: str, threshold: str, share: object) -> None:
     if share is None:
         return
-    # True is a number to Python; NaN is between no two numbers, and would never be exceeded.
+    # True is a number to Python. NaN is between no two numbers, and would never be exceeded.
     if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
         raise DeclarationError(
             f"{source}: table {table} has {threshold}={share!r}, which is no share of its rows",
@@ -204,7 +217,7 @@ def _check_share(source: Source, table: str, threshold: str, share: object) -> N
 
 
 def _words(source: Source, table: str, what: str, words: Sequence[str]) -> tuple[str, ...]:
-    # A lone string is a sequence of letters: the commonest slip with tuples of one.
+    # A lone string is a sequence of letters: the commonest mistake with tuples of one.
     if isinstance(words, str):
         raise DeclarationError(
             f"{source}: table {table} has {what}={words!r}", hint=f"write {what}=({words!r},)"

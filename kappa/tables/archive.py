@@ -1,8 +1,8 @@
-"""The archive of a topic: a typed copy of its log in columns, and the mark that says which offsets it holds.
+"""The archive of a topic: a typed copy of its log in columns, and the mark of its offsets.
 
-A topic has an archive for each way in which its records were decoded, told apart by fingerprint. Each of its commits carries a
-mark: that is the one owner of how far it goes (as kappa/state/mark.py is of a build's tables). Read next: engine/read/archived.py, which
-reads it while a slice is folded; engine/archive/archiver.py, which writes it.
+A topic has an archive for each way in which its records were decoded, named by a fingerprint. Each
+commit of an archive carries a mark, which alone decides how far the archive reaches (as
+kappa/state/mark.py does for a build's tables).
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ _HINT = "move its folder away, and the archive is made again from what the topic
 
 @dataclass(frozen=True, slots=True)
 class ArchiveMark:
-    """What an archive holds of each partition: all of `[start, end)`, holes included, and nothing else.
+    """The content of an archive: `[start, end)` of each partition, holes included, and no more.
 
-    `topic_id` is the topic that it was read from: one made anew has another. `log_time` is the running maximum of the broker's
-    timestamp, in milliseconds, since `start`, and `tally` what became of the offsets since then. In the ranges
-    `[from, to)` of `raw` records are there as they lie in the log, too.
+    `topic_id` identifies the topic that it was read from: a topic made anew has another. `log_time`
+    is the running maximum of the broker's timestamp since `start`, in milliseconds. `tally` counts
+    what became of the offsets since then. In the ranges `[from, to)` of `raw`, the archive also has
+    the records as they are in the log.
     """
 
     topic: str
@@ -42,7 +43,7 @@ class ArchiveMark:
     format: int = 1
 
     def to_json(self) -> str:
-        """As the commit carries it."""
+        """Returns the mark as the commit carries it."""
         return _MARK.dump_json(self).decode()
 
     def then(
@@ -55,7 +56,11 @@ class ArchiveMark:
         *,
         raw: bool = False,
     ) -> ArchiveMark:
-        """The mark with `[start, end)` of a partition appended, where so much was seen in it, and kept `raw`; offsets without a record are absent ones."""
+        """Returns the mark with `[start, end)` of a partition appended.
+
+        `seen` counts its records, and the offsets without one are counted as absent. `raw` is true
+        if the records are kept raw too.
+        """
         absent = end - start - seen.decoded - seen.rejected - seen.tombstone - seen.duplicate
         tally = self.tally.get(partition, Tally()) + replace(seen, absent=absent)
         return replace(
@@ -82,12 +87,12 @@ _MARK = TypeAdapter(ArchiveMark)
 
 
 def folder(topic: str, fingerprint: str) -> str:
-    """Where an archive lies, below the root."""
+    """Returns the folder of an archive, below the root."""
     return f"{FOLDER}/{topic}/{fingerprint}"
 
 
 def parse_archive_mark(text: Any, *, where: str) -> ArchiveMark:
-    """Reads a mark; `where` names the commit in errors. Raises Damaged where it is none."""
+    """Reads a mark; `where` names the commit in errors. Raises Damaged if the text is no mark."""
     try:
         return _MARK.validate_python(json.loads(text))
     except (TypeError, ValueError, ValidationError) as error:
@@ -97,9 +102,10 @@ def parse_archive_mark(text: Any, *, where: str) -> ArchiveMark:
 
 
 def one_log(beginning: Offsets, archives: Iterable[ArchiveMark]) -> Offsets:
-    """Where the log begins that archives and topics are together: `beginning` is the topics' own.
+    """Returns the offsets at which the log of archives and topics together begins.
 
-    An archive counts for a partition where it reaches the topic's first record: then nothing lies between both. Pure.
+    `beginning` is the topics' own. An archive counts for a partition if it reaches the topic's first record: then no offset is
+    missing between both. Pure.
     """
     parts = {topic: dict(offsets) for topic, offsets in beginning.next.items()}
     for mark in archives:
@@ -113,11 +119,17 @@ def one_log(beginning: Offsets, archives: Iterable[ArchiveMark]) -> Offsets:
 def why_stopped(
     mark: ArchiveMark, topic_id: str | None, beginning: Mapping[int, int]
 ) -> str | None:
-    """Why an archive cannot be gone on with, in words; None where it can. `beginning` is where the topic begins now. Pure."""
+    """Explains why an archive cannot be continued, or returns None if it can.
+
+    `beginning` has the topic's first offsets now. Pure.
+    """
     if topic_id is None:
         return f"topic {mark.topic} is gone; its archive stays as it is"
     if topic_id != mark.topic_id:
-        return f"topic {mark.topic} was made anew: its id is {topic_id}, and the archive is of {mark.topic_id}"
+        return (
+            f"topic {mark.topic} was made anew: its id is {topic_id}, "
+            f"and the archive is of {mark.topic_id}"
+        )
     lost = [
         f"partition {part} lost offsets {end} to {beginning[part] - 1}"
         for part, end in sorted(mark.end.items())

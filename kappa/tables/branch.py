@@ -1,8 +1,9 @@
-"""Begins a build where another one stood: with its tables at one of its frontiers, and all that they tell of the log up to there.
+"""The beginning of a branch: tables with the rows of another build at one of its frontiers.
 
-What is kept afterwards is the frontier at which the build's own code begins: a proof of it starts there (law 15). Read next:
-kappa/tables/delta.py, which makes the tables; replay/plan/branch.py, which decides where a branch may begin. What is remembered of identities
-is not taken along: it follows from the log (engine/read/identities.py).
+The frontier also gives the branch its log time and its tally. Afterwards the frontier at which the
+branch's own code begins is kept: a proof of the branch starts there (law 15). The memories of
+identities are not copied: they follow from the log (engine/read/identities.py).
+replay/plan/branch.py decides at which frontier a branch may begin.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ _REPLAY = "kappa replay makes a new build from the log's beginning"
 
 
 def begin_from(into: Store, birth: Birth, source: Store, frontier: Frontier) -> None:
-    """Makes a build's tables, below `into`, as another's were at a frontier that is kept meanwhile, and publishes its first frontier.
+    """Makes a build's tables, below `into`, as another's at a frontier, and publishes its first.
 
-    Nobody else may know of the build yet. Raises Damaged where the other's tables are not there (any more).
+    The frontier must be kept meanwhile. No other process may know of the build yet. Raises Damaged
+    if the other build's tables do not exist (any more).
     """
     mark = replace(
         origin_mark(birth.build, frontier.offsets), log_time=frontier.log_time, tally=frontier.tally
@@ -55,26 +57,32 @@ def begin_from(into: Store, birth: Birth, source: Store, frontier: Frontier) -> 
 
 
 def keep_base(store: Store, birth: Birth, newest: Frontier) -> None:
-    """Keeps the frontier at which a branch's own code begins, for as long as the build is, where that is the newest one and none is kept yet."""
+    """Keeps the frontier at which a branch's own code begins, for as long as the build exists.
+
+    Does so only if it is the newest frontier and is not kept yet.
+    """
     if (
         birth.base is None
         or not newest.offsets.equals(birth.begins)
         or any(each.frontier.offsets.equals(birth.begins) for each in kept_of(store, birth.build))
     ):
         return
-    # Readers never saw it: it is the answer to no time.
+    # Readers never saw it, so it is the answer as of no time.
     put_kept(store, Kept(newest, stays=True, until=newest.published_at))
 
 
 def shown_of(store: Store, build: str) -> tuple[Frontier, ...]:
-    """The frontiers of a build that are there to begin a branch with, the newest last."""
-    # The newest first: one that is published in between is kept, if at all, before the next one is.
+    """Lists the frontiers of a build that a branch can begin with, the newest last."""
+    # The newest is read first: a frontier published in between is kept, if at all, before the next.
     newest = Frontiers(store, build).newest()
     return tuple(each.frontier for each in with_newest(kept_of(store, build), newest))
 
 
 def stands_before_base(store: Store, build: str) -> bool:
-    """True where a build is a branch whose tables are not yet where its own code begins; what cannot be read is its job's to say."""
+    """Returns True if a build is a branch whose tables have not reached its base yet.
+
+    Returns False if its files cannot be read: the build's job reports that.
+    """
     try:
         birth, newest = read_birth(store, build), Frontiers(store, build).newest()
     except Damaged:
@@ -85,7 +93,10 @@ def stands_before_base(store: Store, build: str) -> bool:
 
 
 def base_frontier(store: Store, birth: Birth) -> Frontier:
-    """The frontier that `keep_base` keeps. Raises Broken where there is none: the branch has not come to its base."""
+    """Returns the frontier that `keep_base` keeps.
+
+    Raises Broken if none is kept: the branch has not reached its base.
+    """
     found = next(
         (
             each.frontier

@@ -1,8 +1,9 @@
-"""The only door to deltalake: a build's tables on disk, opened, committed to and kept small without a JVM.
+"""The only door to deltalake: tables are opened, committed to and kept small, without a JVM.
 
-Every commit carries the mark of the slice it folded (kappa/state/mark.py) and, where it folds one, the transaction that keeps
-it from being folded twice. One process writes a table; whoever reads it, reads pinned versions by their exact files.
-Protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md. Read next: engine/write/commit.py, which chooses the writer.
+Every commit carries the mark of the slice it folded (kappa/state/mark.py). A commit that folds a
+slice also carries the transaction that keeps the slice from being folded twice. One process writes
+a table; readers read pinned versions by their exact files.
+Protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
 
 _Answer = TypeVar("_Answer")
 
-# Reader 1 and writer 2, which both writers can write and everybody can read. Checkpoints and clean-up are the job's own
-# (law 3 and 11: by file list, never by age), so both of Delta's automatisms are off.
+# Reader 1 and writer 2: both writers can write them, every reader can read them. The job itself
+# checkpoints and cleans up (laws 3 and 11: by file list, never by age), so Delta must not.
 _PROPERTIES = {
     "delta.minReaderVersion": "1",
     "delta.minWriterVersion": "2",
@@ -51,24 +52,25 @@ _PROPERTIES = {
 _OURS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _PACKED = WriterProperties(compression="ZSTD")
 _LOG = "_delta_log"
-# No record alone is to blame for a fold of many that does not fit.
+# A fold of many records that overflows is the fault of no single one.
 OVERFLOW_HINT = (
     "no single record is at fault: fold into a wider type, by a cast of the column in the function"
 )
-# Between two checkpoints of a table lie seconds at least, so a second look nearly always finds the log at rest.
+# Checkpoints of a table are seconds apart at least: a second look nearly always finds its log at
+# rest.
 _LOOKS = 5
-# A number that adds up with whole ones and decimals.
+# A number that can be added to whole numbers and decimals.
 _UNKNOWN = Number("Infinity")
-# So many commits are read sooner one by one than a table is opened.
+# Up to this many commits, reading them one by one is faster than opening the table.
 _FEW = 50
 _VERSION = re.compile(r"(\d{20})\.")
-# Delta's names for its types where they differ from Spark's simple ones.
+# Delta's names for types that differ from Spark's simple ones.
 _SIMPLE = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Guards a commit: of one application each number is committed once, in ascending order."""
+    """A guard of a commit: each number of one application is committed once, in ascending order."""
 
     application: str
     number: int
@@ -78,17 +80,20 @@ class StoredTable:
     """One Delta table of a build, held open by the build's job at the newest version."""
 
     def __init__(self, path: str, table: DeltaTable) -> None:
-        """Made by `ensure_table`."""
+        """Wraps an open table: `open_table` and `ensure_table` make it."""
         self.path = path
         self._table = table
 
     @property
     def version(self) -> int:
-        """The newest version that this handle knows of; its own commits, and after `refresh` everybody's."""
+        """Returns the newest version that this handle knows of.
+
+        It knows its own commits, and after `refresh` those of every writer.
+        """
         return int(self._table.version())
 
     def refresh(self) -> None:
-        """Takes note of commits that were made past this handle."""
+        """Notes commits that were made without this handle."""
         _told(self._table.update_incremental, f"table {self.path} could not be read")
 
     def reopen(self) -> None:
@@ -96,11 +101,11 @@ class StoredTable:
         self._table = _open(self.path)
 
     def mark(self) -> Mark:
-        """The mark of the newest commit. Raises Damaged where it carries none."""
+        """Returns the mark of the newest commit. Raises Damaged if it carries none."""
         return mark_of(self.path, self.version)
 
     def append(self, rows: pa.Table, mark: Mark, guard: Guard) -> None:
-        """Adds rows, whose columns are the table's in its order."""
+        """Appends rows, whose columns are the table's in its order."""
         self._refuse_again(guard)
         _told(
             lambda: write_deltalake(
@@ -123,9 +128,11 @@ class StoredTable:
         *,
         drained: str | None = None,
     ) -> None:
-        """Folds contributions into the rows of their keys. Raises Broken where a result does not fit its column.
+        """Folds contributions into the rows of their keys.
 
-        No guard: they are of slices that are committed already, and were in what `drained` names (engine/write/recent.py).
+        Without a guard they are of slices that are committed already, and were among the recent
+        rows that `drained` names (engine/write/recent.py). Raises Broken if a result does not fit
+        its column.
         """
         if guard is not None:
             self._refuse_again(guard)
@@ -148,14 +155,18 @@ class StoredTable:
             ),
             f"contributions could not be folded into {self.path}",
         )
-        # Where no row changes (all are older than what is there) delta-rs commits nothing; but the slice is folded.
+        # If no row changes (all are older than the stored ones), delta-rs commits nothing. The
+        # slice is folded all the same.
         if self.version == before:
             self.commit_nothing(mark, guard, drained=drained)
 
     def commit_nothing(
         self, mark: Mark, guard: Guard | None, *, drained: str | None = None
     ) -> None:
-        """Commits a slice that contributes no rows: the table has folded it all the same. No guard: it is no slice."""
+        """Commits a slice that contributes no rows: the table has folded it all the same.
+
+        Without a guard it is the commit of no slice.
+        """
         if guard is not None:
             self._refuse_again(guard)
         self._commit_no_rows(
@@ -165,21 +176,24 @@ class StoredTable:
         )
 
     def empty(self, mark: Mark) -> None:
-        """Lets go of all rows."""
+        """Removes all rows."""
         self._commit_no_rows(
             "overwrite", _properties(mark, None), f"{self.path} could not be emptied"
         )
 
     def file_sizes(self) -> tuple[int, ...]:
-        """The sizes of the files of this version, in bytes."""
+        """Returns the sizes of this version's files, in bytes."""
         return tuple(int(size) for size in self._files_told().column("size_bytes").to_pylist())
 
     def rows(self) -> int:
-        """How many rows there are."""
+        """Counts the rows of this version."""
         return sum(self._files_told().column("num_records").to_pylist())
 
     def greatest(self, column: str) -> Any:
-        """No amount in a column of numbers is greater, whatever its sign; infinite where not all files tell."""
+        """Returns the greatest amount, without its sign, in a column of numbers.
+
+        Infinite if a file has no statistics of the column.
+        """
         told = self._files_told()
 
         def of_files(what: str) -> list[Any]:
@@ -209,11 +223,11 @@ class StoredTable:
         )
 
     def drained(self) -> str | None:
-        """What the newest commit drained into the table; None where it is no drain."""
+        """Returns what the newest commit drained into the table, or None if it is no drain."""
         return _commit_info(self.path, self.version).get("drained")
 
     def compact(self, mark: Mark, *, target_bytes: int) -> None:
-        """Joins files below the target size; the rows and the mark stay what they are."""
+        """Joins files below the target size; the rows and the mark stay the same."""
         failpoint("table.before_compact")
         _told(
             lambda: self._table.optimize.compact(
@@ -227,7 +241,7 @@ class StoredTable:
         failpoint("table.after_compact")
 
     def checkpoint(self) -> None:
-        """Writes a checkpoint of the log at the newest version, so that older log files may go."""
+        """Writes a checkpoint of the log at the newest version, so that older files may go."""
         failpoint("table.before_checkpoint")
         _told(self._table.create_checkpoint, f"the log of {self.path} could not be checkpointed")
         failpoint("table.after_checkpoint")
@@ -236,7 +250,8 @@ class StoredTable:
         _refuse_again(self.path, self._table, guard)
 
     def _files_told(self) -> pa.Table:
-        import pyarrow as pa  # noqa: PLC0415  # takes 0.13 s to import, and who only reads needs none of it
+        # It takes 0.13 s to import, and readers of lists of files do not need it.
+        import pyarrow as pa  # noqa: PLC0415
 
         return pa.table(self._table.get_add_actions(flatten=True))
 
@@ -260,7 +275,8 @@ class StoredTable:
 class Block:
     """One file of an archive: rows of one partition, in the order of their offsets.
 
-    It is named by the first offset that it was read for; `least` and `greatest` are those of its rows. It has one row at least.
+    `first` is the first offset that it was read for, and names it. `least` and `greatest` are the
+    offsets of its first and last row. It has at least one row.
     """
 
     path: str
@@ -273,25 +289,25 @@ class Block:
 
 
 class StoredArchive:
-    """The Delta table of one archive, at the newest version that there was when it was opened or told of."""
+    """The Delta table of one archive, at the newest version when last opened or committed to."""
 
     def __init__(self, path: str, table: DeltaTable) -> None:
-        """Made by `open_archive` and `ensure_archive`."""
+        """Wraps an open table: `open_archive` and `ensure_archive` make it."""
         self.path = path
         self._table = table
 
     @property
     def version(self) -> int:
-        """The newest version that this handle knows of."""
+        """Returns the newest version that this handle knows of."""
         return int(self._table.version())
 
     def mark(self) -> ArchiveMark:
-        """What it holds. Raises Damaged where its newest commit does not say so."""
+        """Returns the archive's mark. Raises Damaged if its newest commit carries none."""
         where = f"version {self.version} of {self.path}"
         return parse_archive_mark(_metadata(self.path, self.version), where=where)
 
     def blocks(self) -> tuple[Block, ...]:
-        """Its files, in the order of partitions and offsets."""
+        """Lists its files, in the order of partitions and offsets."""
         import pyarrow as pa  # noqa: PLC0415  # as above
 
         found = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
@@ -312,7 +328,10 @@ class StoredArchive:
     def append(
         self, block: Block | None, replaced: Iterable[Block], mark: ArchiveMark, guard: Guard
     ) -> None:
-        """Commits a file that lies there already, in place of those whose rows it has taken along; None: offsets without a record."""
+        """Commits a file that is written already, in place of the files whose rows it contains.
+
+        Without a block, the slice's offsets have no record.
+        """
         _refuse_again(self.path, self._table, guard)
         old = [str(each.first) for each in replaced]
         assert block is not None or not old, "what is replaced has rows"
@@ -335,23 +354,27 @@ class StoredArchive:
         _told(self._table.update_incremental, f"archive {self.path} could not be read")
 
     def tidy(self, *, long_log: int) -> None:
-        """Lets go of files that the newest version does not need, and of its log where that has become long. Nobody else may be writing."""
+        """Deletes files that the newest version does not need, and its log once that is long.
+
+        No other process may be writing.
+        """
         if self.version % long_log == 0:
             _told(
                 self._table.create_checkpoint, f"the log of {self.path} could not be checkpointed"
             )
-            # A handle that has read the log would ask for its older files again.
+            # A handle that has read the log would read its older files again.
             self._table = _open(self.path)
         for file in unneeded(self.path, self.version, ()):
             file.unlink(missing_ok=True)
 
 
-# An archive's files are named by where they lie in the log: so one commit can take some of them along, and no other.
+# An archive's files are named by their place in the log: so one commit can replace exactly some of
+# them.
 _BLOCKED = ["_partition", "_block"]
 
 
 def open_archive(path: str) -> StoredArchive | None:
-    """Opens an archive to be read, or None where there is none."""
+    """Opens an archive to be read. Returns None if it does not exist."""
     try:
         return StoredArchive(path, _open(path))
     except TableNotFoundError:
@@ -361,11 +384,11 @@ def open_archive(path: str) -> StoredArchive | None:
 def ensure_archive(
     path: str, columns: Iterable[tuple[str, str]], mark: ArchiveMark
 ) -> StoredArchive:
-    """Opens an archive, and makes it, empty and with this mark, where it is not there."""
+    """Opens an archive, or makes it, empty and with this mark, if it does not exist."""
     found = open_archive(path)
     if found is not None:
         return found
-    from kappa.values.arrow import arrow_schema  # noqa: PLC0415  # as above
+    from kappa.values.arrow import arrow_schema  # noqa: PLC0415  # imports pyarrow
 
     schema = arrow_schema([*columns, ("_block", "bigint")])
     failpoint("archive.before_create")
@@ -385,7 +408,7 @@ def ensure_archive(
 
 
 def open_table(path: str) -> StoredTable | None:
-    """Opens a build's table, or None where it is not there."""
+    """Opens a build's table. Returns None if it does not exist."""
     try:
         return StoredTable(path, _open(path))
     except TableNotFoundError:
@@ -412,20 +435,24 @@ def _added(block: Block) -> AddAction:
 
 def _refuse_again(path: str, table: DeltaTable, guard: Guard) -> None:
     done = table.transaction_version(guard.application)
-    # It can be 0: only None says that there is none.
+    # 0 is a number too: only None means that the application has committed nothing.
     if done is not None and done >= guard.number:
         raise Broken(
-            f"transaction {guard.number} of {guard.application} is in {path} already, and its newest commit does not say so",
+            f"transaction {guard.number} of {guard.application} is in {path} already, "
+            "and its newest commit does not say so",
             hint="kappa replay makes a new build of it",
         )
 
 
 def ensure_table(path: str, columns: Iterable[tuple[str, str]], mark: Mark) -> StoredTable:
-    """Opens a build's table, and makes it, empty and with this mark as version 0, where it is not there."""
+    """Opens a build's table, or makes it if it does not exist.
+
+    It is made empty, with this mark as version 0.
+    """
     found = open_table(path)
     if found is not None:
         return found
-    from kappa.values.arrow import arrow_schema  # noqa: PLC0415  # likewise
+    from kappa.values.arrow import arrow_schema  # noqa: PLC0415  # imports pyarrow
 
     schema = arrow_schema(columns)
     failpoint("table.before_create")
@@ -444,14 +471,15 @@ def ensure_table(path: str, columns: Iterable[tuple[str, str]], mark: Mark) -> S
 
 
 def adopt(path: str, source: str, version: int, mark: Mark) -> int:
-    """Makes a table that holds what another held at a version, with a mark of its own, and gives its version.
+    """Makes a table with the rows of another at a version, and a mark of its own.
 
-    The same files, by hard links where the disk has them: they never change, and each table lets go of its own. The log from
-    the version's checkpoint on comes along. That version must be kept meanwhile. Raises Damaged where it is not there (any
-    more), and KappaError where there is no room.
+    Returns the version of the new table. It has the same files, by hard links if the disk has them:
+    they never change, and each table deletes its own names of them. The log is linked too, from the
+    version's checkpoint on. The version must be kept meanwhile. Raises Damaged if it does not exist
+    (any more), and KappaError if the disk has no room.
     """
     failpoint("table.before_adopt")
-    # Log files before a new checkpoint may go while they are listed and linked.
+    # Log files before a new checkpoint may be deleted while they are listed and linked.
     _looked(lambda: _take_along(Path(path), source, version))
     made = StoredTable(path, _open(path))
     made.commit_nothing(mark, None)
@@ -488,12 +516,16 @@ def _take_along(into: Path, source: str, version: int) -> None:
     except OSError as error:
         raise KappaError(
             f"version {version} of {source} could not be copied: {error}",
-            hint="see whether the disk is full; on the disk of its root nothing is copied, but linked",
+            hint="see whether the disk is full; "
+            "on the disk of its root nothing is copied, but linked",
         ) from error
 
 
 def link_file(file: Path, link: Path) -> None:
-    """Gives a file that never changes another name, or a copy where the disk has no links. Raises FileNotFoundError where it is gone."""
+    """Links a file that never changes to another name, or copies it if the disk has no links.
+
+    Raises FileNotFoundError if the file does not exist any more.
+    """
     try:
         os.link(file, link)
     except FileExistsError:
@@ -506,7 +538,7 @@ def link_file(file: Path, link: Path) -> None:
 
 
 def newest_version(path: str) -> int | None:
-    """The newest version of a table; None where there is no table."""
+    """Returns the newest version of a table, or None if the table does not exist."""
     try:
         return int(_open(path).version())
     except TableNotFoundError:
@@ -514,7 +546,10 @@ def newest_version(path: str) -> int | None:
 
 
 def files(path: str, version: int) -> tuple[str, ...]:
-    """The exact data files of one version, as absolute paths. Raises Damaged where that version is not there (any more)."""
+    """Lists the exact data files of one version, as absolute paths.
+
+    Raises Damaged if that version does not exist (any more).
+    """
     return _looked(
         lambda: tuple(
             sorted(
@@ -529,15 +564,18 @@ def files(path: str, version: int) -> tuple[str, ...]:
 
 
 class FileLists:
-    """`files`, for who asks for one version after the other: what the last one lacks is told by the few commits since."""
+    """A cache over `files`: it lists a version by the few commits since the last version listed."""
 
     def __init__(self, *, tables: int = 256) -> None:
-        """So many tables are remembered at most."""
+        """Makes an empty cache, which remembers at most so many tables."""
         self._tables = tables
         self._last: dict[str, tuple[int, frozenset[str]]] = {}
 
     def at(self, path: str, version: int) -> tuple[str, ...]:
-        """As `files`; of a version that is not there any more it may be the files that it had."""
+        """Lists the files of a version, as `files` does.
+
+        Of a version that does not exist any more it may list the files that it had.
+        """
         last = self._last.get(path)
         found = (
             None
@@ -554,7 +592,10 @@ class FileLists:
 
 
 def _after(path: str, version: int, there: frozenset[str], until: int) -> frozenset[str] | None:
-    """The files of version `until`, by those of `version` and the commits since; None where one of these cannot be read (any more)."""
+    """Lists the files of version `until`, by those of `version` and the commits since.
+
+    Returns None if one of these commits cannot be read (any more).
+    """
     found = set(there)
     for number in range(version + 1, until + 1):
         try:
@@ -573,7 +614,7 @@ def _after(path: str, version: int, there: frozenset[str], until: int) -> frozen
 
 
 def _file(path: str, named: str) -> str:
-    # What a commit names is relative to the table, and escaped.
+    # A commit names its files relative to the table, and escaped.
     return f"{path}/{unquote(named)}"
 
 
@@ -582,13 +623,16 @@ def _commit(path: str, version: int) -> Path:
 
 
 def schema(path: str, version: int) -> tuple[tuple[str, str], ...]:
-    """The columns of one version: (name, Spark's simple type)."""
+    """Lists the columns of one version: (name, Spark's simple type)."""
     fields = json.loads(_looked(lambda: _at(path, version).schema().to_json()))["fields"]
     return tuple((str(field["name"]), _simple(field["type"])) for field in fields)
 
 
 def mark_of(path: str, version: int) -> Mark:
-    """The mark of the commit that made a version. Raises Damaged where it carries none, or is not there (any more)."""
+    """Returns the mark of the commit that made a version.
+
+    Raises Damaged if the commit carries none, or does not exist (any more).
+    """
     return parse_mark(_metadata(path, version), where=f"version {version} of {path}")
 
 
@@ -615,9 +659,9 @@ def delete_unneeded(
     *,
     listed: dict[int, tuple[str, ...]] | None = None,
 ) -> int:
-    """Deletes every file that neither the newest version nor a pinned one needs, and answers how many data files those were.
+    """Deletes every file that `unneeded` lists, and returns how many of them were data files.
 
-    Nobody may be committing; see `unneeded` for the rest.
+    No commit may be under way.
     """
     deleted = 0
     for file in unneeded(path, newest, pinned, listed=listed):
@@ -635,15 +679,16 @@ def unneeded(
     *,
     listed: dict[int, tuple[str, ...]] | None = None,
 ) -> tuple[Path, ...]:
-    """The files that neither the newest version nor a pinned one needs.
+    """Lists the files that neither the newest version nor a pinned one needs.
 
-    A pinned version that is not whole any more was let go before it was pinned, and is passed over: its reader finds that
-    out, and starts over. A version needs its data files, and its log from the newest checkpoint before it. `listed` keeps
-    the files of pinned versions from one call to the next: they never change, and each costs some milliseconds to list.
-    Raises Damaged where the newest version itself is not whole.
+    A version needs its data files, and its log from the newest checkpoint before it. A pinned
+    version that is not whole any more was deleted before it was pinned, and is passed over: its
+    reader notices, and starts over. `listed` keeps the files of pinned versions from one call to
+    the next: they never change, and each version costs some milliseconds to list. Raises Damaged if
+    the newest version itself is not whole.
     """
     known = {} if listed is None else listed
-    # Names and not paths: in an hour of history there are thousands, and a slice waits meanwhile.
+    # Names and not paths: an hour of history has thousands, and a slice waits meanwhile.
     with os.scandir(path) as entries:
         there = {entry.path for entry in entries if not entry.is_dir()}
     kept = {newest: files(path, newest)} | {
@@ -668,7 +713,10 @@ def unneeded(
 
 
 def ensure_checkpointed(path: str, version: int) -> None:
-    """Sees that a version which is kept for long can be read from a checkpoint of its own, so that the log before it may go."""
+    """Writes a checkpoint at a version that is kept for long, if it has none.
+
+    The version is then read from that checkpoint, and the log before it may be deleted.
+    """
     if not (Path(path) / _LOG / f"{version:020d}.checkpoint.parquet").exists():
         failpoint("table.before_kept_checkpoint")
         _told(_at(path, version).create_checkpoint, f"the log of {path} could not be checkpointed")
@@ -703,7 +751,7 @@ def _unneeded_log(log: Path, versions: Collection[int]) -> list[Path]:
     checkpoints = sorted(
         {number for number, name in numbered if name.endswith(".checkpoint.parquet")}
     )
-    # Each version is read from the newest checkpoint that is not after it, or from the first commit.
+    # A version is read from the newest checkpoint that is not after it, or from the first commit.
     needed = {
         each
         for version in versions
@@ -718,7 +766,8 @@ def _unneeded_log(log: Path, versions: Collection[int]) -> list[Path]:
 def _properties(
     mark: Mark | ArchiveMark, guard: Guard | None, drained: str | None = None
 ) -> CommitProperties:
-    # `userMetadata` is where Spark's Delta keeps it too, so both writers' commits read the same. One writer: no retries.
+    # Spark's Delta keeps it in `userMetadata` too, so both writers' commits are read alike.
+    # A table has one writer, so nothing is retried.
     return CommitProperties(
         custom_metadata={"userMetadata": mark.to_json()}
         | ({} if drained is None else {"drained": drained}),
@@ -740,10 +789,11 @@ def _open(path: str) -> DeltaTable:
 
 
 def _looked(look: Callable[[], _Answer]) -> _Answer:
-    """What a look at a pinned version gives, looked for again where the log moved meanwhile.
+    """Reads a pinned version, and again if its log changed meanwhile.
 
-    A job may delete log files that its newest checkpoint has made needless while a reader, who listed the log before that
-    checkpoint was there, is about to read them. The version itself is kept, and is read from the checkpoint then.
+    A job may delete log files that its newest checkpoint has made needless. A reader that listed
+    the log before that checkpoint may be about to read them. The version itself is kept, and the
+    next attempt reads it from the checkpoint.
     """
     for _ in range(_LOOKS - 1):
         try:
@@ -768,7 +818,7 @@ def _told(act: Callable[[], _Answer], otherwise: str) -> _Answer:
         return act()
     except (DeltaError, OSError, ValueError) as error:
         text = str(error)
-        # Casts and decimals that overflow are refused by DataFusion in these words.
+        # DataFusion refuses casts and decimals that overflow in these words.
         if "out of range" in text or "too large to store" in text or "Overflow" in text:
             raise Broken(
                 f"{otherwise}: {text.rsplit('error: ', 1)[-1]}", hint=OVERFLOW_HINT
@@ -805,7 +855,7 @@ def _url(path: str) -> str:
 
 
 def _local(uri: str) -> str:
-    # What comes back is escaped, with or without the scheme.
+    # delta-rs returns paths escaped, with or without the scheme.
     return unquote(uri.removeprefix("file://"))
 
 

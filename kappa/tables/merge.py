@@ -1,8 +1,8 @@
-"""A merge: how contributions fold into the rows of their keys, in SQL that Spark, DataFusion (delta-rs) and DuckDB speak (laws 4 and 9). Pure.
+"""A merge: how contributions fold into the rows of their keys (laws 4 and 9). Pure.
 
-The expressions are written once here, names quoted in the way of each. Sums of whole numbers and decimals are added with 37 digits
-and cast back, which all of them refuse to do where the result does not fit; delta-rs would wrap a plain sum silently.
-Read next: engine/fold/fold.py for how rows become contributions, engine/write/commit.py, which has merges done, serving/query/query.py, which reads through one.
+Its SQL is valid in Spark, DataFusion (delta-rs) and DuckDB; only the quotes of names differ. Sums
+of whole numbers and decimals are added with 37 digits and cast back. Each engine refuses that cast
+if the result does not fit; delta-rs would wrap a plain sum silently.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ORDER = tuple(name for name, _ in ORDER_COLUMNS)
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """What a merge does, as SQL in which `t` is the table and `s` the contributions; names are quoted already."""
+    """A merge as SQL: `t` is the table, `s` the contributions, and names are quoted already."""
 
     match: str
     update: Mapping[str, str]
@@ -31,7 +31,10 @@ class Merge:
 
 
 def contribution_columns(table: TableBirth) -> tuple[tuple[str, str], ...]:
-    """Lists a contribution's columns: the table's without those that follow from others, exact sums at 37 digits."""
+    """Lists a contribution's columns: the table's without those that follow from others.
+
+    Exact sums have 37 digits.
+    """
     folds = table.folds.items()
     follow = {each for name, fold in folds for each in fold.following(name)}
     sums = {each for name, fold in folds for each in fold.sums(name)}
@@ -43,13 +46,17 @@ def contribution_columns(table: TableBirth) -> tuple[tuple[str, str], ...]:
 
 
 def committed_columns(table: TableBirth) -> tuple[tuple[str, str], ...]:
-    """The columns of what is merged into a table: contributions, or where folds are combined the new rows themselves."""
+    """Lists the columns of the rows that are merged into a table.
+
+    Those are contributions, or the new rows themselves if folds are combined.
+    """
     return table.columns if table.is_combined else contribution_columns(table)
 
 
 def merge_for(table: TableBirth, quote: Quote) -> Merge:
-    """How contributions fold into a table that has keys: `t` is the table, `s` the contributions."""
-    # Brackets matter: DataFusion reads `a is not distinct from b and c` as `a is not distinct from (b and c)`.
+    """Returns the merge of contributions (`s`) into a table that has keys (`t`)."""
+    # Brackets matter: to DataFusion, `a is not distinct from b and c` is
+    # `a is not distinct from (b and c)`.
     match = " and ".join(
         f"(t.{quote(key)} is not distinct from s.{quote(key)})" for key in table.keys
     )
@@ -84,20 +91,28 @@ def merge_for(table: TableBirth, quote: Quote) -> Merge:
 
 
 def is_mergeable(table: TableBirth) -> bool:
-    """True where contributions to a table can be folded before they meet its rows, by the same merge: so they may wait (merge on read)."""
+    """Returns True if the same merge can fold contributions before they meet the table's rows.
+
+    Such contributions may wait beside the table (merge on read).
+    """
     return bool(table.keys) and not table.is_combined and not table.steps_over
 
 
 def contributions_of(table: TableBirth) -> TableBirth:
-    """The table that holds contributions to a mergeable table, folded by key: its rows are what one slice would have contributed."""
+    """Returns the table of contributions to a mergeable table, folded by key.
+
+    Its rows are what one slice would have contributed.
+    """
     return replace(table, columns=contribution_columns(table))
 
 
 def merged_sql(table: TableBirth, rows: str, contributions: Iterable[str]) -> str:
-    """The query for a table's rows with contributions folded in, all given as queries for all of their columns with its types: what a merge would leave.
+    """Returns the query for a table's rows with contributions folded in, as a merge leaves them.
 
-    DuckDB takes what a query wants of keys to the files only where keys are compared as equal, which nulls never are. So contributions
-    whose keys have a null are folded apart; where there are none, as nearly always, neither join of that reads the table.
+    `rows` and `contributions` are queries for all columns, in the table's types. DuckDB pushes a
+    query's conditions on keys down to the files only if keys are compared by equality, and nulls
+    never are equal. So contributions with a null in their keys are folded apart. If none has one,
+    as nearly always, neither join of that part reads the table.
     """
     among, into = merge_for(contributions_of(table), quoted), merge_for(table, quoted)
     waiting = reduce(
@@ -114,7 +129,16 @@ def merged_sql(table: TableBirth, rows: str, contributions: Iterable[str]) -> st
     with_null = f"select * from ({waiting}) where not ({known})"
     without_theirs = f"select * from ({rows}) as t anti join ({with_null}) as s on {into.match}"
     return (
-        f"{_joined_sql(table, into, without_theirs, 'full', f'select * from ({waiting}) where {known}', equal)} "
+        f"""{
+            _joined_sql(
+                table,
+                into,
+                without_theirs,
+                "full",
+                f"select * from ({waiting}) where {known}",
+                equal,
+            )
+        } """
         f"union all {_joined_sql(table, into, rows, 'right', with_null, into.match)}"
     )
 
@@ -122,7 +146,10 @@ def merged_sql(table: TableBirth, rows: str, contributions: Iterable[str]) -> st
 def _joined_sql(
     table: TableBirth, how: Merge, rows: str, kind: str, contributions: str, match: str
 ) -> str:
-    """What `how` makes of rows and contributions that are joined in this way: of keys whichever side has them, of all else what is folded."""
+    """Returns the query for rows and contributions, joined by this `kind` of join.
+
+    Keys are taken from the side that has them; `how` folds the other columns.
+    """
     columns = [f"coalesce(t.{key}, s.{key}) as {key}" for key in map(quoted, table.keys)]
     for name in (quoted(name) for name, _ in table.columns if name not in table.keys):
         folded = (
@@ -131,7 +158,11 @@ def _joined_sql(
             else f"case when {how.update_when} then s.{name} else t.{name} end"
         )
         columns.append(
-            f"case when s._is_there is null then t.{name} when t._is_there is null then {how.insert[name]} else {folded} end as {name}"
+            f"case when s._is_there is null then t.{name} "
+            f"when t._is_there is null then {how.insert[name]} else {folded} end as {name}"
         )
     there = "select *, true as _is_there from"
-    return f"select {', '.join(columns)} from ({there} ({rows})) as t {kind} join ({there} ({contributions})) as s on {match}"
+    return (
+        f"select {', '.join(columns)} from ({there} ({rows})) as t "
+        f"{kind} join ({there} ({contributions})) as s on {match}"
+    )

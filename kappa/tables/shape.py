@@ -1,7 +1,6 @@
-"""The shape of a build's tables: which columns are stored, of which type, and who sees them. Pure.
+"""The shape of a build's tables: which columns are stored, and of which type. Pure.
 
-Columns that begin with an underscore are the platform's and left out of what is served. Read next: engine/fold/fold.py, which
-fills them.
+Columns whose names begin with an underscore are the platform's own: readers do not see them.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ REJECTS_BIRTH = TableBirth(
         ("headers", HEADERS),
         ("reason", "string"),
         ("detail", "string"),
-        # The earlier offset that a redriven record names. One that was folded leaves a row that readers do not see: what it
-        # names is folded once (law 7).
+        # The earlier offset that a redriven record names. A folded one leaves a row that readers do
+        # not see: the record that it names is folded once (law 7).
         ("_redrives", "bigint"),
         ("_deleted", "boolean"),
     ),
@@ -42,10 +41,10 @@ REJECTS_BIRTH = TableBirth(
 def table_births(
     pipeline: Pipeline, outputs: Mapping[str, Mapping[str, Type]]
 ) -> tuple[TableBirth, ...]:
-    """The tables of a build of this pipeline, the rejects last.
+    """Lists the tables of a build of this pipeline, the rejects last.
 
-    `outputs` gives, for every table that the function fills, its output columns and types in order. Raises
-    DeclarationError, with the table's line, where keys or folds do not fit them.
+    `outputs` gives, for every table that the function fills, its output columns and types in order.
+    Raises DeclarationError, with the table's line, if keys or folds do not fit them.
     """
     return (*(_born(pipeline, table, outputs) for table in pipeline.tables), REJECTS_BIRTH)
 
@@ -126,12 +125,14 @@ def _stepped(
 ) -> TableBirth:
     returned = _returned(table, output)
     keys = tuple((key, str(_key_type(key, returned))) for key in table.keys)
-    # Rows of one Kafka key lie in one partition, whose offsets are their order (law 4).
+    # Rows of one Kafka key are in one partition, whose offsets are their order (law 4).
     if not topic_keys & set(table.keys):
         named = ", ".join(sorted(key for key in topic_keys if key is not None))
         raise DeclarationError(
-            f"{table.source}: table {table.name} is folded in the order of the log, and its keys {', '.join(table.keys)} do not have the topic's key among them",
-            hint=f"rows of one key have an order where they lie in one partition: have {named} among the keys"
+            f"{table.source}: table {table.name} is folded in the order of the log, "
+            f"and its keys {', '.join(table.keys)} do not have the topic's key among them",
+            hint="rows of one key have an order where they lie in one partition: "
+            f"have {named} among the keys"
             if named
             else "declare the topic's key: Topic(..., key=...)",
         )
