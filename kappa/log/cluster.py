@@ -39,10 +39,7 @@ _QUIET = {"log_level": "0"}
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """A topic as the broker reports it: its id and how many partitions it has.
-
-    A topic that is re-created has another id.
-    """
+    """A topic as the broker reports it; a re-created topic has another id."""
 
     name: str
     id: str
@@ -170,10 +167,7 @@ class Cluster:
         return self._offsets(topics, _LATEST, IsolationLevel.READ_COMMITTED)
 
     def at_time(self, topics: Iterable[str], timestamp_ms: int) -> Offsets:
-        """Returns each partition's offset at a time, by the timestamps of its records.
-
-        That is its first record since then, or its end.
-        """
+        """Returns each partition's first offset since a time, by record timestamps, or its end."""
         names = tuple(topics)
         since, ends = (
             self._offsets(
