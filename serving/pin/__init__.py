@@ -1,7 +1,10 @@
-"""Which builds and frontiers a reader reads, pinned by a lease, now or in the past. Reads no rows.
+"""The choice of the builds and frontiers that a reader reads, pinned by a lease.
 
-- snapshot.py: what readers see at one moment, and how it is kept
+The moment is now or in the past. This room reads no rows. In reading order:
+
+- snapshot.py: a snapshot of one moment, and the lease that keeps it
 - look.py: the two looks, at now or at the past (law 11)
-- catalog.py: pins what a look found
-- past.py, at_log.py: moments of the past, by time or generation, and by the log
+- catalog.py: pins the result of a look
+- past.py: moments of the past, by time or by generation
+- at_log.py: moments of the past, by offsets or by the log's time
 """

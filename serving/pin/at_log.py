@@ -1,9 +1,11 @@
-"""Looking back by the log: what the builds that serve now held at offsets, or when their log had come to a time. Pure.
+"""Moments of the past by the log: at offsets, or at a time of the log. Pure.
 
-Known is what is kept of each build (kappa/state/kept.py), and what it shows now. Offsets are meant exactly: a frontier that stood there in
-every partition that is named, or none, with the nearest ones told. A time is one of the log: the newest frontier that holds
-no record of a later one, which is up to `history.every_seconds` before it. A pipeline of which that is not kept is left out, as one
-that does not read the topics is. Read next: past.py for times at which something was served, catalog.py, which pins what is chosen here.
+The answer is given by the builds that serve now: from what is kept of each (kappa/state/kept.py),
+and from its newest frontier. Offsets match exactly: the frontier has these offsets in every
+partition that is named. If no frontier has, the error names the nearest ones. A time of the log
+finds the newest frontier without a record of a later time. That one is up to
+`history.every_seconds` before the time. A pipeline is left out if such a frontier of it is not
+kept, or if it does not read the topics.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from kappa.state.kept import Kept, with_newest
 from kappa.state.offsets import Offsets
 from serving.pin.past import Moment, told
 
-# A topic's name has neither colons nor commas; the number of a partition is an int32, an offset an int64.
+# A topic's name has neither colons nor commas. A partition is an int32, an offset an int64.
 _PART = re.compile(r"(?P<topic>[A-Za-z0-9._-]+):(?P<partition>[0-9]{1,10})=(?P<offset>[0-9]{1,19})")
 _EPOCH, _FIRST, _LAST = (
     datetime(1970, 1, 1, tzinfo=UTC),
@@ -33,7 +35,7 @@ _WRITE = "write topic:partition=offset, and commas between: orders:0=120,orders:
 
 @dataclass(frozen=True, slots=True)
 class AtOffsets:
-    """What stood at these offsets: of each partition that is named, the next one to be read."""
+    """A moment given by offsets: of each partition that is named, the next one to be read."""
 
     offsets: Offsets
 
@@ -43,7 +45,7 @@ class AtOffsets:
 
 @dataclass(frozen=True, slots=True)
 class AtEventTime:
-    """What the log up to a time gives: no record whose log time is later."""
+    """A moment of the log: everything up to a time, and no record whose log time is later."""
 
     time: datetime
 
@@ -51,12 +53,15 @@ class AtEventTime:
         return f"at the event time {told(self.time)}"
 
 
-# What a query of the past can be asked of.
+# The moments of the past that a query can ask for.
 Past = Moment | AtOffsets | AtEventTime
 
 
 def parse_offsets(text: str) -> Offsets:
-    """Offsets that a user wrote, as Kappa itself writes them, or with commas between. Raises UsageError where they are none."""
+    """Parses the offsets that a user wrote: in Kappa's own form, or with commas between.
+
+    Raises UsageError if the text has no offsets.
+    """
     found: dict[str, dict[int, int]] = {}
     for part in filter(None, re.split(r"[,\s]+", text)):
         match = _PART.fullmatch(part)
@@ -77,9 +82,11 @@ def frontiers_at(
     kept: Mapping[str, Sequence[Kept]],
     newest: Mapping[str, Frontier],
 ) -> dict[str, Frontier]:
-    """Build -> the frontier that is meant, of the builds that have one; `kept` is all that is kept of each, oldest first, `newest` what it shows now.
+    """Returns by build the frontier of that moment, of the builds that have one.
 
-    Raises UsageError where no build has read what is named, and KappaError with the nearest that are kept where none has such a frontier.
+    `kept` has all kept frontiers of each build, oldest first; `newest` the ones they show now.
+    Raises UsageError if no build has read the topics and partitions that are named. Raises
+    KappaError with the nearest kept frontiers if no build has such a frontier.
     """
     shown = {build: with_newest(kept.get(build, ()), newest[build]) for build in serving.values()}
     if not shown:
@@ -133,18 +140,21 @@ def _at_offsets(offsets: Offsets, shown: Iterable[Kept]) -> Frontier | None:
 
 
 def _read_of(offsets: Offsets, newest: Frontier) -> Offsets:
-    """The offsets of the topics that a build reads: others are meant for other builds."""
+    """Returns the offsets of the topics that a build reads; the others are for other builds."""
     return offsets.only(set(newest.offsets.next))
 
 
 def _at_event_time(time: datetime, shown: Sequence[Kept]) -> Frontier | None:
     before = [each for each in shown if _log_time(each.frontier) <= time]
-    # What followed one that says until when it was shown is not kept any more, and may have been nearer.
+    # The one after a frontier with an end (`until`) is gone, and may have been nearer.
     return before[-1].frontier if before and before[-1].until is None else None
 
 
 def log_time(frontier: Frontier) -> datetime | None:
-    """The latest log time in any partition, as far as calendars go; None where nothing was read."""
+    """Returns the latest log time in any partition, within a calendar's range.
+
+    Returns None if nothing was read.
+    """
     latest = max(
         (ms for parts in frontier.log_time.values() for ms in parts.values()), default=None
     )
@@ -157,14 +167,14 @@ def log_time(frontier: Frontier) -> datetime | None:
 
 
 def _log_time(frontier: Frontier) -> datetime:
-    # What has read nothing is before everything.
+    # A frontier that has read nothing is before every time.
     return log_time(frontier) or _FIRST
 
 
 def _nearest(
     when: AtOffsets | AtEventTime, pipeline: str, shown: Sequence[Kept], newest: Frontier
 ) -> str:
-    """The nearest that are kept of one build, before and after."""
+    """Names the nearest kept frontiers of one build, before and after the moment."""
     match when:
         case AtOffsets():
             offsets = _read_of(when.offsets, newest)

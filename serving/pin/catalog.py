@@ -1,10 +1,10 @@
 """The catalog: pins which build answers for which pipeline, and up to where, once per query.
 
 Pinning reads the journal's last Served, then the frontiers; puts a lease on them; then reads the
-floors and the journal again. A newer Served or a frontier below its floor starts it over. With the
-hold of a promote this makes that no reader ever goes back; without the second look, one does
-(tests/replay/rollout/test_promote_model.py takes all interleavings). The past is pinned likewise;
-its second look is at whether it is still kept. No data of a table is read here.
+floors and the journal again. A newer Served or a frontier below its floor starts it over. Together
+with the hold of a promote, this keeps every reader from going back. Without the second look, one
+does (tests/replay/rollout/test_promote_model.py takes all interleavings). The past is pinned
+likewise; its second look is at whether it is still kept. No data of a table is read here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ATTEMPTS = 100
 def pin(
     store: Store, *, lease_seconds: float, clock: Callable[[], float] = time.time
 ) -> Iterator[PinnedSnapshot]:
-    """Pins what is served now; if nothing is, that is a snapshot of generation 0."""
+    """Pins the snapshot that is served now; if nothing is served, one of generation 0."""
     with closing(
         _pinned(store, lambda: look_now(store), lease_seconds=lease_seconds, clock=clock)
     ) as pinned:
@@ -93,10 +93,11 @@ def pin_frontier(
 def pin_at(
     store: Store, when: Past, *, lease_seconds: float, clock: Callable[[], float] = time.time
 ) -> Iterator[PinnedSnapshot]:
-    """Pins what was served at a time, or what a generation showed last.
+    """Pins a moment of the past.
 
-    Or what the builds that serve now held at offsets, or at a time of the log. Raises UsageError
-    if nothing ever was served, and KappaError, which names the times that are kept, if this is not.
+    That is the state served at a time, or the last one of a generation; or the state of the builds
+    that serve now at offsets, or at a time of the log. Raises UsageError if nothing was ever
+    served. Raises KappaError, which names the kept times, if the moment is not kept.
     """
     with closing(
         _pinned(

@@ -1,6 +1,6 @@
-"""Looks at what is served, now or in the past: which builds, and up to which frontiers.
+"""The looks at what is served, now or in the past: which builds, up to which frontiers.
 
-Each look comes with the second one, which a reader makes after it has put its lease (law 11).
+Each look includes the second one, which a reader makes after it has put its lease (law 11).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Sighting:
 
 
 def look_now(store: Store) -> Sighting:
-    """Reads what is served now: the journal's last Served, then the frontiers."""
+    """Reads the builds that serve now: the journal's last Served, then the frontiers."""
     journal = Journal(store)
     last, record = JournalView(store).last_served()
     # The isinstance is for the type only: last_served gives no other record.
@@ -45,7 +45,7 @@ def look_now(store: Store) -> Sighting:
         frontiers = {build: newest_frontier(store, build) for build in serving.values()}
         births = {build: read_birth(store, build) for build in serving.values()}
     except Damaged:
-        # A build that no longer serves may be gone by now: only of one that still does is it damage.
+        # A build that no longer serves may be gone by now. It is damage only if it still serves.
         if not switched():
             raise
         return look_now(store)
@@ -63,7 +63,7 @@ def look_at_build(store: Store, build: str) -> Sighting:
 
 
 def look_back(store: Store, when: Moment, now: float) -> Sighting:
-    """Reads what was served at a moment of the past, from what is kept of it."""
+    """Reads the builds that served at a moment of the past, from their kept frontiers."""
     journal = Journal(store)
     records = JournalView(store).records()
     known = generations(records)
@@ -94,21 +94,21 @@ def look_back(store: Store, when: Moment, now: float) -> Sighting:
 
 
 def look_at_log(store: Store, when: AtOffsets | AtEventTime) -> Sighting:
-    """Reads what the builds that serve now held at offsets, or at a time of the log."""
+    """Reads the builds that serve now at offsets, or at a time of the log."""
     journal = Journal(store)
     last, record = JournalView(store).last_served()
     # The isinstance is for the type only: last_served gives no other record.
     served = record.event if record is not None and isinstance(record.event, Served) else None
     serving = {} if served is None else served.serving
     try:
-        # The newest before what is kept, as above.
+        # The newest is read before the kept ones, as above.
         newest = {build: newest_frontier(store, build) for build in serving.values()}
         frontiers = frontiers_at(
             when, serving, {build: kept_of(store, build) for build in serving.values()}, newest
         )
         births = {build: read_birth(store, build) for build in frontiers}
     except Damaged:
-        # A build that no longer serves may be gone by now: only of one that still does is it damage.
+        # A build that no longer serves may be gone by now. It is damage only if it still serves.
         if not _gone(store, journal, last, {}):
             raise
         return look_at_log(store, when)
@@ -122,7 +122,7 @@ def look_at_log(store: Store, when: AtOffsets | AtEventTime) -> Sighting:
 
 
 def _gone(store: Store, journal: Journal, seen: int, frontiers: Mapping[str, Frontier]) -> bool:
-    """Returns True if what was chosen of the past may be collected, or not be the answer."""
+    """Returns True if the frontiers chosen of the past may be collected, or not be the answer."""
     # The newest may be past its switch by now, and a record retires a build before its deletion.
     moved = any(isinstance(each.event, Served | Retired) for each in journal.after(seen))
     return moved or any(is_collected(store, frontier) for frontier in frontiers.values())
@@ -144,7 +144,7 @@ def is_let_go(store: Store, snapshot: Snapshot) -> bool:
 
 
 def newest_frontier(store: Store, build: str) -> Frontier:
-    """Returns what readers may see of a build now. Raises Damaged if it has published nothing."""
+    """Returns a build's newest frontier. Raises Damaged if it has published none."""
     newest = Frontiers(store, build).newest()
     if newest is None:
         raise Damaged(

@@ -1,8 +1,9 @@
-"""Looking back: which frontier of each build readers saw at a time, or last in a generation. Pure.
+"""Moments of the past: the frontier of each build that readers saw then. Pure.
 
-Known is what is kept (kappa/state/kept.py) and what is shown now. The answer for a time is what readers saw then, or up to
-`history.every_seconds` before it; for a generation it is what they saw last before it was replaced. What is not kept any
-more is refused, with the times that are. Read next: catalog.py, which pins what is chosen here.
+The sources are the kept frontiers (kappa/state/kept.py) and the newest ones. For a time, the answer
+is the frontier that readers saw then, or up to `history.every_seconds` before. For a generation, it
+is the last one that readers saw before the generation was replaced. A moment that is not kept any
+more is refused, and the error names the kept times.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ _TIME = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}.*")
 
 @dataclass(frozen=True, slots=True)
 class AtGeneration:
-    """What a generation showed last, or shows now."""
+    """A moment given by a generation: its last frontiers, or its newest ones if it serves."""
 
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """What was shown at a time."""
+    """A moment given by the clock: the frontiers shown at that time."""
 
     time: datetime
 
@@ -40,7 +41,10 @@ Moment = AtGeneration | AtTime
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """One serving map (pipeline -> build), and from when to when it served; `end` is None where it still does."""
+    """A serving map (pipeline -> build) and the time for which it served.
+
+    `end` is None if it still serves.
+    """
 
     number: int
     serving: Mapping[str, str]
@@ -49,9 +53,9 @@ class Generation:
 
 
 def parse_time(text: str) -> tuple[datetime, bool]:
-    """A time that a user wrote, in UTC, and whether its zone was said; without one it is taken for UTC.
+    """Parses a time that a user wrote; returns it in UTC, and whether its zone was given.
 
-    Raises UsageError where it is no time in ISO 8601.
+    Without a zone it is taken for UTC. Raises UsageError if it is no time in ISO 8601.
     """
     try:
         found = datetime.fromisoformat(text.strip()) if _TIME.fullmatch(text.strip()) else None
@@ -60,7 +64,8 @@ def parse_time(text: str) -> tuple[datetime, bool]:
     if found is None:
         raise UsageError(
             f"{text!r} is no time",
-            hint="write date, time and zone, such as 2026-01-31T14:05:00Z or 2026-01-31T15:05+01:00; without a zone it is UTC",
+            hint="write date, time and zone, such as 2026-01-31T14:05:00Z or "
+            "2026-01-31T15:05+01:00; without a zone it is UTC",
         )
     return (
         (found.replace(tzinfo=UTC), False)
@@ -70,7 +75,7 @@ def parse_time(text: str) -> tuple[datetime, bool]:
 
 
 def generations(records: Iterable[Record]) -> tuple[Generation, ...]:
-    """What served and when, from the journal's records, oldest first."""
+    """Lists the generations of the journal's records, oldest first."""
     found = [
         (record.event, moment(record.at)) for record in records if isinstance(record.event, Served)
     ]
@@ -82,7 +87,10 @@ def generations(records: Iterable[Record]) -> tuple[Generation, ...]:
 
 
 def generation_at(when: Moment, known: Sequence[Generation], now: datetime) -> Generation:
-    """The generation that is meant. Raises UsageError where there was none: nothing served yet, or the time is to come."""
+    """Returns the generation of a moment.
+
+    Raises UsageError if it has none: nothing served yet, or the time is in the future.
+    """
     there = (
         f"there are {known[0].number} to {known[-1].number}, the first since {told(known[0].begin)}"
         if known
@@ -113,14 +121,15 @@ def frontier_shown(
     kept: Sequence[Kept],
     newest: Frontier | None,
 ) -> Frontier | None:
-    """The frontier of the pipeline's build that is meant, or None where it is not kept (any more).
+    """Returns the frontier of a pipeline's build at a moment, or None if it is not kept.
 
-    `kept` is all that is kept of that build, oldest first, and `newest` what it shows now.
+    `kept` has all kept frontiers of that build, oldest first; `newest` is the one it shows now.
     """
     build = generation.serving[pipeline]
     shown = with_newest(kept, newest)
     at_first = _at_generation(shown, _began_to_serve(pipeline, build, generation, known))
-    # What the build showed before it began to serve this time is not meant, however late its job heard of the switch.
+    # Frontiers from before the build began to serve this time do not count, however late its job
+    # read of the switch.
     meant = [
         each
         for each in shown
@@ -144,7 +153,7 @@ def frontier_shown(
 
 
 def not_kept(when: Moment, generation: Generation, available: Sequence[str]) -> KappaError:
-    """The error for what was shown once and is not kept any more."""
+    """Makes the error for a moment whose frontiers are not kept any more."""
     what = (
         f"what generation {generation.number} showed last"
         if isinstance(when, AtGeneration)
@@ -163,7 +172,10 @@ def available(
     kept: Mapping[str, Sequence[Kept]],
     newest: Mapping[str, Frontier | None],
 ) -> Iterator[str]:
-    """The times that can be asked for, a line each: moments of switches, and stretches that are kept whole."""
+    """Lists the times that can be asked for, a line each.
+
+    These are moments of switches, and stretches of time that are kept whole.
+    """
     for generation in known:
         spans: list[tuple[datetime, datetime | None]] = [(generation.begin, generation.end)]
         for pipeline, build in generation.serving.items():
@@ -172,7 +184,10 @@ def available(
                 both for one in spans for other in own if (both := _overlap(one, other)) is not None
             ]
         for begin, end in spans:
-            yield f"generation {generation.number} from {told(begin)} to {'now' if end is None else told(end)}"
+            yield (
+                f"generation {generation.number} from {told(begin)} "
+                f"to {'now' if end is None else told(end)}"
+            )
 
 
 def _spans(
@@ -182,7 +197,7 @@ def _spans(
     kept: Sequence[Kept],
     newest: Frontier | None,
 ) -> list[tuple[datetime, datetime | None]]:
-    """From when to when the answer for a time in this generation is kept."""
+    """Lists the stretches of time in this generation for which the answer is kept."""
     edges = {
         generation.begin,
         *(each.since for each in kept),
@@ -217,7 +232,7 @@ def _overlap(
 def _began_to_serve(
     pipeline: str, build: str, generation: Generation, known: Sequence[Generation]
 ) -> int:
-    """The generation from which on the build has served the pipeline, up to this one."""
+    """Returns the generation since which the build has served the pipeline, up to this one."""
     before = [
         each.number
         for each in known
@@ -232,5 +247,5 @@ def _at_generation(kept: Sequence[Kept], number: int) -> Kept | None:
 
 
 def told(time: datetime) -> str:
-    """A time as it is told to people, in UTC."""
+    """Formats a time for people, in UTC."""
     return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

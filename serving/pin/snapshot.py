@@ -1,4 +1,4 @@
-"""A snapshot of what readers see, and one that is pinned: kept by a lease that renews itself."""
+"""A snapshot of one moment, and a pinned one: kept by a lease that renews itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kappa.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What readers see at one moment: the generation, each pipeline's build, its frontier, birth."""
+    """A moment as readers see it: its generation, each pipeline's build, frontier and birth."""
 
     generation: int
     serving: Mapping[str, str]
@@ -41,7 +41,7 @@ class PinnedSnapshot:
         lease_seconds: float,
         clock: Callable[[], float],
     ) -> None:
-        """Made by `pin`, `pin_build` and `pin_pair`, which put the lease."""
+        """Starts to renew the lease, which `pin`, `pin_build` and `pin_pair` have put."""
         self.snapshot = snapshot
         self._store = store
         self._lease = lease
@@ -86,7 +86,8 @@ class PinnedSnapshot:
 
     def _keep_renewing(self) -> None:
         while not self._closed.wait(self._lease_seconds / 3):
-            # What an ended lease kept may be collected already: only a living one is extended.
+            # The frontiers of an ended lease may be collected already: only a living one is
+            # extended.
             if self._clock() >= self._lease.expires_at:
                 return
             longer = replace(self._lease, expires_at=self._clock() + self._lease_seconds)

@@ -1,9 +1,10 @@
-"""What of SQL a stranger may say: one query over what the catalogue has, by DuckDB's own parser. Pure.
+"""The SQL that a stranger may use: one query over the catalogue. Pure.
 
-The parser gives the query as a tree (`json_serialize_sql`), for a SELECT alone. Every name in it that is looked up
-somewhere is looked up here first: a table has to be one of the catalogue's or of the query's own `with`, a function that gives rows
-has to be one that makes them from its arguments, and no function may tell of settings or of how views are made. So what the
-text looks like (quotes, case, comments, strings as names) decides nothing. Read next: sandboxed.py.
+DuckDB's own parser gives the query as a tree (`json_serialize_sql`), and only for a SELECT. Every
+name in it that DuckDB would look up is looked up here first. A table must be one of the catalogue's
+or of the query's own `with`. A function that gives rows must make them from its arguments. No
+function may reveal settings, or how views are made. So the look of the text (quotes, case,
+comments, strings as names) decides nothing.
 """
 
 from __future__ import annotations
@@ -20,15 +21,21 @@ ONE_QUERY = "give one query that reads, such as: select * from page_hits limit 1
 _TABLE_FUNCTIONS = frozenset(
     {"range", "generate_series", "unnest", "repeat", "repeat_row", "json_each", "json_tree"}
 )
-# Those that look at more than their arguments: at settings and variables, at how a view is made (by which files), or that write.
+# Functions that read more than their arguments (settings, variables, the files of a view), or that
+# write.
 _REFUSED_FUNCTIONS = frozenset({
-    "current_setting", "getvariable", "getenv", "nextval", "currval", "write_log", "pg_get_viewdef", "pg_get_expr", "pg_get_constraintdef",
+    "current_setting", "getvariable", "getenv", "nextval", "currval", "write_log",
+    "pg_get_viewdef", "pg_get_expr", "pg_get_constraintdef",
     "query", "query_table", "read_text", "read_blob", "glob",
 })  # fmt: skip
 
 
 def ensure_allowed(serialized: Any, catalogue: Collection[tuple[str, str]]) -> None:
-    """Raises UsageError where a query, as `json_serialize_sql` gives it, may not be asked; `catalogue` has (schema, name) of all that may be read."""
+    """Raises UsageError if a query may not be asked.
+
+    `serialized` is its tree as `json_serialize_sql` gives it. `catalogue` has (schema, name) of all
+    relations that may be read.
+    """
     statements: Sequence[Any] = serialized.get("statements") or ()
     if serialized.get("error") or len(statements) != 1:
         raise UsageError(
@@ -44,7 +51,7 @@ def ensure_allowed(serialized: Any, catalogue: Collection[tuple[str, str]]) -> N
 
 
 def _walk(node: Any, catalogue: frozenset[tuple[str, str]], named: frozenset[str]) -> None:
-    """`named`: the names that the query has given itself, where this node stands."""
+    """Checks a node and all below it. `named` has the names that the query defined around it."""
     match node:
         case list():
             for each in node:
@@ -62,7 +69,10 @@ def _walk(node: Any, catalogue: frozenset[tuple[str, str]], named: frozenset[str
 def _named_in(
     node: Mapping[str, Any], catalogue: frozenset[tuple[str, str]], named: frozenset[str]
 ) -> frozenset[str]:
-    """The names within a node that may have a `with`, whose queries are walked: each knows those before it, and itself where it recurs."""
+    """Returns the names defined within a node that may have a `with`, whose queries are walked.
+
+    Each of these queries knows those before it, and itself if it is recursive.
+    """
     if node.get("type") == "RECURSIVE_CTE_NODE":
         named |= {str(node.get("cte_name")).lower()}
     for each in (node.get("cte_map") or {}).get("map", ()):
@@ -111,7 +121,8 @@ def _look_up(
     if not database and not schema and name.lower() in named:
         return
     known = {(each.lower(), table.lower()) for each, table in catalogue}
-    # `flights.delays` is what the parser calls a schema; three parts begin with the database, which has no name for a stranger.
+    # The parser takes `flights` in `flights.delays` for a schema. Three parts begin with a
+    # database, and a stranger has no name for one.
     if not database and (schema.lower() or "main", name.lower()) in known:
         return
     whole = ".".join(part for part in (database, schema, name) if part)

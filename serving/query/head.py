@@ -1,4 +1,4 @@
-"""The head of an answer: the snapshot that its rows are true of. The same for CLI and HTTP. Pure."""
+"""The head of an answer: the snapshot of its rows. The same for CLI and HTTP. Pure."""
 
 from __future__ import annotations
 

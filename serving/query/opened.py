@@ -27,9 +27,9 @@ select 'view', view_name from duckdb_views() where not internal and schema_name 
 
 
 def open_reader(limits: Limits | None, *, served: bool, showing: Sequence[object] = ()) -> Reader:
-    """Opens a reader of nothing yet, or, without limits, one that may show `showing` already.
+    """Opens a reader of nothing yet. Without limits, it may show `showing` already.
 
-    Its attribute `shows` says what it shows. `served`: some pipeline is served.
+    Its attribute `shows` has the relations that it shows. `served`: some pipeline is served.
     """
     folder = None if limits is None else make_spill_folder(limits.folder)
     connection, shows = _one_idle(tuple(showing)) if limits is None else (None, None)
@@ -52,7 +52,7 @@ def open_reader(limits: Limits | None, *, served: bool, showing: Sequence[object
 
 
 def _one_idle(showing: Shown) -> tuple[Connection | None, Shown | None]:
-    """Returns a connection left by an earlier reader, with what it shows: `showing`, or nothing."""
+    """Returns a connection of an earlier reader, and what it shows: `showing`, or nothing."""
     with _idle_changes:
         if not _idle:
             return None, None

@@ -1,8 +1,8 @@
-"""Two builds side by side: a reader with the tables of one as schema `before`, and of the other as schema `after`.
+"""Two builds side by side: the tables of one in schema `before`, of the other in `after`.
 
-Exactly the served rows of both, at the versions of two pinned frontiers, with the hidden columns that tell how far apart
-approximate values may be; views are not there. Keys that are to be set aside
-are put beside them (law 5). Read next: replay/verify/diff.py, which compares them.
+The reader has exactly the served rows of both, at the versions of two pinned frontiers. It also has
+the hidden columns with the error ranges of approximate values, and no views. Keys that are to be
+set aside are put beside the tables (law 5).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from serving.query.relations import put_tables
 
 BEFORE = "before"
 AFTER = "after"
-# What one statement takes; the rest of a topic's keys lies in DuckDB, which spills.
+# The keys of one statement. The table of all keys is in DuckDB, which spills.
 _BATCH = 20_000
 
 
@@ -32,7 +32,10 @@ def connect_pair(
     limits: Limits | None,
     after_store: Store | None = None,
 ) -> Reader:
-    """A reader of two builds, both of which are to be kept pinned meanwhile; `after_store` is where the second lies, if it is another place."""
+    """Opens a reader of two builds, both of which must be kept pinned meanwhile.
+
+    `after_store` is the store of the second build, if it is another one.
+    """
     reader = open_reader(limits, served=True)
     try:
         put_tables(reader, BEFORE, *_at(before), store, compared=True)
@@ -49,11 +52,14 @@ def _at(side: tuple[Birth, Frontier]) -> tuple[Birth, Mapping[str, int]]:
 
 
 def put_keys(reader: Reader, name: str, keys: Iterable[str]) -> int:
-    """Makes a table of that name, in place of any before, with one column, `key`; gives how many distinct keys it has."""
+    """Makes a table of distinct keys, in place of one of that name; returns how many they are.
+
+    Its one column is `key`.
+    """
     staged = quoted(f"{name}_all")
     reader.command(f"create or replace temp table {staged} (key varchar)")
     keys = iter(keys)
-    # A key that is written all the time comes again and again; most of that ends here.
+    # A key that is written all the time repeats; most of that ends in this set.
     while batch := set(islice(keys, _BATCH)):
         reader.command(f"insert into {staged} select unnest(?::varchar[])", [sorted(batch)])
     reader.command(

@@ -33,17 +33,17 @@ class Answer:
 
     @property
     def generation(self) -> int:
-        """The generation that it is of."""
+        """Returns the generation of the snapshot."""
         return self.snapshot.generation
 
     @property
     def offsets(self) -> Mapping[str, Offsets]:
-        """The offsets of each build; all of its tables are at one frontier."""
+        """Returns the offsets of each build; all of its tables are at one frontier."""
         return {build: each.offsets for build, each in self.snapshot.frontiers.items()}
 
     @property
     def versions(self) -> Mapping[str, Mapping[str, int]]:
-        """The version of each table, by build."""
+        """Returns the version of each table, by build."""
         return {build: each.versions for build, each in self.snapshot.frontiers.items()}
 
 
@@ -52,8 +52,9 @@ def answer(
 ) -> Answer:
     """Answers one query from what is served now, or was served at a moment of the past.
 
-    Raises UsageError, with DuckDB's own candidates as a hint, if the query has a mistake; Conflict
-    if its snapshot could not be kept long enough, again and again; and the errors of `pin_at`.
+    Raises UsageError, with DuckDB's own candidates as a hint, if the query has a mistake. Raises
+    Conflict if its snapshot could not be kept long enough, again and again. Raises the errors of
+    `pin_at`, too.
     """
     return read(store, lambda reader: reader.rows(sql), when=when, lease_seconds=lease_seconds)
 
@@ -65,7 +66,10 @@ def read(
     when: Past | None = None,
     lease_seconds: float = 60.0,
 ) -> Answer:
-    """Returns the rows that `queries` makes of one snapshot, by any number of queries; see `ask`."""
+    """Returns the rows that `queries` makes of one snapshot, by any number of queries.
+
+    Pins and retries as `ask` does.
+    """
 
     def found(reader: Reader, snapshot: Snapshot) -> Answer:
         rows = queries(reader)
@@ -81,7 +85,7 @@ def ask(
     when: Past | None = None,
     lease_seconds: float = 60.0,
 ) -> _Found:
-    """Returns what `question` finds in one pinned snapshot, of now or of a moment of the past.
+    """Returns the result of `question` over one pinned snapshot, of now or of the past.
 
     Asks again on a newer snapshot if the first was not kept until the end. A relation that cannot
     be made fails the queries that name it, and no others.

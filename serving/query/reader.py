@@ -1,6 +1,6 @@
 """A reader: a DuckDB in memory that answers queries over what was put into it.
 
-One thread at a time. There is no JVM, and nothing to write to.
+It is used by one thread at a time. It needs no JVM, and has nothing to write to.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kappa.base.sections import VerifySettings
 
 _Found = TypeVar("_Found")
-# What a connection was made to show: the relations of each pipeline.
+# The content that a connection was made to show: the relations of each pipeline.
 Shown = tuple[object, ...]
 
 _ONE_SELECT = "give one query that reads, such as: select * from page_hits limit 10"
@@ -36,10 +36,10 @@ _ROWS_AT_ONCE = 1024
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a reader may take: `memory` and `size` as in settings (`1g`), and its threads.
+    """The limits of a reader: `memory` and `size` as in settings (`1g`), and its threads.
 
-    What does not fit in memory is spilled below `folder`. `seconds`: of the reader's whole life;
-    None: as long as it takes.
+    What does not fit in memory is spilled below `folder`. `seconds` is for the reader's whole life;
+    None sets no end.
     """
 
     memory: str
@@ -98,7 +98,7 @@ class Broken:
 
 
 class Reader:
-    """A DuckDB that holds views over files, and what a comparison puts beside them."""
+    """A DuckDB with views over files, and the tables that a comparison puts beside them."""
 
     def __init__(
         self,
@@ -109,12 +109,12 @@ class Reader:
         seconds: float | None = None,
         leave: Callable[[Connection, Shown | None], None] | None = None,
     ) -> None:
-        """Made by `open_reader`; `folder` is its own, for what it spills.
+        """Takes a connection from `open_reader`; `folder` is the reader's own, for spilling.
 
-        After `seconds` its query is broken off, and no further one begins. `leave` takes the
+        After `seconds` its query is interrupted, and no further one begins. `leave` takes the
         connection at the end, if it is fit for another reader.
         """
-        # What the connection was made to show, unless something was done to it since; or None.
+        # The relations that the connection was made to show; None if it was used otherwise since.
         self.shows: Shown | None = None
         # The relations that could not be made.
         self.broken: tuple[Broken, ...] = ()
@@ -169,7 +169,7 @@ class Reader:
     def only_select(self, sql: str) -> str:
         """Returns the text of the one query in `sql`.
 
-        Raises UsageError if there is none, if there are several, or if it writes.
+        Raises UsageError if it has none, has several, or writes.
         """
         try:
             sql.encode()

@@ -1,4 +1,4 @@
-"""Relations: the tables and views that a pipeline brings into a reader, and their names there.
+"""Relations: the tables and views that a pipeline brings into a reader, and their names.
 
 Each pipeline is a schema with its tables, views and `rejects`; the main schema has all tables and
 views under their public names, and one `rejects` for all pipelines. Hidden columns (leading
@@ -46,12 +46,15 @@ class Relations:
 
     @property
     def schema(self) -> str:
-        """The schema of all of them."""
+        """Returns the schema of all these relations."""
         return schema_of(self.pipeline)
 
     @property
     def public(self) -> tuple[str, ...]:
-        """Those with a name in the main schema too, where the rejects of all pipelines are one."""
+        """Lists the relations with a name in the main schema, too.
+
+        The rejects of all pipelines are one relation in that schema.
+        """
         return (*(name for name in self.tables if name != REJECTS), *self.views)
 
 

@@ -1,15 +1,17 @@
-"""How values are told: as a table for people, as JSON and CSV for machines. Pure; each value has one form in each.
+"""The text of values: a table for people, JSON and CSV for machines. Pure.
 
-kind         JSON                          CSV                    table
-null         null                          (nothing)              null
-text         string                        as it is, "" if empty  control characters escaped
-NaN, +-inf   "NaN" "Infinity" "-Infinity"  likewise               likewise
-decimal      string, every digit           every digit            every digit
-date, time   ISO 8601 string               likewise               likewise
-timestamp    ISO 8601 string, Z for UTC    likewise               likewise
-interval     seconds, as a string "86400s" likewise               likewise
-bytes        base 64 string                base 64                as text, what is none escaped
-list, struct array, object                 JSON                   JSON
+Each value has one text in each of them:
+
+    kind         JSON                          CSV                    table
+    null         null                          (nothing)              null
+    text         string                        as it is, "" if empty  control characters escaped
+    NaN, +-inf   "NaN" "Infinity" "-Infinity"  likewise               likewise
+    decimal      string, every digit           every digit            every digit
+    date, time   ISO 8601 string               likewise               likewise
+    timestamp    ISO 8601 string, Z for UTC    likewise               likewise
+    interval     seconds, as a string "86400s" likewise               likewise
+    bytes        base 64 string                base 64                text, escaped if it is none
+    list, struct array, object                 JSON                   JSON
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from rich.cells import cell_len
 
 
 class Form(StrEnum):
-    """What a command that reads prints."""
+    """The format in which a reading command prints."""
 
     TABLE = "table"
     JSON = "json"
@@ -38,21 +40,25 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Rows under named columns. `wide` columns are for machines: JSON and CSV have them, the table leaves them out."""
+    """Rows under named columns.
+
+    `wide` columns are for machines: JSON and CSV have them, the table leaves them out.
+    """
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
     wide: frozenset[str] = frozenset()
 
     def objects(self) -> list[dict[str, Any]]:
-        """Each row as an object."""
+        """Returns each row as an object."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 
 def rendered(form: Form, listing: Listing, *, document: object = None, heading: str = "") -> str:
-    """The text of a listing in one form, its last line ended.
+    """Renders a listing in one form, with a line end at its end.
 
-    JSON is of `document` where there is one that holds more than the rows; `heading` stands above the table.
+    JSON is made of `document` if one is given, which has more than the rows. The table has
+    `heading` above it.
     """
     match form:
         case Form.JSON:
@@ -66,7 +72,7 @@ def rendered(form: Form, listing: Listing, *, document: object = None, heading: 
 
 
 def to_json(document: object) -> str:
-    """Any value of ours or DuckDB's as JSON text, one line for each element at the top."""
+    """Renders a value of ours or DuckDB's as JSON, one line for each element at the top."""
     return json.dumps(
         plain(document),
         ensure_ascii=False,
@@ -82,7 +88,7 @@ def object_line(names: Iterable[str], row: Iterable[object]) -> str:
 
 
 def plain(value: object) -> object:
-    """A value as JSON has it."""
+    """Returns a value in JSON's types."""
     match value:
         case None | bool() | int() | str():
             return str(value) if isinstance(value, StrEnum) else value
@@ -105,7 +111,7 @@ def plain(value: object) -> object:
 
 
 def cell(value: object) -> str:
-    """A value as a table shows it."""
+    """Renders a value for a cell of a table."""
     match value:
         case None:
             return "null"
@@ -124,7 +130,7 @@ def _csv_lines(listing: Listing) -> Iterator[str]:
 
 
 def csv_line(values: Iterable[object]) -> str:
-    """One row as a line of CSV, ended."""
+    """Renders one row as a line of CSV, with its line end."""
     return ",".join(map(_csv_cell, values)) + "\n"
 
 
@@ -132,7 +138,7 @@ def _csv_cell(value: object) -> str:
     if value is None:
         return ""
     text = value if isinstance(value, str) else _one_line(value)
-    # RFC 4180; quotes around nothing tell the empty text from null.
+    # RFC 4180; quotes around nothing distinguish the empty text from null.
     return (
         '"' + text.replace('"', '""') + '"'
         if not text or any(mark in text for mark in ',"\r\n')

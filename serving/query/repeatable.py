@@ -1,6 +1,6 @@
-"""What a view may say: a query over its pipeline's own tables, with one answer. Pure.
+"""The SQL that a view may use: a query over its pipeline's tables, with one answer. Pure.
 
-By the sandbox's rules (allowed.py), and by two more. Names are bare, since a view is made in its
+The rules are the sandbox's (allowed.py), and two more. Names are bare, since a view is made in its
 pipeline's schema before other schemas have names. Nothing in it may give another value each time:
 no clock, no chance, nothing of the connection.
 """

@@ -1,7 +1,9 @@
-"""Folders of one process: where a reader spills what does not fit in its memory, where a proof folds a build anew, and where an archive is checked.
+"""Folders of one process, for as long as it needs them.
 
-They are named by their process and go with what they are for. What a killed process has left goes when the next one makes
-its folder, or by `kappa gc`.
+A reader spills into one what does not fit in its memory. A proof folds a build in one, and an
+archive is checked in one. Each is named by its process, and deleted with its reader, proof or
+check. Those of a killed process are deleted by the next process that makes its folder, or by `kappa
+gc`.
 """
 
 from __future__ import annotations
@@ -18,17 +20,20 @@ from kappa.base.process import started
 SPILL = "spill-"
 PROVE = "prove-"
 ARCHIVE = "archive-check-"
-# Process, its birth, chance: beside others of the user's, who may have given any folder.
+# Process, its birth, chance: other files of the user's may be beside them, in any folder.
 _OURS = re.compile(rf"(?:{SPILL}|{PROVE}|{ARCHIVE})(?P<pid>\d+)-(?P<born>\d+)-[0-9a-f]{{8}}")
 
 
 def make_spill_folder(parent: Path) -> Path:
-    """A new folder of this process below `parent`; those of dead processes are deleted."""
+    """Makes a folder of this process below `parent`; deletes those of dead processes."""
     return make_folder(parent, SPILL)
 
 
 def make_folder(parent: Path, prefix: str) -> Path:
-    """A new folder of this process below `parent`, its name beginning so; those of dead processes are deleted."""
+    """Makes a folder of this process below `parent`; deletes those of dead processes.
+
+    Its name begins as given.
+    """
     try:
         parent.mkdir(parents=True, exist_ok=True)
         for left in left_behind(parent):
@@ -44,7 +49,7 @@ def make_folder(parent: Path, prefix: str) -> Path:
 
 
 def left_behind(parent: Path) -> tuple[Path, ...]:
-    """The folders below `parent` whose processes have died."""
+    """Lists the folders below `parent` whose processes have died."""
     found = ((path, _OURS.fullmatch(path.name)) for path in parent.glob("*"))
     # By pid and time of birth: the pid alone may be another process by now.
     return tuple(

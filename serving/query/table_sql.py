@@ -1,4 +1,4 @@
-"""SQL for the rows of a table's files, and how names, texts and types are spelled in it. Pure."""
+"""SQL for the rows of a table's files, and its spelling of names, texts and types. Pure."""
 
 from __future__ import annotations
 

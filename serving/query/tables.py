@@ -1,8 +1,8 @@
-"""The catalogue of what is served, or was: tables and views, and where other tools find their rows.
+"""The catalogue of what is served, or was: tables, views, and paths for other tools.
 
-A version of a Delta table does not change, so path and version (in Spark: format `delta`, option
+A version of a Delta table does not change. So path and version (in Spark: format `delta`, option
 `versionAsOf`) name the files that `kappa query` reads. A reader of them applies `where` and selects
-the columns that are listed; what waits beside a large table in its `recent` tables is not in it
+the listed columns. Contributions that wait in the `recent` tables of a large table are not in it
 yet (kappa/engine/write/recent.py). See docs/howto/read-the-files.md.
 """
 
@@ -29,7 +29,8 @@ class ServedTable:
 
     A view is computed at reading: it has no version and no path. `where` is the condition for the
     served rows in the table's files, None if all are. `recent` are (version, path) of the tables
-    that wait beside it. `broken` says why it cannot be read; it has no rows and no columns then.
+    that wait beside it. `broken` has the reason if it cannot be read; it has no rows and no columns
+    then.
     """
 
     name: str
@@ -47,7 +48,7 @@ class ServedTable:
 def served_tables(
     store: Store, *, when: Past | None = None, lease_seconds: float = 60.0
 ) -> tuple[ServedTable, ...]:
-    """Lists what is served, or was at a moment of the past, of one snapshot.
+    """Lists the tables and views of one snapshot, of now or of a moment of the past.
 
     By pipeline and in the order of its declaration, views last. A relation that cannot be made or
     read is listed as broken.

@@ -39,7 +39,7 @@ def _refusal(reader: Reader, view: str, sql: str) -> KappaError | None:
 
 
 def unreadable(tables: Iterable[TableBirth], views: Mapping[str, str]) -> Mapping[str, KappaError]:
-    """Finds a pipeline's SQL that its tables do not bear, before there is any row in them.
+    """Finds a pipeline's SQL that its tables do not bear, while they still have no rows.
 
     Keys are names of views, and conditions of checks as `TABLE: CONDITION`.
     """
@@ -63,11 +63,11 @@ def unreadable(tables: Iterable[TableBirth], views: Mapping[str, str]) -> Mappin
 def view_refusals(
     tables: Iterable[TableBirth], views: Mapping[str, str]
 ) -> Mapping[str, UsageError]:
-    """Finds views that do not follow from the pipeline's own tables alone, and says why.
+    """Finds views that do not follow from the pipeline's own tables alone, with the reasons.
 
-    A view may read the pipeline's tables and its other views, by their bare names. It may read no
-    file and nothing of others, and call nothing that gives another value each time: its rows would
-    have no version, and every query would fail where the file is not at hand.
+    A view may read the pipeline's tables and its other views, by their bare names. It may not read
+    a file or others' relations, and may not call what gives another value each time. Its rows would
+    have no version, and every query would fail if the file is not at hand.
     """
     with open_reader(None, served=True) as reader:
         return _view_refusals(reader, tuple(tables), views)
