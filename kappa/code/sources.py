@@ -47,7 +47,7 @@ class Location:
 
 
 class Sources:
-    """The modules below one folder.
+    """The modules of the project in one folder.
 
     They are `pipelines.flights` and the like, modules beside `pipelines/`, and those inside it by
     their bare name. The standard library and Kappa's own packages always win. An installed package

@@ -1,4 +1,4 @@
-"""What breaks the law of slices is refused before its replay (replay/plan/law.py)."""
+"""A pipeline that breaks the law of slices is refused before its replay (plan/law.py)."""
 
 from __future__ import annotations
 
@@ -107,12 +107,12 @@ def test_a_pipeline_that_breaks_it_is_refused_and_one_that_does_not_is_tried_onc
     lawful, wrong = sorted(plan.steps, key=lambda step: step.pipeline)
     assert (lawful.pipeline, wrong.pipeline) == ("even", "web")
     assert store.names("cache/law") == (f"cache/law/{lawful.version}.json",)
-    # No second process could start.
+    # From here on, trying a version again would fail: no process can start.
     monkeypatch.setattr(sys, "executable", "/nonexistent")
     ensure_lawful(settings, store, log, replace(plan, steps=(lawful,)))
     with pytest.raises(FileNotFoundError):
         ensure_lawful(settings, store, log, plan)
-    # There is more to try it on now.
+    # More records exist now to try the same version on.
     log.produce((ProducedRecord(b'{"page": "home", "n": 1}') for _ in range(9)), topic_name)
     with pytest.raises(FileNotFoundError):
         ensure_lawful(settings, store, log, replace(plan, steps=(lawful,)))

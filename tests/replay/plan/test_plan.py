@@ -1,4 +1,4 @@
-"""Laws of a plan: what each pipeline is, why, what it costs, and what blocks it."""
+"""Laws of a plan: each pipeline's step, its reasons, its cost, and any blocker."""
 
 from __future__ import annotations
 
@@ -566,7 +566,7 @@ def test_an_archive_and_its_topic_are_one_log_whose_parts_the_plan_names() -> No
             "partition 0, 40 in partition 1"
         ),
     )
-    # The offsets between both are in neither.
+    # The offsets between archive and topic are in neither.
     assert "orders partition 1 begins at offset 40: a replay would miss" in refused(
         make_plan(observed(V1, facts=facts(replace(mark, end={0: 90, 1: 39}))))
     )

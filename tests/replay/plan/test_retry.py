@@ -1,4 +1,4 @@
-"""Laws of a retry: what ended without serving is begun again as it was, and nothing else is."""
+"""Laws of a retry: only a rollout that ended without serving begins again, as it was."""
 
 from __future__ import annotations
 

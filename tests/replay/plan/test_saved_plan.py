@@ -1,4 +1,4 @@
-"""A saved plan is applied as it was agreed on, or refused, saying what moved."""
+"""Laws of a saved plan: it is applied as agreed, or refused with a report of all that moved."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def saved(
 
 
 def stale(file: Path, now: Observed, seen: Observed = THEN, *, only: tuple[str, ...] = ()) -> str:
-    """Returns what is reported to have moved."""
+    """Returns the reported reason why a saved plan is stale."""
     with pytest.raises(Conflict) as error:
         saved(file, seen, only=only).plan_again(file, now)
     assert error.value.exit_code == 6
@@ -168,7 +168,7 @@ def test_a_first_build_that_serves_since_is_named(file: Path) -> None:
 
 
 def test_another_build_that_is_kept_is_named(file: Path) -> None:
-    # Undone and deployed anew in between: the same build serves, another one is kept.
+    # After an undo and a new deploy, the same build serves and another one is kept.
     undone = (*C_SERVES, switch_asked("b"), held(15, "c"), served(15, 4, "b", live="c"))
 
     said = stale(
@@ -274,7 +274,7 @@ def test_a_file_that_is_no_plan_is_a_slip(file: Path, content: str) -> None:
 
 
 def test_a_plan_for_several_pipelines_is_of_a_format_of_its_own(file: Path) -> None:
-    """A Kappa that knows format 1 alone would take the names for one."""
+    """A Kappa that knows only format 1 would read the names as one pipeline's."""
     seen = observed(V2, declared("other", table="others"), journal=A_SERVES, births=BIRTHS)
 
     assert saved(file, seen, only=("other", "flights")).only == ("other", "flights")

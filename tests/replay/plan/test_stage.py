@@ -1,4 +1,4 @@
-"""Staging puts a build whole before it is named, and the journal decides who was first."""
+"""Laws of staging: a build is put whole before it is named; the journal decides a race."""
 
 from __future__ import annotations
 

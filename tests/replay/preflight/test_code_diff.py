@@ -1,4 +1,4 @@
-"""A diff shows what decides rows and nothing else."""
+"""Laws of the code diff: it shows all that decides rows and nothing else."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def side(text: str = FLIGHTS, *, helpers: str = HELPERS, **declared: object) -> 
         **declared,
     }
 
-    @pipeline(reads={"hits": made["topic"]}, writes=[*made["tables"], *made["views"]])  # type: ignore[dict-item,misc]  # mixed on purpose
+    # `made` has values of mixed types on purpose.
+    @pipeline(reads={"hits": made["topic"]}, writes=[*made["tables"], *made["views"]])  # type: ignore[dict-item,misc]
     def flights(hits: object) -> dict[str, object]:
         return {"delays": hits}
 

@@ -1,4 +1,4 @@
-"""What a replay costs: what is known is reckoned, what is not is unknown."""
+"""Laws of a replay's cost: it is computed from known facts; without them it is unknown."""
 
 from __future__ import annotations
 

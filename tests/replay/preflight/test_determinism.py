@@ -1,4 +1,4 @@
-"""Laws of the lint: what may give other rows in a replay is named, with file and line."""
+"""Laws of the lint: code that may give other rows in a replay is named, with file and line."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_what_spark_finds_is_told_once(head: str, use: str, kind: str) -> None:
 
     assert len(found) == 1
     assert list(overlooked([kind], found, "pipelines/p.py:2")) == []
-    # What the lint has not found, or found another of, is named with the line of the function.
+    # A use that the lint has not found is named with the function's line.
     (told,) = overlooked([kind, "SparkPartitionID"], found, "pipelines/p.py:2")
     assert (told.name, told.refuses) == ("pipelines/p.py:2", True)
     assert told.message.startswith("pipelines/p.py:2 uses Spark's SparkPartitionID")

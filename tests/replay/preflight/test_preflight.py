@@ -1,4 +1,4 @@
-"""Laws of preflight: what the log no longer has is found; an unknown fact refuses nothing."""
+"""Laws of preflight: records lost by the log are found; an unknown fact refuses nothing."""
 
 from __future__ import annotations
 
@@ -84,14 +84,14 @@ def test_a_retention_takes_nothing_away_that_is_archived() -> None:
     mark = ArchiveMark("orders", "id-of-orders", "f", {0: 0, 1: 0}, {0: 1_000_000, 1: 900_000})
 
     assert found(replace(short, archived=(mark,)), topic=archived, seconds=3_600.0) == []
-    # One that is far behind may lose it.
+    # An archive far behind may miss records before the topic loses them.
     for ends in ({0: 1_000_000, 1: 400_000}, {0: 1_000_000}):
         assert only(
             found(
                 replace(short, archived=(replace(mark, end=ends),)), topic=archived, seconds=3_600.0
             )
         ).refuses
-    # Of a partition that is empty, or has few records yet, nothing is missing.
+    # A partition that is empty, or has few records yet, misses nothing.
     for end in (0, 9_000):
         young = replace(
             short,
@@ -99,7 +99,7 @@ def test_a_retention_takes_nothing_away_that_is_archived() -> None:
             archived=(replace(mark, end={0: 1_000_000}),),
         )
         assert found(young, topic=archived, seconds=3_600.0) == []
-    # Nothing goes on with an archive that is not declared any more.
+    # An archive that is no longer declared is not continued.
     assert only(found(replace(short, archived=(mark,)), seconds=3_600.0)).refuses
     assert only(found(short, topic=archived, seconds=3_600.0)).refuses
 
@@ -187,7 +187,8 @@ def test_a_policy_that_contradicts_the_kind_is_said(
 def test_what_goes_by_the_brokers_time_needs_it_whatever_is_allowed(
     declares: dict[str, str], found_type: str, says: str
 ) -> None:
-    topic = Topic("orders", event="id string, n int, at timestamp", partitions=2, **declares)  # type: ignore[arg-type]  # as written above
+    # The types of `declares` are those of the parameters above.
+    topic = Topic("orders", event="id string, n int, at timestamp", partitions=2, **declares)  # type: ignore[arg-type]
     findings = found(log(config={**KEPT, "message.timestamp.type": found_type}), topic=topic)
 
     assert [(finding.refuses, finding.name) for finding in findings] == [(True, "")] * bool(says)

@@ -1,4 +1,4 @@
-"""Old events are tried on a sample before a replay is promised; an unknown refuses nothing."""
+"""Laws of the sample: old events are tried before a replay; an unknown refuses nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OLD, NEW, BAD = b'{"id": "a", "n": 1}', b'{"id": "a", "n": 2147483648}', b"{"
 
 
 class Records:
-    """A broker's client with these records: offset -> value, by partition of one topic."""
+    """A broker's client with given records: offset -> value, by partition of one topic."""
 
     def __init__(
         self, partitions: Mapping[int, Mapping[int, bytes | None]], *, away_after: int | None = None

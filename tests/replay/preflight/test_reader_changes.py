@@ -1,4 +1,4 @@
-"""What readers find changed between two builds, and what of it may break them."""
+"""Laws of the changes that readers find between two builds, and of breaking ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of a proof: what it compares, its hash, when nothing can be proved, and its record."""
+"""Laws of a proof: its comparison, its hash, its limits, and its record."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ def compared(
     unsettled: Iterable[str] | None = None,
     rejects: tuple[Rows, Rows] = ((), ()),
 ) -> dict[str, Compared]:
-    """Returns what a proof finds of tables that serve, and of those folded again.
+    """Returns a proof's findings about tables that serve and the same tables folded again.
 
-    The second are in a place of their own.
+    The tables folded again are in another store.
     """
     again = Store(store.folder / "tmp" / "prove-1")
     one = make_build(
@@ -99,7 +99,7 @@ def difference(table: Compared) -> tuple[int, int, int]:
     return table.difference.added, table.difference.removed, table.difference.changed
 
 
-# How the log is cut.
+# Cuts of the log.
 
 
 @given(
@@ -189,7 +189,7 @@ TEXTS = {
 
 
 def hash_by_hand(rows: Iterable[Mapping[str, str | None]]) -> str:
-    """The definition in plain Python, of rows whose values are texts already."""
+    """Returns the hash as defined, in plain Python, of rows whose values are texts already."""
     sums = [0, 0, 0, 0]
     for row in rows:
         text = b"".join(
@@ -285,7 +285,7 @@ def test_a_value_cannot_pass_for_two() -> None:
     assert len(set(hashes)) == len(hashes)
 
 
-# What is compared.
+# The comparison.
 
 
 def test_equal_rows_are_equal_with_one_hash_and_any_other_row_is_found(
@@ -441,7 +441,7 @@ def test_keys_that_compaction_decides_are_set_aside_and_counted(store: Store) ->
     assert (found.difference.unsettled, found.difference.rows_before) == (1, 1)
 
 
-# When nothing can be proved.
+# Pipelines that cannot be proved.
 
 
 def birth(**other: Any) -> Birth:
@@ -474,7 +474,7 @@ def facts(*topics: TopicBirth) -> dict[str, TopicFacts]:
     ("of", "there", "begins", "why"),
     [
         (birth(), facts(FLIGHTS, PLANES), Offsets({"flights": {0: 5}}), None),
-        # Nothing was folded of what is gone.
+        # The build folded none of the lost records.
         (birth(), facts(FLIGHTS, PLANES), Offsets({"planes": {0: 3}}), None),
         (
             birth(),
@@ -532,10 +532,11 @@ def test_what_cannot_be_proved_is_said_and_neither_kept_nor_begun(
     make_build(store, "a", {appended(): []})
     append(store, *SERVED)
 
+    # `NoLog` has no keys, and these refusals need none.
     with pytest.raises(NotProvable, match="pipeline flights is not provable: "):
         prove(
             Settings(project=tmp_path), store, NoLog(), "flights", Cutting("one"), on_progress=print
-        )  # type: ignore[arg-type]  # it is asked for no keys
+        )  # type: ignore[arg-type]
 
     assert fold(Journal(store).after(0)).proofs == ()
     assert store.names("leases") == store.names("tmp") == ()
@@ -544,8 +545,9 @@ def test_what_cannot_be_proved_is_said_and_neither_kept_nor_begun(
 def test_what_does_not_serve_is_a_slip(store: Store, tmp_path: Path) -> None:
     append(store, *SERVED)
 
+    # `NoLog` has no keys, and these refusals need none.
     with pytest.raises(UsageError, match="no pipeline web is served"):
-        prove(Settings(project=tmp_path), store, NoLog(), "web", Cutting("one"), on_progress=print)  # type: ignore[arg-type]  # as above
+        prove(Settings(project=tmp_path), store, NoLog(), "web", Cutting("one"), on_progress=print)  # type: ignore[arg-type]
 
 
 # Likely causes.

@@ -117,7 +117,7 @@ class House:
                 )
                 writer.commit(None if writer.birth.name == "rejects" else rows, mark)
             publisher.publish(mark, {writer.birth.name: writer.version for writer in writers})
-        # What is kept here is for the tests to say.
+        # Each test names the kept frontiers itself.
         for name in self.store.names(f"builds/{build}/kept"):
             self.store.delete(name)
         for each in kept:
@@ -147,7 +147,7 @@ class House:
         )
 
     def crumbs(self, build: str) -> None:
-        """What a killed job leaves behind."""
+        """Puts the files that a killed job leaves behind."""
         for name in (
             "tables/delays/part-cut-short.parquet",
             "spark/blockmgr/x",
@@ -192,7 +192,7 @@ def house(tmp_path: Path) -> House:
 
 
 def lived_in(house: House) -> dict[str, list[Frontier]]:
-    """Makes a house with one of everything; returns the frontiers that are still needed."""
+    """Fills a house with one of everything; returns the frontiers that are still needed."""
     pinned, old_news, first = house.newest("c"), house.fold("c", 3), house.newest("b")
     house.lease("c", pinned, ends_in=60)
     house.keep(old_news, KEEP + 300)
@@ -215,7 +215,7 @@ def lived_in(house: House) -> dict[str, list[Frontier]]:
     for name, age in (("version-of-c", 7200), ("gone", 7200), ("new", 60)):
         house.store.put(f"cache/describe/{name}.json", b"{}")
         os.utime(house.store.path(f"cache/describe/{name}.json"), (NOW - age, NOW - age))
-    # Until the next one is past too, it is the answer for the time in between.
+    # `old_news` answers for all times before `recent`, so it stays until `recent` is past, too.
     return {"b": [first], "c": [pinned, old_news, recent]}
 
 
@@ -265,7 +265,7 @@ def test_of_each_build_it_says_what_and_how_much(house: House) -> None:
     assert found["c", What.SCRATCH].count == 2
     assert found["c", What.SCRATCH].bytes == 2 * len(b"half a file")
     after = sum(path.stat().st_size for path in house.store.folder.rglob("*") if path.is_file())
-    # Locks and floors are put on the way.
+    # The collection itself puts locks and floors.
     assert 0 <= sum(each.bytes for each in found.values()) - (before - after) < 1000
 
 
@@ -334,8 +334,8 @@ def test_a_reader_whose_lease_is_listed_too_late_finds_the_floor_above_its_pin(
     house.gc()
 
     b, c = (house.newest(build).number for build in "bc")
-    # The leases are listed for a (a record has retired it, so readers look at the journal), for b,
-    # for c, and for those that have expired.
+    # The leases are listed for a, for b, for c, and for those that have expired. A record has
+    # retired a, so its readers look at the journal.
     assert Listed.seen == [(0, 0), (b, 0), (b, c), (b, c)]
     assert all(before.number < let_go for before, let_go in zip(pinned, (b, c), strict=True))
 
@@ -351,7 +351,7 @@ def test_a_retired_build_that_a_reader_has_pinned_is_left(house: House) -> None:
 
 
 def test_a_table_that_is_ahead_of_its_frontier_keeps_both(house: House) -> None:
-    """A job that died between a commit and the frontier needs the one, and readers the other."""
+    """A job that died between commit and frontier needs the commit; readers need the frontier."""
     shown = house.newest("c")
     writer = TableWriter(
         house.store, "c", ALL, origin=Mark("c", "", -1, -1, Offsets(), Offsets()), driver_rows=100

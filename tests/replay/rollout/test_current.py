@@ -9,7 +9,7 @@ from replay.rollout.fold import fold
 
 
 class CountingStore(Store):
-    """A store that counts what is read of it."""
+    """A store that counts its reads."""
 
     reads = 0
 

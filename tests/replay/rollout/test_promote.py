@@ -1,7 +1,7 @@
-"""Laws of the promote: which step follows what, and that no reader ever moves back.
+"""Laws of the promote: the order of its steps, and that no reader ever moves back.
 
 The simulation drives the platform's own functions over a real store. Only jobs and readers are
-written here, as the protocol asks of them; each gives way to any other between two of its reads and
+written here, as the protocol demands. Each gives way to any other between two of its reads and
 writes.
 """
 
@@ -48,6 +48,7 @@ def sight(
     *after: Event, live: Frontier | None = None, candidate: Frontier | None = None, **seen: object
 ) -> Sight:
     state = fold(numbered(*PAIR, *after))
+    # `seen` has further fields by name.
     return Sight(
         state,
         state.rollout(5),
@@ -55,7 +56,7 @@ def sight(
         live or frontier("a", 10),
         TOPICS,
         **{"target": at(5), **seen},
-    )  # type: ignore[arg-type]  # named fields
+    )  # type: ignore[arg-type]
 
 
 def test_a_candidate_that_has_a_way_to_go_is_not_held_for() -> None:
@@ -139,9 +140,10 @@ def test_after_the_last_attempt_the_rollout_fails_and_says_why() -> None:
     step = next_promote_step(sight(*attempts), RULES)
 
     assert isinstance(step, Append)
+    # Only a Failed has a hint.
     assert step.event == Failed(
         5, "build b did not reach build a within 10 s, 3 times", step.event.hint
-    )  # type: ignore[union-attr]  # it is a Failed
+    )  # type: ignore[union-attr]
 
 
 def test_a_topic_created_anew_fails_the_rollout_before_any_hold() -> None:
@@ -225,7 +227,7 @@ class World:
     def new_controller(self) -> Controller:
         return Controller(self.store, log=self, processes=self, rules=RULES, clock=lambda: 0.0)
 
-    # What the controller asks of Kafka and of the supervisor.
+    # From here on: the controller's calls to Kafka and to the supervisor.
     def end(self, _topics: object) -> object:
         raise AssertionError("no build is replaying")
 
@@ -248,7 +250,7 @@ class World:
         raise AssertionError("no build is verified")
 
     def decide(self) -> Generator[bool | None]:
-        """The controller's tick, giving way between what it sees and what it does."""
+        """Runs the controller's ticks, and gives way between reading and acting."""
         controller = self.controller
         while True:
             controller.state = fold(self.journal.after(controller.state.last), controller.state)
@@ -257,7 +259,7 @@ class World:
                 step = next_step(controller._sight(rollout), RULES)
                 yield DELICATE
                 if isinstance(step, Acknowledge) and self.job_runs(step.build):
-                    # The lock, which jobs here do not take: it is alive after all.
+                    # A live job would have the lock, which jobs here do not take.
                     continue
                 before = controller.state.generation
                 controller._take(rollout, step)
@@ -297,7 +299,7 @@ class World:
                     frontiers, replace(newest, number=newest.number + 1, hold=hold.number)
                 )
             elif self.patience <= 0:
-                # The candidate comes in time for some holds, and not for others.
+                # The candidate is in time for some holds, and too late for others.
                 self.patience = self.chance.choice([3, 20])
                 assert isinstance(hold.event, Held)
                 released = Released(hold.event.rollout, build, hold.number, "too long")
@@ -330,7 +332,7 @@ class World:
             seen = answer
 
     def step(self, actor: str) -> bool | None:
-        """Takes one step of an actor; DELICATE between what it read and what it does about it."""
+        """Takes one step of an actor; returns DELICATE between its reading and its acting."""
         match actor:
             case "job a" | "job b":
                 build = actor[-1]
@@ -339,7 +341,7 @@ class World:
                 try:
                     return next(running)
                 except Broken:
-                    # Another one has published in its place: it stops, and is started again.
+                    # Another job has published in its place: it stops, and is started again.
                     self.alive[build] = None
             case "crash a" | "crash b":
                 self.alive[actor[-1]] = None
@@ -366,16 +368,16 @@ def asked(what: Callable[[], object]) -> None:
 
 OFTEN = ["job a", "job b", "controller", "reader 0", "reader 1"]
 SELDOM = ["crash a", "crash b", "crash controller", "abandon"]
-# For each seed; the design has the total.
+# For each seed; docs/design.md has the total.
 SWITCHES = 3
 
 
 def run(world: World, chance: random.Random) -> None:
-    """Lets all actors run in turns of any length, which end where it is delicate.
+    """Runs all actors in turns of any length, which end at each delicate moment.
 
-    A protocol breaks if an actor stops just there.
+    A weak protocol breaks if an actor stops just then.
     """
-    # A few hundred are enough for most.
+    # Most seeds need a few hundred turns.
     for _ in range(5_000):
         if world.promotes == SWITCHES:
             break
@@ -398,7 +400,7 @@ def test_no_reader_goes_back_whatever_happens_between_any_two_steps(
     world = World(tmp_path, chance)
     run(world, chance)
     assert world.promotes == SWITCHES
-    # Heal, then converge: when all run in turn, the last rollout ends and a new one serves.
+    # Once all actors run in turn, the last rollout ends and a new one serves.
     before = world.controller.state.generation
     asked(lambda: abandon(world.store, None))
     ask_undo(world.store, "flights")

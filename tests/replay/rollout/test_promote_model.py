@@ -1,10 +1,14 @@
 """The promote protocol in every order of steps within small bounds.
 
-What must be true is true, and without any one ingredient it is not. In each state: no reader moves
-back, in generation or in offsets; an answer is of one generation, from one frontier of each of its
-builds, and of versions that existed; no record is put that may not follow; a dead process's put is
-refused once the next one has begun; and an end can be reached. promote_world.py is the world,
-explored.py the search.
+These laws are true in each state, and without any one ingredient of the protocol some law breaks:
+
+- No reader moves back, in generation or in offsets.
+- An answer is of one generation, from one frontier of each of its builds, of versions that existed.
+- No record is put that may not follow.
+- A dead process's put is refused once the next process has begun.
+- An end can be reached.
+
+promote_world.py is the world, explored.py the search.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Laws of rollouts: the state that a journal adds up to, and what may follow it."""
+"""Laws of rollouts: the state that a journal folds to, and the events that may follow it."""
 
 from __future__ import annotations
 
@@ -493,7 +493,7 @@ def any_events(
 
 
 def next_events(state: State, draw: st.DrawFn) -> list[Event]:
-    """Returns an event of any kind that may follow; one that brings a rollout on is likelier."""
+    """Lists the events that may follow, with more weight on those that advance a rollout."""
     on, off = any_events(state, draw)
     return [event for event in on if follows(state, event)] * 4 + [
         event for event in off if follows(state, event)
@@ -527,7 +527,8 @@ def test_in_every_legal_history_the_laws_of_state_hold(events: list[Event]) -> N
     states = [fold(records[:length]) for length in range(len(records) + 1)]
     for before, after in pairwise(states):
         record = records[before.last]
-        # Generations rise by one, only by Served; what serves changes for one pipeline or group.
+        # Only Served raises the generation, by one. It changes the builds that serve one pipeline
+        # or group.
         assert after.generation - before.generation == isinstance(record.event, Served)
         changed = {
             name for name in after.serving if after.serving[name] != before.serving.get(name)
@@ -537,7 +538,7 @@ def test_in_every_legal_history_the_laws_of_state_hold(events: list[Event]) -> N
         assert not switched or {each.rollout for each in switched} == set(
             before.rollout(switched[0].rollout).group or (switched[0].rollout,)
         )
-        # A group is of one mind: all of it has a yes, or all of it ended in one record.
+        # A group acts as one: all of it has a yes, or all of it ended in one record.
         for rollout in after.active_rollouts:
             assert all(
                 other
@@ -548,14 +549,15 @@ def test_in_every_legal_history_the_laws_of_state_hold(events: list[Event]) -> N
                 }
                 for other in rollout.group
             )
-        # At most one rollout of a pipeline is active; what readers or it need is never retired.
+        # At most one rollout of a pipeline is active. No build is retired that it or a reader
+        # needs.
         assert len({rollout.pipeline for rollout in after.active_rollouts}) == len(
             after.active_rollouts
         )
         assert not after.wanted_builds() & (after.retired | after.to_retire())
         assert not set(after.serving.values()) & set(after.idle.values())
         assert after.to_retire() | after.retired | after.wanted_builds() == set(after.versions)
-        # Nothing serves without a yes, and a yes is to what was verified.
+        # No build serves without a yes, and a yes needs a verified build.
         assert all(
             rollout.approved
             for rollout in after.rollouts
@@ -566,7 +568,7 @@ def test_in_every_legal_history_the_laws_of_state_hold(events: list[Event]) -> N
             for rollout in after.rollouts
             if rollout.phase in {Phase.READY, Phase.HOLDING, Phase.SERVED} and not rollout.switch
         )
-        # The hold that the job sees is the one that its rollout has.
+        # The job and its rollout have the same hold.
         for name, build in after.serving.items():
             active = after.active(name)
             hold = open_hold(records[: after.last], build)
@@ -619,7 +621,7 @@ def test_what_is_refused_leaves_no_trace(attempted: tuple[list[Event], State]) -
         before = state_of(*taken)
         if follows(before, event):
             taken.append(event)
-        # Not even in what a state shares with the one before it.
+        # Nor do the parts change that two states share.
         else:
             assert before == state_of(*taken)
 
@@ -627,7 +629,7 @@ def test_what_is_refused_leaves_no_trace(attempted: tuple[list[Event], State]) -
 
 
 def next_to_serve(state: State) -> Event:
-    """Returns what brings on the first rollout that can, else what lets a group serve."""
+    """Returns the event that advances the first rollout that can, else one that serves a group."""
     for rollout in state.active_rollouts:
         live = state.serving.get(rollout.pipeline)
         match rollout.phase:

@@ -31,7 +31,7 @@ class Clock:
 
 
 class Counting(Store):
-    """A store that counts what is put."""
+    """A store that counts its puts."""
 
     puts = 0
 
@@ -64,7 +64,7 @@ def test_a_pace_is_of_the_last_seconds() -> None:
     assert [pace.rate(0, 0.0), pace.rate(40, 0.5)] == [None, None]
     assert pace.rate(100, 1.0) == 100
     assert pace.rate(1_000, 10.0) == 100
-    # What came in the first second is no longer part of it.
+    # The records of the first second no longer count.
     assert pace.rate(1_000, 20.0) == 0
 
 

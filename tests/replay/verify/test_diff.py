@@ -1,4 +1,4 @@
-"""Laws of the diff: each kind of difference is found and counted; nothing else is one."""
+"""Laws of the diff: each kind of difference is found and counted, and nothing else."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def test_approximate_values_are_equal_where_the_ranges_that_hold_the_true_one_me
 
     assert found.changed_by_column == {"p": 2}
     assert found.largest_relative_change == {"p": pytest.approx(2 / 3)}
-    # Of another fold before, nothing is known of how far apart they may be.
+    # If the fold was another one before, no tolerance is known.
     as_max = replace(table, fold={"p": ("max", "n")}, options={})
     sides = make_build(store, "e", {as_max: before}), make_build(store, "f", {table: after})
     assert compared(store, *sides).differences[0].changed_by_column == {"p": 4}
@@ -535,7 +535,7 @@ def test_what_does_not_fit_in_memory_is_spilled_within_a_limit_and_nothing_is_le
 def test_what_a_killed_process_has_spilled_goes_with_the_next(store: Store) -> None:
     left = store.path("tmp/spill-999999999-1-0123abcd")
     left.mkdir(parents=True)
-    # The folder is one that the user has named, and may hold what is his.
+    # The user has named this folder, so it may contain files of the user's own.
     theirs = [
         store.path(f"tmp/{name}")
         for name in ("archive-2024", "not-ours", "spill-1", "spill-999999999-1-old")
@@ -636,14 +636,14 @@ def test_a_diff_by_key_is_that_of_plain_python(
 def test_a_key_whose_last_record_is_a_reject_is_set_aside_if_one_side_has_no_row(
     store: Store,
 ) -> None:
-    """Compaction has taken the record before the reject, for the one that read the topic later."""
+    """Compaction removed the record before the reject for the build that read later."""
     row = {"seats": 1, "_log_time": 1, "_partition": 0, "_offset": 0, "_deleted": False}
     rejects = [
         {"topic": "planes", "partition": 0, "offset": 5, "key": key, "_deleted": False}
         for key in (b"N1", b"N2", b"\xff", None)
     ]
     rejects += [{"topic": "flights", "partition": 0, "offset": 5, "key": b"N4", "_deleted": False}]
-    # The newer code refuses what the older one has taken.
+    # The newer code rejects a record that the older one accepted.
     stricter = {"topic": "planes", "partition": 0, "offset": 0, "key": b"N5", "_deleted": False}
     before = make_build(
         store,
@@ -717,7 +717,7 @@ def test_a_diff_of_appended_rows_is_that_of_plain_python(
 
     def row(values: Any) -> tuple[Any, ...]:
         text, number, each = values
-        # One spelling: the zeros are equal, and NaN is NaN.
+        # One spelling for each value: both zeros are equal, and so are all NaN.
         return text, repr(None if number is None else number + 0.0), repr(each)
 
     one, other = Counter(map(row, before)), Counter(map(row, after))

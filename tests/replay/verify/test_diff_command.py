@@ -75,7 +75,7 @@ def row(
 
 @pytest.fixture
 def two(store: Store) -> Store:
-    """Build a serves, and b is on its way, at equal offsets."""
+    """Returns a store in which build a serves and b is a candidate, at equal offsets."""
     table = folded(columns=COLUMNS)
     before = [row("UA", 3), row(None, 4), row("gone", 1), row("AA", 5, math.nan, "null")]
     after = [row("UA", 2), row(None, 0), row("new\x1b[31m", 1), row("AA", 5, math.nan, None)]

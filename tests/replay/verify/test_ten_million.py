@@ -27,8 +27,8 @@ KEYED = folded(
     keys=("carrier", "day"),
 )
 APPENDED = appended("appended", "carrier string, at timestamp, delay int, note string")
-# On the new side one row in a hundred is gone, as many are new, one in twenty has another
-# number; and all are in another order.
+# On the new side, one row in a hundred is missing, as many are new, and one in twenty has another
+# number. All are in another order.
 COLUMNS = {
     "keyed": "'carrier ' || lpad((i // 365)::varchar, 8, '0') as carrier, date '2013-01-01' + (i % "
     "365)::int as day, (i % 1000 + {other})::bigint as flights, "
@@ -80,7 +80,7 @@ def write(path: str, columns: str, *, new: bool) -> None:
     connection.execute(
         "set TimeZone = 'UTC'; set memory_limit = '2GB'; set preserve_insertion_order = true"
     )
-    # 7,654,321 has no factor in common with ten million, so each number comes once.
+    # 7,654,321 has no factor in common with ten million, so each number occurs once.
     which = f"(range * 7654321) % {ROWS} + {ROWS // 100}" if new else "range"
     rows = (
         f"select {columns.format(other='(i % 20 = 0)::int' if new else 0)} from (select "
@@ -119,7 +119,7 @@ def test_ten_million_rows_by_key(store: Store) -> None:
         "changed_by_column": {"flights": changed},
     }
     assert found["shown"] == 9
-    # What DuckDB is given, and what Python, Arrow and the files' readers take beside it.
+    # The limit of DuckDB, plus the memory of Python, Arrow and the files' readers.
     assert found["peak_mb"] < 1536
 
 

@@ -1,4 +1,4 @@
-"""Laws of verification: only what was compared at equal offsets, and kept, passes."""
+"""Laws of verification: a build passes only if compared at equal offsets, with both kept."""
 
 from __future__ import annotations
 
@@ -465,7 +465,7 @@ def test_what_is_compared_is_what_serves_with_the_candidate_or_with_the_build_be
     )
 
     assert builds_to_compare(state, "flights", None, None) == ("a", "b")
-    # What the last switch changed.
+    # The builds of the last switch.
     assert builds_to_compare(later, "flights", None, None) == ("a", "b")
     assert builds_to_compare(later, "flights", "a", "b") == ("a", "b")
     alone = fold(numbered(Abandoned(5, "no"), after=5), state)
