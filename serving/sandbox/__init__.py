@@ -1,6 +1,14 @@
-"""SQL of strangers, each query in a process of its own, which sees the snapshot's tables alone.
+"""Untrusted SQL: each query runs in its own confined process, over one snapshot's tables.
 
-- question.py, sandbox.py: what is asked, and who answers
-- children.py, nursery.py, frames.py: processes, where they are made, how they talk
-- sandboxed.py, pieces.py, confine.py: inside the process: the query, its answer, its limits
+The server side never parses an answer, and a process is never used for a second query.
+A query's process writes nothing and connects to nothing. Read in this order:
+
+- question.py: a query, its allowance and its reply, as values.
+- sandbox.py: the server's side: takes a process for each query and passes the answer on.
+- children.py: the nursery and its children as the server handles them.
+- nursery.py: the program that forks a process for each query.
+- frames.py: the protocol between the server and a query's process.
+- sandboxed.py: the program of one query: it reads the request, confines itself and answers.
+- pieces.py: the writers of an answer, one for each format.
+- confine.py: the limits that a process sets on itself before it runs untrusted SQL.
 """

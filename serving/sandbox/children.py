@@ -25,9 +25,9 @@ from serving.sandbox.question import Allowance, Reply
 
 _HOUSE = Path(__file__).resolve().parents[2]
 _FRAME_BYTES = 1 << 20
-# What a child needs to say beside its answer.
+# Room for what a child sends beside the rows of its answer.
 _SLACK_BYTES = 1 << 20
-# What an answer may take of the server's memory; beyond, it lies in a file.
+# Most memory of the server that an answer takes; a longer one is kept in a file.
 _IN_MEMORY_BYTES = 1 << 20
 # A nursery imports DuckDB and Arrow first.
 _START_SECONDS = 60.0
@@ -37,7 +37,11 @@ _LESS = "select fewer rows or columns, or aggregate in steps; {} in kappa.toml a
 
 @dataclass(slots=True)
 class Child:
-    """The process of one query, seen from the server: its pid for people, a handle for the kernel, the way to it, and what it dies of."""
+    """The process of one query, as the server handles it.
+
+    `pid` is for people, `handle` (pidfd_open(2)) for the kernel. `way` is the socket to the
+    process, `death` the pipe that reports its exit code.
+    """
 
     pid: int
     handle: int
@@ -46,7 +50,7 @@ class Child:
     _ended: bool = field(default=False)
 
     def accepts(self, request: bytes) -> bool:
-        """Asks it; False where it has died before."""
+        """Sends a request to the process. Returns False if it has died before reading it."""
         self.way.settimeout(_START_SECONDS)
         try:
             put(self.way.fileno(), ASKED, request)
@@ -55,8 +59,12 @@ class Child:
             return False
 
     def reply(self, allowance: Allowance, snapshot: Snapshot) -> Reply:
-        """Its answer, whole. Raises what it says, and TooMuch where it takes too long, or dies."""
-        body: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115  # who asked closes it
+        """Returns the complete answer.
+
+        Raises the error that the process reports, and TooMuch if it takes too long or dies.
+        """
+        # The caller closes the file.
+        body: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115
         try:
             ended = self._ended_with(body, allowance)
         except BaseException:
@@ -105,19 +113,22 @@ class Child:
         raise _too_long(allowance)
 
     def _died(self, allowance: Allowance) -> KappaError:
-        """Why a process is gone that has not answered."""
+        """Returns the error that explains why a process ended without an answer."""
         said = os.read(self.death, 16)
         code = int(said or b"1")
         if code == -signal.SIGXCPU:
             return _too_long(allowance)
-        # Memory that is asked for in a place where nobody can say no ends the process, in one of several ways.
+        # Some allocations cannot report a failure: they end the process, in one of several ways.
         return TooMuch(
-            f"the query's process has ended ({signal.Signals(-code).name if code < 0 else f'code {code}'}) before it gave an answer: most likely it took more than {memory(allowance.memory)} of memory",
+            "the query's process has ended "
+            f"({signal.Signals(-code).name if code < 0 else f'code {code}'}) "
+            "before it gave an answer: "
+            f"most likely it took more than {memory(allowance.memory)} of memory",
             hint=_LESS.format("serve.query_memory"),
         )
 
     def end(self) -> None:
-        """Kills it, if it is there, and lets go of it; doing so again changes nothing."""
+        """Kills the process if it runs, and closes its files; a second call does nothing."""
         if self._ended:
             return
         self._ended = True
@@ -129,14 +140,18 @@ class Child:
 
 
 class Nursery:
-    """The process that children come from; it ends when this one does, since its socket is closed then."""
+    """The process that makes the children.
+
+    It ends when this process does, because that closes its socket.
+    """
 
     def __init__(self, program: Sequence[str], *, start_seconds: float = _START_SECONDS) -> None:
-        # Nobody writes into it; a query that could, would find nothing else there.
+        # An empty folder, so that a query that reached it would find nothing.
         self._folder = tempfile.TemporaryDirectory(prefix="kappa-sandbox-")
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115  # closed in `end`
+        # Closed in `end`.
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # No environment but what Python itself needs, and no open file but the socket.
+        # The environment has only what Python needs; the socket is the only open file.
         environment = {
             "PYTHONPATH": str(_HOUSE),
             "PYTHONSAFEPATH": "1",
@@ -161,14 +176,14 @@ class Nursery:
         self._asked = 0
 
     def alive(self) -> bool:
-        """True while it runs."""
+        """Returns True while the nursery runs."""
         return self._process.poll() is None
 
     def child(self) -> Child:
         """Makes a new child, which gets ready meanwhile. Raises KappaError if the nursery cannot.
 
-        Each request has a number and its answer repeats it: the answer to a request that was
-        given up may arrive late, and must not be taken for the pid and handle of the next child.
+        Each request has a number, and its answer repeats it. The answer to an abandoned request
+        may arrive late, and must not be taken for the pid and handle of the next child.
         """
         self._asked += 1
         way, theirs = socket.socketpair()
@@ -201,7 +216,7 @@ class Nursery:
             answered, pid = map(int, answer.split())
             if answered == number:
                 return pid, handles[0]
-            # The child of a request given up: its way is closed, so it ends by itself.
+            # The child of an abandoned request: its socket is closed, so it ends by itself.
             os.close(handles[0])
         raise TimeoutError("it does not answer")
 
@@ -210,7 +225,7 @@ class Nursery:
         return (self._said.read().decode(errors="replace").strip().splitlines() or [""])[-1]
 
     def end(self) -> None:
-        """Ends it, and its children with it."""
+        """Ends the nursery, and its children with it."""
         self._control.close()
         try:
             self._process.wait(_GRACE_SECONDS)

@@ -1,9 +1,10 @@
-"""What a process takes from itself before it runs what a stranger wrote: limits, files, the network, other programs.
+"""The confinement of a process before it runs untrusted SQL: limits, files, network, programs.
 
-Each is taken for good: a process that is confined cannot undo it, and neither can a thread that it starts later. Linux
-does it without privileges: rlimits everywhere; Landlock (which files) since 5.13; seccomp (which calls) on x86-64, whose
-numbers the list below has. `layers()` says which there are here. Nothing but the standard library is imported.
-Sources: landlock(7), seccomp(2), prctl(2), getrlimit(2). Read next: sandboxed.py.
+Each layer is final: neither a confined process nor a thread that it starts later can undo it.
+Linux needs no privileges for any of them. Rlimits work everywhere; Landlock (which files) needs
+Linux 5.13; seccomp (which calls) is here for x86-64 only, by the call numbers listed below.
+`layers()` returns the layers of this machine. Only the standard library is imported.
+Sources: landlock(7), seccomp(2), prctl(2), getrlimit(2).
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ _PR_SET_SECCOMP = 22
 _PR_SET_NO_NEW_PRIVS = 38
 _SECCOMP_MODE_FILTER = 2
 
-# The three calls have these numbers on every machine. What each version of Landlock can handle: files since 1, moving a
-# file to another folder 2, truncate 3, TCP 4, ioctl of devices 5, signals and abstract sockets 6.
+# The three calls have these numbers on every machine. Landlock's versions handle: files 1, moves
+# between folders 2, truncate 3, TCP 4, ioctl of devices 5, signals and abstract sockets 6.
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION_ONLY = 1
 _PATH_BENEATH = 1
@@ -33,22 +34,34 @@ _READ_FILE, _READ_DIR = 1 << 2, 1 << 3
 _FILES = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
 _TCP, _SCOPES = 0b11, 0b11
 
-# Seccomp's answers, and the machine that the numbers below are of.
+# Seccomp's answers, and the machine whose call numbers follow.
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _X86_64 = 0xC000003E
 _X32 = 0x40000000
-# What no query needs, by x86-64's numbers: first and last of each row of calls.
+# The calls that no query needs, by x86-64's numbers: first and last of each range.
 # fmt: off
 _REFUSED = (
-    *((41, 55), (288, 288), (299, 299), (307, 307)),  # sockets: of any kind, to anywhere
-    *((57, 59), (322, 322)),  # fork, vfork, execve, execveat
-    *((62, 62), (101, 101), (129, 129), (200, 200), (234, 234), (297, 297), (310, 312), (424, 424), (434, 434), (438, 438), (440, 440)),  # other processes
-    *((76, 77), (82, 88), (90, 95), (132, 133), (188, 190), (197, 199), (235, 235), (258, 261), (263, 266), (268, 268), (280, 280), (285, 285), (316, 316), (452, 452)),  # changes to files
-    *((105, 106), (109, 109), (112, 117), (119, 119), (122, 123), (126, 126), (160, 160)),  # other rights, sessions and limits
-    *((29, 31), (64, 71), (220, 220), (240, 245), (248, 250), (319, 319), (447, 447)),  # queues, keys and memory that others see
-    *((155, 155), (161, 161), (165, 166), (272, 272), (308, 308), (428, 433), (442, 442)),  # mounts and namespaces
-    *((134, 135), (139, 139), (153, 154), (156, 156), (159, 159), (163, 164), (167, 180), (212, 212), (227, 227), (246, 246), (253, 256)),  # the kernel itself
-    *((275, 276), (278, 279), (298, 298), (300, 301), (303, 306), (313, 313), (320, 321), (323, 323), (425, 427)),  # likewise
+    # Sockets of any kind, to anywhere.
+    *((41, 55), (288, 288), (299, 299), (307, 307)),
+    # fork, vfork, execve, execveat.
+    *((57, 59), (322, 322)),
+    # Other processes.
+    *((62, 62), (101, 101), (129, 129), (200, 200), (234, 234), (297, 297), (310, 312),
+      (424, 424), (434, 434), (438, 438), (440, 440)),
+    # Changes to files.
+    *((76, 77), (82, 88), (90, 95), (132, 133), (188, 190), (197, 199), (235, 235), (258, 261),
+      (263, 266), (268, 268), (280, 280), (285, 285), (316, 316), (452, 452)),
+    # Other rights, sessions and limits.
+    *((105, 106), (109, 109), (112, 117), (119, 119), (122, 123), (126, 126), (160, 160)),
+    # Queues, keys and memory that other processes share.
+    *((29, 31), (64, 71), (220, 220), (240, 245), (248, 250), (319, 319), (447, 447)),
+    # Mounts and namespaces.
+    *((155, 155), (161, 161), (165, 166), (272, 272), (308, 308), (428, 433), (442, 442)),
+    # The kernel itself.
+    *((134, 135), (139, 139), (153, 154), (156, 156), (159, 159), (163, 164), (167, 180),
+      (212, 212), (227, 227), (246, 246), (253, 256)),
+    *((275, 276), (278, 279), (298, 298), (300, 301), (303, 306), (313, 313), (320, 321),
+      (323, 323), (425, 427)),
 )
 # fmt: on
 _OPEN, _CLONE, _OPENAT, _PRLIMIT, _CLONE3, _OPENAT2 = 2, 56, 257, 302, 435, 437
@@ -59,7 +72,7 @@ _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 
 
 def layers() -> tuple[str, ...]:
-    """Which of the kernel's means there are on this machine, of `rlimits`, `landlock` and `seccomp`."""
+    """Lists the layers that this machine has, of `rlimits`, `landlock` and `seccomp`."""
     return (
         "rlimits",
         *(("landlock",) if _landlock_version() else ()),
@@ -68,20 +81,23 @@ def layers() -> tuple[str, ...]:
 
 
 def tie_to_parent(parent: int) -> None:
-    """This process is killed as soon as its parent is gone; it is gone at once where that has happened already."""
+    """Has the kernel kill this process once its parent ends; exits now if it has ended."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def close_all_but(kept: int) -> None:
-    """Closes every file of this process but one, and the three that each program has."""
+    """Closes every file of this process but `kept` and the three standard ones."""
     os.closerange(3, kept)
     os.closerange(kept + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 def limit(*, memory: int, cpu_seconds: int) -> None:
-    """`memory` bytes beside what this process has mapped by now, so much CPU, no byte into a file, and no core."""
+    """Limits this process: memory and CPU as given, no byte written to a file, no core dump.
+
+    `memory` is in bytes, beside what this process has mapped by now.
+    """
     mapped = (
         int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
         * resource.getpagesize()
@@ -92,18 +108,17 @@ def limit(*, memory: int, cpu_seconds: int) -> None:
         (resource.RLIMIT_CORE, 0),
     ):
         resource.setrlimit(what, (most, most))
-    # At the first it ends by a signal of its own, which tells why; at the second, as by anything else, by SIGKILL.
+    # The soft limit ends it by SIGXCPU, which names the cause; the hard limit by plain SIGKILL.
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 1))
-    # What the kernel ends first where the machine's memory is used up: this, and not who asked for it.
+    # If the machine runs out of memory, the kernel ends this process before the server.
     Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
 
 def confine(readable: Iterable[str], listable: Iterable[str] = ()) -> None:
-    """From now on this process opens these files, to read them, and nothing else; it connects to nothing, and starts no program.
+    """Restricts this process to reading the `readable` files: no other file, network or program.
 
-    Of `listable` folders, and those below, it may see the names of what is there.
-
-    The kernel confines the thread that asks, and those that it starts: there may be no other yet.
+    It may also list the names in `listable` folders and those below them. The kernel confines
+    the calling thread and those that it starts later, so no other thread may run yet.
     """
     threads = sum(1 for _ in Path("/proc/self/task").iterdir())
     assert threads == 1, f"{threads} threads are there already, and would not be confined"
@@ -151,7 +166,11 @@ def _refuse_calls() -> None:
 
 
 def _program() -> Iterator[bytes]:
-    """What the kernel runs at each call, over the call's number (at 0), machine (4) and arguments (from 16 on, 8 bytes each)."""
+    """Yields the steps that the kernel runs at each call.
+
+    They read the call's number (at byte 0), its machine (4) and its arguments (from 16 on, 8
+    bytes each).
+    """
     refused, unknown = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS
     yield from (
         _step(_LOAD, 4),
@@ -161,7 +180,8 @@ def _program() -> Iterator[bytes]:
     )
     yield from (_step(_AT_LEAST, _X32, yes=0, no=1), _step(_RETURN, refused))
     for number in (_CLONE3, _OPENAT2):
-        # Their arguments lie in memory, where this cannot look; libraries do without them where they are not there.
+        # Their arguments are in memory, which a filter cannot read. Libraries fall back to older
+        # calls if these do not exist.
         yield from (_step(_EQUAL, number, yes=0, no=1), _step(_RETURN, unknown))
     for number, at, flags in ((_OPEN, 24, _FOR_WRITING), (_OPENAT, 32, _FOR_WRITING)):
         yield from (
@@ -178,7 +198,7 @@ def _program() -> Iterator[bytes]:
         _step(_RETURN, refused),
         _step(_RETURN, _ALLOW),
     )
-    # Limits may be read: the new ones are a null pointer then, both halves of it.
+    # Reading limits is allowed: both halves of the pointer to the new ones are null then.
     yield from (
         _step(_EQUAL, _PRLIMIT, yes=0, no=6),
         _step(_LOAD, 32),
@@ -208,7 +228,7 @@ def _prctl(what: int, value: int) -> None:
 
 
 def _long(value: int) -> ctypes.c_long:
-    # A call looks at whole registers.
+    # The kernel reads whole registers.
     return ctypes.c_long(value)
 
 

@@ -1,4 +1,7 @@
-"""How the server and the process of one query talk: a letter, a length, and so many bytes. Nothing of what came is run or unpickled."""
+"""The frames between the server and a query's process: a letter, a length, and that many bytes.
+
+No received byte is run or unpickled.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from collections.abc import Callable
 
 _HEAD = struct.Struct(">cI")
 
-# What is asked; that it was read; a piece of the answer; how it ended; why it is refused.
+# In this order: a request, its receipt, a piece of the answer, its end, the reason of a refusal.
 ASKED, ACCEPTED, PIECE, ENDED, REFUSED = b"Q", b"A", b"P", b"E", b"R"
 
 
@@ -20,7 +23,10 @@ def put(file: int, kind: bytes, content: bytes = b"") -> None:
 
 
 def take(receive: Callable[[int], bytes], *, most: int) -> tuple[bytes, bytes] | None:
-    """The next frame, its kind and content; None where the other side has closed. Raises ValueError where it is longer than `most` bytes."""
+    """Returns the next frame, its kind and content, or None if the other side has closed.
+
+    Raises ValueError if the frame is longer than `most` bytes.
+    """
     head = _exactly(receive, _HEAD.size)
     if head is None:
         return None

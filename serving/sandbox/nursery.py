@@ -1,9 +1,10 @@
-"""The nursery: a process of one thread that has imported what a query needs, and makes a child of itself for each.
+"""The nursery: a one-threaded process with all imports done, which forks a child for each query.
 
-So a query's process is there within milliseconds, and none is ever used twice. A socket brings requests: a number, with the
-child's end of the way to the server and a pipe. The answer repeats the number, and has the child's pid and a handle of it
-(pidfd_open(2)), which is never another process's. What a child died of goes into its pipe. It ends when the server does, and its children with it. As a program it is
-`python -m serving.sandbox.nursery SOCKET`. Read next: sandboxed.py (the child), sandbox.py (the server's side).
+So a query's process starts within milliseconds, and none is ever used twice. Requests arrive by a
+socket: a number, with the child's end of its socket to the server, and a pipe. The answer repeats
+the number, with the child's pid and a handle (pidfd_open(2)), which never names another process.
+The child's exit code is written to its pipe. The nursery ends when the server does, and its
+children with it. As a program it is `python -m serving.sandbox.nursery SOCKET`.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from typing import NoReturn
 
 from serving.sandbox.sandboxed import answer_one
 
-# How much others go before a query: the live job's freshness comes first.
+# Queries run at a lower priority: the live job's freshness is more important.
 _NICE = 5
 
 
 def main(arguments: list[str]) -> int:
-    """Makes children as it is told, until nobody is there to tell."""
+    """Makes a child for each request, until the server closes the socket."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.nice(_NICE)
     me = os.getpid()
     control = socket.socket(fileno=int(arguments[0]))
-    # A handle of each child that runs -> its process id, and the pipe for what it dies of.
+    # A handle of each running child -> its process id, and the pipe for its exit code.
     running: dict[int, tuple[int, int]] = {}
     while True:
         ready, _, _ = select.select([control.fileno(), *running], [], [])
@@ -59,10 +60,11 @@ def _become_child(way_back: int, parent: int) -> NoReturn:
     try:
         answer_one(way_back, parent)
         code = 0
-    except Exception:  # noqa: BLE001  # told, as far as anybody listens, and the end of it
+    # Any error is printed, and ends the child.
+    except Exception:  # noqa: BLE001
         traceback.print_exc()
     finally:
-        # Whatever went wrong ends here: what follows is the nursery's own.
+        # A child must never run on into the nursery's own loop.
         os._exit(code)
 
 

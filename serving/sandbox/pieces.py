@@ -1,7 +1,6 @@
-"""An answer's bytes, written in the query's own process: a form each, and its end told in one frame.
+"""Writers of an answer, one for each form; they run in the query's own process.
 
-Rows are cut where the answer is to have no more of them, or no more bytes; that it was cut is part
-of the answer.
+Rows end at the answer's limit of rows or of bytes. The answer reports if it was cut.
 """
 
 from __future__ import annotations
@@ -23,27 +22,27 @@ _ROWS_AT_ONCE = 64
 _ARROW_ROWS_AT_ONCE = 2048
 _PIECE_BYTES = 1 << 16
 _FRAME_BYTES = 1 << 20
-# What cannot be written as Arrow or Parquet.
+# Raised for values that cannot be written as Arrow or Parquet.
 ARROW_ERRORS = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
 
 
 class Pieces:
-    """The way back for an answer's bytes, of which there are at most so many."""
+    """A file that sends an answer's bytes to the server, up to a limit."""
 
     closed = False
 
     def __init__(self, file: int, most: int) -> None:
-        """`file` is the way to the server."""
+        """Sends to the server by `file`, at most `most` bytes."""
         self._file = file
         self._left = most
         self._held = bytearray()
 
     def fit(self, count: int) -> bool:
-        """Returns True if so many more bytes may be written."""
+        """Returns True if `count` more bytes may be written."""
         return count <= self._left
 
     def write(self, content: Any) -> int:
-        """Writes some bytes; sends them in pieces of a size that is worth it."""
+        """Writes bytes; sends them once they are enough for a piece."""
         self._left -= len(content)
         self._held += content
         if len(self._held) >= _PIECE_BYTES:
@@ -51,7 +50,7 @@ class Pieces:
         return len(content)
 
     def flush(self) -> None:
-        """Sends what was written so far."""
+        """Sends the bytes written so far."""
         for start in range(0, len(self._held), _FRAME_BYTES):
             put(self._file, PIECE, bytes(self._held[start : start + _FRAME_BYTES]))
         self._held.clear()
@@ -63,7 +62,10 @@ class Pieces:
 def write_answer(
     result: Connection, request: Mapping[str, Any], pieces: Pieces
 ) -> Mapping[str, Any]:
-    """Writes a result in the form that the request names; returns its columns, rows and whether it was cut."""
+    """Writes a result in the form that the request names.
+
+    Returns its columns, its number of rows, and whether it was cut.
+    """
     described = result.description or []
     columns = columns_of(
         distinct_names(str(column[0]) for column in described),
@@ -80,7 +82,7 @@ def _write_lines(
     pieces: Pieces,
     line: Callable[[int, tuple[Any, ...]], str],
 ) -> tuple[int, bool]:
-    """Writes a line for each row until there are enough; returns how many, and if more were left."""
+    """Writes a line for each row up to the limits; returns their number, and if rows are left."""
     count = 0
     while rows := result.fetchmany(_ROWS_AT_ONCE):
         for row in rows:
@@ -163,11 +165,11 @@ def _write_arrow(
 def _batches(
     reader: pa.RecordBatchReader, schema: pa.Schema, most: int, pieces: Pieces
 ) -> Iterator[tuple[pa.RecordBatch, bool]]:
-    """Yields the batches up to so many rows and bytes, each with whether more is left."""
+    """Yields the batches up to the limits of rows and bytes, each with whether rows are left."""
     left = most
     for batch in reader:
         cut = batch.slice(0, left)
-        # Packed it is less than in memory, but its size is not known before it is written.
+        # The written size is smaller, but is not known before the batch is written.
         if not pieces.fit(cut.nbytes):
             yield cut.slice(0, 0), True
             return

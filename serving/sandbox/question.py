@@ -1,4 +1,4 @@
-"""A query of a stranger: what it may have, what it asks, and the reply. Values only."""
+"""An untrusted query as values: its allowance, the question, and the reply."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from serving.pin.snapshot import Snapshot
 
 
 class Busy(KappaError):
-    """As many queries as may be are being answered, and none has ended in time."""
+    """The error if all places for queries stay taken for too long."""
 
     status = 503
 
 
 class Format(StrEnum):
-    """What an answer is written as."""
+    """The format of an answer."""
 
     JSON = "json"
     JSONL = "jsonl"
@@ -31,7 +31,10 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What one query may have: bytes of memory, seconds of time and of each core, rows and bytes of its answer; and how many run at once."""
+    """The limits of one query, and how many queries run at once.
+
+    They are bytes of memory, seconds of time and of each core, and rows and bytes of the answer.
+    """
 
     memory: int = 512 << 20
     seconds: float = 30.0
@@ -41,7 +44,7 @@ class Allowance:
 
     @classmethod
     def of(cls, settings: ServeSettings) -> Self:
-        """What the settings of a project allow."""
+        """Returns the limits that the settings of a project set."""
         return cls(
             parse_memory(settings.query_memory),
             settings.query_seconds,
@@ -53,7 +56,7 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One query, what its answer is written as, and where it stops though there were more rows."""
+    """One query, the format of its answer, and the most rows that it returns."""
 
     sql: str
     form: Format = Format.JSON
@@ -62,9 +65,10 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer's bytes, from their beginning, in a file that goes when it is closed, which is for who asked to do; `truncated`: there was more.
+    """An answer: a file with its bytes, read from the beginning, and facts about it.
 
-    `columns` have a name and DuckDB's type each. `snapshot` is what all of it is true of.
+    The caller closes `body`, which deletes the file. `columns` have a name and DuckDB's type each.
+    `truncated` is True if rows were left out. `snapshot` is the one that the answer was read from.
     """
 
     body: IO[bytes]

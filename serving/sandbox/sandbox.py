@@ -1,8 +1,8 @@
-"""The sandbox: a stranger's SQL is answered by a process of its own, which has nothing but the snapshot's tables and ends with the query.
+"""The sandbox: untrusted SQL runs in its own process, which reads only the snapshot's tables.
 
-The server asks, reads pieces of the answer until it is whole, and kills what takes too long; it never looks into them. A process
-is started before it is needed, used for one query, and never again. Read next: sandboxed.py for what keeps the query
-in, nursery.py for where processes come from.
+The server sends the request, reads pieces of the answer until it is complete, and kills a process
+that takes too long. It never parses the pieces. A process is started before it is needed, used
+for one query, and ends with it.
 """
 
 from __future__ import annotations
@@ -25,18 +25,21 @@ from serving.query.render import plain
 from serving.sandbox.children import Child, Nursery
 from serving.sandbox.question import Allowance, Busy, Question, Reply
 
-# A child that dies before it has read what it is asked has had no part in it: the next one is asked.
+# A child that dies before it reads its request did nothing with it: the next child gets it.
 _ATTEMPTS = 3
 _SPARES = 2
 
 
 class Sandbox:
-    """The processes that answer strangers; any thread may ask. It is to be closed."""
+    """The processes that answer untrusted queries. Any thread may use it; its owner closes it."""
 
     def __init__(
         self, allowance: Allowance, *, program: Sequence[str] = ("-m", "serving.sandbox.nursery")
     ) -> None:
-        """Nothing runs yet: the first query, or `start`, starts what is needed. `program` is what Python runs as the nursery."""
+        """Starts no process yet: the first query, or `start`, does.
+
+        `program` holds the arguments with which Python runs the nursery.
+        """
         self.allowance = allowance
         self._program = program
         self._slots = threading.BoundedSemaphore(allowance.at_once)
@@ -45,14 +48,16 @@ class Sandbox:
         self._spares: deque[Child] = deque()
 
     def start(self) -> None:
-        """Has the first processes ready before they are asked for."""
+        """Starts the first processes before a query needs them."""
         with self._lock:
             self._fill()
 
     def ask(self, store: Store, question: Question, *, lease_seconds: float = 60.0) -> Reply:
-        """Answers a query from what is served now; as `serving.query.query.ask` does, on a newer snapshot where the first was not kept until the end.
+        """Answers a query from a snapshot of the live builds.
 
-        Raises UsageError where it cannot be meant or may not be asked, TooMuch where it takes more than it may, Busy where there is no place for it.
+        Like `serving.query.query.ask`, it takes a newer snapshot if the first one was not kept
+        until the end. Raises UsageError if the query is wrong or not allowed, TooMuch if it exceeds
+        its limits, and Busy if all places for queries are taken.
         """
         attempt = 0
         while True:
@@ -63,12 +68,15 @@ class Sandbox:
                 except (TooMuch, Busy):
                     raise
                 except KappaError:
-                    # As in query.ask: a file that was collected under our hands looks like any error.
+                    # As in query.ask: a file collected meanwhile looks like any other error.
                     if pinned.holds() or attempt == _ATTEMPTS:
                         raise
 
     def ask_pinned(self, store: Store, pinned: PinnedSnapshot, question: Question) -> Reply:
-        """Answers a query from a snapshot that is pinned meanwhile. Raises as `ask` does, and Conflict where it was not kept."""
+        """Answers a query from a snapshot that the caller keeps pinned.
+
+        Raises as `ask` does, and Conflict if the snapshot was not kept.
+        """
         snapshot = pinned.snapshot
         reply = self._answered(question, relations_of(snapshot, store), snapshot)
         try:
@@ -79,7 +87,7 @@ class Sandbox:
         return reply
 
     def close(self) -> None:
-        """Ends all that runs for it."""
+        """Ends the nursery and its children."""
         with self._lock:
             while self._spares:
                 self._spares.popleft().end()
@@ -88,11 +96,11 @@ class Sandbox:
                 self._nursery = None
 
     def __enter__(self) -> Self:
-        """Itself."""
+        """Returns the sandbox itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Closes."""
+        """Closes the sandbox."""
         self.close()
 
     def _answered(
@@ -100,7 +108,8 @@ class Sandbox:
     ) -> Reply:
         if not self._slots.acquire(timeout=self.allowance.seconds):
             raise Busy(
-                f"{self.allowance.at_once} queries are being answered, and none has ended within {self.allowance.seconds:g} s",
+                f"{self.allowance.at_once} queries are being answered, "
+                f"and none has ended within {self.allowance.seconds:g} s",
                 hint="ask again in a while; serve.queries in kappa.toml lets more run at once",
             )
         try:
@@ -111,7 +120,8 @@ class Sandbox:
                         return child.reply(self.allowance, snapshot)
             raise KappaError(
                 "no process for the query could be started",
-                hint="see whether the machine has memory left; kappa logs supervisor shows what was said",
+                hint="see whether the machine has memory left; "
+                "kappa logs supervisor shows what was said",
             )
         finally:
             self._slots.release()
@@ -147,7 +157,7 @@ class Sandbox:
         with self._lock:
             self._fill()
             child = self._spares.popleft()
-            # The next query finds one that has begun already.
+            # A child for the next query starts now.
             self._fill()
         try:
             yield child

@@ -1,9 +1,14 @@
-"""The process of one query: it reads what is asked, confines itself, answers, and ends. What runs here is a stranger's.
+"""The process of one untrusted query: it reads the request, confines itself, answers and ends.
 
-Four things stand between a query and everything but its tables, each of which would do: the parser's tree is looked through
-(allowed.py), DuckDB is told to open the snapshot's files and nothing else, and to keep that, the kernel is told the same
-(confine.py), and there is nothing to be had: no environment, no open file but the way back, an empty folder. What it gives is made
-here, whole, so that the server that started it only passes bytes on. Read next: sandbox.py, nursery.py.
+Four barriers keep a query to its tables, and each alone would do:
+
+- The parser's tree is checked (serving/query/allowed.py).
+- DuckDB may open only the snapshot's files, and that setting is locked.
+- The kernel allows the same files only (confine.py).
+- The process has nothing to give: no environment, no open file but the socket to the server, and
+  an empty working folder.
+
+The complete answer is written here, so the server only passes bytes on.
 """
 
 from __future__ import annotations
@@ -41,21 +46,25 @@ _CONFIGURED: dict[str, Setting] = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
     "allow_community_extensions": False,
-    # A table's name that is none of ours could be a variable of this file.
+    # Otherwise an unknown table's name could refer to a variable of this file.
     "python_enable_replacements": False,
     "python_scan_all_frames": False,
 }
-# Values whose Python types are imported when the first of them comes, which cannot be done once the files are gone.
-_WARM = "select now(), now()::timestamp, 1.5::decimal(9, 2), uuid(), interval 1 day, date '2013-01-01', time '05:00', [1], {'a': 1}, 'x'::blob, '1'::hugeint, map {'a': 1}"
+# Values whose Python types are imported at the first use, which needs files: it is done before
+# the process confines itself.
+_WARM = (
+    "select now(), now()::timestamp, 1.5::decimal(9, 2), uuid(), interval 1 day, "
+    "date '2013-01-01', time '05:00', [1], {'a': 1}, 'x'::blob, '1'::hugeint, map {'a': 1}"
+)
 _THREADS = 2
-# DuckDB keeps to its own limit only in part; the rest is what it and this program take beside it.
+# DuckDB exceeds its own limit somewhat, and this program needs memory too.
 _DUCKDBS_SHARE = 0.75
 _PATTERN = re.compile(r"[*?\[]")
 _REQUEST_BYTES = 1 << 28
 
 
 def answer_one(way_back: int, parent: int) -> None:
-    """Waits for one query, answers it, and returns; this process has no other use."""
+    """Waits for one query and answers it; the process has no other purpose."""
     confine.tie_to_parent(parent)
     confine.close_all_but(way_back)
     os.environ.clear()
@@ -97,7 +106,7 @@ def _answered(
         )
         for each in request["relations"]
     ]
-    # What the nursery says goes to a file of the server's; a query has none.
+    # The nursery's error output is a file of the server's, which a query must not write to.
     os.dup2(1, 2)
     paths = [path for each in found for table in each.tables.values() for path in table.paths]
     confine.limit(memory=request["memory"], cpu_seconds=request["cpu_seconds"])
@@ -109,9 +118,10 @@ def _answered(
     ):
         reader.command(f"set {name} = {value}")
     put_relations(reader, found)
-    # Of a path with a star in it DuckDB asks for both, the pattern and what it finds by it.
+    # For a path with a star in it, DuckDB checks both the pattern and the file that it finds.
     reader.command(
-        f"set allowed_paths = [{', '.join(text(each) for each in sorted({*paths, *map(literal, paths)}))}]"
+        "set allowed_paths = "
+        f"[{', '.join(text(each) for each in sorted({*paths, *map(literal, paths)}))}]"
     )
     reader.command("set enable_external_access = false")
     reader.command("set lock_configuration = true")
@@ -131,7 +141,10 @@ def _answered(
 
 
 def _looked_through(paths: Sequence[str]) -> frozenset[str]:
-    """The folders that DuckDB lists to find these files: it takes a root's name for a pattern where that has a star in it."""
+    """Returns the folders that DuckDB lists to find these files.
+
+    It takes a folder's name for a pattern if the name contains a star.
+    """
     patterns = (Path(path).parts for path in paths)
     firsts = (
         (parts, next((place for place, part in enumerate(parts) if _PATTERN.search(part)), None))
@@ -143,7 +156,10 @@ def _looked_through(paths: Sequence[str]) -> frozenset[str]:
 def _allowed(
     connection: Connection, reader: Reader, sql: str, found: Sequence[Relations]
 ) -> Statement:
-    """The one statement in the text, which may be asked; two readings of it have to agree: as statements, and as a tree."""
+    """Returns the one statement in the text. Raises UsageError if it is not allowed.
+
+    DuckDB's two parses of the text must agree: as statements, and as a tree.
+    """
     reader.only_select(sql)
     (statement,) = connection.extract_statements(sql)
     try:
