@@ -1,6 +1,17 @@
-"""The HTTP server: its gate, its errors, queries, snapshots, events. Knows nothing of rollouts.
+"""The HTTP server: its gate, its errors, and the routes for queries, snapshots and events.
 
-- gate.py, token.py, headers.py, patience.py, login.py: who may come in, and how slowly
-- http.py, stand.py, problem.py: the application, what its routes stand on, its errors
-- queries.py, snapshots.py, events.py, static.py: the routes
+The room knows nothing of rollouts: their routes are given to it as routers. Read in this order:
+
+- http.py: the application behind its gate.
+- stand.py: the objects that all routes share.
+- problem.py: errors as RFC 9457 documents.
+- gate.py: the checks that each request passes first.
+- token.py: the browser's cookie for the token, and the line of wrong tokens.
+- headers.py: a request's headers, and the site that it comes from.
+- patience.py: the time limit of a request's head.
+- login.py: the form that gives a browser its cookie.
+- queries.py: the routes for queries.
+- snapshots.py: snapshots pinned by name for many requests.
+- events.py: the journal as server-sent events.
+- static.py: the files of the pages.
 """

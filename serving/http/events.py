@@ -1,7 +1,8 @@
-"""The journal as a stream of server-sent events: each record once, in order, with its number as the event's id.
+"""The journal as server-sent events: each record once, in order, with its number as the id.
 
-A client that comes back says which was the last that it has seen (`Last-Event-ID`), and is told all that followed. Who asks for
-progress is told beside them when something else has changed, and has to look for himself what: such an event has no id.
+A client that reconnects sends the id of the last event it received (`Last-Event-ID`), and gets all
+that followed. With `progress`, it also gets an event without an id after other changes, and has
+to look up itself what changed.
 Source: https://html.spec.whatwg.org/multipage/server-sent-events.html.
 """
 
@@ -20,20 +21,20 @@ from kappa.journal.journal import Journal, Record, as_document
 from serving.http.problem import HttpError
 from serving.http.stand import API, stand_of
 
-# What is asked whether something has changed: its answer is another one then. One look is for all who listen.
+# Its result differs from the last one if something has changed. All listeners share one look.
 Pulse = Callable[[], Hashable]
 
 _Seen = TypeVar("_Seen")
 
-# A record tells nobody that it is there; so often the journal is looked at, for all who listen.
+# Seconds between two looks at the journal, shared by all listeners: it notifies nobody.
 _LOOK_SECONDS = 0.25
-# Proxies close what says nothing for a minute, and one who has gone is found by telling him something.
+# Proxies close a connection that is silent for a minute; sending also finds clients that left.
 _SILENCE_SECONDS = 15.0
-# So often is looked whether something else has changed.
+# Seconds between two checks for other changes.
 _PULSE_SECONDS = 1.0
 _MOST = 256
 _AT_ONCE = 200
-# So many read records at once: what they read lies on a disk.
+# Most listeners that read records from disk at the same time.
 _READERS = 4
 
 router = APIRouter()
@@ -63,7 +64,10 @@ async def events(
         Query(description="tell too, by an event without id, that builds or the log have moved on"),
     ] = False,
 ) -> StreamingResponse:
-    """Tells every record of the journal, as it is appended: what was asked, decided and observed of rollouts."""
+    """Streams each record of the journal as it is appended.
+
+    Records are what was requested, decided and observed of rollouts.
+    """
     if last_event_id is not None and not (last_event_id.isascii() and last_event_id.isdecimal()):
         raise HttpError(
             400,
@@ -89,7 +93,10 @@ async def events(
 
 
 class _Look(Generic[_Seen]):
-    """One look for all who listen, made at most so often, in a thread of its own: they take none of those that all else is answered by."""
+    """A look that all listeners share, made at most once in `seconds`.
+
+    It runs in its own thread, and takes none of those that answer other requests.
+    """
 
     def __init__(self, look: Callable[[], _Seen], *, seconds: float) -> None:
         self._look = look
@@ -99,7 +106,7 @@ class _Look(Generic[_Seen]):
         self._last: tuple[float, _Seen] | None = None
 
     async def seen(self) -> _Seen:
-        """What was seen, less than `seconds` ago."""
+        """Returns the result of a look that is less than `seconds` old."""
         async with self._turn:
             now = asyncio.get_running_loop().time()
             if self._last is None or now - self._last[0] >= self._seconds:
@@ -109,7 +116,7 @@ class _Look(Generic[_Seen]):
 
 
 class _Listening:
-    """Who listens, and what they share."""
+    """The listeners, and the looks that they share."""
 
     def __init__(self, journal: Journal, pulse: Pulse | None) -> None:
         self.journal = journal
@@ -131,7 +138,7 @@ def _listening(request: Request) -> _Listening:
 
 
 def _end_of(journal: Journal) -> Callable[[], int]:
-    """Gives the number of the last record, at each call; each is looked for once."""
+    """Returns a look for the number of the last record; it reads each record once."""
     last: int | None = None
 
     def look() -> int:

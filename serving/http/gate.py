@@ -1,14 +1,14 @@
-"""The gate: what every request passes before anything of it is looked at.
+"""The gate: the checks that each request passes before the application handles it.
 
-- With a token, only a request that brings it passes: in a header, or as a browser's cookie for it
-  (login.py). A wrong one waits in line to be refused. Without a token the server listens on this
-  machine alone, and a page of another site shown on this machine is kept out: by the name that it
-  came under (DNS rebinding), and by its site.
-- A body has so many bytes and so much time; one that announces more is not read.
-- A client that takes an answer too slowly is left.
+- With a token, a request passes only if it has the token in a header, or a browser's cookie for it
+  (login.py). A wrong one waits in line to be refused.
+- Without a token the server listens on this machine alone. Pages of other sites that are open on
+  this machine are refused: by the host name of the request (DNS rebinding), and by their site.
+- A body has a limit of bytes and of time. One that announces more bytes is not read.
+- The answer ends if its client reads it too slowly.
 
 It is an ASGI application around another (https://asgi.readthedocs.io/en/latest/specs/www.html),
-and knows no framework.
+and depends on no framework.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
-# Probes ask these, without a token, and learn nothing but that.
+# Probes call these without a token, and learn only if the server is up and ready.
 OPEN = frozenset({"/healthz", "/readyz"})
-# Where a browser brings the token, and the files that its form needs.
+# The login form of a browser, and the files that it needs.
 LOGIN = "/login"
 LOGOUT = "/logout"
 STATIC = "/static/"
@@ -45,9 +45,10 @@ _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Most bytes of a body, and most seconds of a head (patience.py), a body, a piece of an answer.
+    """The most bytes of a body, and the most seconds of each step.
 
-    `wrong_seconds` is what a wrong token costs.
+    The steps are a request's head (patience.py), its body, and sending one piece of the answer.
+    A wrong token costs `wrong_seconds`.
     """
 
     head_seconds: float = 10.0
@@ -58,25 +59,28 @@ class Bounds:
 
 
 class _Left(Exception):
-    """A client that takes nothing any more."""
+    """A client that no longer reads its answer."""
 
 
 class Gate:
-    """An application that passes on the requests that may pass."""
+    """An application that passes allowed requests to the one inside."""
 
     def __init__(
         self, inside: Application, *, token: str | None, bounds: Bounds, wrong: WaitingLine
     ) -> None:
-        """Without a token, only requests that name this machine pass; a wrong one waits in `wrong`."""
+        """Sets the token, the bounds, and `wrong`, the line in which wrong tokens wait.
+
+        If `token` is None, only requests that name this machine pass.
+        """
         self._inside = inside
         self._token = token
         self._bounds = bounds
         self._wrong = wrong
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes on one request that may pass, and the server's own beginning and end.
+        """Passes on an allowed request, and the server's own startup and shutdown.
 
-        Refuses every other scope: nothing inside answers a websocket, with the token or without.
+        Refuses each other scope: no route answers a websocket, with the token or without.
         """
         if scope["type"] == "lifespan":
             await self._inside(scope, receive, send)
@@ -111,7 +115,7 @@ class Gate:
         try:
             await self._inside(scope, again, patiently)
         except _Left:
-            # The answer is not whole, so the server closes the connection.
+            # The answer is incomplete, so the server closes the connection.
             return
 
     async def _ensure_welcome(self, scope: Scope, headers: dict[str, str]) -> None:
@@ -134,11 +138,11 @@ class Gate:
             # Logging out does not require a valid session.
             if path == LOGOUT and is_from_here(headers):
                 return
-            # A browser has one, or two of different paths.
+            # A browser has one cookie, or two of different paths.
             if not any(
                 is_cookie_of(self._token, each, time.time()) for each in islice(cookies(headers), 2)
             ):
-                # A cookie can be made of a guess as well.
+                # A guessed token can also be sent as a cookie.
                 if "authorization" in headers or any(cookies(headers)):
                     await self._wrong.wait()
                 raise _stranger(scope, headers)

@@ -1,4 +1,4 @@
-"""Headers of a request: joined, and what those of a browser say of where it comes from. Pure."""
+"""Headers of a request: joined by name, our cookies, and the site of a browser's page. Pure."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def joined(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def cookies(headers: dict[str, str]) -> Iterator[str]:
-    """Yields our cookies, parsed by hand.
+    """Yields the values of our cookies, parsed by hand.
 
-    Cookies of others on the same host may be of any form, and a strict parser would give none.
+    Other cookies of the same host may have any form, and a strict parser would return none.
     """
     for each in headers.get("cookie", "").split(";"):
         name, _, value = each.strip().partition("=")
@@ -38,7 +38,7 @@ def cookies(headers: dict[str, str]) -> Iterator[str]:
 
 
 def place_of(headers: dict[str, str], name: str) -> SplitResult:
-    """Returns where a header points. Raises HttpError if it points nowhere."""
+    """Returns the address in a header. Raises HttpError if it is no address."""
     value = headers.get(name, "")
     try:
         found = urlsplit(value if name == "origin" else f"//{value}")
@@ -53,10 +53,10 @@ def place_of(headers: dict[str, str], name: str) -> SplitResult:
 
 
 def is_from_here(headers: dict[str, str]) -> bool:
-    """Returns True if a page of this server asks.
+    """Returns True if the request is from a page of this server.
 
-    Browsers say so (https://www.w3.org/TR/fetch-metadata/); older ones name the site, which a
-    proxy may have renamed.
+    Browsers report it (https://www.w3.org/TR/fetch-metadata/). Older ones name only the site,
+    which a proxy may have renamed.
     """
     return headers.get("sec-fetch-site") == "same-origin" or (
         "origin" in headers and place_of(headers, "origin").netloc == headers.get("host")

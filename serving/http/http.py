@@ -1,6 +1,6 @@
-"""The HTTP server's application: its routes, its errors, its description, behind its gate.
+"""The HTTP server's application behind its gate: its routes, errors and OpenAPI description.
 
-What needs rollouts is given in as routers, by a room that may import both.
+Routes that need rollouts are passed in as routers, by a room that may import both.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def make_app(
     bounds: Bounds | None = None,
     state: Mapping[str, object] | None = None,
 ) -> Gate:
-    """Makes the application behind its gate; `routers` are other rooms', `state` is for them."""
+    """Makes the application behind its gate; `routers` are other rooms', with their `state`."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -70,10 +70,10 @@ def make_app(
 
 
 class _Described(FastAPI):
-    """An application whose description names the token, if there is one."""
+    """An application whose OpenAPI description names the token, if the server has one."""
 
     def openapi(self) -> dict[str, Any]:
-        """Returns the description, made once."""
+        """Returns the description, which is made once."""
         document = super().openapi()
         if self.state.token is not None:
             document.setdefault("components", {})["securitySchemes"] = {
@@ -111,7 +111,7 @@ async def readyz(request: Request) -> JSONResponse:
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
-    """Answers an error as a problem: a person's as a page, with a person's hint."""
+    """Answers an error as a problem document, or as a page with its own hint to a browser."""
     to_a_person = "text/html" in request.headers.get(
         "accept", ""
     ) and not request.url.path.startswith(API)

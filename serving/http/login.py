@@ -1,4 +1,7 @@
-"""How a browser brings the token: a form, and a cookie that no script sees and no other site's page can have sent."""
+"""The login of a browser: a form for the token, and a cookie in its place.
+
+No script can read the cookie, and no other site's page can have it sent.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,10 @@ from serving.page.render import HEADERS, page_html
 router = APIRouter(include_in_schema=False)
 
 
+# `next` is the name in the address.
 @router.get(LOGIN)
-async def ask(request: Request, next: str = "/") -> Response:  # noqa: A002  # it is the name in the address
-    """The form; who needs no token is sent on."""
+async def ask(request: Request, next: str = "/") -> Response:  # noqa: A002
+    """Answers with the form, or redirects if the server has no token."""
     if _token(request) is None:
         return _sent_to("/")
     return _form(next, wrong=False)
@@ -26,7 +30,7 @@ async def ask(request: Request, next: str = "/") -> Response:  # noqa: A002  # i
 
 @router.post(LOGIN)
 async def login(request: Request) -> Response:
-    """Gives the cookie for the token."""
+    """Sets the cookie if the token is right."""
     token = _token(request)
     if token is None:
         return _sent_to("/")
@@ -36,7 +40,8 @@ async def login(request: Request) -> Response:
         await line_of(request).wait()
         return _form(meant, wrong=True)
     answer = _sent_to(meant)
-    # Strict: it goes with no request that a page of another site makes. Behind a proxy with TLS it goes by that alone.
+    # Strict: browsers send it with no request that a page of another site makes.
+    # Secure: behind a proxy with TLS, browsers send it by TLS only.
     answer.set_cookie(
         COOKIE,
         cookie_of(token, time.time()),
@@ -50,7 +55,7 @@ async def login(request: Request) -> Response:
 
 @router.post(LOGOUT)
 async def logout() -> Response:
-    """Takes the cookie back."""
+    """Deletes the cookie."""
     answer = _sent_to(LOGIN)
     answer.delete_cookie(COOKIE)
     return answer
@@ -70,7 +75,7 @@ def _sent_to(place: str) -> Response:
 
 
 def _here(place: str) -> str:
-    """A place of this server: what could be one of another is not gone to."""
+    """Returns the place, or `/` if it could be one of another server."""
     return (
         quote(place, safe="/?&=%+,:;@!$'()*~")
         if place.startswith("/") and not place.startswith(("//", "/\\"))

@@ -1,7 +1,8 @@
-"""How long a request's head may take: who sends it drop by drop is left, before anything of it is known. The protocol that uvicorn speaks, with one clock more.
+"""The time limit of a request's head: uvicorn's HTTP protocol with one more timer.
 
-uvicorn times the pause between requests, and gate.py bodies and answers; between the first byte of a head and its end nobody looks. So
-the clock runs from the connection's beginning, or the end of the last request, while no head is whole.
+uvicorn times the pause between requests, and gate.py times bodies and answers. Neither times a
+head between its first byte and its end, so a client could send it drop by drop. This timer runs
+from the connection's beginning, or the end of the last request, until a head is complete.
 """
 
 from __future__ import annotations
@@ -14,28 +15,31 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 
 def patient(head_seconds: float) -> type[H11Protocol]:
-    """The protocol, for uvicorn's `http`; a head that is not whole after so long ends its connection."""
+    """Returns the protocol, for uvicorn's setting `http`.
+
+    It closes a connection whose head is incomplete after `head_seconds`.
+    """
     return type("Patient", (PatientProtocol,), {"head_seconds": head_seconds})
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP/1.1 as uvicorn speaks it, whose patience with a head ends."""
+    """uvicorn's HTTP/1.1 with a time limit for a request's head."""
 
     _head_due: asyncio.TimerHandle | None = None
     head_seconds: float
 
     def connection_made(self, transport: Any) -> None:
-        """The clock begins: who connects says what he wants."""
+        """Starts the timer: a client that connects must send a request."""
         super().connection_made(transport)
         self._look()
 
     def data_received(self, data: bytes) -> None:
-        """The clock goes on until the head is whole."""
+        """Keeps the timer running until the head is complete."""
         super().data_received(data)
         self._look()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """There is nobody to wait for."""
+        """Stops the timer."""
         self._stop()
         super().connection_lost(exc)
 

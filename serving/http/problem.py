@@ -1,4 +1,4 @@
-"""Problems: our errors as HTTP tells them, RFC 9457, with what to do now as `hint`. Pure."""
+"""Errors as problem documents of RFC 9457; their `hint` names the next step. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kappa.base.errors import (
 
 MEDIA_TYPE = "application/problem+json"
 
-# The first that an error is of decides.
+# The first class that an error is an instance of decides.
 _STATUSES: tuple[tuple[type[KappaError], int], ...] = (
     (UsageError, 400),
     (Conflict, 409),
@@ -33,7 +33,7 @@ _STATUSES: tuple[tuple[type[KappaError], int], ...] = (
 
 
 class HttpError(KappaError):
-    """What is wrong is the request, in HTTP's own terms."""
+    """An error of the request, in HTTP's own terms."""
 
     def __init__(
         self, status: int, message: str, *, hint: str = "", headers: Mapping[str, str] | None = None
@@ -45,7 +45,7 @@ class HttpError(KappaError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A status, a document, and headers that go with it."""
+    """A problem: its status, its document and its headers."""
 
     status: int
     document: Mapping[str, Any]
@@ -53,10 +53,10 @@ class Problem:
 
 
 def problem_of(error: KappaError) -> Problem:
-    """How an error is told."""
+    """Returns the problem that reports an error."""
     if isinstance(error, HttpError):
         return _problem(error.status, "request", error, error.headers)
-    # An error that knows its own status says so: a query's that takes too much, one that has no place.
+    # Some errors of queries have their own status: TooMuch and Busy.
     status = getattr(error, "status", None) or next(
         (status for kind, status in _STATUSES if isinstance(error, kind)), 500
     )

@@ -1,7 +1,8 @@
-"""Routes for queries: SQL of strangers over what serves, answered by the sandbox.
+"""Routes for queries: the sandbox answers untrusted SQL over the live builds.
 
-Headers name what an answer is true of. `X-Kappa-Snapshot: new` pins a snapshot for many requests,
-and the answer's header of that name is what to send with the next.
+An answer's headers name the builds, offsets and versions that it was read from. A request with
+`X-Kappa-Snapshot: new` pins a snapshot. The answer has its name in the same header, for the next
+requests to send.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _FORMS: Mapping[str, Format] = {
     "application/vnd.apache.parquet": Format.PARQUET,
 }
 _PIECE_BYTES = 1 << 16
-# Clients and proxies take some 8 KiB of headers.
+# Clients and proxies accept some 8 KiB of headers.
 _HEADER_CHARACTERS = 4000
 
 router = APIRouter()
@@ -73,11 +74,11 @@ async def query(
     accept: Annotated[str, Header()] = "application/json",
     x_kappa_snapshot: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """Answers one query from what serves now, or from the snapshot that was pinned.
+    """Answers one query from the live builds, or from the snapshot that the request names.
 
     The body is JSON, or the SQL itself (`application/sql`, `text/plain`). The answer is JSON, JSON
-    lines, CSV, an Arrow stream or Parquet, by `Accept`; `truncated` says whether it was cut, in
-    its headers too.
+    lines, CSV, an Arrow stream or Parquet, by `Accept`. Its headers report if it was cut; JSON
+    also does in `truncated`.
     """
     stand = stand_of(request)
     form, media_type = _format_of(accept)
@@ -92,7 +93,7 @@ async def query(
 
 @router.delete(f"{API}/snapshots/{{snapshot}}", tags=["query"], status_code=204)
 async def let_go(request: Request, snapshot: str) -> Response:
-    """Lets a pinned snapshot go before its time."""
+    """Releases a pinned snapshot before it expires."""
     await anyio.to_thread.run_sync(stand_of(request).snapshots.let_go, snapshot)
     return Response(status_code=204)
 
@@ -107,7 +108,7 @@ def _answer_query(
 
 
 class _Answer(StreamingResponse):
-    """An answer's bytes, ready to be sent; its headers name what it was read from."""
+    """An answer's bytes, ready to be sent; its headers name the builds that it was read from."""
 
     def __init__(self, reply: Reply, media_type: str, more: Mapping[str, str]) -> None:
         head = head_of(reply.snapshot)
@@ -139,7 +140,7 @@ class _Answer(StreamingResponse):
         self._reply = reply
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Sends it, and deletes the bytes however that ends."""
+        """Sends the answer, and deletes its bytes even if sending fails."""
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -156,7 +157,7 @@ def _compact(document: object) -> str:
 
 
 def _format_of(accept: str) -> tuple[Format, str]:
-    """Returns the first known format that is asked for, by weight (RFC 9110, 12.5.1)."""
+    """Returns the known format with the highest weight in `Accept` (RFC 9110, 12.5.1)."""
     asked = []
     for place, each in enumerate(accept.split(",")):
         kind, *parameters = (part.strip().lower() for part in each.split(";"))
@@ -213,7 +214,7 @@ def _query_of(body: bytes, content_type: str) -> Query:
 
 @asynccontextmanager
 async def _place(app: FastAPI, stand: Stand) -> AsyncIterator[None]:
-    """Waits for a place, for as long as a query may take; waiting costs no thread."""
+    """Waits for a place, at most as long as a query may take; waiting uses no thread."""
     if not hasattr(app.state, "places"):
         app.state.places = asyncio.Semaphore(stand.sandbox.allowance.at_once)
     places: asyncio.Semaphore = app.state.places
@@ -232,7 +233,7 @@ async def _place(app: FastAPI, stand: Stand) -> AsyncIterator[None]:
 
 
 def _threads(app: FastAPI, stand: Stand) -> anyio.CapacityLimiter:
-    # Queries take none of the threads that answer everything else.
+    # Queries take none of the threads that answer other requests.
     if not hasattr(app.state, "threads"):
         app.state.threads = anyio.CapacityLimiter(stand.sandbox.allowance.at_once)
     limiter: anyio.CapacityLimiter = app.state.threads

@@ -1,4 +1,4 @@
-"""Snapshots that are pinned for many requests: each has a name, and is kept for as long as it is asked for again and again."""
+"""Snapshots pinned for many requests: each has a name, and is kept while requests use it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from serving.pin.catalog import pin
 from serving.pin.snapshot import PinnedSnapshot
 
 NEW = "new"
-# Each has a thread that renews its lease, and keeps files from being collected.
+# Each one has a thread that renews its lease, and keeps files from being collected.
 _MOST = 64
 
 
 @dataclass(slots=True)
 class _Held:
-    """A pinned snapshot; `used` counts the requests that read from it now, `until` is when it goes if none does."""
+    """A pinned snapshot; `used` counts the requests that read from it now.
+
+    It expires at `until` if no request uses it.
+    """
 
     pinned: PinnedSnapshot
     closing: ExitStack
@@ -30,7 +33,7 @@ class _Held:
 
 
 class Snapshots:
-    """The snapshots that are pinned by name; any thread may ask."""
+    """The snapshots that are pinned by name; any thread may use it."""
 
     def __init__(
         self,
@@ -40,7 +43,10 @@ class Snapshots:
         idle_seconds: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """One that nobody reads from for `idle_seconds` goes when the next is asked for, or by `close`."""
+        """Keeps a snapshot until it is unused for `idle_seconds`.
+
+        The next call of `held`, or `close`, then releases it.
+        """
         self._store = store
         self._lease_seconds = lease_seconds
         self._idle_seconds = idle_seconds
@@ -50,7 +56,10 @@ class Snapshots:
 
     @contextmanager
     def held(self, name: str) -> Iterator[tuple[str, PinnedSnapshot]]:
-        """The snapshot of that name, or a new one, and its name. Raises HttpError where it is not kept any more, or there are too many."""
+        """Yields the name and the snapshot of that name, or a new one if the name is `NEW`.
+
+        Raises HttpError if the snapshot is no longer kept, or if too many are pinned.
+        """
         found, held = self._taken(name)
         try:
             yield found, held.pinned
@@ -60,14 +69,14 @@ class Snapshots:
                 held.until = self._clock() + self._idle_seconds
 
     def let_go(self, name: str) -> None:
-        """Lets one go; one that is not there has gone already."""
+        """Releases the snapshot of that name; does nothing if it was released before."""
         with self._lock:
             held = self._held.pop(name, None)
         if held is not None:
             held.closing.close()
 
     def close(self) -> None:
-        """Lets all go."""
+        """Releases all snapshots."""
         for name in tuple(self._held):
             self.let_go(name)
 
@@ -91,7 +100,8 @@ class Snapshots:
             raise HttpError(
                 410,
                 f"snapshot {name[:40]} is not kept any more",
-                hint=f"pin a new one: X-Kappa-Snapshot: {NEW}; one is kept while it is read from every {self._idle_seconds:g} s",
+                hint=f"pin a new one: X-Kappa-Snapshot: {NEW}; "
+                f"one is kept while it is read from every {self._idle_seconds:g} s",
             )
         if full:
             raise HttpError(

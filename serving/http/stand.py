@@ -1,4 +1,4 @@
-"""What the server's routes stand on: the store, the sandbox, the snapshots, and the line of wrong tokens."""
+"""The objects that all routes share: store, sandbox, snapshots, and the line of wrong tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from serving.http.token import WaitingLine
 from serving.sandbox.sandbox import Sandbox
 
 API = "/api/v1"
-# How every route answers an error (RFC 9457).
+# The answer of each route to an error (RFC 9457).
 PROBLEM: dict[str, Any] = {
     "description": "What is wrong, and what to do now",
     "content": {
@@ -35,7 +35,7 @@ PROBLEM: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """What the server stands on. `unready` lists what is missing, a sentence each."""
+    """The objects that all routes share; `unready` lists what is missing, a sentence each."""
 
     store: Store
     sandbox: Sandbox
@@ -52,7 +52,7 @@ def line_of(request: Request) -> WaitingLine:
 
 
 def stand_of(request: Request) -> Stand:
-    """Returns what the server stands on."""
+    """Returns the objects that all routes share."""
     stand = request.app.state.stand
     assert isinstance(stand, Stand), "make_app has put it"
     return stand

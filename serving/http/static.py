@@ -1,4 +1,7 @@
-"""The files that pages are made with: styles, scripts, and the vendored chart library. A short list, read once; nothing else is given out."""
+"""The files of the pages: styles, scripts, and the vendored chart library.
+
+They are a short list, read once; no other file is served.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,10 @@ router = APIRouter(include_in_schema=False)
 
 @router.get(f"{STATIC}{{name:path}}")
 async def static(name: str, if_none_match: Annotated[str | None, Header()] = None) -> Response:
-    """One of them; a browser asks each time whether it is the same still."""
+    """Answers with one of the files, or 304 if the browser's copy is current.
+
+    Browsers check each time (`no-cache`).
+    """
     if name not in _FILES:
         raise HttpError(
             404, f"there is no file {name[:80]}", hint="the pages name those that there are"

@@ -1,4 +1,4 @@
-"""The token: the cookie that a browser keeps instead of it, and the line of wrong ones."""
+"""The browser's cookie for the token, and the line in which wrong tokens wait."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from serving.http.problem import HttpError
 
 COOKIE = "kappa"
 COOKIE_SECONDS = 30 * 86_400
-# A request in the line has a connection, and others need some too.
+# Each request in the line keeps a connection, and other requests need some too.
 _LONGEST_LINE = 256
 
 
 def cookie_of(token: str, issued: float) -> str:
-    """Returns what a browser keeps instead of the token, issued then (seconds since 1970).
+    """Returns the cookie that replaces the token in a browser; `issued` in seconds since 1970.
 
-    It opens the same doors for a while, and does not reveal the token.
+    It allows the same requests until it expires, and does not reveal the token.
     """
     at = str(int(issued))
     signed = hmac.new(token.encode(), f"kappa page {at}".encode(), hashlib.sha256).hexdigest()
@@ -25,7 +25,7 @@ def cookie_of(token: str, issued: float) -> str:
 
 
 def is_cookie_of(token: str, cookie: str, now: float) -> bool:
-    """Returns True for a cookie that was issued for this token, and is not too old. Pure."""
+    """Returns True if the cookie was issued for this token, and is not too old. Pure."""
     issued = cookie.partition(".")[0]
     if not (issued.isascii() and issued.isdecimal() and len(issued) < 16):
         return False
@@ -36,21 +36,21 @@ def is_cookie_of(token: str, cookie: str, now: float) -> bool:
 
 
 class WaitingLine:
-    """The line of requests with a wrong token: one at a time is refused.
+    """The line of requests with a wrong token; they are refused one at a time.
 
-    It keeps a program with an old token from asking all the time; a right one never waits. It
-    protects no token, since a guesser need not wait for the refusal: the token's length protects
-    it (replay/run/serve.py).
+    It slows a program that repeats an old token. A request with the right token never waits.
+    It does not protect the token, since a guesser need not wait for the refusal: the token's
+    length does (replay/run/serve.py).
     """
 
     def __init__(self, seconds: float) -> None:
-        """`seconds` is what each refusal costs."""
+        """Makes each refusal take `seconds`."""
         self._seconds = seconds
         self._turn = asyncio.Lock()
         self._waiting = 0
 
     async def wait(self) -> None:
-        """Returns when it is one's turn. Raises HttpError if the line is too long."""
+        """Waits for the caller's turn. Raises HttpError if the line is too long."""
         if self._waiting >= _LONGEST_LINE:
             raise HttpError(
                 429,

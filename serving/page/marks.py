@@ -1,4 +1,4 @@
-"""How the page tells numbers, times and bytes to people. Pure; what machines need is in the API."""
+"""Texts for people: numbers, times and values on the page. Pure; programs use the API."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from decimal import Decimal
 from serving.query.render import cell, plain
 
 _SHORT = 10
-# More of one value than fits a screen helps nobody; all of it is in the API.
+# A longer value would not fit on a screen; the API returns all of it.
 _MOST_CHARACTERS = 400
 # A time with its zone.
 _BRIEF_CHARACTERS = 24
@@ -18,7 +18,10 @@ _STEPS = ((31_536_000, "y"), (86_400, "d"), (3_600, "h"), (60, "min"))
 
 
 def number(value: float | None) -> str:
-    """`1,234,567`; of what is no whole number one digit behind the point, while it is small; `—` for what is not known."""
+    """Returns `1,234,567`, or `—` if the value is None.
+
+    Fractions below 100 have one digit after the point.
+    """
     if value is None:
         return "—"
     return (
@@ -29,12 +32,12 @@ def number(value: float | None) -> str:
 
 
 def percent(part: float, whole: float) -> int:
-    """A share in whole percent, 100 only for all of it; all of nothing is all."""
+    """Returns a share in whole percent: 100 only for all of it, and 100 if `whole` is 0."""
     return 100 if part >= whole else max(0, int(100 * part / whole))
 
 
 def duration(seconds: float | None) -> str:
-    """`0.4 s`, `42 s`, `3 min`, `2 h 5 min`, `3 d 4 h`, `13 y 318 d`; `—` for what is not known."""
+    """Returns `0.4 s`, `42 s`, `3 min`, `2 h 5 min`, `3 d 4 h`, `13 y 318 d`; `—` for None."""
     if seconds is None:
         return "—"
     if seconds < 60:
@@ -44,12 +47,12 @@ def duration(seconds: float | None) -> str:
         count, left = divmod(left, length)
         if count:
             told.append(f"{count} {name}")
-    # Minutes of days say nothing.
+    # Beside days, minutes are noise.
     return " ".join(told[:2])
 
 
 def relative(at: datetime, now: datetime) -> str:
-    """`12 s ago`, `in 54 min`, `just now`."""
+    """Returns `12 s ago`, `in 54 min` or `just now`."""
     seconds = (now - at).total_seconds()
     if abs(seconds) < 1:
         return "just now"
@@ -61,12 +64,12 @@ def relative(at: datetime, now: datetime) -> str:
 
 
 def exact(at: datetime) -> str:
-    """`2026-01-31 14:05:09 UTC`."""
+    """Returns `2026-01-31 14:05:09 UTC`."""
     return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def moment(text: str | datetime | None) -> datetime | None:
-    """A time as records carry it; None where it is none."""
+    """Returns a record's time in UTC, or None if the text is no time."""
     if isinstance(text, datetime):
         return text.astimezone(UTC)
     try:
@@ -76,12 +79,15 @@ def moment(text: str | datetime | None) -> datetime | None:
 
 
 def short(name: str) -> str:
-    """The beginning of a fingerprint, which is what people compare."""
+    """Returns the beginning of a fingerprint, which people compare."""
     return name if len(name) <= _SHORT + 2 else f"{name[:_SHORT]}…"
 
 
 def value(found: object) -> str:
-    """One value of a table's row: null is told apart from the text, numbers have separators, what is long is cut."""
+    """Returns one value of a table's row as text.
+
+    Null differs from the text "null", numbers have separators, and long values are cut.
+    """
     match found:
         case bool():
             told = str(found).lower()
@@ -95,15 +101,18 @@ def value(found: object) -> str:
 
 
 def is_number(found: object) -> bool:
-    """True for what stands right in its column."""
+    """Returns True if the value is aligned to the right of its column."""
     return isinstance(found, int | float | Decimal) and not isinstance(found, bool)
 
 
 def is_brief(found: object) -> bool:
-    """True for what stays on one line of its column: a time that is broken at its hyphens is hard to read."""
+    """Returns True if the value stays on one line of its column.
+
+    A time that is broken at its hyphens is hard to read.
+    """
     return len(value(found)) <= _BRIEF_CHARACTERS
 
 
 def row_values(row: Mapping[str, object], columns: Iterable[Mapping[str, str]]) -> list[object]:
-    """The values of an answer's row, in the order of its columns."""
+    """Returns the values of an answer's row, in the order of its columns."""
     return [row[column["name"]] for column in columns]

@@ -1,8 +1,9 @@
-"""The pages as text: templates, what they may use, and the headers that keep a browser to them. The only door to Jinja2.
+"""Pages as text: the templates, the functions they may use, and the headers of a page.
 
-Whatever stands in a record, a key or a name of a column is a stranger's: everything is escaped, and a browser that was deceived
-all the same runs nothing that this server has not sent as a file (Content-Security-Policy). A template that misses something
-fails, and prints no blank. Read next: marks.py, static.py, login.py; replay/page has what is told.
+This is the only door to Jinja2. Records, keys and column names are untrusted: each value is
+escaped. If markup passed all the same, a browser would run only scripts that this server sends as
+files (Content-Security-Policy). A template that lacks a value fails, and prints no blank.
+The values of the pages are in replay/page.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from serving.page import marks
 
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
-    # `no-referrer` would have browsers send `Origin: null` with our own forms.
+    # With `no-referrer`, browsers would send `Origin: null` with our own forms.
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
@@ -29,12 +31,12 @@ HEADERS: Mapping[str, str] = {
 
 
 def page_html(name: str, *, now: datetime | None = None, **told: object) -> str:
-    """The page of that template, of what it is to tell at the time `now`."""
+    """Renders the template of that name with these values, as of the time `now`."""
     return _pages.get_template(f"{name}.html").render(now=now or datetime.now(UTC), **told)
 
 
 def problem_html(document: Mapping[str, Any]) -> str:
-    """The page of an RFC 9457 problem document: what is wrong, and what to do now."""
+    """Renders an RFC 9457 problem document as a page: what is wrong, and the next step."""
     return page_html(
         "problem",
         title=str(document["title"]).capitalize(),
@@ -45,7 +47,7 @@ def problem_html(document: Mapping[str, Any]) -> str:
 
 
 def _when(now: datetime, at: str | datetime | None) -> str:
-    """A time, relative; exact when pointed at."""
+    """Returns a time relative to `now`, with the exact time as its tooltip."""
     found = marks.moment(at)
     if found is None:
         return Markup('<span class="muted">{}</span>').format(at or "—")
@@ -56,7 +58,7 @@ def _when(now: datetime, at: str | datetime | None) -> str:
 
 
 def _environment() -> Environment:
-    # Of everything, whatever a template is called.
+    # Everything is escaped, whatever a template's file is called.
     pages = Environment(
         loader=PackageLoader("serving.page"),
         autoescape=True,

@@ -1,7 +1,8 @@
-"""Redriving: rejects are exported, mended, and produced again, each to the partition of its original and naming it (kappa/records/redrive.py).
+"""Redriving: rejects are exported, fixed, and produced again to the partitions of their originals.
 
-Whether a redriven record is folded is each build's to decide, by the log alone, so to produce one twice does no harm. What
-cannot be meant is refused before anything is sent: all lines are looked at first. Read next: kappa/lines/envelope.py for a line.
+A redriven record names its original (kappa/records/redrive.py). Each build decides by the log
+alone if it folds one, so to produce one twice does no harm. All lines are checked before the
+first is sent, so a wrong line means that nothing is sent. A line's form: kappa/lines/envelope.py.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _EXPORT = "lines come from: kappa rejects export > rejects.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A mended record: where it stands in the file, and the place of the reject that it names."""
+    """A fixed record: its line number in the file, and the position of the reject that it names."""
 
     number: int
     record: ProducedRecord
@@ -33,7 +34,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Redrive:
-    """What is produced, per topic, and how many lines are passed over: those that were folded already, and those that are still as they were rejected."""
+    """The records to produce, by topic, and how many lines are skipped.
+
+    Skipped are lines whose fix was folded before, and lines that are unchanged since the reject.
+    """
 
     records: Mapping[str, tuple[ProducedRecord, ...]]
     folded_already: int
@@ -41,14 +45,17 @@ class Redrive:
 
     @property
     def text(self) -> str:
-        """A line for each topic, and one for what is passed over."""
+        """Returns a line for each topic, and one for each kind of skipped lines."""
         lines = [
             f"{len(records):,} record{'s' * (len(records) != 1)} to topic {topic}"
             for topic, records in self.records.items()
         ]
         lines += (
             [
-                f"{self.folded_already:,} of the lines were redriven and folded before, and are passed over"
+                (
+                    f"{self.folded_already:,} of the lines were redriven and folded before, "
+                    "and are passed over"
+                )
             ]
             if self.folded_already
             else []
@@ -62,7 +69,10 @@ class Redrive:
 
 
 def to_mend(rejects: Iterable[Reject]) -> tuple[Reject, ...]:
-    """Those that nothing was folded for yet, one for each original: the last that was tried. In the order of the log. Pure."""
+    """Returns the rejects without a folded fix, in the order of the log. Pure.
+
+    Of each original it returns one: the last attempt.
+    """
     newest: dict[Position, Reject] = {}
     for each in sorted(rejects, key=lambda each: each.at):
         if each.redriven_at is None:
@@ -71,12 +81,12 @@ def to_mend(rejects: Iterable[Reject]) -> tuple[Reject, ...]:
 
 
 def export_line(reject: Reject) -> str:
-    """The reject as a line that is mended and redriven: its header names the original. Pure."""
+    """Returns the reject as a line to fix and redrive; its header names the original. Pure."""
     headers = (
         *((name, value) for name, value in reject.headers if name != HEADER),
         reject.original.header(),
     )
-    # Kafka knows records without a time, by one before 1970, which no producer may send.
+    # Kafka marks records without a time by one before 1970, which no producer may send.
     timestamp = reject.timestamp_ms if reject.timestamp_ms >= 0 else None
     return envelope_line(
         ProducedRecord(reject.value, reject.key, timestamp, headers, reject.at.partition),
@@ -85,7 +95,11 @@ def export_line(reject: Reject) -> str:
 
 
 def read_lines(lines: Iterable[bytes]) -> tuple[Line, ...]:
-    """The records of a file. Raises UsageError, with the line's number, where one is no envelope or names no reject, and where there is none at all."""
+    """Returns the records of a file.
+
+    Raises UsageError with the line's number if a line is no envelope or names no reject, and
+    UsageError if the file has no record.
+    """
     found: list[Line] = []
     seen: dict[Position, int] = {}
     for number, line in enumerate(lines, start=1):
@@ -101,7 +115,8 @@ def read_lines(lines: Iterable[bytes]) -> tuple[Line, ...]:
         if first != number:
             raise UsageError(
                 f"line {number} names {each.names}, as line {first} does; nothing was sent",
-                hint="one record stands for one reject; what else there is to say, kappa produce sends",
+                hint="one record stands for one reject; "
+                "what else there is to say, kappa produce sends",
             )
         found.append(each)
     if not found:
@@ -134,9 +149,11 @@ def plan_redrive(
     births: Mapping[str, Birth],
     facts: Mapping[str, TopicFacts | None],
 ) -> Redrive:
-    """What redriving these lines would produce; `rejects` are those of the builds that serve, `births` theirs, `facts` of the topics that are named.
+    """Returns the records that redriving these lines produces. Pure.
 
-    Raises UsageError where a line names what is no reject, and Conflict where the topic is not the one that it was rejected from. Pure.
+    `rejects` and `births` are those of the builds that serve, `facts` those of the topics named.
+    Raises UsageError if a line names no reject, and Conflict if its topic is no longer the one
+    that the record was rejected from.
     """
     by_place: dict[Position, list[Reject]] = {}
     for reject in rejects:
@@ -148,7 +165,8 @@ def plan_redrive(
         found = by_place.get(line.names)
         if found is None:
             raise UsageError(
-                f"line {line.number} names {line.names}, which is no reject of what serves; nothing was sent",
+                f"line {line.number} names {line.names}, which is no reject of what serves; "
+                "nothing was sent",
                 hint="see kappa rejects list; what was folded needs no redriving",
             )
         for reject in found:
@@ -157,7 +175,8 @@ def plan_redrive(
         first = originals.setdefault(original.position, line.number)
         if first != line.number:
             raise UsageError(
-                f"line {line.number} stands for {original.position}, as line {first} does; nothing was sent",
+                f"line {line.number} stands for {original.position}, as line {first} does; "
+                "nothing was sent",
                 hint="one record stands for one reject: keep the line that is mended",
             )
         if all(reject.redriven_at is not None for reject in found):
@@ -182,13 +201,19 @@ def plan_redrive(
 
 
 def _check_order(line: Line, birth: Birth) -> None:
-    """Refuses another key where rows of a key must lie in one partition: in its original's it would stop the job for good."""
+    """Raises UsageError for a changed key if a table needs each key's rows in one partition.
+
+    In the partition of its original, the record would stop the job for good.
+    """
     ordered = [table.name for table in birth.tables if table.steps_over]
     if ordered:
         raise UsageError(
-            f"line {line.number} has another key than {line.names}, and goes to its partition, where table {ordered[0]} of pipeline {birth.pipeline}, "
+            f"line {line.number} has another key than {line.names}, and goes to its partition, "
+            f"where table {ordered[0]} of pipeline {birth.pipeline}, "
             "which is folded in the order of the log, must not meet it; nothing was sent",
-            hint=f"send it to its own key's partition, as a record that stands for no other: without `partition` and the header {HEADER}, kappa produce {line.names.topic} FILE --envelope",
+            hint="send it to its own key's partition, as a record that stands for no other: "
+            f"without `partition` and the header {HEADER}, "
+            f"kappa produce {line.names.topic} FILE --envelope",
         )
 
 
@@ -196,16 +221,20 @@ def _check_topic(line: Line, birth: Birth, facts: TopicFacts | None) -> None:
     topic = next(topic for topic in birth.topics if topic.name == line.names.topic)
     if topic.kind == TopicKind.COMPACTED:
         raise UsageError(
-            f"line {line.number} names {line.names}, and topic {topic.name} is compacted: a record of it is what its key holds now, and stands for no other; nothing was sent",
-            hint=f"if it is still what the key should hold: kappa produce {topic.name} FILE --envelope",
+            f"line {line.number} names {line.names}, and topic {topic.name} is compacted: "
+            "a record of it is what its key holds now, and stands for no other; nothing was sent",
+            hint="if it is still what the key should hold: "
+            f"kappa produce {topic.name} FILE --envelope",
         )
     if facts is None or facts.id != topic.id:
         raise Conflict(
-            f"topic {topic.name} {'is gone' if facts is None else 'was made anew'} since {line.names} was rejected; nothing was sent",
+            f"topic {topic.name} {'is gone' if facts is None else 'was made anew'} "
+            f"since {line.names} was rejected; nothing was sent",
             hint="its rejects are those of a log that is not there any more",
         )
     if "_redrives" not in dict(birth.table("rejects").columns):
         raise Conflict(
-            f"build {birth.build}, which serves, was born before there were redriven records, and would fold a second one twice; nothing was sent",
+            f"build {birth.build}, which serves, was born before there were redriven records, "
+            "and would fold a second one twice; nothing was sent",
             hint=f"make a build that remembers them: kappa replay {birth.pipeline}",
         )

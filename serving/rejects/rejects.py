@@ -1,6 +1,7 @@
-"""The rejects: records that were not valid, with raw bytes, place in the log and reason. Nothing is ever dropped silently.
+"""Rejects: records that were not valid, with raw bytes, position in the log, and reason.
 
-They are read at one snapshot, of what serves or of one build. Read next: redrive.py, which brings them back mended.
+No record is ever dropped silently. Rejects are read at one snapshot, of the builds that serve or
+of one build.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from serving.query.table_sql import stored_sql
 class Reject:
     """One record that a build of a pipeline has rejected.
 
-    `original` is what a mended one stands for: the record itself, or the one that it was redriven for. `redriven_at` is
-    the offset of the redriven record that was folded for it, None where none was.
+    `original` is the record that a fixed one replaces: this record, or the one that it was redriven
+    for. `redriven_at` is the offset of the redriven record that was folded for it, or None.
     """
 
     pipeline: str
@@ -48,7 +49,10 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which rejects are asked for: of one pipeline that serves, or of one build, serving or not; with one reason; at one place; of some topics."""
+    """A filter of rejects: those of one pipeline that serves, or of one build, serving or not.
+
+    It also selects by one reason, one position in the log, or some topics.
+    """
 
     pipeline: str | None = None
     build: str | None = None
@@ -60,11 +64,15 @@ class Wanted:
 def newest_rejects(
     store: Store, wanted: Wanted, *, limit: int | None, lease_seconds: float = 60.0
 ) -> tuple[Reject, ...]:
-    """The newest of them first; a limit of None is none. Raises UsageError where nothing of the pipeline serves."""
+    """Returns the newest rejects, newest first; `limit` None means all.
+
+    Raises UsageError if no build of the pipeline serves.
+    """
     found = _read(
         store,
         wanted,
-        f'"timestamp" desc, "topic", "partition", "offset" desc {"" if limit is None else f"limit {limit}"}',
+        '"timestamp" desc, "topic", "partition", "offset" desc '
+        f"{'' if limit is None else f'limit {limit}'}",
         lease_seconds,
     )
     return tuple(
@@ -84,7 +92,10 @@ def newest_rejects(
 def rejects_in_order(
     store: Store, wanted: Wanted, *, lease_seconds: float = 60.0
 ) -> tuple[Reject, ...]:
-    """All of them, in the order of the log. Raises UsageError where nothing of the pipeline serves."""
+    """Returns all rejects in the order of the log.
+
+    Raises UsageError if no build of the pipeline serves.
+    """
     return tuple(
         sorted(
             _read(store, wanted, '"topic", "partition", "offset"', lease_seconds),
@@ -172,7 +183,7 @@ def _of_build(
 
 
 def _widened(stored: str, table: TableBirth) -> str:
-    """The same rows with the columns of today: a build that was born earlier has fewer."""
+    """Returns SQL that adds the columns that an older build's rejects lack."""
     lacking = "".join(
         f', null as "{name}"'
         for name, _ in REJECTS_BIRTH.columns
@@ -182,7 +193,7 @@ def _widened(stored: str, table: TableBirth) -> str:
 
 
 def _query(wanted: Wanted) -> str:
-    """Rejects with the first of their chain, and what was folded for either."""
+    """Returns SQL for rejects, each with the first of its chain and the fix folded for either."""
     conditions = ["r._deleted is not true"]
     if wanted.reason is not None:
         conditions.append(f"r.reason = {text(wanted.reason)}")
@@ -190,14 +201,23 @@ def _query(wanted: Wanted) -> str:
         conditions.append(f"r.topic in ({', '.join(map(text, wanted.topics)) or 'null'})")
     if wanted.at is not None:
         conditions.append(
-            f'r.topic = {text(wanted.at.topic)} and r."partition" = {wanted.at.partition} and r."offset" = {wanted.at.offset}'
+            f'r.topic = {text(wanted.at.topic)} and r."partition" = {wanted.at.partition} '
+            f'and r."offset" = {wanted.at.offset}'
         )
     same = 'o.topic = r.topic and o."partition" = r."partition"'
-    return f"""
-        select r.topic, r."partition", r."offset", r."timestamp", epoch_ms(r."timestamp"), r.key, r.value, r.headers, r.reason, r.detail,
-            coalesce(first."offset", r."offset"), epoch_ms(coalesce(first."timestamp", r."timestamp")), coalesce(own."offset", firsts."offset")
+    return (
+        f"""
+        select r.topic, r."partition", r."offset", r."timestamp", epoch_ms(r."timestamp"), """
+        f"""r.key, r.value, r.headers, r.reason, r.detail,
+            coalesce(first."offset", r."offset"), """
+        f"""epoch_ms(coalesce(first."timestamp", r."timestamp")), """
+        f"""coalesce(own."offset", firsts."offset")
         from stored r
-        left join stored first on {same.replace("o.", "first.")} and first."offset" = r._redrives and first._deleted is not true
-        left join stored own on {same.replace("o.", "own.")} and own._redrives = r."offset" and own._deleted
-        left join stored firsts on {same.replace("o.", "firsts.")} and firsts._redrives = r._redrives and firsts._deleted
+        left join stored first on {same.replace("o.", "first.")} """
+        f"""and first."offset" = r._redrives and first._deleted is not true
+        left join stored own on {same.replace("o.", "own.")} """
+        f"""and own._redrives = r."offset" and own._deleted
+        left join stored firsts on {same.replace("o.", "firsts.")} """
+        f"""and firsts._redrives = r._redrives and firsts._deleted
         where {" and ".join(conditions)}"""
+    )
