@@ -1,7 +1,8 @@
-"""Folds: how the rows of one key become one value. Pure: SQL texts, names and types, and no Spark.
+"""Folds: how the rows of one key become one value. Pure.
 
-Each kind of fold is one class in one file, with all its meanings; docs/howto/add-a-fold.md is the
-recipe. A fold knows no table, no build and no file. Read in this order:
+This room has SQL texts, names and types, and no Spark. Each kind of fold is one class in one file,
+with all its meanings; docs/howto/add-a-fold.md is the recipe. A fold knows no table, no build and
+no file. Read in this order:
 
 - fold.py: what every fold means at each place, and `MergedFold` for those that a merge can express.
 - returned.py: the columns that a function returns, against which a fold is checked.

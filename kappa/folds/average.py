@@ -13,11 +13,11 @@ from kappa.values.columns import parse_type
 
 
 def avg_(column: str) -> Average:
-    """Averages a numeric column, nulls ignored; double, null if there are none.
+    """Averages a numeric column, nulls ignored; double, null if no value is left.
 
-    Kept as a sum and a count, by the rules of `sum_`: for whole numbers and decimals exact up to
-    the last division, and a sum that does not fit stops the job; averages of doubles depend on
-    the order.
+    It is kept as a sum and a count, by the rules of `sum_`. For whole numbers and decimals it is
+    exact up to the last division, and a sum that does not fit stops the job. Averages of doubles
+    depend on the order.
     """
     return Average(column)
 
@@ -76,8 +76,8 @@ class Average(MergedFold):
 
 
 def _quotient(total: str, counted: str, kind: str) -> str:
-    # By way of its text a decimal becomes the nearest double in every engine; each casts in its
-    # own way.
+    # Engines cast decimals to doubles in different ways, but all read a decimal's text as the
+    # nearest double.
     exact = f"cast({total} as string)" if kind.startswith("decimal") else total
     divided = f"cast({exact} as double) / cast({counted} as double)"
     return f"case when {counted} > 0 then {divided} end"

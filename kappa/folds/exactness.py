@@ -9,13 +9,13 @@ from typing import Any
 
 from kappa.base.sql import quoted
 
-# Sums of doubles differ in their last digits with the order in which they are added. This is how
-# far apart equal ones may be, relative to the larger one, or absolute if both are less than 1.
+# The order in which doubles are added changes the last digits of their sum. Equal sums may be so
+# far apart, relative to the larger one, or absolute if both are less than 1.
 CLOSE = 1e-9
 
 
 class Exactness(StrEnum):
-    """How near a fold's values are, and whether other slices of the same log give the same (law 8).
+    """The nearness of a fold's values, and whether other slices of a log give the same (law 8).
 
     Exact values and estimates are the same for any slices, and are compared as they are. Rounded
     ones follow from sums of doubles: those within `CLOSE` of one another count as equal.

@@ -1,4 +1,4 @@
-"""What every fold means at each place that asks it. Pure.
+"""A fold's meaning at each place that uses it. Pure.
 
 Names and SQL: `name` is the served column, `types` the stored columns of its table with Spark's
 types, hidden ones included. In merges `t` is the table and `s` the contributions
@@ -34,8 +34,7 @@ class Fold(ABC):
     kind: ClassVar[str]
     # True if the log's order decides which value is kept.
     by_order: ClassVar[bool] = False
-    # True if the type of its values is kept in the birth certificate, since its own type does not
-    # tell it.
+    # True if the birth certificate keeps the type of its values, which its own type does not show.
     is_sketched: ClassVar[bool] = False
 
     column: str | None = None
@@ -48,7 +47,7 @@ class Fold(ABC):
 
     @property
     def is_combined(self) -> bool:
-        """True if no merge can express it: stored rows are read and folded with contributions."""
+        """Returns True if no merge can express it: stored rows are then read and folded too."""
         return True
 
     @abstractmethod
@@ -87,7 +86,7 @@ class Fold(ABC):
         return ()
 
     def exactness(self, name: str, types: Types) -> Exactness:
-        """Returns how near its values are; with no types, as far as the declaration tells."""
+        """Returns how near its values are; without types, as far as the declaration decides it."""
         return Exactness.EXACT
 
     def value(self, given: Types, column: str | None = None) -> str:
@@ -113,7 +112,7 @@ class MergedFold(Fold):
 
     @property
     def is_combined(self) -> bool:
-        """False: its contributions are merged without reading the stored rows first."""
+        """Returns False: its contributions are merged without reading the stored rows first."""
         return False
 
     @abstractmethod
@@ -153,9 +152,9 @@ def whole_option(fold: str, name: str, number: object, least: int, most: int) ->
 
 
 def _one_spelling(value: str, kind: Type) -> str:
-    """Returns SQL in which NaN, which is no measure, is null, and there is one zero (IEEE 754).
+    """Returns SQL in which NaN, which is no measure, is null, and both zeros are one.
 
-    `-0.0 + 0.0` is `0.0`.
+    `-0.0 + 0.0` is `0.0` (IEEE 754).
     """
     if kind in {Scalar("double"), Scalar("float")}:
         return f"case when isnan({value}) then null else {value} + cast(0 as {kind}) end"

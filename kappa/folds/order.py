@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-# Names and Spark's types: the broker's clock first, then what tells two records of one
-# millisecond apart.
+# Names and Spark's types: the broker's clock first, then the place that orders the records of one
+# millisecond.
 ORDER_COLUMNS = (("_log_time", "bigint"), ("_partition", "int"), ("_offset", "bigint"))
-# A function may unite rows of several topics: only their names tell apart two records of one
-# millisecond, partition and offset.
+# A function may unite rows of several topics: only the topic's name distinguishes two records of
+# one millisecond, partition and offset.
 FOLD_ORDER_COLUMNS = (
     ("_log_time", "bigint"),
     ("_topic", "string"),

@@ -13,8 +13,8 @@ from kappa.values.columns import Array
 def set_(column: str, *, limit: int = 1000) -> DistinctSet:
     """Keeps the distinct values, nulls ignored, as a sorted array; of none, an empty one.
 
-    Exact, up to `limit` values. Of more than that the `limit` least by hash are kept, a sample
-    that is the same for any slices, and the boolean column beside it, `<name>_overflow`, is true.
+    Exact, up to `limit` values. Of more, the `limit` least by hash are kept: a sample that is the
+    same for any slices. The boolean column beside it, `<name>_overflow`, is then true.
     """
     return DistinctSet(column, (whole_option("set_", "limit", limit, 1, 100_000),))
 

@@ -1,4 +1,4 @@
-"""The folds `hll` and `theta`: estimates of how many distinct values there are, by sketches."""
+"""The folds `hll` and `theta`: estimates of the number of distinct values, by sketches."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def sketch_column(column: str) -> str:
 
 
 class _Distinct(Fold):
-    """An estimate of how many distinct values there are."""
+    """An estimate of the number of distinct values."""
 
     is_sketched = True
 
@@ -81,8 +81,7 @@ class Theta(_Distinct):
 
     def combinations(self, name: str, types: Types) -> Iterator[str]:
         sketch = spark_quote(sketch_column(name))
-        # A union keeps exactly the 2^lg_k least hashes, in whatever order the sketches have met
-        # them.
+        # A union keeps exactly the 2^lg_k least hashes, whatever order the sketches met them in.
         yield f"theta_union_agg({sketch}, {self.option('lg_k')}) as {sketch}"
 
     def combined(self, name: str, types: Types) -> Mapping[str, str]:

@@ -13,7 +13,7 @@ from kappa.values.columns import parse_type
 
 
 def sum_(column: str) -> Sum:
-    """Adds a numeric column, nulls ignored; null if there are none.
+    """Adds a numeric column, nulls ignored; null if no value is left.
 
     Exact for whole numbers (bigint; overflow stops the job) and decimals; sums of doubles depend
     on the order.

@@ -104,8 +104,8 @@ def parse_archive_mark(text: Any, *, where: str) -> ArchiveMark:
 def one_log(beginning: Offsets, archives: Iterable[ArchiveMark]) -> Offsets:
     """Returns the offsets at which the log of archives and topics together begins.
 
-    `beginning` is the topics' own. An archive counts for a partition if it reaches the topic's first record: then no offset is
-    missing between both. Pure.
+    `beginning` is the topics' own. An archive counts for a partition if it reaches the topic's
+    first record: then no offset is missing between both. Pure.
     """
     parts = {topic: dict(offsets) for topic, offsets in beginning.next.items()}
     for mark in archives:

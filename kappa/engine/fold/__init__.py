@@ -1,6 +1,6 @@
 """From rows to contributions, and to rows by key, by each way a table can be folded.
 
-This room commits nothing. What each kind of fold means is in kappa/folds. Read in this order:
+This room commits nothing. The meaning of each kind of fold is in kappa/folds. Read in this order:
 
 - fold.py: the SQL that makes rows contributions.
 - combine.py: folds that no merge can express, computed with the stored rows of their keys.

@@ -1,9 +1,10 @@
-"""Folds that no merge can say: sets, top rows and sketches are combined with the rows of their keys, and these written whole.
+"""The combination of folds that no merge can express: sets, top rows and sketches.
 
-The rows of the touched keys are read at the version of the slice before (engine/fold/touched.py) and put beside what the slice
-contributes; then one aggregation per key, written once here in Spark's SQL, gives the table's new rows, for a small slice by
-a plan that is made once (engine/fold/leaf.py), for a large one by a join. A table that has one such fold has all its folds combined
-so; other tables are merged as ever. Read next: engine/fold/fold.py for what a slice contributes.
+The stored rows of the touched keys are read at the version of the slice before
+(engine/fold/touched.py) and put beside the slice's contributions. One aggregation per key, written
+once here in Spark's SQL, then gives the table's new rows, which are written whole. A small slice is
+combined by a plan that is made once (engine/fold/leaf.py), a large one by a join. If a table has
+one such fold, all its folds are combined; other tables are merged.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from kappa.values.arrow import arrow_schema
 
 
 class Combiner:
-    """Combines what slices contribute to one table with the rows of their keys."""
+    """The combination of one table's contributions with the stored rows of their keys."""
 
     def __init__(self, table: TableBirth, path: str, folder: Path) -> None:
-        """`path` is the table's; `folder` takes the rows of the slice that is being folded."""
+        """Takes the table's `path`; `folder` is for the rows of the slice that is being folded."""
         self._table = table
         self._path = path
         self._folder = folder
@@ -36,7 +37,10 @@ class Combiner:
         self._here: _Plan | None = None
 
     def here(self, contributions: pa.Table, version: int) -> pa.Table:
-        """The new rows of a small slice's keys; `version` is the table's, of the slice before."""
+        """Returns the new rows of a small slice's keys.
+
+        `version` is the table's after the slice before.
+        """
         if self._here is None:
             self._here = _Plan(self._table, self._stored, self._contributed, self._folder)
         return self._here.run(
@@ -45,7 +49,10 @@ class Combiner:
         )
 
     def at_spark(self, contributions: DataFrame, version: int) -> DataFrame:
-        """The new rows of a large slice's keys. It reads the contributions twice: they are to be kept."""
+        """Returns the new rows of a large slice's keys.
+
+        The contributions are read twice, so the caller must keep them.
+        """
         keys = contributions.select(*map(spark_quote, self._table.keys))
         return _combined(
             self._table,
@@ -55,7 +62,7 @@ class Combiner:
 
 
 class _Plan:
-    """The combination as one plan that is made once, over a leaf of rows and a leaf of contributions."""
+    """A plan of the combination, made once over a leaf of rows and a leaf of contributions."""
 
     def __init__(
         self,
@@ -71,7 +78,7 @@ class _Plan:
             Leaf(folder / "stored.parquet", stored),
             Leaf(folder / "contributed.parquet", contributed),
         )
-        # Tables are committed by threads, none of which has a session of its own: this is the process's.
+        # Threads commit the tables, and none has a session of its own: this is the process's.
         self._session = session_of_leaves(SparkSession.active())
         self._plan = self._planned()
 
@@ -90,7 +97,10 @@ class _Plan:
 def _combined(
     table: TableBirth, stored: DataFrame, contributed: DataFrame, *, one_partition: bool = False
 ) -> DataFrame:
-    """The table's new rows, by its rows and contributions of the same keys; in one partition an aggregation needs no exchange."""
+    """Returns the table's new rows, by its rows and the contributions of the same keys.
+
+    In one partition an aggregation needs no exchange.
+    """
     carried = (
         f"cast({spark_quote(name)} as {kind}) as {spark_quote(name)}"
         for name, kind in contribution_columns(table)
@@ -116,9 +126,9 @@ def combinations(table: TableBirth) -> tuple[str, ...]:
 
 
 def combined_columns(table: TableBirth) -> tuple[str, ...]:
-    """Lists Spark's SQL for the columns of a table, by what was folded. Pure.
+    """Lists Spark's SQL for the columns of a table, from the folded values. Pure.
 
-    Sums are made as narrow as they are stored, and some columns follow from hidden ones.
+    Sums are cast to their stored type, and some columns follow from hidden ones.
     """
     types = dict(table.columns)
     combined = {

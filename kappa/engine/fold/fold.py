@@ -1,7 +1,7 @@
 """The SQL that makes rows contributions to a table, one row per key (laws 4 and 9). Pure.
 
-A merge folds contributions into the table (kappa/tables/merge.py). What each kind of fold means is
-in kappa/folds; combine.py is for those that no merge can express.
+A merge folds contributions into the table (kappa/tables/merge.py). The meaning of each kind of fold
+is in kappa/folds; combine.py is for the kinds that no merge can express.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from kappa.folds.order import ORDER_COLUMNS
 from kappa.state.build import TableBirth
 
 _ORDER = tuple(name for name, _ in ORDER_COLUMNS)
-# What becomes a latest row.
+# The fates of records that become latest rows.
 _KEPT = frozenset({Fate.DECODED, Fate.TOMBSTONE})
 
 
 def spark_ddl(columns: Iterable[tuple[str, str]]) -> str:
-    """Columns, by name and Spark's type, as Spark reads a schema."""
+    """Returns columns, by name and Spark's type, as Spark reads a schema."""
     return ", ".join(f"{spark_quote(name)} {kind}" for name, kind in columns)
 
 
@@ -31,7 +31,7 @@ def aggregates(table: TableBirth, given: Mapping[str, str]) -> tuple[str, ...]:
     `given` are the columns of the rows, with their types.
     """
     types, folds = dict(table.columns), table.folds
-    # In the table's order: that of `fold` is whatever the birth certificate's JSON has made of it.
+    # In the table's order: that of `fold` depends on the birth certificate's JSON.
     return tuple(
         sql
         for name, _ in table.columns

@@ -1,8 +1,9 @@
-"""Rows that a file holds, as the leaf of a plan: whenever the plan is run, it reads what the file holds then.
+"""A file of rows as the leaf of a plan: each run of the plan reads the file's present rows.
 
-Spark plans an action anew for every DataFrame, which for a small slice costs many times what the rows cost. A plan over
-such leaves is made once and run for every slice. A plan remembers how long its files are, and a Parquet file is read from
-its end: so the file always has the same length, with a gap before its footer. Read next: engine/function/prepared.py.
+Spark plans an action anew for every DataFrame, which for a small slice costs many times as much as
+its rows. A plan over such leaves is made once and run for every slice. A plan remembers the length
+of its files, and a Parquet file is read from its end. So the file always has the same length, with
+a gap before its footer.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ _TRAILER = 8
 
 
 def session_of_leaves(spark: SparkSession) -> SparkSession:
-    """A session for plans over leaves: adaptive execution keeps the stages it has run, and is the tables' writers' to have."""
+    """Returns a session for plans over leaves, without adaptive execution.
+
+    It would keep the stages that it has run. Only the sessions that write tables have it.
+    """
     session = spark.newSession()
     session.conf.set("spark.sql.adaptive.enabled", "false")
     return session
@@ -33,7 +37,7 @@ class Leaf:
     """One input of a plan, on a file of its own."""
 
     def __init__(self, path: Path, columns: Sequence[tuple[str, str]]) -> None:
-        """`columns` are (name, Spark's type); the leaf has no rows yet."""
+        """Makes a leaf without rows; `columns` are (name, Spark's type)."""
         self._path = path
         self._columns = columns
         self._schema = arrow_schema(columns)
@@ -41,11 +45,17 @@ class Leaf:
         self.put(None)
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """A frame of the rows that were put last when an action runs; for as long as `put` says that it still fits."""
+        """Returns a frame of the rows that were put last when an action runs.
+
+        It is valid for as long as `put` returns True.
+        """
         return spark.read.schema(spark_ddl(self._columns)).parquet(str(self._path))
 
     def put(self, rows: pa.Table | None) -> bool:
-        """Makes these the leaf's rows (None: it has none), and answers whether frames made before can read them. No action may be running."""
+        """Puts the leaf's rows (None: no row), and returns whether earlier frames can read them.
+
+        No action may be running.
+        """
         sink = pa.BufferOutputStream()
         pq.write_table(
             self._schema.empty_table() if rows is None else rows,

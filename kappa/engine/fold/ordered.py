@@ -1,8 +1,9 @@
-"""Folds rows by a step of the user's: row by row within each key, or in batches, in the order of the log, over the state that the table holds.
+"""A fold by a step of the user's, in the order of the log, over the state of each key.
 
-The same loop runs in the job itself for small slices and in Spark's workers for large ones. The state is what the table
-holds before the slice, and what is emitted is committed before the state is: a slice that was cut short in between is
-computed again from the same state (law 1). Read next: engine/job/slice_folder.py, which commits both.
+A step takes the rows of a key one by one or in batches. The same loop runs in the job itself for
+small slices and in Spark's workers for large ones. The state is the table's row before the slice.
+Emitted rows are committed before the state: a slice that was interrupted in between is computed
+again from the same state (law 1). engine/job/slice_folder.py commits both.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ from kappa.values.arrow import arrow_schema
 _PLACE = tuple(name for name, _ in PLACE_COLUMNS)
 _place = itemgetter(*_PLACE)
 _BATCH_ROWS = 10_000
-# Python's values that come back out of a column of this type as they went in, among those of a class; all others are brought to it as Arrow does.
+# Per column type: the class and the condition of Python values that Arrow returns unchanged.
+# All other values are converted by Arrow.
 _EXACT: Mapping[pa.DataType, tuple[type, Callable[[Any], bool]]] = {
-    # Beyond ASCII there may be halves of characters.
+    # Text beyond ASCII may have halves of characters.
     pa.string(): (str, str.isascii),
     pa.bool_(): (bool, lambda _: True),
     pa.float64(): (float, lambda _: True),
@@ -55,7 +57,7 @@ _Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class OrderedFold:
-    """A table that is folded by a step, and the table (or none) that takes what the step emits."""
+    """A table that is folded by a step, and the table (or none) of the rows that the step emits."""
 
     table: TableBirth
     emitted: TableBirth | None
@@ -66,7 +68,7 @@ class OrderedFold:
     def of_pipeline(
         cls, pipeline: Pipeline, tables: Mapping[str, TableBirth]
     ) -> tuple[OrderedFold, ...]:
-        """The ordered folds of a pipeline, over the tables of one build."""
+        """Lists the ordered folds of a pipeline, over the tables of one build."""
         steps = [
             (table.name, table.ordered) for table in pipeline.tables if table.ordered is not None
         ]
@@ -82,11 +84,14 @@ class OrderedFold:
 
     @property
     def made(self) -> tuple[TableBirth, ...]:
-        """The tables whose rows it makes, in the order in which they are committed."""
+        """Lists the tables whose rows it makes, in the order in which they are committed."""
         return (self.table,) if self.emitted is None else (self.emitted, self.table)
 
     def here(self, rows: pa.Table, held: pa.Table) -> dict[str, pa.Table]:
-        """What a small slice makes, by table: emitted rows, and whole rows of states. `held` are the table's rows of (at least) the keys of `rows`."""
+        """Folds a small slice. Returns emitted rows and whole rows of states, by table.
+
+        `held` are the table's rows of (at least) the keys of `rows`.
+        """
         grouped: dict[_Key, list[_Row]] = {}
         for row in rows.to_pylist():
             grouped.setdefault(self._key(row), []).append(row)
@@ -99,7 +104,7 @@ class OrderedFold:
     def at_spark(
         self, spark: SparkSession, rows: DataFrame, held: DataFrame, folder: Path
     ) -> dict[str, DataFrame]:
-        """As `here`, for a large slice: by Spark's workers, into files of `folder`."""
+        """Folds a large slice as `here` does, by Spark's workers into files of `folder`."""
         for table in self.made:
             (folder / table.name).mkdir(parents=True)
         keys = [F.col(spark_quote(key)) for key in self.table.keys]
@@ -111,7 +116,7 @@ class OrderedFold:
                 *keys, F.lit(None).cast(held.schema).alias("state"), _whole(rows).alias("row")
             )
         )
-        # A key's state comes first, then its rows in the order of the log.
+        # A key's state is first, then its rows in the order of the log.
         in_order = both.repartition(*keys).sortWithinPartitions(
             *keys, F.col("row").isNotNull(), *(f"row.{name}" for name in _PLACE)
         )
@@ -130,7 +135,7 @@ class OrderedFold:
 
 
 class _Folding:
-    """Keys that are folded one after the other, and what comes of it until it is taken."""
+    """Keys that are folded one after the other, and the resulting rows until they are taken."""
 
     def __init__(self, fold: OrderedFold) -> None:
         self._fold = fold
@@ -160,7 +165,10 @@ class _Folding:
         self._rows: dict[str, list[_Row]] = {table.name: [] for table in fold.made}
 
     def fold(self, key: _Key, held: _Row | None, rows: Iterable[_Row]) -> None:
-        """Folds the rows of one key, which are in the order of the log, into its state (None: it has none yet)."""
+        """Folds the rows of one key into its state (None: it has none yet).
+
+        The rows are in the order of the log.
+        """
         state = (
             dict.fromkeys(self._state)
             if held is None
@@ -171,7 +179,8 @@ class _Folding:
         batch_rows = 1 if self._fold.over is Over.ROW else _BATCH_ROWS
         while batch := list(islice(in_order, batch_rows)):
             self._step(state, batch, key)
-            # As it would come back out of the table: whether a row or a slice ends here is all one to the next.
+            # As the table would return it, so that the next step gets the same state whether a
+            # batch or a slice ends here.
             for name, field, kind, is_exact in self._columns:
                 value = state[name]
                 if value is not None and not (type(value) is kind and is_exact(value)):
@@ -187,12 +196,17 @@ class _Folding:
             )
 
     def _in_order(self, key: _Key, at: _Key | None, rows: Iterable[_Row]) -> Iterator[_Row]:
-        """The rows of a key, those of one record in an order that does not hang on how they lie. Raises Broken where some have no order."""
+        """Yields the rows of a key in the order of the log.
+
+        The rows of one record have an order that does not depend on how they arrive. Raises Broken
+        if two records have no order between them.
+        """
         for place, found in groupby(rows, key=_place):
             if at is not None and at[:2] != place[:2]:
                 raise Broken(
                     self._elsewhere(key, at, place),
-                    hint="produce each key to one partition; after partitions were added, a topic made anew and produced to again has one order",
+                    hint="produce each key to one partition; after partitions were added, "
+                    "a topic made anew and produced to again has one order",
                 )
             at = place
             same = list(found)
@@ -201,11 +215,14 @@ class _Folding:
             )
 
     def waiting(self, table: TableBirth) -> int:
-        """How many of a table's rows wait to be taken."""
+        """Counts a table's rows that wait to be taken."""
         return len(self._rows[table.name])
 
     def take(self, table: TableBirth) -> pa.Table:
-        """A table's rows that were made since they were taken last. Raises Broken where a value does not fit its column."""
+        """Returns a table's rows made since the last call, and forgets them.
+
+        Raises Broken if a value does not fit its column.
+        """
         rows, self._rows[table.name] = self._rows[table.name], []
         schema = arrow_schema(table.columns)
         return pa.Table.from_arrays(
@@ -215,43 +232,47 @@ class _Folding:
 
     def _array(self, table: TableBirth, field: pa.Field, values: list[Any]) -> pa.Array:
         try:
-            # What pandas has for a null is none to Arrow otherwise.
+            # Otherwise Arrow does not read pandas' nulls as nulls.
             return pa.array(values, field.type, from_pandas=self._fold.over is Over.PANDAS)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise Broken(
-                f"{self._who} gives {field.name} of table {table.name}, which is {field.type}, what does not fit: {error}",
+                f"{self._who} gives {field.name} of table {table.name}, "
+                f"which is {field.type}, what does not fit: {error}",
                 hint=_MEND,
             ) from error
 
     def _step(self, state: dict[str, Any], batch: Sequence[_Row], key: _Key) -> None:
         try:
-            # As they are now: the step may yield its own state, and go on changing it.
+            # Copied at once: the step may yield its own state and change it afterwards.
             emitted = [
                 deepcopy(each)
                 for each in self._as_rows(self._fold.step(state, self._as_asked(batch)))
             ]
         except Exception as error:
-            # Where it was raised is told by who translates it; at which record, only here.
+            # The caller adds the line that raised; only here the record is known.
             first, last = batch[0], batch[-1]["_offset"]
             offsets = (
                 f"offset {last}" if len(batch) == 1 else f"offsets {first['_offset']} to {last}"
             )
             error.add_note(
-                f"{self._who} was at {first['_topic']} partition {first['_partition']} {offsets}, key {_told(key)}"
+                f"{self._who} was at {first['_topic']} partition {first['_partition']} "
+                f"{offsets}, key {_told(key)}"
             )
             raise
         for each in emitted:
             if not isinstance(each, Mapping) or not self._emitted.issuperset(each):
                 raise Broken(
                     f"{self._who} emits {each!r}",
-                    hint=f"it emits mappings with columns of {self._into}: {', '.join(sorted(self._emitted))}"
+                    hint=f"it emits mappings with columns of {self._into}: "
+                    f"{', '.join(sorted(self._emitted))}"
                     if self._into
                     else "say into which table: ordered(..., emits=...)",
                 )
         self._rows.get(self._into, []).extend(emitted)
         if len(state) != len(self._state) or not all(name in state for name in self._state):
             raise Broken(
-                f"{self._who} leaves the state of key {_told(key)} with {', '.join(map(str, state)) or 'nothing'}",
+                f"{self._who} leaves the state of key {_told(key)} "
+                f"with {', '.join(map(str, state)) or 'nothing'}",
                 hint=f"it has {', '.join(self._state)}; {_MEND}",
             )
 
@@ -261,13 +282,14 @@ class _Folding:
         table = pa.Table.from_pylist(batch, schema=self._given)
         if self._fold.over is Over.ARROW:
             return table
-        import pandas as pd  # noqa: PLC0415  # takes as long to import as a small slice to fold, and few steps want it
+        # Its import takes as long as folding a small slice, and few steps use it.
+        import pandas as pd  # noqa: PLC0415
 
         # With types of its own, pandas would make doubles of integers beside a null.
         return table.to_pandas(types_mapper=pd.ArrowDtype)
 
     def _as_rows(self, returned: Any) -> Iterable[Any]:
-        """What a step returns or yields, row by row."""
+        """Returns an iterator over the rows that a step returns or yields."""
         if type(returned).__module__.partition(".")[0] == "pandas":
             returned = pa.Table.from_pandas(returned, preserve_index=False)
         if isinstance(returned, pa.Table | pa.RecordBatch):
@@ -280,20 +302,27 @@ class _Folding:
 
     def _elsewhere(self, key: _Key, at: tuple[Any, ...], place: tuple[Any, ...]) -> str:
         one, other = (f"{topic} partition {partition}" for topic, partition, _ in (at, place))
-        return f"table {self._fold.table.name} is folded in the order of the log, and rows of key {_told(key)} lie in {one} and in {other}, which have no order between them"
+        return (
+            f"table {self._fold.table.name} is folded in the order of the log, "
+            f"and rows of key {_told(key)} lie in {one} and in {other}, "
+            "which have no order between them"
+        )
 
 
 def _fold_into(
     batches: Iterable[pa.RecordBatch], fold: OrderedFold, folder: Path
 ) -> Iterator[pa.RecordBatch]:
-    """Folds one task's keys, each state before its rows, into a file per table; answers how many keys."""
+    """Folds one task's keys, each state before its rows, into a file per table.
+
+    Yields the number of keys.
+    """
     from pyspark import TaskContext  # noqa: PLC0415  # is a worker's
 
     context = TaskContext.get()
     assert context is not None
     folding, folded = _Folding(fold), 0
     with ExitStack() as ending:
-        # A task that is tried again writes its files again.
+        # A task that is retried writes its files again.
         places = [folder / table.name / f"{context.partitionId()}.parquet" for table in fold.made]
         writers = [
             ending.enter_context(pq.ParquetWriter(place, arrow_schema(table.columns)))
@@ -316,7 +345,7 @@ def _fold_into(
 def _by_key(
     batches: Iterable[pa.RecordBatch], keys: Sequence[str]
 ) -> Iterator[tuple[_Key, _Row | None, Iterator[_Row]]]:
-    """Each key that has rows, the state it has, and its rows as they come."""
+    """Yields each key that has rows, with its state and its rows in the given order."""
     for key, found in groupby(
         (each for batch in batches for each in batch.to_pylist()),
         key=lambda each: tuple(each[name] for name in keys),

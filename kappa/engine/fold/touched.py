@@ -1,7 +1,8 @@
-"""The rows of a table that a slice touches: those of its keys, as they stood at one version.
+"""The rows of a table that a slice touches: those of the slice's keys, at one version.
 
-What a slice reads from tables it reads at the versions of the slice before, never at the newest (law 1): who asks says which
-version, and must not ask for a table that has the slice already. Keys match null-safely (law 9).
+A slice reads tables at the versions of the slice before, never at the newest ones (law 1). The
+caller gives the version, and must not call for a table that has the slice already. Keys match
+null-safely (law 9).
 """
 
 from __future__ import annotations
@@ -26,17 +27,19 @@ if TYPE_CHECKING:
 # Names and Spark's types.
 Columns = Sequence[tuple[str, str]]
 
-# So many rows are held beside those that are kept; a row with sketches may have tens of kilobytes.
+# So many rows are in memory beside the kept ones; a row with sketches may have tens of kilobytes.
 _BATCH_ROWS = 4096
-# Their statistics in a file's footer are bounds, whichever writer wrote it; text is cut short there, to bounds still.
+# Of these types the statistics in a file's footer are bounds, by either writer. Text is cut short
+# in them, and they still are bounds.
 _BOUNDED = (pa.types.is_integer, pa.types.is_date, pa.types.is_string)
 
 
 def touched_rows(path: str, version: int, columns: Columns, keys: pa.Table) -> pa.Table:
-    """The rows at a version whose keys are among the rows of `keys`, these columns of them.
+    """Returns these columns of the rows at a version whose keys are among the rows of `keys`.
 
-    `keys` has the table's key columns and nothing else, with its types; a null is a key like others. Row groups whose bounds say that no key is
-    in them are not read, and of the others the keys first: it takes memory for what is found, and some thousand rows.
+    `keys` has exactly the table's key columns, with its types; a null is a key like any other. Row
+    groups whose bounds exclude every key are not read. Of the others the keys are read first: it
+    takes memory for the rows found, and for some thousand more.
     """
     schema = arrow_schema(columns)
     among = _Among(keys)
@@ -51,7 +54,10 @@ def touched_rows(path: str, version: int, columns: Columns, keys: pa.Table) -> p
 def touched_frame(
     spark: SparkSession, path: str, version: int, columns: Columns, keys: DataFrame
 ) -> DataFrame:
-    """As `touched_rows`, of keys that are Spark's: a frame that reads exactly the files of that version. Keys may be repeated."""
+    """Returns a frame of the rows that `touched_rows` finds, for keys that Spark has.
+
+    It reads exactly the files of that version. Keys may be repeated.
+    """
     stored = stored_frame(spark, path, version, columns)
     match = reduce(
         and_,
@@ -61,7 +67,7 @@ def touched_frame(
 
 
 def stored_frame(spark: SparkSession, path: str, version: int, columns: Columns) -> DataFrame:
-    """All rows at a version, by exactly its files."""
+    """Returns a frame of all rows at a version, by exactly its files."""
     read = files(path, version)
     return (
         spark.read.schema(spark_ddl(columns)).parquet(*read)
@@ -86,15 +92,17 @@ def _found(file: str, schema: pa.Schema, among: _Among) -> Iterator[pa.RecordBat
             batches = stored.iter_batches(_BATCH_ROWS, row_groups=[group], columns=schema.names)
             for batch, hit in zip(batches, hits, strict=True):
                 if hit.true_count:
-                    # The two writers have different Arrow types for one type of Delta's, and not all can be filtered.
+                    # The two writers have different Arrow types for one type of Delta's, and not
+                    # all of them can be filtered.
                     yield batch.select(schema.names).cast(schema).filter(hit)
 
 
 class _Among:
-    """Which rows have a key that is among some keys.
+    """A set of wanted keys, which finds the rows that have one of them.
 
-    A row's key becomes one number, column by column: the place of its value among the values looked for, and then the place
-    of that pair among the pairs looked for. So nulls match, and numbers stay below the square of how many keys there are.
+    A row's key becomes one number, column by column: the place of its value among the wanted
+    values, and then the place of that pair among the wanted pairs. So nulls match, and the numbers
+    stay below the square of the number of keys.
     """
 
     def __init__(self, keys: pa.Table) -> None:
@@ -109,7 +117,10 @@ class _Among:
             places = pc.index_in(paired, self._pairs[-1])
 
     def may_be_in(self, group: Any) -> bool:
-        """False where a row group's bounds, column by column, leave none of the keys out of them. `group` is its Parquet metadata."""
+        """Returns False if a row group's bounds exclude every key in some column.
+
+        `group` is the row group's Parquet metadata.
+        """
         columns = {
             group.column(number).path_in_schema: group.column(number)
             for number in range(group.num_columns)
@@ -120,11 +131,11 @@ class _Among:
         )
 
     def of(self, rows: pa.RecordBatch) -> pa.BooleanArray:
-        """A mask of the rows."""
+        """Returns a mask of the rows that have one of the keys."""
         rows = rows.select(self.names).cast(self._schema)
         places = pc.index_in(rows.column(0), self._values[0])
         for name, values, pairs in zip(self.names[1:], self._values[1:], self._pairs, strict=True):
-            # A null place is that of a value which is not looked for; among the pairs there is none.
+            # The place of a value that is not wanted is null, and no pair has a null place.
             places = pc.index_in(_paired(places, rows.column(name), values), pairs)
         return places.is_valid()
 
@@ -140,10 +151,10 @@ def _may_be_in(values: pa.Array, statistics: Any) -> bool:
         or not any(is_bounded(values.type) for is_bounded in _BOUNDED)
     ):
         return True
-    # Where nulls were not counted there may be some.
+    # If nulls were not counted, there may be some.
     nulls = values.null_count > 0 and (not statistics.has_null_count or statistics.null_count > 0)
     bounds = pc.min_max(values)
-    # Text has the order of its bytes in a footer, as it has here.
+    # A footer orders text by its bytes, as Arrow does here.
     known = bounds["min"].is_valid
     return nulls or (
         known

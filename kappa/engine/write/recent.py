@@ -1,11 +1,11 @@
 """Recent rows: contributions that wait beside a large table, folded by key.
 
-A merge costs what its table weighs: 2,000 random keys into 10 million rows take seconds, into
+The cost of a merge grows with its table: 2,000 random keys into 10 million rows take seconds, into
 100,000 some 50 ms. So a table of many rows has two small ones beside it, of contributions
 (kappa/tables/merge.py), and a slice is merged into one of them. When that is full the other one
 takes over, and a thread drains the full one into the table by the same merge. Readers fold all
-three (merge on read), at the versions that one frontier names: the rows are the same before, during
-and after.
+three (merge on read), at the versions that one frontier names. So the rows are the same before,
+during and after a drain.
 
 Each draining commit names the version of the recent table that it took. So a crash between that
 commit and the emptying is known from the table's newest commit. Tables whose folds no merge can
@@ -33,8 +33,8 @@ from kappa.tables.merge import contributions_of, merge_for
 from kappa.values.arrow import arrow_schema
 from kappa.values.columns import Decimal, Scalar, parse_type
 
-# Full at this part of the table's rows, within these bounds: reads then cost, nearly always, at
-# most 5 times as much (docs/performance.md), and a drain rewrites so many rows for each that waited.
+# Full at this part of the table's rows, within these bounds. Reads then nearly always cost at most
+# 5 times as much (docs/performance.md), and a drain rewrites so many rows per waiting row.
 _SHARE, _LEAST, _MOST = 300, 10_000, 100_000
 # After this many drains the next waits for upkeep: each may leave all of the table's files behind.
 _COPIES = 4
@@ -76,17 +76,17 @@ class RecentRows:
         for part in self._parts:
             if part.token == drained:
                 part.empty()
-        # The one that was fed last goes on; the other one is drained if it has rows.
+        # The part that was fed last is fed again; the other one is drained if it has rows.
         self._active = max(self._parts, key=lambda part: (part.rows > 0, part.fed_at))
 
     @property
     def holds(self) -> bool:
-        """True while rows wait: the table itself then takes drains and upkeep only."""
+        """Returns True while rows wait: the table itself then takes drains and upkeep only."""
         return any(part.rows for part in self._parts)
 
     @property
     def wants_upkeep(self) -> bool:
-        """True if a full recent table waits for the deletion of files left by drains."""
+        """Returns True if a full recent table waits for the deletion of files left by drains."""
         return self._draining is None and self._drains >= _COPIES and self._is_full()
 
     def stored(self) -> Iterator[tuple[str, StoredTable]]:
@@ -221,12 +221,12 @@ class _Part:
 
     @property
     def token(self) -> str:
-        """Its content in a word: the table's name at its version."""
+        """Returns a name of its content: the table's name and its version."""
         return "" if self.stored is None else f"{self.name}@{self.stored.version}"
 
     @property
     def fed_at(self) -> tuple[int, int, int]:
-        """The place of its last slice, by which the one fed later is found."""
+        """Returns the place of its last slice, by which the part fed later is found."""
         return (-1, -1, -1) if self.stored is None else self.stored.mark().place
 
     def ensure(self, mark: Mark) -> None:
@@ -240,8 +240,8 @@ class _Part:
             return
         self.stored.merge(rows, self._into, mark, guard)
         self.rows = self.stored.rows()
-        # Never less than any key has: sums of a key's contributions are within the sum of the
-        # greatest.
+        # An upper bound for every key: the sum of a key's contributions is within the sum of the
+        # greatest ones.
         self.greatest = {name: most + _greatest(rows, name) for name, most in self.greatest.items()}
 
     def read(self) -> pa.Table:
@@ -281,7 +281,7 @@ def _sums(birth: TableBirth) -> tuple[str, ...]:
 
 def _limits(birth: TableBirth) -> dict[str, Any]:
     kinds = dict(birth.columns)
-    # Half of what fits: statistics of decimals in a file are rounded.
+    # Half of the column's range: statistics of decimals in a file are rounded.
     limits: dict[str, Any] = {}
     for name in _sums(birth):
         match parse_type(kinds[name]):
