@@ -1,7 +1,7 @@
 """An importer of a project's modules from one folder: the working tree or a snapshot.
 
 Only one folder is open at a time. Opening another forgets the modules of the one before, so that
-every opening is a fresh load. Nothing is put on `sys.path`, since a `pipelines/calendar.py` there
+every opening is a fresh load. Nothing is put on `sys.path`, since a `pipelines/calendar.py` on it
 would break pandas. No bytecode is kept: its time stamp counts whole seconds, and edits are quicker.
 """
 
@@ -20,7 +20,7 @@ from types import CodeType, ModuleType
 from kappa.code.sources import PIPELINES, Sources
 from kappa.declare.schema_files import open_schema_files
 
-# Read by Spark's Python workers (engine/spark/workers.py), which import what this process imports.
+# Spark's Python workers read it (engine/spark/workers.py), to import the same files.
 FOLDER_VARIABLE = "KAPPA_SOURCES"
 
 

@@ -49,8 +49,9 @@ def learn_outputs(
 ) -> Mapping[str, Outputs | DeclarationError]:
     """Returns the outputs of each pipeline of the project in `folder`, or why it is refused.
 
-    They are taken from the cache if its version was described before. A DeclarationError names the
-    user's line: the function fails, is not row-local, or does not return what its tables need.
+    The outputs are taken from the cache if the pipeline's version was described before. A
+    DeclarationError names the user's line: the function fails, is not row-local, or does not return
+    all that its tables need.
     """
     found: dict[str, Outputs | DeclarationError] = {}
     for name, described in wanted.items():

@@ -1,7 +1,7 @@
 """The lines that `kappa produce` sends: each is an event, or an envelope.
 
-An event's line is sent byte for byte, valid or not: the job decides that, and shows what it
-rejects. Blank lines are passed over.
+An event's line is sent byte for byte, valid or not: the job decides that, and shows its rejects.
+Blank lines are passed over.
 """
 
 from __future__ import annotations

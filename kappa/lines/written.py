@@ -53,7 +53,8 @@ def envelope_line(record: ProducedRecord, *, note: str = "") -> str:
     return f'{before[:-1]}{", " if len(before) > 2 else ""}"value": {value}}}'
 
 
-def _written(value: bytes | None, encoded: bool) -> str | None:  # looked up in a set, thrice
+# `encoded` is positional: each of the three calls looks it up in a set.
+def _written(value: bytes | None, encoded: bool) -> str | None:
     if value is None:
         return None
     return base64.b64encode(value).decode() if encoded else value.decode()
