@@ -1,4 +1,7 @@
-"""Laws of the HTTP server: answers name what they are true of, errors are problems, and nobody can hold it up. By real uvicorn on a real root."""
+"""Laws of the HTTP server, by real uvicorn on a real root.
+
+Answers name the snapshot they were read from, errors are problems, and no client can block others.
+"""
 
 from __future__ import annotations
 
@@ -235,7 +238,8 @@ def test_while_queries_run_what_is_quick_stays_quick(server: Server) -> None:
 def test_a_body_of_a_hundred_megabytes_is_refused_before_it_is_sent(server: Server) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
         client.sendall(
-            f"POST {QUERY} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/sql\r\nContent-Length: {100 << 20}\r\n\r\nselect".encode()
+            f"POST {QUERY} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/sql\r\n"
+            f"Content-Length: {100 << 20}\r\n\r\nselect".encode()
         )
         assert client.recv(100).startswith(b"HTTP/1.1 413 ")
 
@@ -243,7 +247,8 @@ def test_a_body_of_a_hundred_megabytes_is_refused_before_it_is_sent(server: Serv
 def test_a_body_that_does_not_say_how_large_it_is_is_cut_off(server: Server) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
         client.sendall(
-            f"POST {QUERY} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+            f"POST {QUERY} HTTP/1.1\r\nHost: localhost\r\n"
+            "Transfer-Encoding: chunked\r\n\r\n".encode()
         )
         with contextlib.suppress(ConnectionError):
             for _ in range(40):
@@ -278,7 +283,7 @@ def test_who_sends_the_head_drop_by_drop_is_left_and_who_is_quick_is_not(
                         break
         assert answered.startswith(b"HTTP/1.1 408 ")
 
-        # A connection that is kept has its own time for each request.
+        # On a kept connection, the time limit begins anew for each request.
         kept = HTTPConnection("127.0.0.1", server.port, timeout=20)
         for _ in range(3):
             time.sleep(0.25)
@@ -298,7 +303,8 @@ def test_who_takes_nothing_of_an_answer_is_left_and_holds_nobody_up(platform: Pl
         client.connect(("127.0.0.1", server.port))
         body = json.dumps({"sql": "select repeat('x', 100000) as x from range(120)"}).encode()
         client.sendall(
-            f"POST {QUERY} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+            f"POST {QUERY} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n".encode()
             + body
         )
         assert client.recv(12) == b"HTTP/1.1 200"
@@ -329,7 +335,7 @@ def listen(
 
 
 def next_event(response: HTTPResponse) -> dict[str, str]:
-    """Its fields."""
+    """Reads the next event, and returns its fields."""
     fields: dict[str, str] = {}
     while line := response.readline().decode().rstrip("\n"):
         name, _, value = line.partition(": ")
@@ -340,7 +346,7 @@ def next_event(response: HTTPResponse) -> dict[str, str]:
 def heard(
     server: Server, count: int, path: str = "/api/v1/events", **headers: str
 ) -> tuple[list[dict[str, str]], HTTPConnection]:
-    """The next events, as their fields; the connection goes on."""
+    """Returns the fields of the next events, and the connection, which is kept open."""
     response, connection = listen(server, path, **headers)
     return [next_event(response) for _ in range(count)], connection
 
@@ -375,7 +381,7 @@ def test_many_listen_and_many_ask_and_nobody_waits_for_the_others(tmp_path: Path
     seen, looked = threading.Event(), threading.Semaphore(0)
 
     class Desk:
-        """Its look at the broker takes until somebody lets it end."""
+        """A desk whose look at the broker blocks until `seen` is set."""
 
         def pulse(self) -> bool:
             looked.release()
@@ -403,7 +409,7 @@ def test_many_listen_and_many_ask_and_nobody_waits_for_the_others(tmp_path: Path
                 each.status
                 for each in clients.map(lambda _: server.ask("GET", "/readyz"), range(64))
             } == {200}
-        # One look is for all of them.
+        # All listeners share one look.
         assert not looked.acquire(blocking=False)
 
         seen.set()
@@ -429,7 +435,7 @@ def test_the_api_is_described(server: Server) -> None:
 
 
 def test_the_gate_refuses_a_websocket_and_lets_the_lifespan_pass() -> None:
-    """Only the two scopes that this server answers pass: HTTP by its rules, and the lifespan."""
+    """Only two scopes pass, which this server answers: HTTP by its rules, and the lifespan."""
     passed: list[str] = []
     sent: list[str] = []
 

@@ -1,4 +1,7 @@
-"""Rejects are found with all they held, and go back mended, once each, or not at all with the line that is wrong."""
+"""Rejects are read with all their data, and redriven once each.
+
+A wrong line is reported by its number, and then nothing is sent.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,7 @@ def reject(
 
 
 def folded(offset: int, redrives: int) -> dict[str, Any]:
-    """The row that remembers a redriven record."""
+    """Returns the row that remembers a redriven record."""
     return {
         "topic": "visits",
         "partition": 0,
@@ -90,7 +93,7 @@ def serve(
     kind: str = "retained",
     beside: tuple[TableBirth, ...] = (),
 ) -> Birth:
-    """Lets a build serve that has these rows in its rejects table."""
+    """Makes a build serve that has these rows in its rejects table."""
     journal = Journal(store)
     last, record = journal.last_served()
     before = record.event if record is not None else None
@@ -287,14 +290,15 @@ def test_a_mended_key_is_redriven_unless_rows_of_a_key_must_lie_in_one_partition
     assert len(planned(store, line(3), line(4, key=b"mended")).records["visits"]) == 2
     with pytest.raises(
         UsageError,
-        match="line 1 has another key than visits:0:3, and goes to its partition, where table watched of pipeline safe",
+        match="line 1 has another key than visits:0:3, and goes to its partition, "
+        "where table watched of pipeline safe",
     ) as refused:
         planned(store, line(3, key=b"mended"))
     assert (
         "without `partition` and the header kappa-redrive, kappa produce visits FILE --envelope"
         in refused.value.hint
     )
-    # Where there is one partition only, a key cannot lie in two.
+    # If the topic has one partition, a key cannot be in two.
     assert (
         len(
             planned(

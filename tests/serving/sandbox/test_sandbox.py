@@ -1,4 +1,7 @@
-"""Laws of the sandbox: a stranger's SQL sees the snapshot's tables and nothing else, takes no more than it may, and the server lives."""
+"""Laws of the sandbox: untrusted SQL reads only the snapshot's tables, and keeps to its limits.
+
+Whatever a query does, the server keeps running.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +36,8 @@ from serving.sandbox.question import Allowance, Format, Question, Reply
 from serving.sandbox.sandbox import Sandbox
 
 SECRET = "the-secret-of-another"
-# What a stranger has to be kept from is told by names in these texts: {secret} is a file beside the root, {parquet} likewise, {own} one of the
-# snapshot's own files, {port} somebody who listens on this machine.
+# Names in these texts: {secret} and {parquet} are files beside the root, {own} is one of the
+# snapshot's own files, {port} is a listening port of this machine.
 LOOKING_OUTSIDE = [
     "select * from read_csv('/etc/passwd')",
     "select * from read_csv('{secret}', header = false, columns = {{'a': 'varchar'}})",
@@ -61,7 +64,10 @@ LOOKING_OUTSIDE = [
     "select (select content from read_text('{secret}'))",
     "select * from delays where carrier in (select content from read_text('{secret}'))",
     "with t as (select * from read_text('{secret}')) select * from t",
-    "with recursive t(n) as (select 1 union all select count(*) from read_text('{secret}')) select * from t",
+    (
+        "with recursive t(n) as "
+        "(select 1 union all select count(*) from read_text('{secret}')) select * from t"
+    ),
     "select * from range(2) r, lateral (select * from read_text('{secret}') limit r.range)",
     "select * from (select 1) union all select content from read_text('{secret}')",
     "SELECT * FROM \"read_text\"('{secret}')",
@@ -73,7 +79,10 @@ LOOKING_OUTSIDE = [
     "describe '{parquet}'",
     "select * from (describe from read_text('{secret}'))",
     "pivot '{parquet}' on a in ('x') using count(*)",
-    "select * from json_execute_serialized_sql(json_serialize_sql('select * from read_text(''{secret}'')'))",
+    (
+        "select * from json_execute_serialized_sql("
+        "json_serialize_sql('select * from read_text(''{secret}'')'))"
+    ),
     "select * from read_csv('https://127.0.0.1:{port}/x.csv')",
     "select * from read_parquet('s3://127.0.0.1:{port}/x.parquet')",
     "select * from 'http://127.0.0.1:{port}/x.parquet'",
@@ -167,7 +176,7 @@ ATTACKS = [*LOOKING_OUTSIDE, *LOOKING_AROUND, *WRITING]
 
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Platform:
-    # A root's name may hold what DuckDB, URLs and SQL take for something else.
+    # The root's name contains characters with a meaning in DuckDB's patterns, URLs and SQL.
     platform = Platform(Store(tmp_path_factory.mktemp("sandbox") / "röot 1* it's #1?"))
     platform.serve(
         "flights",
@@ -185,7 +194,7 @@ def sandbox() -> Iterator[Sandbox]:
 
 @pytest.fixture(scope="module")
 def unchecked() -> Iterator[Sandbox]:
-    """A sandbox without its first wall."""
+    """Yields a sandbox without its first barrier, the check of the parser's tree."""
     with Sandbox(
         Allowance(memory=256 << 20, seconds=20, rows=1000, bytes=1 << 20),
         program=(str(SUPPORT / "unchecked_nursery.py"),),
@@ -195,20 +204,20 @@ def unchecked() -> Iterator[Sandbox]:
 
 @pytest.fixture(scope="module")
 def tight() -> Iterator[Sandbox]:
-    """One that allows little memory."""
+    """Yields a sandbox that allows little memory."""
     with Sandbox(Allowance(memory=96 << 20, seconds=60)) as sandbox:
         yield sandbox
 
 
 @pytest.fixture(scope="module")
 def small() -> Iterator[Sandbox]:
-    """One that allows little time."""
+    """Yields a sandbox that allows little time."""
     with Sandbox(Allowance(memory=256 << 20, seconds=1, rows=1000, bytes=1 << 20)) as sandbox:
         yield sandbox
 
 
 class World:
-    """What a stranger could reach, and what of it was reached."""
+    """The targets that an attack could reach, and a check that none was reached."""
 
     def __init__(self, folder: Path, platform: Platform) -> None:
         self.folder = folder
@@ -252,7 +261,7 @@ def world(platform: Platform, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 class Answered:
-    """A reply that was read."""
+    """A reply whose body has been read."""
 
     def __init__(self, reply: Reply) -> None:
         with reply.body:
@@ -348,11 +357,23 @@ def test_what_may_be_read_is_answered_as_it_is_elsewhere(
 @pytest.mark.parametrize(
     "sql",
     [
-        "with recursive t(n) as (select 1 union all select n + 1 from t where n < 5) select sum(n) from t",
+        (
+            "with recursive t(n) as (select 1 union all select n + 1 from t where n < 5) "
+            "select sum(n) from t"
+        ),
         "select count(*) from range(10), generate_series(1, 2), unnest([1, 2, 3]) u(x)",
-        "with a as (select 1 as n), b as (select n + 1 as n from a) select sum(n) from (select * from a union all from b)",
-        "select list_transform([1, 2], x -> x + 1), ({'a': 1}).a, ('x').upper(), [y for y in [1, 2] if y > 1]",
-        "select carrier, row_number() over (order by flights) from delays qualify row_number() over (order by flights) = 1",
+        (
+            "with a as (select 1 as n), b as (select n + 1 as n from a) "
+            "select sum(n) from (select * from a union all from b)"
+        ),
+        (
+            "select list_transform([1, 2], x -> x + 1), ({'a': 1}).a, ('x').upper(), "
+            "[y for y in [1, 2] if y > 1]"
+        ),
+        (
+            "select carrier, row_number() over (order by flights) from delays "
+            "qualify row_number() over (order by flights) = 1"
+        ),
         "select count(*) from json_each('[1, 2]')",
         "select timestamptz '2013-01-01 00:00:00+01' at time zone 'Europe/Berlin'",
         "select count(*) from (pivot delays on carrier in ('UA') using sum(flights))",
@@ -368,7 +389,10 @@ def test_sql_that_looks_nowhere_else_is_let_through(
 def test_values_are_told_as_everywhere_and_in_each_form(
     sandbox: Sandbox, platform: Platform
 ) -> None:
-    sql = "select 'ÅÄ' as t, null as n, 1.50::decimal(9, 2) as d, timestamptz '2013-01-01 05:00:00Z' as at, 'NaN'::double as x, [1] as l, 'a' as t"
+    sql = (
+        "select 'ÅÄ' as t, null as n, 1.50::decimal(9, 2) as d, "
+        "timestamptz '2013-01-01 05:00:00Z' as at, 'NaN'::double as x, [1] as l, 'a' as t"
+    )
     moment = datetime(2013, 1, 1, 5, tzinfo=UTC)
 
     document = json.loads(asked(sandbox, platform, sql).body)
@@ -460,7 +484,10 @@ def test_what_cannot_be_written_as_parquet_says_what_can_be_done(
         "select length(lpad('x', 2000000000, 'y'))",
         "select length(repeat('x', 4000000000))",
         "select list(range) from range(100000000)",
-        "select count(*) from (select distinct range::varchar || repeat('x', 100) from range(20000000))",
+        (
+            "select count(*) from "
+            "(select distinct range::varchar || repeat('x', 100) from range(20000000))"
+        ),
     ],
 )
 def test_what_needs_too_much_memory_ends_in_its_own_process(
@@ -551,7 +578,7 @@ def test_a_process_that_is_killed_at_work_is_told_of(small: Sandbox, platform: P
 
 
 def test_a_late_answer_of_the_nursery_names_no_other_child() -> None:
-    """A child that was given up before its answer arrived must not lend its pid and handle to the next."""
+    """The answer for an abandoned child must not give its pid and handle to the next child."""
     nursery = Nursery((str(SUPPORT / "late_nursery.py"),), start_seconds=LATE_SECONDS / 3)
     given_up = 0
     while True:
@@ -657,7 +684,7 @@ def test_a_confined_process_reads_its_files_and_can_do_nothing_else(tmp_path: Pa
 
 
 def outcomes(folder: Path, attempts: dict[str, Callable[[], object]]) -> dict[str, bool]:
-    """What a confined child of this process can do."""
+    """Runs each attempt in a confined child of this process, and reports which succeed."""
     way, end = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -671,7 +698,8 @@ def outcomes(folder: Path, attempts: dict[str, Callable[[], object]]) -> dict[st
                     told[name] = True
                 except (OSError, ValueError):
                     told[name] = False
-        except BaseException as error:  # noqa: BLE001  # to the parent with it, whatever it is
+        # Any error is reported to the parent.
+        except BaseException as error:  # noqa: BLE001
             told[repr(error)] = True
         os.write(end, json.dumps(told).encode())
         os._exit(0)
