@@ -1,4 +1,7 @@
-"""A build that begins where another stood: its tables are that one's at a frontier, its own afterwards, and what it stands on is kept."""
+"""A build that begins at another's frontier.
+
+It has that build's tables at the frontier and its own afterwards, and its base is kept.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,7 @@ def birth(build: str, base: Base | None = None) -> Birth:
 
 
 class Folded:
-    """A build whose tables have a row per offset, committed one by one."""
+    """Makes a build whose tables have a row per offset, committed one by one."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -131,7 +134,7 @@ def test_its_tables_are_those_of_the_frontier_whatever_becomes_of_the_other_buil
 
     first = Frontiers(store, "b").newest()
     assert first is not None
-    # What it stands on has heard of no deletion since then, whenever the branch is made.
+    # Its base has heard of no deletion since then, whenever the branch is made.
     there_told = (
         first.number,
         first.offsets,

@@ -1,7 +1,7 @@
-"""Looking at a pinned version while the job keeps its table in shape (I4, law 11), and following a table by its commits.
+"""A pinned version read while the job maintains its table (I4, law 11); lists by commits.
 
-That log files go between a reader's list of them and its reading them cannot be made to happen at will, so the look is
-what is played here; the story of the demo met the real one.
+A log file may be deleted after a reader has listed it and before it is read. A test cannot make
+that happen at will, so the read is simulated here; the demo's story met the real case.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def table(tmp_path: Path) -> StoredTable:
 
 
 def grow(table: StoredTable, commits: int, draw: random.Random) -> None:
-    """Commits of every kind."""
+    """Makes commits of every kind, in random order."""
     for _ in range(commits):
         rows, guard = (
             pa.table({"k": [draw.choice("abcdef")], "n": [draw.randrange(9)]}),
@@ -128,5 +128,5 @@ def test_the_greatest_amount_of_a_column_is_a_bound_and_unknown_where_a_file_doe
             Guard("t", number),
         )
     assert (table.rows(), table.greatest("n"), table.greatest("d")) == (3, 7, Decimal("2.25"))
-    # A value that no file tells of: whatever is added to it passes any limit.
+    # A value without statistics in a file: any sum with it exceeds every limit.
     assert table.greatest("nowhere") + Decimal(1) > 10**30

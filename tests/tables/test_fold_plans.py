@@ -1,7 +1,8 @@
-"""What each fold means at each place, as SQL, columns and types: tests/data/fold_plans.json, byte by byte.
+"""Golden plans of every fold: its SQL, columns and types, byte by byte.
 
-Builds that are served were folded by these plans, so a refactoring changes none of them. After a change that is
-meant: `python tests/tables/test_fold_plans.py` writes the file again.
+They are in tests/data/fold_plans.json. Served builds were folded by these plans, so a refactoring
+changes none of them. After an intended change, `python tests/tables/test_fold_plans.py` writes the
+file again.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ THINGS = Topic(
     "things", kind="compacted", event="id int not null, v string", partitions=3, key="id"
 )
 
-# Each fold over each type that it treats in a way of its own.
+# Each fold over each type that it treats differently.
 FOLDS: dict[str, Fold] = {
     "count_rows": count(),
     "count_s": count("s"),
@@ -112,7 +113,7 @@ def births(fold: dict[str, Fold]) -> tuple[TableBirth, ...]:
 
 
 def plans_of(table: TableBirth) -> dict[str, Any]:
-    """All that a table's folds mean."""
+    """Returns all SQL, columns and types of a table's folds."""
 
     def merge(quote: Any) -> Any:
         how = merge_for(table, quote)
@@ -152,7 +153,7 @@ def plans_of(table: TableBirth) -> dict[str, Any]:
     }
 
 
-# What a table of one fold says as well as that of all of them.
+# These parts are written once, for the table of all merged folds.
 WIDE = ("merge at Spark", "read with recent rows")
 
 
@@ -160,7 +161,7 @@ def plans() -> Iterator[tuple[str, Any]]:
     for name, fold in FOLDS.items():
         plan = plans_of(births({"f": fold})[0])
         yield name, {what: said for what, said in plan.items() if what not in WIDE}
-    # Folds that a merge can say are combined, too, beside one that it cannot.
+    # Folds that a merge can express are combined too, beside one that it cannot.
     beside = plans_of(births(FOLDS)[0])
     yield (
         "all folds in one table",

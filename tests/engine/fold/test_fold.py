@@ -1,4 +1,7 @@
-"""Folding equals an independent computation, whatever the slices and whichever writer commits them (law of slices, 4, 9)."""
+"""Folding equals an independent computation (law of slices, laws 4 and 9).
+
+It does so for any slices, and whichever writer commits them.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,10 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.jvm
 
-EVENT = "k string, g int, day date, n bigint, small smallint, x double, f float, d decimal(12,3), s string, at timestamp, b boolean, tags array<string>"
+EVENT = (
+    "k string, g int, day date, n bigint, small smallint, x double, f float, d decimal(12,3), "
+    "s string, at timestamp, b boolean, tags array<string>"
+)
 EVENTS = Topic("events", event=EVENT, partitions=3)
 OTHERS = Topic("others", event="s string", partitions=3)
 LATEST = Topic(
@@ -141,7 +147,7 @@ def build(local: LocalPipeline, tmp_path: Path) -> Build:
 
 
 def rows_of(built: Rehearsal, table: str) -> list[dict[str, Any]]:
-    """A table's rows; whoever wrote it, a reader that follows the commits has the same files."""
+    """Returns a table's rows, and checks that a reader that follows the commits has its files."""
     path, newest = (
         next(w.path for w in built.slices.writers if w.birth.name == table),
         built.publisher.newest.versions[table],
@@ -156,7 +162,11 @@ def event(**fields: Any) -> bytes:
 
 
 def random_log(seed: int, records: int) -> MemoryLog:
-    """Events with null keys, null measures, extremes and rejects; things with tombstones in several partitions; holes."""
+    """Makes a log of random events and things, with holes.
+
+    Events have null keys, null measures, extremes and rejects; things have tombstones in several
+    partitions.
+    """
     draw = random.Random(seed)
     from kappa.engine.children.rehearsal import MemoryLog
 
@@ -195,7 +205,7 @@ def random_log(seed: int, records: int) -> MemoryLog:
 
 
 def doomed_log() -> Any:
-    """A log whose topics are others once a slice of it is read, as soon as it is `doomed`."""
+    """Returns a log whose topics are made anew once a slice is read, if it is `doomed`."""
     from kappa.engine.children.rehearsal import MemoryLog
 
     class Doomed(MemoryLog):
@@ -214,14 +224,14 @@ def doomed_log() -> Any:
 
 
 def losing_log() -> Any:
-    """A log that has lost the first four records of a partition, and says so when it is read."""
+    """Returns a log that lost the first four records of a partition, and raises when read."""
     from kappa.engine.children.rehearsal import MemoryLog
 
     class Losing(MemoryLog):
         def beginning(self, topics: Iterable[str]) -> Offsets:
             return Offsets({topic: {0: 0, 1: 4} for topic in topics})
 
-        def here(self, piece: Slice) -> pa.Table:  # noqa: ARG002  # as the log it stands for
+        def here(self, piece: Slice) -> pa.Table:  # noqa: ARG002  # the signature of a log
             raise Broken("offsets are out of range")
 
     return Losing()
@@ -234,7 +244,7 @@ def random_event(draw: random.Random) -> dict[str, Any]:
         "day": draw.choice(["2024-01-01", "1969-12-31"]),
         "n": draw.choice([0, 1, -1, 2**40, -(2**55), 2**55]),
         "small": draw.choice([32767, -32768, 3]),
-        # Sums of these are exact in any order.
+        # The sums of these doubles are exact in any order.
         "x": draw.choice([0.0, -0.0, 0.5, -1.25, 1024.0]),
         "f": draw.choice([-0.0, 0.25, -3.5]),
         "d": draw.choice([0.001, -999999999.999, 999999999, 12.5]),
@@ -247,7 +257,7 @@ def random_event(draw: random.Random) -> dict[str, Any]:
 
 
 def expected(log: MemoryLog) -> dict[str, list[dict[str, Any]]]:
-    """The tables, computed from the log by plain Python, one record after the other."""
+    """Computes the tables from the log by plain Python, one record after the other."""
     from kappa.records.record import RecordReader, Tombstone
     from kappa.values.reason import Rejected
 
@@ -358,7 +368,7 @@ def plain(rows: Iterable[Any]) -> list[Any]:
 def _plain(value: Any) -> Any:
     match value:
         case float():
-            # One zero: -0.0 and 0.0 are printed differently, and a table holds 0.0.
+            # One zero: -0.0 and 0.0 are printed differently, and tables store 0.0.
             return value + 0.0
         case str():
             return value.encode()
@@ -401,7 +411,7 @@ def found(built: Rehearsal) -> dict[str, list[Any]]:
 
 
 def cuts(log: MemoryLog, draw: random.Random, slices: int) -> list[Offsets]:
-    """Random vectors on the way from nothing to the end of the log, each partition at its own pace."""
+    """Draws offsets from none to the end of the log, each partition at its own pace."""
     ways = {
         part: [*sorted(draw.randrange(end + 1) for _ in range(slices - 1)), end]
         for part, end in log.ends.items()
@@ -432,7 +442,7 @@ def test_any_cut_by_any_writer_gives_what_one_record_after_the_other_gives(
 
 
 def archived_log(log: MemoryLog) -> Any:
-    """The same log, which loses what is archived of it: who asks for that is refused."""
+    """Returns the same log, which loses its archived records and refuses to read them."""
     from kappa.engine.children.rehearsal import MemoryLog
 
     class Archived(MemoryLog):
@@ -458,7 +468,7 @@ def archived_log(log: MemoryLog) -> Any:
 
 
 def archive_of(log: MemoryLog, built: Rehearsal, end: Offsets) -> None:
-    """Archives what the log has of the events up to there."""
+    """Archives the log's events up to these offsets."""
     from kappa.engine.archive.archive_writer import ArchiveWriter
 
     def read(partition: int, start: int, last: int) -> Iterator[pa.RecordBatch]:
@@ -498,7 +508,8 @@ def test_what_is_archived_is_folded_as_what_is_read_even_where_the_topic_has_los
     with acting(die), pytest.raises(KeyboardInterrupt):
         built.fold(first)
     archive_of(log, built, second)
-    # The slice that was begun from the log is ended from the archive, and one goes past what is archived.
+    # The slice that was begun from the log is ended from the archive, and another slice reaches
+    # past the archive.
     log.kept = second.only({"events"})
     built.begin(driver_rows=0)
     built.fold_again(Slice(1, 0, Offsets(), first))
@@ -548,7 +559,7 @@ def test_records_of_two_topics_that_only_their_names_tell_apart_are_in_one_order
 
 @pytest.fixture
 def left_out(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, set[str]]]:
-    """Which columns of which topic each large slice did without."""
+    """Notes which columns of which topic each large slice left out."""
     from kappa.engine.function import decoded_at_spark
 
     found, decode = [], decoded_at_spark.decode_to_files
@@ -594,7 +605,8 @@ def test_a_large_slice_keeps_the_columns_that_the_function_was_seen_to_use_and_t
 
     log, draw = MemoryLog(), random.Random(records)
     for number in range(records):
-        # The function fails on 0, and finding where takes long. What is not used is wrong now and then, and makes its record a reject all the same.
+        # The function fails on 0, and it takes long to find that record. An unused column is wrong
+        # now and then, and makes its record a reject all the same.
         wrong = (
             {}
             if number == records - 2 or draw.random() > 0.1
@@ -741,7 +753,7 @@ def test_writers_may_take_turns_on_one_table(build: Build) -> None:
         built.fold(end)
 
     assert found(built) == expected(log)
-    # What Spark has computed it commits itself, but for contributions by key that are small.
+    # Spark commits its own results itself, except for small contributions by key.
     assert [_committed_by(built, table) for table in ("totals", "all")] == [
         ["delta-rs", "spark", "delta-rs"],
         ["delta-rs", "spark", "spark"],
@@ -826,7 +838,8 @@ def test_what_the_log_has_lost_of_a_slice_is_named(build: Build, driver_rows: in
 
     with pytest.raises(
         Broken,
-        match="no longer has what build b was about to read: events partition 1 lost offsets 0 to 3 and begins at 4, things partition 1 lost",
+        match="no longer has what build b was about to read: "
+        "events partition 1 lost offsets 0 to 3 and begins at 4, things partition 1 lost",
     ):
         built.fold(log.end)
     assert built.publisher.newest.offsets.equals(Offsets())
@@ -837,7 +850,7 @@ def test_a_sum_that_does_not_fit_stops_the_job_and_is_never_published(
     build: Build, log: MemoryLog, driver_rows: int
 ) -> None:
     built = build(log, driver_rows)
-    # More than the type on the way, and within it at the end: that is no overflow.
+    # Beyond the type in between, and within it at the end: that is no overflow.
     for n in (2**63 - 1, 2**63 - 1, -(2**63), 0):
         log.add("events", 0, event(k="a", n=n))
     built.fold(log.end)
@@ -845,7 +858,7 @@ def test_a_sum_that_does_not_fit_stops_the_job_and_is_never_published(
     before = built.publisher.newest
     log.add("events", 0, event(k="a", n=2))
 
-    # No record alone is at fault, and none is named.
+    # No single record is at fault, and none is named.
     with pytest.raises(Broken, match="contributions could not be folded into .*totals") as stopped:
         built.fold(log.end)
 
@@ -856,7 +869,8 @@ def test_a_sum_that_does_not_fit_stops_the_job_and_is_never_published(
     assert [row["n"] for row in rows_of(built, "totals")] == [2**63 - 2]
 
 
-# Sets that overflow and do not, ranks with ties and nulls, sketches that are beyond what they hold exactly: with folds of each other kind beside them.
+# Sets with and without overflow, ranks with ties and nulls, sketches beyond their exact size: with
+# folds of each other kind beside them.
 GATHERED = {
     "rows": count(),
     "n_sum": sum_("n"),
@@ -902,7 +916,10 @@ def gathering(spark: SparkSession) -> Iterator[LocalPipeline]:
 
 
 def many_values(seed: int, records: int) -> MemoryLog:
-    """Events of few keys, one of them with many values, one with none: nulls, empty texts, equal ranks and equal clocks."""
+    """Makes a log of events of few keys, one with many values and one with none.
+
+    They have nulls, empty texts, equal ranks and equal clocks.
+    """
     from kappa.engine.children.rehearsal import MemoryLog
 
     draw, log = random.Random(seed), MemoryLog()
@@ -927,7 +944,7 @@ def many_values(seed: int, records: int) -> MemoryLog:
 
 
 def gathered_from(log: MemoryLog, spark: SparkSession) -> dict[tuple[Any, Any], dict[str, Any]]:
-    """What the table holds, by plain Python; hashes and sketches of all values at once by Spark."""
+    """Computes the table by plain Python; hashes and sketches of all values at once by Spark."""
     from kappa.records.record import RecordReader
 
     names, groups = [column.name for column in EVENTS.columns], defaultdict(list)
@@ -969,9 +986,13 @@ def gathered_from(log: MemoryLog, spark: SparkSession) -> dict[tuple[Any, Any], 
         for place, rows in enumerate(groups.values())
         for each in values(rows, "n")
     )
-    sketches = f"select place, hll_sketch_agg(xxhash64(n), 4) as h, theta_sketch_agg(xxhash64(n), 4) as t from values {placed} as numbers(place, n) group by place"
+    sketches = (
+        "select place, hll_sketch_agg(xxhash64(n), 4) as h, theta_sketch_agg(xxhash64(n), 4) as t "
+        f"from values {placed} as numbers(place, n) group by place"
+    )
     found = spark.sql(
-        f"select place, hll_sketch_estimate(hll_union(h, h)), theta_sketch_estimate(theta_union(t, t, 4)) from ({sketches})"
+        "select place, hll_sketch_estimate(hll_union(h, h)), "
+        f"theta_sketch_estimate(theta_union(t, t, 4)) from ({sketches})"
     ).collect()
     estimates = {place: estimated for place, *estimated in found}
 
@@ -1009,7 +1030,10 @@ def gathered_from(log: MemoryLog, spark: SparkSession) -> dict[tuple[Any, Any], 
 
 
 def _hold_gathered(built: Rehearsal, log: MemoryLog, spark: SparkSession) -> None:
-    """Its rows are those of plain Python; of the approximate ones the range holds the true value, and the value is near it."""
+    """Checks that the rows are those of plain Python.
+
+    Of approximate columns the range contains the true value, and the value is near it.
+    """
     stored = built.table("gathered").to_pylist()
     expected = gathered_from(log, spark)
     assert len(stored) == len(expected)
@@ -1158,7 +1182,7 @@ def _adds_up(built: Rehearsal, log: MemoryLog) -> None:
 
 
 def _commit_only(built: Rehearsal, piece: Slice, *, tables: tuple[str, ...]) -> None:
-    """Commits a slice to some tables and dies, as it were."""
+    """Commits a slice to some tables and fails before it is published, as if it had died."""
     writers = built.slices.writers
     built.slices.writers = tuple(writer for writer in writers if writer.birth.name in tables)
     publish = built.publisher.publish

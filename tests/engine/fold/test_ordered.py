@@ -1,4 +1,7 @@
-"""An ordered fold is what its step makes of each key's rows in the order of the log, however the log is cut (laws 1 and 4)."""
+"""An ordered fold runs its step over each key's rows in the order of the log (laws 1 and 4).
+
+The result is the same for any slices.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ LOGINS = Topic("logins", event="who string not null, ok boolean, n int", partiti
 
 
 def watch(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Three failures and then a success; and a balance that refuses to go negative."""
+    """Emits a row for a success after three failures, and keeps a balance of at least 0."""
     if row["ok"]:
         if (state["failed"] or 0) >= 3:
             yield {"who": row["who"], "failed": state["failed"], "at": row["_offset"]}
@@ -50,7 +53,7 @@ def watch(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, A
 
 
 def visit(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Sessions, by minutes: what comes more than a gap after the one before begins another."""
+    """Emits sessions, in minutes: a row more than a gap after the last one begins another."""
     if state["last"] is not None and row["n"] - state["last"] > GAP:
         yield {"who": row["who"], "first": state["first"], "last": state["last"]}
         state["first"] = None
@@ -59,14 +62,14 @@ def visit(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, A
 
 
 def watch_tables(state: dict[str, Any], rows: pa.Table) -> pa.Table:
-    """`watch` over batches of Arrow: each is what it is row by row."""
+    """Does as `watch`, over batches of Arrow."""
     return pa.Table.from_pylist(
         [emitted for row in rows.to_pylist() for emitted in watch(state, row)]
     )
 
 
 def visit_frames(state: dict[str, Any], rows: pd.DataFrame) -> pd.DataFrame:
-    """`visit` as pandas computes it, of a whole batch at once."""
+    """Does as `visit`, by pandas over a whole batch at once."""
     at = rows["n"]
     before = at.shift(1)
     before.iloc[0] = state["last"]
@@ -136,7 +139,7 @@ def fold_of(declared: Any = safe) -> OrderedFold:
 
 
 def rows_of(events: Sequence[tuple[Any, Any, Any]], declared: Any = safe) -> list[dict[str, Any]]:
-    """Rows of the function for (who, ok, n) at offsets 0, 1, 2 ... of partition 1."""
+    """Makes rows of the function for (who, ok, n) at offsets 0, 1, 2 ... of partition 1."""
     return [
         {"who": who, "ok": ok, "n": n, "_topic": "logins", "_partition": 1, "_offset": at}
         for at, (who, ok, n) in enumerate(events)
@@ -150,7 +153,10 @@ def folded(fold: OrderedFold, rows: list[dict[str, Any]], held: pa.Table) -> dic
 def by_hand(
     events: Sequence[tuple[Any, Any, Any]],
 ) -> tuple[dict[Any, tuple[int, int | None]], list[tuple[Any, int, int]]]:
-    """The same in other words: per key how many have failed since the last success, and the balance; and the break-ins."""
+    """Computes in another way, per key, failures since the last success and the balance.
+
+    The break-ins are second.
+    """
     found, states = [], {}
     for who in {who for who, _, _ in events}:
         failed, balance = 0, None
@@ -173,12 +179,12 @@ EVENT = st.tuples(
 def in_slices(
     fold: OrderedFold, rows: list[dict[str, Any]], cuts: set[int]
 ) -> tuple[dict[Any, dict[str, Any]], list[dict[str, Any]]]:
-    """The state of each key, and all that was emitted, of rows that come in slices."""
+    """Folds rows in slices. Returns the state of each key, and all emitted rows."""
     held: dict[Any, dict[str, Any]] = {}
     emitted: list[dict[str, Any]] = []
     assert fold.emitted is not None
     for start, end in zip([0, *sorted(cuts)], [*sorted(cuts), len(rows)], strict=True):
-        # However they lie in the slice.
+        # Whatever their order in the slice.
         made = folded(
             fold,
             rows[start:end][::-1],
@@ -315,7 +321,7 @@ def test_what_pandas_has_for_nulls_and_numbers_is_kept_exactly() -> None:
 
 
 def summed(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Keeps what Python has, which is not what the columns of these types give back."""
+    """Keeps values of Python that the columns of these types return in another form."""
     state["total"] = (state["total"] or 0.0) + 0.1
     state["seen"] = {*(state["seen"] or ()), row["n"]}
     # A step may well return times without a zone.
@@ -450,7 +456,8 @@ def test_a_key_in_two_partitions_has_no_order() -> None:
     ):
         with pytest.raises(
             Broken,
-            match="table watched .* rows of key 'ann' lie in logins partition .* and in logins partition .*, which have no order",
+            match="table watched .* rows of key 'ann' lie in logins partition .* "
+            "and in logins partition .*, which have no order",
         ):
             folded(fold, given_rows, before)
 
@@ -492,7 +499,7 @@ def test_what_a_step_may_not_do_is_said(step: Any, message: str) -> None:
 
 @pytest.fixture
 def spark_here(spark: SparkSession) -> Iterator[SparkSession]:
-    """Workers cannot import what stands in a test's file: they are sent it whole."""
+    """Sends workers the whole of this file's functions: they cannot import a test's file."""
     from pyspark import cloudpickle
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -575,7 +582,8 @@ def test_what_was_lost_between_both_commits_is_emitted_from_the_state_before(
         tables = served(build)
         build.close()
 
-    # A state that had the slice would not have emitted again what was lost of it; what is there is not committed again.
+    # A state that had the slice would not have emitted its lost rows again. A committed table is
+    # not committed again.
     assert begun == ["breakins", "watched", "watched"]
     assert tables == {
         "watched": [{"who": "ann", "failed": 2, "balance": 45}],
@@ -606,7 +614,8 @@ def test_a_step_that_raises_is_named_with_its_line_and_the_record(
         build = Rehearsal(tmp_path, local, log, driver_rows=driver_rows)
         with pytest.raises(
             Broken,
-            match=r"test_ordered\.py:\d+: pipeline inverting raised ZeroDivisionError: .*; the step of table inverses was at logins partition 1 offset 2, key 'ann'",
+            match=r"test_ordered\.py:\d+: pipeline inverting raised ZeroDivisionError: .*; "
+            r"the step of table inverses was at logins partition 1 offset 2, key 'ann'",
         ):
             build.fold(log.end)
         build.close()

@@ -1,4 +1,4 @@
-"""The rows of touched keys, as they stood at a version: whichever writer wrote them, nulls among them (laws 1 and 9)."""
+"""The rows of touched keys at a version, by either writer, nulls among them (laws 1 and 9)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MARK = Mark("b", "t", 1, 0, Offsets(), Offsets())
-# A key of each type that there may be, with a null, and what its bounds must not leave out.
+# A key of each possible type, with a null, and the values that its bounds must not exclude.
 VALUES: dict[str, list[Any]] = {
     "string": [None, "", "a", "Ä" * 40, "\U0001f600", "Ä" * 39 + "b"],
     "int": [None, -5, 0, 2**31 - 1],
@@ -72,7 +72,7 @@ def test_keys_of_each_type_are_found_one_by_one_and_null_is_one_of_them(
 ) -> None:
     columns = (("k", kind), ("n", "int"))
     rows = [{"k": value, "n": number} for number, value in enumerate(VALUES[kind])]
-    # Each in a file of its own, with bounds of its own, and all of them in one.
+    # Each row in a file of its own, with bounds of its own, and all rows in one file.
     table = put(tmp_path / "t", columns, *([row] for row in rows), rows)
 
     for row in rows:
