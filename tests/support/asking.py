@@ -1,4 +1,4 @@
-"""A server in this process, by real uvicorn, and clients that ask it: what tests of HTTP stand on."""
+"""A server in this process, by real uvicorn, and its clients, for tests of HTTP."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Server:
         self._listening.close()
 
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> Answered:
-        """A request; a body that is no bytes goes as JSON. `_` in a header's name is `-`."""
+        """Sends a request; a body that is no bytes goes as JSON. `_` in a header's name is `-`."""
         connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
@@ -100,7 +100,7 @@ class Server:
 
 
 class Answered:
-    """What came back."""
+    """A server's answer to a request."""
 
     def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         self.status = status
@@ -113,7 +113,7 @@ class Answered:
 
 
 def problem(answered: Answered) -> tuple[int, str, str]:
-    """Its status, its kind, and what it says; it has to be one."""
+    """Returns its status, kind and sentence; the answer must be a problem."""
     assert answered.headers["content-type"] == "application/problem+json"
     assert answered.document["status"] == answered.status
     return (

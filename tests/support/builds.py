@@ -1,4 +1,4 @@
-"""Builds for tests: a project on disk, a build that is born from it, and its job as a real process."""
+"""Builds for tests: a project on disk, a build of it, and its job as a real process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PATIENCE_SECONDS = 120.0
 
 @dataclass
 class Project:
-    """A project folder whose one pipeline stands in pipelines/p.py."""
+    """A project folder whose one pipeline is in pipelines/p.py."""
 
     folder: Path
     log: Log
@@ -42,7 +42,11 @@ class Project:
         return Store(self.folder / ".kappa")
 
     def bear(self, build: str, source: str, outputs: Mapping[str, str] | None = None) -> Birth:
-        """Makes a build of this source; `outputs` gives, as DDL, the columns that the function returns per table, or the session of this process finds them out."""
+        """Makes a build of this source.
+
+        `outputs` gives, as DDL, the columns that the function returns per table. Without it, the
+        session of this process finds them.
+        """
         text = textwrap.dedent(source).encode()
         (self.folder / "pipelines").mkdir(parents=True, exist_ok=True)
         (self.folder / "pipelines" / "p.py").write_bytes(text)
@@ -141,7 +145,10 @@ class JobProcess:
     log: Path
 
     def wait_for(self, looked: Callable[[], object]) -> object:
-        """What `looked` gives as soon as it is something; fails with the job's log where the job ends before."""
+        """Waits until `looked` returns something true, and returns that.
+
+        Fails with the job's log if the job ends before.
+        """
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while not (found := looked()):
             assert self.process.poll() is None, (
@@ -152,7 +159,7 @@ class JobProcess:
         return found
 
     def ended(self) -> int:
-        """The exit code, when it has one."""
+        """Waits for the end of the job, and returns its exit code."""
         try:
             return self.process.wait(_PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
@@ -164,7 +171,10 @@ class JobProcess:
         return self.ended()
 
     def kill(self) -> None:
-        """As `kill -9` of the process alone: its JVM is left to whoever takes the lock next."""
+        """Kills the process alone, as `kill -9` does.
+
+        Its JVM is left to the next holder of the lock.
+        """
         if self.process.poll() is None:
             os.kill(self.process.pid, signal.SIGKILL)
         self.process.wait()

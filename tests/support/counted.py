@@ -1,4 +1,4 @@
-"""A pipeline for tests with a table of each kind, what is produced to its topics, and what its tables must hold then."""
+"""A pipeline for tests with a table of each kind, its records, and its tables' content."""
 
 from __future__ import annotations
 
@@ -30,23 +30,28 @@ def source(name: str) -> str:
         from kappa import Table, Topic, count, max_, pipeline, sum_
 
         EVENTS = Topic(
-            "{name}.events", partitions=3, event="id string, kind string, n bigint, at timestamp, who int, sent timestamp",
+            "{name}.events", partitions=3, \
+event="id string, kind string, n bigint, at timestamp, who int, sent timestamp",
             event_time="sent", lateness="1 hour", identity="id", identity_horizon="1 day",
         )
-        PEOPLE = Topic("{name}.people", kind="compacted", partitions=2, key="id", event="id int not null, name string")
+        PEOPLE = Topic("{name}.people", kind="compacted", partitions=2, key="id", \
+event="id int not null, name string")
 
         @pipeline(
             reads={{"events": EVENTS, "people": PEOPLE}},
-            writes=[Table("totals", keys=("kind",), fold={{"rows": count(), "n": sum_("n"), "last": max_("at")}}), Table("all"), Table("people", latest=PEOPLE)],
+            writes=[Table("totals", keys=("kind",), \
+fold={{"rows": count(), "n": sum_("n"), "last": max_("at")}}), Table("all"), \
+Table("people", latest=PEOPLE)],
         )
         def counted(events):
             assert SparkSession.getActiveSession() is not None, "whoever folds has the session"
-            return {{"totals": events.select("kind", "n", "at", "who"), "all": events.select("kind", "n")}}
+            return {{"totals": events.select("kind", "n", "at", "who"), \
+"all": events.select("kind", "n")}}
     """
 
 
 class Story:
-    """What was produced to the topics of one test, and what the tables should hold for it."""
+    """The records of one test's topics, and the content that the tables should have."""
 
     def __init__(self, log: Log, name: str, seed: int = 1) -> None:
         self._log = log
@@ -58,12 +63,15 @@ class Story:
         self._sent: list[ProducedRecord] = []
 
     def produce(self, count: int, *, into: Sequence[int] = ()) -> None:
-        """Events, some late and some sent again, people and rubbish; the events of these partitions where they are given, each of which gets some."""
+        """Produces events, some late and some sent again, people and rubbish.
+
+        With `into`, the events go to these partitions only, and each of them gets some.
+        """
         events: list[ProducedRecord] = []
         people: list[ProducedRecord] = []
         for _ in range(count):
             if self._sent and not into and self._draw.random() < 0.15:
-                # What an earlier job has folded, too: the job of now reads it back.
+                # Some were folded by an earlier job: the job of now reads their identities back.
                 self.duplicates += 1
                 events.append(self._draw.choice(self._sent))
             elif self._draw.random() < 0.1:
@@ -72,7 +80,7 @@ class Story:
                     ProducedRecord(self._draw.choice([b"{", b'{"n": "x"}', None]), key=b"r")
                 )
             elif self._draw.random() < 0.2:
-                # A key's records lie in one partition, in the order they were sent.
+                # A key's records are in one partition, in the order they were sent.
                 who, name = self._draw.randrange(20), self._draw.choice([None, "Ä", "b"])
                 self.people[who] = name
                 people.append(
@@ -104,7 +112,7 @@ class Story:
             "at": 1_700_000_000_000 + number % 1000,
             "sent": now_ms - (2 * 3_600_000 if late else 0),
         }
-        # A key, so that what is sent again lies in the same partition.
+        # The key puts a record that is sent again into the same partition.
         record = ProducedRecord(json.dumps(value).encode(), key=f"{number}".encode())
         if late:
             self.late += 1
@@ -128,7 +136,7 @@ class Story:
 
 
 def served(project: Project, build: str, frontier: Frontier) -> dict[str, Any]:
-    """The build's tables at a frontier, as readers see them."""
+    """Reads the build's tables at a frontier, as readers see them."""
     with open_reader(None, served=True) as reader:
         put_tables(reader, "it", read_birth(project.store, build), frontier.versions, project.store)
         return {

@@ -1,8 +1,9 @@
-"""A platform that can die at any failpoint: all that decides and writes is real, but for Spark, Kafka and the processes.
+"""A platform that can die at any failpoint: all is real but Spark, Kafka and the processes.
 
-Controller, stage, publisher, aligner, catch-up, maintenance and collection are the real ones, over a real store and Delta
-tables. The log is a list; jobs and supervisor are objects that are stepped by hand. Who dies (`Died`) does nothing more,
-as a killed process: every effect has a failpoint before it. Then all that was in memory is thrown away.
+Controller, stage, publisher, aligner, catch-up, maintenance and collection are the real ones, over
+a real store and Delta tables. The log is a list; jobs and supervisor are objects that are stepped
+by hand. A process that has died (`Died`) does nothing more, as if killed: every effect has a
+failpoint before it. Then all its memory is thrown away.
 """
 
 from __future__ import annotations
@@ -44,19 +45,23 @@ from replay.verify.verify import Means, ensure_verified
 from serving.pin.catalog import pin
 
 HOUR = 3600.0
-# More than any story takes; one that takes more has come to a halt.
+# More than any story takes; a story that takes more does not move any more.
 _MOST_ROUNDS = 200
 
 
-class Died(BaseException):  # no Exception: what answers errors must not answer a death
+# No Exception: a handler of errors must not handle a death.
+class Died(BaseException):
     """This process was killed."""
 
 
 class Doom:
-    """Counts the failpoints that are passed, and kills at some of them, once each. Who is dead passes none any more."""
+    """A count of the failpoints that are passed, which kills at some of them, once each.
+
+    A dead process passes no failpoint any more.
+    """
 
     def __init__(self, points: Mapping[str, int] | None = None) -> None:
-        """`points` says at which passing of each."""
+        """Takes in `points`, by failpoint, the passing at which it kills."""
         self.points = dict(points or {})
         self.passed: Counter[str] = Counter()
         self.fired: list[str] = []
@@ -95,7 +100,7 @@ class World:
         self.begin()
 
     def begin(self) -> None:
-        """A new supervisor: it knows what is in the store."""
+        """Starts a new supervisor, which knows what is in the store and nothing else."""
         self.doom.dead = False
         self.jobs: dict[str, Job] = {}
         self.stopped: dict[str, Stopped] = {}
@@ -105,7 +110,7 @@ class World:
         )  # type: ignore[arg-type]
 
     def end(self) -> None:
-        """The kernel closes what a process had open."""
+        """Closes what a process had open, as the kernel does."""
         for job in self.jobs.values():
             job.close()
         self.jobs = {}
@@ -116,7 +121,7 @@ class World:
     def state(self) -> State:
         return fold(Journal(self.store).after(0))
 
-    # What the controller wants of processes.
+    # The controller's view of processes.
 
     def job_runs(self, build: str) -> bool:
         return build in self.jobs
@@ -134,10 +139,10 @@ class World:
         ensure_verified(self.store, rollout, Means(lease_seconds=60))
         return None
 
-    # What happens.
+    # The steps of the platform.
 
     def round(self) -> None:
-        """All move on once: jobs, the one that serves first, then the controller."""
+        """Moves all on once: jobs, the one that serves first, then the controller."""
         state = self.state()
         active = state.active("ships")
         holding = active is not None and active.phase is Phase.HOLDING
@@ -182,7 +187,7 @@ class World:
         )
 
     def plan_branch(self, version: str, *, back: int) -> Plan:
-        """A branch of what serves, so many offsets before where that stands in each partition."""
+        """Plans a branch of the live build, so many offsets before its own in each partition."""
         state = self.state()
         build = state.serving["ships"]
         shown = shown_of(self.store, build)
@@ -218,10 +223,13 @@ class World:
     def collect(self) -> None:
         gc(self.store, keep_seconds=self.keep_seconds, now=self.clock())
 
-    # What must hold.
+    # The assertions.
 
     def look(self) -> None:
-        """A reader comes: nothing has gone back (I3), and what it sees is what the log makes (I1)."""
+        """Reads as a reader does.
+
+        Asserts that nothing has gone back (I3), and that all it sees follows from the log (I1).
+        """
         self.doom.spares = True
         try:
             self.state()
@@ -249,7 +257,10 @@ class World:
             self.doom.spares = False
 
     def check_collected(self) -> None:
-        """After collection files on disk are files referenced (I5), and no lease is left."""
+        """Asserts that after collection files on disk are files referenced (I5).
+
+        Asserts that no lease is left, too.
+        """
         state = self.state()
         assert self.store.names("leases") == ()
         assert {path.name for path in self.store.path("builds").iterdir()} == set(state.versions)
@@ -277,7 +288,7 @@ class World:
                 assert on_disk == {file for version in versions for file in files(path, version)}
 
     def summary(self) -> dict[str, object]:
-        """What the story has come to, builds named by their versions."""
+        """Returns the end of a story, with builds named by their versions."""
         state = self.state()
         return {
             "rollouts": [
@@ -288,7 +299,7 @@ class World:
             "idle": {name: state.versions[build] for name, build in state.idle.items()},
             "retired": sorted(state.versions[build] for build in state.retired),
             "shown": self.shown,
-            # Whether a slice was split depends on who died in it.
+            # Whether a slice was split depends on the process that died in it.
             "left": {
                 state.versions[build]: sorted(
                     path.name
@@ -300,7 +311,7 @@ class World:
         }
 
 
-# One thing that an operator wants: it does what there is to do for it now, and says whether it has come about.
+# A goal of an operator's. It does what can be done for it now, and returns whether it is reached.
 Goal = Callable[[World], bool]
 
 
@@ -312,7 +323,7 @@ class Story:
     settings: Mapping[str, float] = field(default_factory=dict)
 
     def play(self, store: Store, doom: Doom) -> World:
-        """Plays it to its end; who dies begins again at the goal where it was."""
+        """Plays the story to its end; after a death it goes on at the goal where it was."""
         with acting(doom):
             world = World(store, doom, **self.settings)  # type: ignore[arg-type]
             for goal in self.goals:

@@ -1,4 +1,7 @@
-"""The log and the jobs of a platform that can die at any failpoint (crashing.py): Spark and Kafka made by hand, all else real."""
+"""The log and the jobs of a platform that can die at any failpoint (crashing.py).
+
+Spark and Kafka are made by hand, all else is real.
+"""
 
 from __future__ import annotations
 
@@ -37,14 +40,20 @@ SHIPS = Topic("ships", event="id string not null, name string", key="id", partit
 
 
 class Patience(threading.Event):
-    """A stop that is never asked for. Nobody else moves while one waits, so who waits would do so for ever."""
+    """A stop that is never asked for, and refuses to wait.
+
+    Nothing else moves while one process waits, so it would wait for ever.
+    """
 
     def wait(self, timeout: float | None = None) -> bool:
         raise AssertionError(f"it would wait for ever (in naps of {timeout} s)")
 
 
 class FakeLog:
-    """A topic of two partitions: even keys in one, odd keys in the other, and what is no JSON in either."""
+    """A topic of two partitions: even keys in one, odd keys in the other, rubbish in both.
+
+    The rubbish is text that is no JSON.
+    """
 
     def __init__(self) -> None:
         self.records: dict[int, list[tuple[bytes, bytes]]] = {0: [], 1: []}
@@ -76,7 +85,7 @@ class FakeLog:
         return SimpleNamespace(id=f"id-of-{name}", name=name)
 
     def expected(self, at: Offsets) -> dict[str, str]:
-        """What the table holds when it has folded the log up to these offsets, by plain Python."""
+        """Returns the content of the table after the log up to these offsets, by plain Python."""
         valid = [
             json.loads(value)
             for partition, records in self.records.items()
@@ -130,7 +139,10 @@ def declared(version: str) -> Declared:
 
 
 class Job:
-    """A build's job: the lock, its bounded legs, and a tail whose batches are planned in a checkpoint, as Spark does it."""
+    """A build's job: the lock, its bounded legs, and a tail.
+
+    The tail's batches are planned in a checkpoint, as Spark plans them.
+    """
 
     def __init__(self, world: World, build: str, *, again: bool) -> None:
         self._world, self.build = world, build

@@ -1,4 +1,7 @@
-"""A small shop: the pipeline that end-to-end tests deploy and change, and what its tables must hold, in plain Python."""
+"""A small shop: a pipeline that end-to-end tests deploy and change, and its right tables.
+
+The content that the tables must have is computed in plain Python.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +16,29 @@ V1 = '''
 """Orders of a shop."""
 from kappa import Table, Topic, View, count, max_, min_, pipeline, sum_
 
-ORDERS = Topic("orders", partitions=3, key="customer", event="customer string not null, item string, amount bigint, at timestamp")
-ITEMS = Topic("items", kind="compacted", key="item", event="item string not null, title string", partitions=2)
+ORDERS = Topic("orders", partitions=3, key="customer", \
+event="customer string not null, item string, amount bigint, at timestamp")
+ITEMS = Topic("items", kind="compacted", key="item", \
+event="item string not null, title string", partitions=2)
 
 
 @pipeline(
     reads={"orders": ORDERS, "items": ITEMS},
     writes=[
-        Table("by_customer", keys=("customer",), fold={"orders": count(), "amount": sum_("amount"), "least": min_("amount"), "most": max_("amount")}, checks=["orders > 0"]),
+        Table("by_customer", keys=("customer",), \
+fold={"orders": count(), "amount": sum_("amount"), "least": min_("amount"), \
+"most": max_("amount")}, checks=["orders > 0"]),
         Table("by_item", keys=("item",), fold={"orders": count()}),
         Table("order_log"),
         Table("items", latest=ITEMS),
-        View("titled", "select title, sum(orders)::bigint as orders from by_item join items using (item) group by all"),
+        View("titled", "select title, sum(orders)::bigint as orders \
+from by_item join items using (item) group by all"),
     ],
 )
 def shop(orders):
     """What customers order."""
-    return {"by_customer": orders, "by_item": orders, "order_log": orders.select("customer", "item", "amount", "at")}
+    return {"by_customer": orders, "by_item": orders, \
+"order_log": orders.select("customer", "item", "amount", "at")}
 '''
 # Returns (negative amounts) are no longer counted among the orders of a customer.
 V2 = V1.replace(
@@ -39,7 +48,7 @@ assert V2 != V1
 
 
 def order(number: int, *, amount: int | None = None, customer: str | None = None) -> ProducedRecord:
-    """The order of that number; every seventh amount is null, every fifth negative."""
+    """Returns the order of that number; every seventh amount is null, every fifth negative."""
     customer = customer or f"cust-{number % 17} é✈"
     given = (
         amount
@@ -62,7 +71,7 @@ def order(number: int, *, amount: int | None = None, customer: str | None = None
 
 
 def item(number: int, title: str | None) -> ProducedRecord:
-    """An item's title; None deletes it."""
+    """Returns the record of an item's title; None deletes it."""
     name = f"item-{number}"
     return ProducedRecord(
         key=name.encode(),
@@ -71,7 +80,7 @@ def item(number: int, title: str | None) -> ProducedRecord:
 
 
 def expected(records: Iterable[Record], *, version: int) -> dict[str, list[tuple[Any, ...]]]:
-    """What the tables hold after these valid records: plain loops over what the broker has."""
+    """Computes the tables' content after these valid records: plain loops over the broker's."""
     by_customer: dict[str, list[Any]] = {}
     by_item: dict[Any, int] = {}
     order_log: list[tuple[Any, ...]] = []
@@ -105,7 +114,9 @@ def expected(records: Iterable[Record], *, version: int) -> dict[str, list[tuple
 
 
 ASKED = {
-    "by_customer": "select customer, orders, amount, least, most from by_customer order by customer",
+    "by_customer": (
+        "select customer, orders, amount, least, most from by_customer order by customer"
+    ),
     "by_item": "select item, orders from by_item order by item",
     "order_log": "select customer, item, amount from order_log",
     "items": "select item, title from items order by item",

@@ -73,7 +73,7 @@ def _way(at: int, came_from: array[int], names: list[str]) -> tuple[str, ...]:
 
 
 def _reaching(ends: list[int], origins: array[int], targets: array[int], count: int) -> int:
-    """How many states an end can be reached from."""
+    """Returns the number of states from which an end can be reached."""
     before: list[list[int]] = [[] for _ in range(count)]
     for origin, target in zip(origins, targets, strict=True):
         before[target].append(origin)

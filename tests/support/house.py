@@ -1,4 +1,4 @@
-"""Where this tree lies."""
+"""The paths of this tree."""
 
 from pathlib import Path
 

@@ -67,7 +67,7 @@ def served(
 
 
 def together(*each: Served) -> Served:
-    """One record that switches what each of these would switch by itself."""
+    """Returns one record that switches what each of these would switch by itself."""
     first, *others = each
     serving = {name: build for served in each for name, build in served.serving.items()} | {
         served.receipt.pipeline: served.receipt.build for served in each

@@ -1,4 +1,4 @@
-"""A nursery whose first answer is late: the server has given that child up before it learns of it."""
+"""A nursery whose first answer is late: the server has given up that child before."""
 
 from __future__ import annotations
 

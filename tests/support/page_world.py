@@ -1,6 +1,7 @@
-"""A platform made by hand that has lived through something, for tests of the page: builds that served, serve, wait and failed, with tables and rejects.
+"""A platform with a history, made by hand, for tests of the page.
 
-What a stranger could have put anywhere stands in it: `EVIL` is in records, keys, reasons and names of people.
+Its builds served, serve, wait and failed; it has tables and rejects. `EVIL` is wherever a stranger
+could have put it: in records, keys, reasons and names of people.
 """
 
 from __future__ import annotations
@@ -56,7 +57,10 @@ BY_PAGE = "select page, sum(hits)::bigint as hits from page_hits group by page o
 
 
 class FakeLog:
-    """What pages ask of a broker: one topic, of two partitions, with a record that is evil; and one that is somebody else's."""
+    """A broker for the pages: one topic of two partitions with an evil record, and another.
+
+    The other topic is not of this platform.
+    """
 
     def __init__(self, partitions: int = 2) -> None:
         self.partitions = partitions
@@ -98,7 +102,7 @@ class FakeLog:
 
 
 class World:
-    """The project, and what a broker would say."""
+    """The project, and the answers of its broker."""
 
     def __init__(self, folder: Path) -> None:
         (folder / "kappa.toml").touch()
@@ -110,7 +114,7 @@ class World:
         self.desk = Desk(self.here, connect=lambda: self.log)  # type: ignore[arg-type, return-value]
 
     def be_up(self) -> None:
-        """As if this process were the supervisor."""
+        """Makes this process the supervisor, as far as others can see."""
         me = process_id(os.getpid())
         assert me is not None
         self.store.put_json(
@@ -138,7 +142,7 @@ class World:
         evil: str = "",
         by_page: str = BY_PAGE,
     ) -> str:
-        """A build with its tables, and an hour of frontiers."""
+        """Makes a build with its tables, and an hour of frontiers."""
         view = {"by_page": by_page}
         tables = (HITS, REJECTS_BIRTH)
         topics = (TopicBirth("visits", "id", "retained", 2),)
@@ -193,7 +197,7 @@ class World:
         *,
         reasons: tuple[str, ...] = ("new",),
     ) -> None:
-        """Staged, caught up, verified, held, served: with a receipt."""
+        """Brings a build to serve: staged, caught up, verified, held, served, with a receipt."""
         self.append(Staged("web", build, f"version-of-{build}", reasons))
         rollout = max(record.number for record in self.journal.after(0))
         self.append(CaughtUp(rollout, self._offsets(1000)), self.verified(rollout, before))
@@ -212,7 +216,7 @@ class World:
         self.append(Served(rollout, generation, {"web": build}, receipt))
 
     def waits(self, build: str, live: str) -> int:
-        """A candidate that is ready and was compared; gives its rollout."""
+        """Makes a candidate that is ready and was compared; returns its rollout."""
         self.append(
             Staged(
                 "web",
@@ -255,7 +259,11 @@ class World:
         )
 
     def lives(self) -> int:
-        """All of it: two generations, a kept build, a candidate that waits, one that failed, one that was abandoned. Gives the candidate's rollout."""
+        """Makes the whole history, and returns the rollout of the candidate that waits.
+
+        It has two generations, a kept build, that candidate, one that failed, and one that was
+        abandoned.
+        """
         for number, hits in ((1, 1), (2, 1), (3, 2)):
             self.build(f"web-{number}", hits=hits, evil=EVIL)
         self.goes_live("web-1", 1)
@@ -277,7 +285,9 @@ class World:
     def _rejects(self, evil: str) -> pa.Table:
         schema = arrow_schema(REJECTS_BIRTH.columns)
         known = {
-            "topic": "visits", "partition": 0, "offset": 7, "timestamp": self.now, "key": evil.encode(), "value": f'{{"page": "{evil}"'.encode(), "reason": "no_json", "detail": f"cut off {evil}",
+            "topic": "visits", "partition": 0, "offset": 7, "timestamp": self.now,
+            "key": evil.encode(), "value": f'{{"page": "{evil}"'.encode(),
+            "reason": "no_json", "detail": f"cut off {evil}",
         }  # fmt: skip
         row = {field.name: known.get(field.name) for field in schema}
         return pa.Table.from_pylist(

@@ -1,14 +1,13 @@
 """A small world in which every order of steps is searched, with puts that land late.
 
-It has jobs, controllers, a reader and operators. The platform's own functions decide: which step a
-rollout takes (replay/rollout/promote.py), what a record makes of the journal
-(replay/rollout/fold.py), what holds a build (kappa/journal/hold.py), what an operator may ask for
-(replay/rollout/intents.py). Only reads and writes of processes are written here, one a step, as
+It has jobs, controllers, a reader and operators. The platform's own functions decide: the next step
+of a rollout (replay/rollout/promote.py), the state after a record (replay/rollout/fold.py), the
+hold of a build (kappa/journal/hold.py), the intents of operators (replay/rollout/intents.py). Only
+reads and writes of processes are written here, one a step. They are those of
 kappa/engine/write/publisher.py, engine/write/maintenance.py, replay/retire/retire.py and
-serving/pin/catalog.py have them. A controller that stops for ever has died, so its record lands
-late in what follows; a job's put is left behind when it dies, and may land at any later moment.
-`Without` takes one ingredient of the protocol away. explored.py searches; test_promote_model.py has
-what must be true.
+serving/pin/catalog.py. A controller that stops for ever has died, so its record lands late in what
+follows. A job's put is left behind when it dies, and may land at any later moment. `Without` takes
+one ingredient of the protocol away. explored.py searches; test_promote_model.py has the assertions.
 """
 
 from __future__ import annotations
@@ -83,13 +82,13 @@ class Bounds:
 
 
 class Violation(Exception):
-    """What must never be, is."""
+    """A state that must never be."""
 
 
 class Front(NamedTuple):
     """A published frontier, whose offset is the version of its tables.
 
-    Its epoch names who put it, and decides nothing.
+    Its epoch names the job that put it, and decides nothing.
     """
 
     number: int
@@ -98,7 +97,7 @@ class Front(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A living process: what it published or found last, and what it is about to do."""
+    """A living process: the frontier it published or found last, and its next step."""
 
     known: Front
     doing: tuple[object, ...] | None
@@ -120,7 +119,10 @@ class Build(NamedTuple):
 
 
 class Controller(NamedTuple):
-    """`looked`: the journal as it read it; then the candidate's frontier, then what it will do."""
+    """A controller: `looked`, the journal as it read it;
+
+    the candidate's frontier; its next step.
+    """
 
     looked: int = -1
     rollout: int = 0
@@ -211,7 +213,7 @@ class Protocol:
         self._build_of = {name: number for number, name in enumerate(BUILDS)}
 
     def first(self) -> World:
-        """Of each pipeline one build serves, and another one has passed its verification."""
+        """Returns a world in which each pipeline has a build that serves and a verified one."""
         last = self.bounds.offsets
         starts = ((0, last, last, last) if self.bounds.caught_up else (0, 0, 0, 0))[
             : 2 * self.bounds.pipelines
@@ -227,7 +229,7 @@ class Protocol:
         )
 
     def ended(self, world: World) -> bool:
-        """True where no rollout is on its way."""
+        """Returns True if no rollout is on its way."""
         return not self._journal.pages[world.journal].active
 
     def moves(self, world: World) -> Moves:
@@ -403,7 +405,7 @@ class Protocol:
     def _landed(self, build: Build, put: Front) -> Build:
         if self.without is Without.FRONTIER_NUMBER:
             return build._replace(front=put._replace(number=build.front.number + 1))
-        # Of the puts that are left behind those whose number is taken now can never land.
+        # A put that is left behind can never land once its number is taken.
         late = tuple(each for each in build.late if each.number > put.number) if build.late else ()
         return build._replace(front=put, late=late)
 
@@ -514,7 +516,7 @@ class Protocol:
         match next_promote_step(sight, self._rules):
             case Append(event):
                 check_may_follow(state, event)
-                # Records hold maps, which have no hash: a world holds what names one.
+                # Records have maps, which have no hash: a world holds the text that names one.
                 self._events[repr(event)] = event
                 return ("append", repr(event))
             case Acknowledge(_, hold):
@@ -632,7 +634,7 @@ class Protocol:
         serving = self._state(page).serving
         return tuple(self._build_of[serving[pipeline]] for pipeline in self._pipelines)
 
-    # Operators, and what is retired: replay/rollout/intents.py, replay/retire/retire.py.
+    # Operators and retiring: replay/rollout/intents.py, replay/retire/retire.py.
 
     def _operator(self, world: World) -> Moves:
         state = self._state(world.journal)
@@ -674,7 +676,7 @@ class Protocol:
                 yield f"no lease is on {name}", world._replace(retiring=number)
 
     def _pinned(self, world: World, number: int) -> frozenset[int]:
-        """Returns what leases pin of a build. A lease that has ended is respected no longer."""
+        """Returns the versions of a build that leases pin. An ended lease pins nothing."""
         me = world.reader
         return frozenset(
             front.offset

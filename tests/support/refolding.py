@@ -1,8 +1,9 @@
-"""Folds the logs of many builds once more, one after the other, in one process with one Spark: what random replays are killed in.
+"""A program that folds the logs of many builds once more, in one process with one Spark.
 
     python refolding.py PROJECT ROOT BOOTSTRAP SCRATCH BUILD=FOLDER...
 
-One that is started again goes on where the last one was killed. Each is folded as a proof folds it (kappa/engine/children/refold.py).
+Tests of random replays kill it. Started again, it goes on at the fold in which it was killed. Each
+build is folded as a proof folds it (kappa/engine/children/refold.py), one after the other.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Builds that serve, made by hand: what tests of readers stand on, without a JVM."""
+"""Builds that serve, made by hand, for tests of readers without a JVM."""
 
 from __future__ import annotations
 

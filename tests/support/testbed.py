@@ -1,6 +1,7 @@
-"""A project of its own with the whole platform under it: real `kappa` commands, a real broker, jobs in their own JVMs.
+"""A project with the whole platform under it, all of it real.
 
-Everything that is started is known by a mark in its environment (demo/family.py), and ended by id when the test ends.
+It has real `kappa` commands, a real broker, and jobs in their own JVMs. Every process of it has a
+mark in its environment (demo/family.py), and is ended by its id when the test ends.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ PATIENCE_SECONDS = 240.0
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a command ended with and printed."""
+    """The exit code and output of a command."""
 
     code: int
     out: str
@@ -49,12 +50,12 @@ class Said:
 
 
 class Testbed:
-    """One project and what runs of it."""
+    """A project and its running processes."""
 
     __test__ = False
 
     def __init__(self, folder: Path, settings: str = "", *, listen: str = "") -> None:
-        """`listen` is where HTTP is served; nowhere, by default."""
+        """Makes the project; HTTP is served at `listen`, or nowhere by default."""
         self.folder = folder
         self._mark = secrets.token_hex(8)
         # Holding each version to the law of slices takes a JVM: tests/replay/plan/test_law.py does.
@@ -96,7 +97,8 @@ class Testbed:
         """Runs a command that has to succeed."""
         said = self.kappa(*arguments, given=given, **environment)
         assert said.code == 0, (
-            f"kappa {' '.join(arguments)} ended with {said.code}: {said.out} {said.err} {self.logs()}"
+            f"kappa {' '.join(arguments)} ended with {said.code}: "
+            f"{said.out} {said.err} {self.logs()}"
         )
         return said
 
@@ -114,32 +116,32 @@ class Testbed:
         )
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
-        """The rows of a query, as `kappa query` finds them, without a process for it."""
+        """Returns the rows of a query as `kappa query` finds them, without a process for it."""
         found = answer(self.store, sql)
         return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
 
     def state(self) -> State:
-        """What the journal comes to now."""
+        """Returns the journal's state of now."""
         return fold(Journal(self.store).after(0))
 
     def frontier(self, build: str) -> Frontier | None:
-        """What readers may see of a build now."""
+        """Returns the frontier of a build that readers may see now."""
         return Frontiers(self.store, build).newest()
 
     def live(self, pipeline: str) -> str:
-        """The build that serves."""
+        """Returns the build that serves."""
         return self.state().serving[pipeline]
 
     @property
     def supervisor_pid(self) -> int:
-        """Who runs it."""
+        """Returns the id of the process that runs the project."""
         found = running(load_settings(self.folder))
         assert found is not None, self.logs()
         return found.pid
 
     @property
     def log(self) -> Log:
-        """The broker's client."""
+        """Returns a client of the broker."""
         found = running(load_settings(self.folder))
         assert found is not None, self.logs()
         return Log(found.bootstrap_servers)
@@ -147,7 +149,7 @@ class Testbed:
     def wait(
         self, until: Callable[[], bool], what: str, patience_seconds: float = PATIENCE_SECONDS
     ) -> None:
-        """Waits for a state of the world, and says all there is to say where it does not come."""
+        """Waits for a state of the world; reports all it knows if that does not arrive."""
         deadline = monotonic() + patience_seconds
         while not until():
             assert monotonic() < deadline, f"{what} did not come; {self.logs()}"
@@ -164,7 +166,7 @@ class Testbed:
         )
 
     def pids(self, *words: str) -> list[int]:
-        """The processes of this project whose command line holds all of these words."""
+        """Lists the processes of this project whose command line has all of these words."""
         return [
             member.pid
             for member in members(self._mark)
@@ -172,11 +174,11 @@ class Testbed:
         ]
 
     def memory(self) -> int:
-        """Resident bytes of all its processes together."""
+        """Returns the resident bytes of all its processes together."""
         return sum(member.resident for member in members(self._mark))
 
     def logs(self) -> str:
-        """The last lines of every log, for a test that failed."""
+        """Returns the last lines of every log, for a test that failed."""
         found = sorted((self.store.folder / "logs").glob("*.log"))
         return "\n".join(
             f"== {file.name}\n"
@@ -190,7 +192,8 @@ class Testbed:
         ensure_gone(self._mark)
 
 
-# What functions return, by version, as it was learned in an earlier test of this run: it takes a JVM each time.
+# The columns that functions return, by version, as found by earlier tests of this run: finding them
+# takes a JVM each time.
 _described: dict[str, bytes] = {}
 
 
@@ -198,7 +201,10 @@ _described: dict[str, bytes] = {}
 def platform(
     folder: Path, settings: str = "", *, listen: str = "", **files: str
 ) -> Iterator[Testbed]:
-    """A project with these pipelines, up with its topics made, and gone afterwards with nothing left running."""
+    """Makes a project with these pipelines, up and with its topics made; at the end it is gone.
+
+    Asserts that nothing is left running.
+    """
     bed = Testbed(folder, settings, listen=listen)
     try:
         for name, text in files.items():

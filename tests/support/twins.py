@@ -1,6 +1,6 @@
 """Two builds of one pipeline on disk, made by hand: births, Delta tables and frontiers.
 
-There are defaults for all but the point of a test.
+All but the point of a test has defaults.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""A nursery whose children do not look through what they are asked: what is left is DuckDB's lock-down and the kernel's."""
+"""A nursery whose children do not check their queries: only the other locks are left.
+
+Those are DuckDB's lock-down and the kernel's.
+"""
 
 from __future__ import annotations
 

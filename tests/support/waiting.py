@@ -1,6 +1,7 @@
-"""A build whose contributions wait beside their table, and one whose contributions are merged as they come. As a program: a job that folds into the first.
+"""Two builds of one table, for tests: with contributions that wait, and merged at once.
 
-`python waiting.py FOLDER COUNT` folds from where the tables stand up to COUNT slices and drains what waits.
+As a program it is a job that folds into the first: `python waiting.py FOLDER COUNT` folds from the
+tables' own slice up to COUNT slices, and drains what waits.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ LATEST = TableBirth(
 
 
 class Twins:
-    """One build whose contributions wait, and one whose contributions are merged as they come."""
+    """A build whose contributions wait, and one whose contributions are merged at once."""
 
     def __init__(self, folder: Path, table: TableBirth) -> None:
         self.table = table
@@ -106,7 +107,7 @@ class Twins:
         self.begin()
 
     def begin(self) -> None:
-        """Opens both, as a job does that begins, where the one before has ended."""
+        """Opens both, as a job does at its start, after the one before has ended."""
         for writer in self.writers.values():
             writer.close()
         self.writers = {
@@ -132,11 +133,11 @@ class Twins:
         self.number += 1
 
     def fold_plain(self, place: int) -> None:
-        """Folds what `main` folds into the other one."""
+        """Folds the slice that `main` folds into the other build."""
         commit(self.writers["plain"], "plain", place, slice_of(place))
 
     def rows(self, build: str, versions: Mapping[str, int] | None = None) -> list[dict[str, Any]]:
-        """What readers see, hidden columns too where they are compared."""
+        """Reads the rows that readers see, with hidden columns if they are compared."""
         with open_reader(None, served=True) as reader:
             put_tables(
                 reader,
@@ -153,7 +154,7 @@ class Twins:
 
 
 def contributions(table: TableBirth, draw: random.Random, place: int) -> pa.Table:
-    """Some keys' contributions, nulls among keys and values."""
+    """Draws contributions of some keys, with nulls among keys and values."""
 
     def some(kind: str, *, null: float = 0.2) -> Any:
         if draw.random() < null:
@@ -183,7 +184,7 @@ def contributions(table: TableBirth, draw: random.Random, place: int) -> pa.Tabl
             if how == "avg":
                 row[f"_{name}_count"] = 0 if row[f"_{name}_sum"] is None else draw.randrange(1, 5)
             if how in {"first", "latest"}:
-                # A value that is there has a place in the log, and no two have the same.
+                # A value that is not null has a place in the log, and no two have the same.
                 order = [place, "x", 0, number] if row[name] is not None else [None] * 4
                 row |= dict(zip((name for name, _ in _order_of(name)), order, strict=True))
         if table.latest is not None:

@@ -1,4 +1,4 @@
-"""Laws of the snapshot: no reader goes back, and what is pinned is kept until the answer is out."""
+"""Laws of the snapshot: no reader goes back, and a pinned one is kept until the answer."""
 
 from __future__ import annotations
 
@@ -55,7 +55,10 @@ def born(build: str, pipeline: str = "flights") -> Birth:
 
 
 def publish(store: Store, build: str, offset: int, hold: int | None = None) -> Frontier:
-    """Publishes the next frontier of a build; its tables' version is its number, and their content its offset."""
+    """Publishes the next frontier of a build.
+
+    Its tables' version is its number, and their content its offset.
+    """
     frontiers = Frontiers(store, build)
     last = frontiers.newest()
     number = 1 if last is None else last.number + 1
@@ -90,7 +93,7 @@ def serve(store: Store, build: str, pipeline: str = "flights") -> Served:
 
 
 def collect(store: Store, build: str, now: float, *, keep: int = 1) -> None:
-    """Collection as a job does it (law 11): floor, then leases, then only what neither needs."""
+    """Collects as a job does (law 11): floor, then leases, then only what neither needs."""
     newest = Frontiers(store, build).newest()
     assert newest is not None
     least = max(1, newest.number - keep + 1)
@@ -447,7 +450,8 @@ def test_readers_in_many_threads_see_no_error_no_mix_and_no_step_back(store: Sto
         try:
             while not done.is_set():
                 own.read(store)
-        except BaseException as error:  # noqa: BLE001  # told below, by the thread that may fail the test
+        # Raised below, by the thread that may fail the test.
+        except BaseException as error:  # noqa: BLE001
             errors.append(error)
 
     readers = [threading.Thread(target=reading) for _ in range(6)]
@@ -468,10 +472,13 @@ def test_readers_in_many_threads_see_no_error_no_mix_and_no_step_back(store: Sto
 
 
 class World:
-    """Two builds over one partition, promoted in turn as the protocol says: hold, acknowledge, reach it, serve."""
+    """Two builds over one partition, promoted in turn.
+
+    The protocol is: hold, acknowledge, reach it, serve.
+    """
 
     class Reader:
-        """One reader, and what it has seen."""
+        """A reader, with the newest state that it has read."""
 
         def __init__(self) -> None:
             self.generation = 0

@@ -1,4 +1,8 @@
-"""Laws of looking back: a time gets what readers saw then or a little before, a generation what it showed last, and what is gone is refused."""
+"""Laws of looking back.
+
+A time gets the frontiers that readers saw then, or a little before. A generation gets the last ones
+it showed. What is gone is refused.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +45,10 @@ def text(seconds: float) -> str:
 
 @dataclass
 class Past:
-    """Builds a and b of flights and c of trains, whose jobs keep what they should, under a clock that tests turn; and what readers saw."""
+    """Builds a and b of flights and c of trains, under a clock that tests turn.
+
+    Their jobs keep what they should. `seen` has what readers saw.
+    """
 
     store: Store
     now: float = 1_000.0
@@ -127,12 +134,12 @@ class Past:
         return record
 
     def retire(self, build: str) -> bool:
-        """As the controller does it: a record first."""
+        """Retires a build as the controller does: with a record first."""
         self.record(Retired(build))
         return ensure_data_deleted(self.store, build, now=self.now)
 
     def wait(self, seconds: float) -> None:
-        """Time goes by, and the jobs look around, as they do all the time."""
+        """Lets time pass, while the jobs look at the journal every second."""
         for _ in range(int(seconds)):
             self.now += 1
             for build, keeper in self.keepers.items():
@@ -140,7 +147,10 @@ class Past:
             self.note()
 
     def be_away(self, seconds: int) -> None:
-        """All jobs are killed, and begin again after so long: each hears the journal from its beginning, and publishes the same once more."""
+        """Kills all jobs, and starts them again after this time.
+
+        Each reads the journal from its beginning, and publishes the same once more.
+        """
         self.now += seconds
         for build, pipeline in PIPELINES.items():
             self.keepers[build] = keeper = Keeper(
@@ -161,7 +171,7 @@ class Past:
         )
 
     def collect(self, build: str) -> None:
-        """Maintenance of one build, with its order of puts and looks (law 11)."""
+        """Maintains one build, with maintenance's order of puts and looks (law 11)."""
         newest = self.shown[build].number
         put_floor(self.store, build, newest)
         needed = {
@@ -178,7 +188,7 @@ class Past:
         Frontiers(self.store, build).delete_below(newest)
 
     def collect_later(self, build: str) -> None:
-        """As if what is kept now were past."""
+        """Collects as if the kept frontiers of now were past."""
         self.now += KEEP
         self.collect(build)
         self.now -= KEEP
@@ -186,7 +196,7 @@ class Past:
     def read(
         self, when: AtTime | AtGeneration | AtOffsets | AtEventTime, store: Store | None = None
     ) -> Snapshot:
-        """What a reader gets, whose data must all be there while it reads."""
+        """Reads as a reader does; all its data must exist while it reads."""
         with pin_at(
             store or self.store, when, lease_seconds=2 * KEEP, clock=lambda: self.now
         ) as pinned:
@@ -370,7 +380,7 @@ def test_what_is_no_time_is_a_slip(written: str) -> None:
 
 
 class Meddled(Store):
-    """A store in which something happens at the moment that the first lease is put: before it, or right after."""
+    """A store that runs an action when the first lease is put: before it, or right after."""
 
     def __init__(self, root: Path, meanwhile: Callable[[], object], *, after: bool) -> None:
         super().__init__(root)
@@ -492,7 +502,10 @@ def test_whatever_happens_a_time_gets_what_was_seen_then_or_a_little_before_or_a
 
 
 def check(past: Past) -> None:
-    """Every past second gets an answer that readers saw then, or at most a little before; what is young enough gets one for sure."""
+    """Asserts that every past second gets an answer that readers saw then, or a little before.
+
+    A second that is young enough must not be refused.
+    """
     last = {time: (generation, numbers) for time, generation, numbers in past.seen}
     times = {
         time + later for time in sorted(last)[:: max(1, len(last) // 25)] for later in (0.0, 0.5)
@@ -509,7 +522,7 @@ def check(past: Past) -> None:
             continue
         assert found.generation == generation
         for build, frontier in found.frontiers.items():
-            # What was shown from before that window on counts too: nothing newer was, for a while.
+            # The last one shown before that window counts, too: it was the newest for a while.
             since = max(
                 (
                     when
@@ -544,7 +557,8 @@ def test_readers_of_the_past_and_collections_in_many_threads_never_miss_a_file(p
                 past.read(at(past.now - seconds))
             except KappaError:
                 continue
-            except BaseException as error:  # noqa: BLE001  # told below, by the thread that may fail the test
+            # Raised below, by the thread that may fail the test.
+            except BaseException as error:  # noqa: BLE001
                 errors.append(error)
                 return
 
@@ -575,7 +589,10 @@ def offset_of_x(offset: int) -> AtOffsets:
 def kept_at(
     *frontiers: tuple[dict[int, int], dict[int, int]], build: str = "a", until: str | None = None
 ) -> list[Kept]:
-    """Kept frontiers by their offsets and log times (in seconds) in the partitions of topic x; the last but one says until when it was shown."""
+    """Makes kept frontiers by offsets and log times (in seconds) in topic x's partitions.
+
+    The last but one gets `until`, the time until which it was shown.
+    """
     found = []
     for number, (offsets, seconds) in enumerate(frontiers, 1):
         log_time = {"x": {partition: second * 1000 for partition, second in seconds.items()}}
@@ -618,7 +635,7 @@ def test_a_log_time_is_told_whatever_producers_have_sent(
 
 
 def chosen(when: AtOffsets | AtEventTime, kept: list[Kept]) -> int | None:
-    """The number of the frontier that is meant, where the last one is what is shown now."""
+    """Returns the number of the chosen frontier; the last one is the newest."""
     found = frontiers_at(when, {"flights": "a"}, {"a": kept[:-1]}, {"a": kept[-1].frontier})
     return found["a"].number
 
@@ -766,7 +783,10 @@ def test_a_pipeline_that_was_not_there_is_left_out(past: Past) -> None:
 
 
 def kept_twice(past: Past) -> int:
-    """A build that serves, and was kept at some offsets before those that it shows now; gives the former."""
+    """Makes a build that serves, and was kept at offsets before those it shows now.
+
+    Returns the offset that is kept.
+    """
     past.switch("flights", "a")
     for _ in range(3):
         past.wait(EVERY + 1)

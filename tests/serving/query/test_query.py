@@ -1,4 +1,7 @@
-"""Laws of queries: exactly the pinned files, typed and exact; a user's slip is one sentence; nothing can be written."""
+"""Laws of queries: exactly the pinned files, typed and exact, and nothing can be written.
+
+A user's slip is one sentence.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ from serving.query.views import tables_named
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    # A root's name may hold what DuckDB, URLs and SQL take for something else.
+    # A root's name may contain what DuckDB, URLs and SQL give a meaning of their own.
     return Store(tmp_path / "röot 1* it's #1?")
 
 
@@ -306,7 +309,10 @@ def test_a_reader_finds_nothing_of_those_before_it_or_beside_it(
         {DELAYS: ROWS_OF_DELAYS, PLANES: ROWS_OF_PLANES},
         views={"busy": "select * from delays"},
     )
-    everything = "select schema_name, view_name from duckdb_views() where not internal union all select schema_name, '' from duckdb_schemas() where not internal"
+    everything = (
+        "select schema_name, view_name from duckdb_views() where not internal "
+        "union all select schema_name, '' from duckdb_schemas() where not internal"
+    )
 
     with pin_build(store, "flights-1", lease_seconds=60) as pinned:
         for _ in range(2):
@@ -343,7 +349,7 @@ def test_who_asks_the_same_snapshot_again_is_given_the_views_that_are_there_unle
     ask(store, lambda reader, _: reader.command("create view main.mine as select 1"))
     with pytest.raises(UsageError, match="mine"):
         ask(store, lambda reader, _: reader.rows("from mine"))
-    # What was half read stays open, so nobody gets that connection.
+    # A result that is half read stays open, so nobody gets that connection.
     with pytest.raises(OverflowError):
         ask(store, lambda reader, _: reader.rows("select to_months(2147483647)"))
     ask(store, flights)
@@ -441,7 +447,10 @@ def test_columns_of_one_name_are_told_apart(platform: Platform) -> None:
         ("select '\udcff'", "not text in UTF-8", "one query"),
         *(
             (
-                f"select json_extract(t, '$') from (values (',{'a' * odd}{'é' * 300}')) as texts(t)",
+                (
+                    f"select json_extract(t, '$') "
+                    f"from (values (',{'a' * odd}{'é' * 300}')) as texts(t)"
+                ),
                 "Malformed JSON",
                 "kappa tables",
             )
@@ -477,7 +486,10 @@ def test_a_file_that_is_gone_while_the_lease_holds_is_an_error(platform: Platfor
 
 
 class StoodStill:
-    """A question whose reader stands still for longer than its lease lasts, the first `times` that it is asked; a collection runs then."""
+    """A question whose reader pauses for longer than its lease lasts, the first `times` times.
+
+    A collection runs during each pause.
+    """
 
     def __init__(self, platform: Platform, times: int) -> None:
         self.platform = platform
@@ -558,8 +570,10 @@ def test_a_query_needs_neither_spark_nor_a_broker_nor_a_jvm(platform: Platform) 
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS, PLANES: ROWS_OF_PLANES})
     code = (
         "import sys; from kappa.state.store import Store; from serving.query.query import answer\n"
-        f"assert answer(Store({str(platform.store.folder)!r}), 'select count(*) from delays, planes').rows == ((3,),)\n"
-        "print([name for name in ('pyspark', 'py4j', 'pandas', 'confluent_kafka') if name in sys.modules])"
+        f"assert answer(Store({str(platform.store.folder)!r}), "
+        "'select count(*) from delays, planes').rows == ((3,),)\n"
+        "print([name for name in ('pyspark', 'py4j', 'pandas', 'confluent_kafka') "
+        "if name in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
@@ -598,7 +612,7 @@ def test_a_broken_view_is_listed_with_its_reason_beside_all_else(platform: Platf
 
 
 def test_the_files_of_a_table_are_read_by_its_where_and_columns(platform: Platform) -> None:
-    """What `kappa tables -o json` gives for other tools is what `kappa query` answers."""
+    """Compares `kappa query` with a reader that uses the paths of `kappa tables -o json`."""
     from serving.query.tables import served_tables, tables_listing
 
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS, PLANES: ROWS_OF_PLANES})
@@ -615,7 +629,8 @@ def test_the_files_of_a_table_are_read_by_its_where_and_columns(platform: Platfo
 
 def test_the_tables_that_a_query_names_are_found_whatever_there_is() -> None:
     assert tables_named(
-        "with t as (select * from deep) select name, 'text' from delays left join airlines using (carrier), t where x in (select x from other)"
+        "with t as (select * from deep) select name, 'text' "
+        "from delays left join airlines using (carrier), t where x in (select x from other)"
     ) >= {
         "delays",
         "airlines",

@@ -1,4 +1,7 @@
-"""Laws of rendering: each value has one form, and nothing in the data steers a terminal or breaks a document."""
+"""Laws of rendering: each value has one form, and data cannot harm terminal or document.
+
+Nothing in the data steers a terminal or breaks a document.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of an answer as a file: the rows are those of the query, and the file is put in place whole."""
+"""Laws of an answer as a file: it has the query's rows, and is put in place whole."""
 
 from __future__ import annotations
 

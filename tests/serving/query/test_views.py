@@ -1,4 +1,4 @@
-"""Laws of declared views: they follow from their pipeline's own tables alone, and have one answer."""
+"""Laws of declared views: they use their pipeline's own tables alone, and have one answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ TABLES = (DELAYS, PLANES, REJECTS_BIRTH)
         "with busy as (from delays where flights > 3) from busy",
         "select reason, count(*) from rejects group by all",
         "select count(*) from delays, range(3)",
-        "select date '2013-01-01' + interval 1 day as day, age(timestamp '2013-01-01', timestamp '2012-01-01')",
+        (
+            "select date '2013-01-01' + interval 1 day as day, "
+            "age(timestamp '2013-01-01', timestamp '2012-01-01')"
+        ),
         "select distinct carrier from delays order by carrier limit 3",
         "select json_group_array(carrier) from delays",
         "select 'now()' as \"random()\" -- now()",
