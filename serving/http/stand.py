@@ -1,4 +1,4 @@
-"""The objects that all routes share: store, sandbox, snapshots, and the line of wrong tokens."""
+"""The objects that all routes share: store, sandbox, snapshots, the line of wrong tokens."""
 
 from __future__ import annotations
 

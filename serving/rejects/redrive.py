@@ -1,8 +1,9 @@
-"""Redriving: rejects are exported, fixed, and produced again to the partitions of their originals.
+"""Redriving: rejects are exported, fixed, and produced again.
 
-A redriven record names its original (kappa/records/redrive.py). Each build decides by the log
-alone if it folds one, so to produce one twice does no harm. All lines are checked before the
-first is sent, so a wrong line means that nothing is sent. A line's form: kappa/lines/envelope.py.
+A redriven record is sent to the partition of its original, and names it
+(kappa/records/redrive.py). Each build decides by the log alone if it folds one, so to produce one
+twice does no harm. All lines are checked before the first is sent: if one is wrong, nothing is
+sent. The form of a line is in kappa/lines/envelope.py.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from serving.sandbox.question import Allowance, Reply
 
 _HOUSE = Path(__file__).resolve().parents[2]
 _FRAME_BYTES = 1 << 20
-# Room for what a child sends beside the rows of its answer.
+# Room for the bytes that a child sends beside the rows of its answer.
 _SLACK_BYTES = 1 << 20
 # Most memory of the server that an answer takes; a longer one is kept in a file.
 _IN_MEMORY_BYTES = 1 << 20

@@ -1,8 +1,9 @@
-"""The confinement of a process before it runs untrusted SQL: limits, files, network, programs.
+"""The confinement of a process for untrusted SQL: limits, files, network, other programs.
 
-Each layer is final: neither a confined process nor a thread that it starts later can undo it.
-Linux needs no privileges for any of them. Rlimits work everywhere; Landlock (which files) needs
-Linux 5.13; seccomp (which calls) is here for x86-64 only, by the call numbers listed below.
+A process confines itself before it runs the query. Each layer is final: neither the process nor a
+thread that it starts later can undo it. Linux needs no privileges for any of them. Rlimits work
+everywhere; Landlock (which files) needs Linux 5.13. Seccomp (which calls) works on x86-64 only,
+whose call numbers are listed below.
 `layers()` returns the layers of this machine. Only the standard library is imported.
 Sources: landlock(7), seccomp(2), prctl(2), getrlimit(2).
 """

@@ -1,6 +1,6 @@
-"""The frames between the server and a query's process: a letter, a length, and that many bytes.
+"""The frames between the server and a query's process.
 
-No received byte is run or unpickled.
+A frame is a letter, a length, and that many bytes. No received byte is run or unpickled.
 """
 
 from __future__ import annotations

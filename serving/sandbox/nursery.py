@@ -1,10 +1,11 @@
-"""The nursery: a one-threaded process with all imports done, which forks a child for each query.
+"""The nursery: a process of one thread, which forks a child for each query.
 
-So a query's process starts within milliseconds, and none is ever used twice. Requests arrive by a
-socket: a number, with the child's end of its socket to the server, and a pipe. The answer repeats
-the number, with the child's pid and a handle (pidfd_open(2)), which never names another process.
-The child's exit code is written to its pipe. The nursery ends when the server does, and its
-children with it. As a program it is `python -m serving.sandbox.nursery SOCKET`.
+It has imported all that a query needs, so a query's process starts within milliseconds, and none
+is ever used twice. Requests arrive by a socket: a number, with the child's end of its socket to
+the server, and a pipe. The answer repeats the number, with the child's pid and a handle
+(pidfd_open(2)), which never names another process. The child's exit code is written to its pipe.
+The nursery ends when the server does, and its children with it.
+As a program it is `python -m serving.sandbox.nursery SOCKET`.
 """
 
 from __future__ import annotations

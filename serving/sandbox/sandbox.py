@@ -1,4 +1,4 @@
-"""The sandbox: untrusted SQL runs in its own process, which reads only the snapshot's tables.
+"""The sandbox: untrusted SQL runs in its own process, over the snapshot's tables only.
 
 The server sends the request, reads pieces of the answer until it is complete, and kills a process
 that takes too long. It never parses the pieces. A process is started before it is needed, used

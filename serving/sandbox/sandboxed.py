@@ -1,4 +1,4 @@
-"""The process of one untrusted query: it reads the request, confines itself, answers and ends.
+"""The process of one untrusted query: it reads the request, confines itself and answers.
 
 Four barriers keep a query to its tables, and each alone would do:
 
@@ -8,7 +8,7 @@ Four barriers keep a query to its tables, and each alone would do:
 - The process has nothing to give: no environment, no open file but the socket to the server, and
   an empty working folder.
 
-The complete answer is written here, so the server only passes bytes on.
+It writes the complete answer, so the server only passes bytes on, and ends with it.
 """
 
 from __future__ import annotations

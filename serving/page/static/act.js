@@ -1,4 +1,5 @@
-// What a button asks for: first what would be done (dry_run), then, when that was read and confirmed, the same in earnest.
+// The buttons of a rollout: first a dry run that shows the effect in a dialog; after a yes, the
+// same request in earnest.
 const ROLLOUTS = "/api/v1/rollouts";
 const dialog = document.getElementById("plan");
 const title = document.getElementById("plan-title");
@@ -25,19 +26,19 @@ function refused(problem) {
   yes.hidden = true;
 }
 
-// Which look the dialog is of: what comes late of an earlier one, that was left, is not shown in it.
+// The number of the dialog's dry run: late answers to an earlier, cancelled one are not shown.
 let current = 0;
-// One thing is asked for in earnest at a time, so that its answer has the dialog to itself.
+// Only one real request runs at a time, so that the dialog shows its answer and no other.
 let asking = false;
 
 async function begin(button) {
   if (asking) return;
   const mine = ++current;
   const { intent, pipeline, rollout, to } = button.dataset;
-  // The rollout that is seen here, and not one that has taken its place: both may be of the same generation.
+  // The rollout of this page, not one that has replaced it: both may be of the same generation.
   const wanted = { intent, pipelines: [pipeline], ...(rollout ? { rollout: Number(rollout) } : {}), ...(to ? { to: Number(to) } : {}) };
   const generation = document.body.dataset.generation;
-  // Made once for this look: asking twice, by a slow answer or an impatient hand, is asking once.
+  // Made once for each dialog, so that a request sent twice takes effect once.
   const key = [...crypto.getRandomValues(new Uint8Array(16))].map((each) => each.toString(16).padStart(2, "0")).join("");
   title.textContent = `${button.textContent.trim().replace("…", "")} ${pipeline}?`;
   told.textContent = "Looking at what would be done …";

@@ -1,16 +1,18 @@
-// Charts, by uPlot. Colours are the style sheet's, so that they are right in light and dark; sizes are the place's.
+// Charts, by uPlot. Colours are taken from the style sheet, so that they fit light and dark; sizes
+// from the element.
 const drawn = new WeakMap();
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 // All times are UTC, as everywhere.
 const utc = (seconds) => new Date(seconds * 1000).toISOString();
-// Room for a label of each: a date is wider than an hour.
+// Pixels between two labels: a date is wider than an hour.
 const SPACE = { small: 70, time: 92, plain: 60 };
 const clock = (_, at, __, ___, step) => at.map((each) => (step >= 86400 ? utc(each).slice(0, 10) : utc(each).slice(11, step >= 60 ? 16 : 19)));
 const FONT = "11px system-ui, sans-serif";
 
-// series: [{label, values}], x: numbers (times in seconds, if `time`), labels: names in place of numbers, where: what x is called.
+// Draws a chart. series: [{label, values}]; x: numbers (times in seconds, if `time`);
+// labels: names in place of the numbers; where: the name of x.
 export function draw(place, { x, series, time = true, labels = null, where = "", bars = false, unit = "", small = false }) {
   const strokes = [colour("--accent"), colour("--ok"), colour("--warn"), colour("--bad"), colour("--muted")];
   const axis = { stroke: colour("--muted"), font: FONT, grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
@@ -43,7 +45,7 @@ const spread = (count, width) => {
   return Array.from({ length: Math.ceil(count / every) }, (_, at) => at * every);
 };
 
-// Those that the server has put data into.
+// Draws the charts whose data the server has put into the page.
 export function drawCharts(anew = false) {
   if (typeof uPlot === "undefined") return;
   for (const place of document.querySelectorAll("[data-chart]")) {

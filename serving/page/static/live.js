@@ -1,13 +1,13 @@
-// The page as it is now: told by events that something has moved on, it asks for itself again and takes over what differs.
-// Nothing is computed here that the server has not said. If events stop, the page says so, and comes back by itself.
+// Live updates: after an event the page fetches itself again, and changes only the nodes that
+// differ. All its values are the server's. If events stop, it shows that, and reconnects by itself.
 import { drawCharts } from "./chart.js";
 
 const line = document.getElementById("line");
 const PROGRESS = "/api/v1/events?progress=true";
 const KINDS = ["progress", "staged", "switch_asked", "caught_up", "verified", "verify_asked", "promote_asked", "held", "released", "served", "abandoned", "failed", "retired", "proved"];
-// The server looks once a second; a page that many events come to is asked for less often than they come.
+// The server looks once a second. A page with many events is fetched less often than they arrive.
 const LEAST_MS = 700;
-// What nothing has happened to changes still, as time goes by: rates fall, who was following is behind.
+// Pages change without events too: rates fall, and a build that followed the log is now behind.
 const MOST_MS = 12000;
 let asking = false, again = false, asked = 0, seen = new Date(), lost = false;
 
@@ -25,13 +25,13 @@ export async function refresh() {
     await new Promise((go) => setTimeout(go, Math.max(0, LEAST_MS - (Date.now() - asked))));
     asked = Date.now();
     const answer = await fetch(location.href, { headers: { Accept: "text/html" }, redirect: "manual" });
-    // It wants to know who asks: the token is another one, or the cookie has ended.
+    // The server redirects to the login: the token has changed, or the cookie has expired.
     if (answer.type === "opaqueredirect") { location.reload(); return; }
     if (answer.ok) {
       take(new DOMParser().parseFromString(await answer.text(), "text/html"));
       seen = new Date();
     }
-  } catch { /* the stream tells whether the server is there */ } finally {
+  } catch { /* the event stream reports a lost server */ } finally {
     asking = false;
     if (again) { again = false; refresh(); }
   }
@@ -47,7 +47,8 @@ function take(page) {
   drawCharts();
 }
 
-// Makes one node like another, touching no more than differs, so that focus, open details and charts stay.
+// Makes one node equal to another. It changes only differences, so that focus, open details and
+// charts stay.
 function become(here, there) {
   if (here.isEqualNode(there)) return;
   if (here.nodeType !== there.nodeType || here.nodeName !== there.nodeName || here.id !== there.id) { here.replaceWith(there); return; }
@@ -60,7 +61,7 @@ function become(here, there) {
   now.slice(next.length).forEach((each) => each.remove());
 }
 
-// What takes the server a while to find comes when the page is there, once; what it is still at is asked for again.
+// Loads the slow parts of a page once, after the page. A part that is not ready is fetched again.
 const AGAIN_MS = 2000;
 const loaded = new WeakMap();
 function load() {
@@ -102,12 +103,12 @@ function tick() {
   else if (!document.hidden && events?.readyState === EventSource.OPEN && Date.now() - asked > MOST_MS) refresh();
 }
 
-// Whoever is not known any more is asked who he is, wherever he was.
+// Reloads the page if its cookie is no longer valid, so that the login form appears.
 async function known() {
   try {
     const answer = await fetch(location.href, { headers: { Accept: "text/html" }, redirect: "manual" });
     if (answer.type === "opaqueredirect") location.reload();
-  } catch { /* nobody is there to be asked */ }
+  } catch { /* the server is unreachable */ }
 }
 
 let events = null;
@@ -118,7 +119,7 @@ function listen(wait = 1000) {
   mine.onerror = () => {
     lost = true;
     tick();
-    // A server that refuses ends the stream for good; a browser comes back by itself only where it was cut off.
+    // A refusal ends the stream for good: a browser reconnects by itself only after a cut.
     if (mine.readyState !== EventSource.CLOSED) return;
     known();
     setTimeout(() => mine === events && listen(Math.min(2 * wait, 15000)), wait);
@@ -126,7 +127,7 @@ function listen(wait = 1000) {
   for (const kind of KINDS) mine.addEventListener(kind, refresh);
 }
 
-// A browser has six connections to a server: tabs that nobody looks at must not take them.
+// A browser has six connections to a server: hidden tabs must not use them.
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden) { listen(); return; }
   events?.close();

@@ -1,4 +1,5 @@
-// The box for SQL: asks the API as any client does, shows the rows, and draws what looks like a series or like amounts by name.
+// The box for SQL: sends a query to the API as any client does, and shows the rows. It also draws
+// rows that look like a series, or like amounts by name.
 import { draw } from "./chart.js";
 
 const form = document.getElementById("sql");
@@ -33,9 +34,10 @@ async function ask() {
   }
 }
 
-// Whole numbers that a script would round stay as they were written, as text; older browsers do not tell how that was.
+// Whole numbers that JavaScript would round are kept as their text. Older browsers do not give
+// that text.
 const exactly = (_, value, context) => (typeof value === "number" && Number.isInteger(value) && !Number.isSafeInteger(value) ? (context?.source ?? value) : value);
-// All times are UTC, as everywhere: one without a zone is not the reader's own.
+// All times are UTC: one without a zone is not in the reader's zone.
 const moment = (text) => Date.parse(/^\d{4,}-\d\d-\d\d[T ][\d:.]+$/.test(text) ? `${text.replace(" ", "T")}Z` : text);
 
 function refuse({ detail, hint }) {
@@ -59,12 +61,13 @@ function show({ columns, rows, truncated, generation }, milliseconds) {
   drawn?.();
 }
 
-// What is short stays on its line: a time that is broken at its hyphens is hard to read.
+// Short values stay on one line: a time that is broken at its hyphens is hard to read.
 const BRIEF = 24;
 const cell = (value, numeric) => make("td", { class: value === null ? "null" : numeric ? "num" : told(value).length <= BRIEF ? "brief" : "" }, told(value));
 const told = (value) => (value === null ? "null" : typeof value === "number" && Math.abs(value) > 9999 ? value.toLocaleString("en", { maximumFractionDigits: 6 }) : typeof value === "object" ? JSON.stringify(value) : String(value));
 
-// The first column says where, those with numbers how much: over time a line, by name bars. Anything else is a table.
+// Chooses a chart. The first column is x, columns of numbers are y: a line over times or numbers,
+// bars over names. Returns null for other rows, which are shown as a table only.
 function chart(columns, numeric, rows) {
   const [first] = columns;
   const values = columns.filter((each, at) => at > 0 && numeric[at]).slice(0, 5);
@@ -75,7 +78,7 @@ function chart(columns, numeric, rows) {
     const at = (row) => (time ? moment(row[first.name]) / 1000 : number(row[first.name]));
     const sorted = rows.filter((row) => row[first.name] !== null).map((row) => [at(row), row]).sort(([one], [other]) => one - other);
     const x = sorted.map(([place]) => place);
-    // Several rows at one place are no series.
+    // Rows with equal x are no series.
     if (x.length < 2 || x.some((place, each) => !Number.isFinite(place) || place === x[each - 1])) return null;
     return { x, time, where: first.name, series: values.map(({ name }) => ({ label: name, values: sorted.map(([, row]) => number(row[name])) })) };
   }

@@ -1,4 +1,4 @@
-"""Laws of the sandbox: untrusted SQL reads only the snapshot's tables, and keeps to its limits.
+"""Laws of the sandbox: untrusted SQL reads the snapshot's tables only, within its limits.
 
 Whatever a query does, the server keeps running.
 """
