@@ -14,15 +14,25 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, R
 
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 CHROMIUM = shutil.which("chromium")
-# Where pictures of the pages are put, if anywhere.
+# The folder for pictures of the pages, if any.
 PICTURES = os.environ.get("KAPPA_PICTURES")
 WIDE, NARROW = {"width": 1200, "height": 800}, {"width": 360, "height": 740}
-# What jumps while data stream in, weighed as browsers do (https://web.dev/articles/cls); below 0.1 is called good.
-SHIFTS = "globalThis.shifted = 0; new PerformanceObserver((list) => { for (const each of list.getEntries()) if (!each.hadRecentInput) globalThis.shifted += each.value; }).observe({ type: 'layout-shift', buffered: true });"
+# How much the page jumps while data stream in, as browsers weigh it (https://web.dev/articles/cls).
+# Below 0.1 is called good.
+SHIFTS = (
+    "globalThis.shifted = 0; new PerformanceObserver((list) => "
+    "{ for (const each of list.getEntries()) "
+    "if (!each.hadRecentInput) globalThis.shifted += each.value; })"
+    ".observe({ type: 'layout-shift', buffered: true });"
+)
 
 
 class Seen:
-    """What a page has said and asked for; `complaints` are errors of scripts, refusals of the policy, dialogs that a stranger's script would open."""
+    """The messages and requests of a page.
+
+    `complaints` are errors of scripts, refusals of the policy, and dialogs that a stranger's script
+    would open.
+    """
 
     def __init__(self, page: Page, origin: str) -> None:
         self.complaints: list[str] = []
@@ -46,7 +56,10 @@ class Seen:
 def opened(
     chromium: Browser, origin: str, *, axe: bool = False, **options: Any
 ) -> Iterator[tuple[Page, Seen]]:
-    """A browser of its own at a server, and what it has seen; at the end nothing must have been complained of, nor asked for elsewhere."""
+    """Opens a browser of its own at a server; yields its page, and what that did.
+
+    Asserts at the end that the page has not complained, and asked no other server.
+    """
     context: BrowserContext = chromium.new_context(
         base_url=origin, viewport=options.pop("viewport", WIDE), **options
     )
@@ -66,15 +79,16 @@ def opened(
 
 
 def ensure_accessible(page: Page) -> None:
-    """axe-core finds nothing serious or critical."""
+    """Asserts that axe-core finds nothing serious or critical."""
     found = page.evaluate(
-        "async () => (await axe.run()).violations.map(({ id, impact, nodes }) => ({ id, impact, where: nodes.map((each) => each.html.slice(0, 160)) }))"
+        "async () => (await axe.run()).violations.map(({ id, impact, nodes }) => "
+        "({ id, impact, where: nodes.map((each) => each.html.slice(0, 160)) }))"
     )
     assert [each for each in found if each["impact"] in {"serious", "critical"}] == []
 
 
 def ensure_fits(page: Page) -> None:
-    """Nothing stands out to the side."""
+    """Asserts that the page is no wider than its window."""
     assert (
         page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         == 0
@@ -82,7 +96,10 @@ def ensure_fits(page: Page) -> None:
 
 
 def ensure_good(page: Page, name: str) -> None:
-    """Accessible in light and in dark, and nothing stands out, on a narrow screen neither; pictures of all three are taken by that name."""
+    """Asserts that the page is accessible in light and dark, and fits wide and narrow windows.
+
+    Takes pictures of all three by that name.
+    """
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         ensure_accessible(page)
@@ -96,7 +113,7 @@ def ensure_good(page: Page, name: str) -> None:
 
 
 def picture(page: Page, name: str) -> None:
-    """Takes a picture, where they are wanted."""
+    """Takes a picture, if pictures are wanted."""
     if PICTURES:
         page.screenshot(
             path=Path(PICTURES) / f"{re.sub(r'[^a-z0-9-]+', '-', name.lower()).strip('-')}.png",

@@ -1,4 +1,4 @@
-"""One Chromium for all tests in a browser; where there is none, they say so."""
+"""One Chromium for all tests in a browser; without one they are skipped, with the reason."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-# The deploy that is watched is a real one, on what the end-to-end tests stand on.
-# In a venv without what drives the browser all other tests run still; `make test-browser` finds none then, and fails.
+# Without the browser's driver all other tests still run; `make test-browser` finds none, and fails.
+# The deploy that is watched is real, on the support of the end-to-end tests.
 collect_ignore_glob = [] if find_spec("playwright") else ["test_*.py"]
 
 
@@ -23,10 +23,11 @@ def chromium() -> Iterator[Browser]:
 
     if CHROMIUM is None:
         pytest.skip("not run: no chromium")
-    # What a context has by default does not hold for `expect`: five seconds, on a machine that may have other things to do.
+    # `expect` does not use a context's timeout. Its own is five seconds, too short for a busy
+    # machine.
     expect.set_options(timeout=30_000)
     with sync_playwright() as playwright:
-        # As root Chromium starts without its own sandbox only; what it is shown here is ours.
+        # As root Chromium starts only without its own sandbox; all pages here are ours.
         browser = playwright.chromium.launch(
             executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
         )

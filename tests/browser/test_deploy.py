@@ -1,4 +1,7 @@
-"""A whole deploy in a real browser: on a real broker and a real supervisor it is watched, promoted and undone by clicking."""
+"""A whole deploy in a real browser, on a real broker and a real supervisor.
+
+It is watched, promoted and undone by clicking.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.jvm]
 V1 = (TREE / "pipelines" / "flights.py").read_text(encoding="utf-8")
 V2 = V1.replace("LATE_MINUTES = 15", "LATE_MINUTES = 30")
 FLIGHTS = 30_000
-# Of what comes while somebody watches; a few of them are a stranger's.
+# Events that arrive while the page is watched; a few of them are a stranger's.
 LATER = 40_000
 EVIL = b"<script>document.title = 'taken'</script>"
 # A replay of a few thousand records, on a machine that has other things to do.
@@ -45,7 +48,7 @@ def produce(bed: Testbed, events: Iterable[Event]) -> None:
 
 @contextmanager
 def flights_departing(bed: Testbed, events: list[Event]) -> Iterator[None]:
-    """Flights come, some hundred a second, and rubbish now and then."""
+    """Produces flights, some hundred a second, and rubbish now and then."""
     stop = threading.Event()
 
     def depart() -> None:
@@ -66,7 +69,7 @@ def flights_departing(bed: Testbed, events: list[Event]) -> Iterator[None]:
 
 
 def agree(page: Page, button: str, *, told: str) -> None:
-    """Clicks, reads what would be done, and says yes."""
+    """Clicks, reads the plan in the dialog, and confirms it."""
     page.get_by_role("button", name=button).first.click()
     expect(page.get_by_role("dialog")).to_contain_text(re.compile(told))
     page.locator("#plan-yes:not([disabled])").click()
@@ -140,7 +143,8 @@ def look_around(page: Page) -> None:
 
     page.goto("/tables/flights/delays")
     page.locator("#query").fill(
-        "select day, sum(flights)::bigint as flights, sum(on_time)::bigint as on_time\nfrom delays\ngroup by day\norder by day"
+        "select day, sum(flights)::bigint as flights, sum(on_time)::bigint as on_time\n"
+        "from delays\ngroup by day\norder by day"
     )
     page.locator("#query").press("Control+Enter")
     expect(page.locator("#chart canvas")).to_be_visible()

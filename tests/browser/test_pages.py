@@ -1,4 +1,7 @@
-"""Laws of the page in a real browser, on a platform made by hand: accessible, narrow, quiet, and healing, whatever strangers have written."""
+"""Laws of the page in a real browser, on a platform made by hand.
+
+It is accessible, narrow, quiet, and heals, whatever strangers have written.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,7 @@ def at(server: Server) -> str:
 
 @contextmanager
 def ready(chromium: Browser, folder: Path) -> Iterator[tuple[World, Page, Seen]]:
-    """A world of its own, and a browser at its rollout that waits for a yes."""
+    """Makes a world, and opens a browser at its rollout that waits for a yes."""
     world = lived(folder)
     with serving(world) as server, opened(chromium, at(server), axe=True) as (page, seen):
         page.goto("/rollouts/14")
@@ -73,7 +76,7 @@ def ready(chromium: Browser, folder: Path) -> Iterator[tuple[World, Page, Seen]]
 
 
 def look(page: Page, button: str) -> Locator:
-    """Clicks, and waits until it is told what would be done; gives the dialog."""
+    """Clicks, waits for the plan of what would be done, and returns the dialog."""
     page.get_by_role("button", name=button).click()
     expect(page.locator("#plan-yes")).to_be_enabled()
     return page.get_by_role("dialog")
@@ -93,7 +96,7 @@ def test_every_page_is_accessible_in_light_and_dark_and_fits_a_narrow_screen(
         page.goto(path)
         page.wait_for_load_state("load")
         if path == "/nowhere":
-            # That there is nothing is the answer.
+            # The page's answer is that nothing is at this path.
             seen.complaints.clear()
         else:
             expect(page.locator("#line")).to_have_text("Live")
@@ -123,7 +126,8 @@ def test_a_query_is_answered_and_drawn_and_a_wrong_one_is_explained(
         ensure_good(page, "sql line")
 
         box.fill(
-            f'select page, sum(hits) as "{EVIL.replace(chr(34), chr(34) * 2)}" from page_hits group by page'
+            f'select page, sum(hits) as "{EVIL.replace(chr(34), chr(34) * 2)}" '
+            "from page_hits group by page"
         )
         page.get_by_role("button", name="Ask").click()
         expect(page.locator("#answer .scroll thead")).to_contain_text(EVIL)
@@ -241,7 +245,7 @@ def test_what_comes_late_of_a_look_that_was_left_is_not_told_as_another_ones(
         expect(dialog).to_contain_text("is given up")
         with page.expect_response("**/api/v1/rollouts"):
             late[0].continue_()
-        # By now it would have been told.
+        # By now the late answer would have been shown.
         page.evaluate("() => new Promise((go) => setTimeout(go, 100))")
         expect(dialog).to_contain_text("is given up")
         expect(page.locator("#plan-yes")).to_have_text("Abandon")
@@ -285,7 +289,8 @@ def test_numbers_and_times_are_the_servers_own_wherever_one_sits(
     with opened(chromium, at(standing), timezone_id="America/New_York") as (page, _):
         page.goto("/tables/web/page_hits")
         page.locator("#query").fill(
-            "select timestamp '2026-01-01 05:00:00' + to_hours(n::int) as at, n::int as n, (1152921504606846977 + n)::bigint as wide from range(3) of(n)"
+            "select timestamp '2026-01-01 05:00:00' + to_hours(n::int) as at, n::int as n, "
+            "(1152921504606846977 + n)::bigint as wide from range(3) of(n)"
         )
         page.locator("#query").press("Control+Enter")
         expect(page.locator("#answer .scroll tbody")).to_contain_text("1152921504606846977")
@@ -352,7 +357,7 @@ def test_nothing_jumps_while_data_stream_in_nor_moves_for_who_wants_it_still(
 
         assert page.evaluate("shifted") - before < 0.01
 
-        # A rollout's page, too, once what it finds a while later is there.
+        # A rollout's page, too, once its later findings are shown.
         page.goto("/rollouts/14")
         expect(page.locator("#samples .notice")).to_contain_text("offsets")
         before, frontiers = page.evaluate("shifted"), Frontiers(world.store, "web-3")
@@ -366,7 +371,8 @@ def test_nothing_jumps_while_data_stream_in_nor_moves_for_who_wants_it_still(
             )
         assert page.evaluate("shifted") - before < 0.01
         assert page.evaluate(
-            "getComputedStyle(document.querySelector('progress'), '::-webkit-progress-value').transitionDuration"
+            "getComputedStyle(document.querySelector('progress'), "
+            "'::-webkit-progress-value').transitionDuration"
         ) in {"0s", ""}
 
 
@@ -391,7 +397,7 @@ def test_nothing_jumps_while_a_rollout_goes_from_one_stage_to_the_next(
         for each in (card, rollout.locator("#rollout")):
             expect(each.locator("progress").first).to_be_visible()
         expect(overview.locator("#pipe-web canvas")).to_be_visible()
-        # Where they are: what is put anew into the page has not been moved, as browsers count it.
+        # Their places: browsers do not count an element that is put anew as moved.
         what_stays = (
             overview.locator("#pipe-web"),
             rollout.locator("#progress"),

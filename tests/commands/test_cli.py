@@ -1,4 +1,7 @@
-"""Laws of the command line: the documented exit codes, one sentence and a hint, never a traceback; stdout is the answer."""
+"""Laws of the command line: the documented exit codes, one sentence and a hint.
+
+There is never a traceback, and stdout is the answer.
+"""
 
 from __future__ import annotations
 
@@ -156,7 +159,7 @@ def served(rollout: int, generation: int, build: str, live: str | None) -> Serve
 
 @pytest.fixture
 def two_builds(store: Store) -> Store:
-    """Build web-2 serves, and web-1 is kept."""
+    """Makes build web-2 serve, and web-1 be kept."""
     here = Offsets({"web.hits": {0: 7}})
     for build in ("web-1", "web-2"):
         born(store, build)
@@ -178,7 +181,7 @@ def two_builds(store: Store) -> Store:
 
 
 def pretend_up(store: Store) -> None:
-    """A supervisor that lives and does nothing: this process."""
+    """Makes this process the supervisor, one that lives and does nothing."""
     from replay.look.running import Running
 
     me = process_id(os.getpid())
@@ -617,7 +620,7 @@ def test_where_nothing_can_be_printed_is_no_traceback(
 
 
 def test_what_is_kept_no_longer_is_said_with_what_is(kappa: Kappa, two_builds: Store) -> None:
-    # Long after the switch: within its millisecond it would be what was shown then.
+    # Long after the switch: within its millisecond the answer would be the frontier of then.
     Frontiers(two_builds, "web-1").publish(
         Frontier(
             2,
@@ -672,16 +675,16 @@ def test_status_tells_until_when_the_idle_build_is_kept_and_what_a_rollout_waits
     _, idle, candidate = kappa("status", "-o", "json").json()["builds"]
     assert datetime.fromisoformat(idle["kept_until"]) - timedelta(seconds=3600) <= datetime.now(UTC)
     assert idle["note"].startswith("kept until 20")
-    # Nobody is there to keep it true.
+    # No process runs that keeps it true.
     assert (candidate["waits_for"], candidate["rate"], candidate["trouble"]) == ("", None, "")
 
     pretend_up(two_builds)
     *_, candidate = kappa("status", "-o", "json").json()["builds"]
 
     assert (candidate["waits_for"], candidate["rate"]) == ("build web-3 to catch up", 5.0)
-    assert (
-        candidate["note"]
-        == "its job died 3 times, last: exit code 1; see kappa logs web-3; waits for build web-3 to catch up"
+    assert candidate["note"] == (
+        "its job died 3 times, last: exit code 1; see kappa logs web-3; "
+        "waits for build web-3 to catch up"
     )
 
 
@@ -700,7 +703,7 @@ def test_an_undo_needs_a_yes_and_prints_what_it_will_do(
 
 @pytest.fixture
 def waiting(two_builds: Store) -> Store:
-    """Build web-3 has passed its verification, and nobody has said yes to it."""
+    """Makes a build web-3 that has passed its verification, and waits for a yes."""
     here = Offsets({"web.hits": {0: 7}})
     born(two_builds, "web-3")
     append(
@@ -736,7 +739,7 @@ def test_a_candidate_that_passed_waits_and_is_shown_before_the_yes(
 
 @pytest.fixture
 def two_waiting(waiting: Store) -> Store:
-    """Beside it a first build of another pipeline, which waits too: rollout 13."""
+    """Adds a first build of another pipeline that waits too, as rollout 13."""
     here = Offsets({"web.hits": {0: 7}})
     born(waiting, "ads-1", "ads")
     append(
@@ -822,7 +825,7 @@ def test_who_has_lost_the_yes_is_told_why(kappa: Kappa, two_waiting: Store) -> N
 
 
 class Asked(io.StringIO):
-    """A terminal at which somebody says yes, but not before another operator has acted."""
+    """A terminal at which an operator types yes, after another operator has acted."""
 
     def __init__(self, other: Callable[[], None]) -> None:
         super().__init__("y\n")
@@ -916,7 +919,8 @@ def test_waiting_has_an_end_and_the_rollout_goes_on(kappa: Kappa, two_builds: St
 
     assert waited.code == 5
     assert (
-        "error: rollout 10 is still replaying after 0 s\nhint: it goes on: kappa status -w follows it, kappa abandon web gives it up\n"
+        "error: rollout 10 is still replaying after 0 s\n"
+        "hint: it goes on: kappa status -w follows it, kappa abandon web gives it up\n"
         in waited.err
     )
     assert (rollout_of(two_builds, 10).active, fold(Journal(two_builds).after(0)).last) == (
@@ -971,7 +975,7 @@ def test_a_missing_file_to_produce_is_named(kappa: Kappa, store: Store) -> None:
 
 
 class Sent:
-    """A broker's client that knows two topics of seven records, and acknowledges what it is given."""
+    """A broker's client with two topics of seven records, which acknowledges all it gets."""
 
     def __init__(self) -> None:
         self.records: list[ProducedRecord] = []
@@ -1021,7 +1025,8 @@ def test_what_is_produced_is_counted_and_stands_in_the_log_up_to_the_offsets_tha
 
 def test_a_line_of_envelopes_is_a_whole_record(kappa: Kappa, project: Path, sent: Sent) -> None:
     (project / "hits.jsonl").write_text(
-        '{"key": "k", "value": {"page": "/a"}, "timestamp": 5, "headers": {"trace": "x"}, "partition": 0}\n{"key": "k", "value": null}\n'
+        '{"key": "k", "value": {"page": "/a"}, "timestamp": 5, "headers": {"trace": "x"}, '
+        '"partition": 0}\n{"key": "k", "value": null}\n'
     )
 
     assert kappa("produce", "web.hits", "hits.jsonl", "--envelope").code == 0
@@ -1142,9 +1147,9 @@ def test_who_stops_following_a_rollout_learns_how_to_come_back_and_the_rollout_g
         )
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
-        assert (
-            read(process)
-            == b"rollout 10 goes on; kappa status -w shows it, kappa abandon web gives it up\ninterrupted\n"
+        assert read(process) == (
+            b"rollout 10 goes on; kappa status -w shows it, kappa abandon web gives it up\n"
+            b"interrupted\n"
         )
 
     assert (rollout_of(two_builds, 10).active, fold(Journal(two_builds).after(0)).last) == (
@@ -1213,7 +1218,7 @@ def read(process: subprocess.Popen[bytes]) -> bytes:
 
 
 def see(screen: int, text: bytes) -> None:
-    """Reads what is written on a terminal until this stands there."""
+    """Reads from a terminal until this text is on it."""
     seen = b""
     while text not in seen:
         seen += os.read(screen, 65536)

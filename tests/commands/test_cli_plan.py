@@ -1,4 +1,7 @@
-"""Laws of plan, deploy and replay on the command line: what is refused, what lets it through, and the exit codes of both."""
+"""Laws of plan, deploy and replay on the command line: refusals, and their exit codes.
+
+Each refusal is tried with what lets it through.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +111,7 @@ class Project:
         *,
         columns: tuple[tuple[str, str], ...] = (("page", "string"), ("ms", "bigint")),
     ) -> None:
-        """Writes the pipeline's file, and what describing it would find: that takes a JVM."""
+        """Writes the pipeline's file, and the columns that describing it would find with a JVM."""
         (self.folder / "pipelines" / "web.py").write_text(text, encoding="utf-8")
         project = load_project(self.folder)
         place = project.places["web"]
@@ -132,7 +135,7 @@ class Project:
         return self.state.rollouts[-1]
 
     def bring_on(self) -> None:
-        """Brings the newest rollout on as far as it goes without a yes, as the controller would."""
+        """Moves the newest rollout on as far as it goes without a yes, as the controller would."""
         here, check = Offsets({"web.hits": {0: 7}}), Check("page_hits", "hits > 0", 3, 0)
         if self.rollout.phase is Phase.REPLAYING:
             self.append(CaughtUp(self.rollout.number, here))
@@ -182,7 +185,7 @@ def web(
 
 @pytest.fixture
 def served(web: Project) -> Project:
-    """The project's first version serves."""
+    """Makes the project's first version serve."""
     assert web.kappa("deploy", "--yes", *NEVER_ENDS).code == 5
     web.bring_on()
     return web
@@ -196,7 +199,10 @@ def test_a_plan_tells_changes_by_its_exit_code_where_it_is_asked_to(web: Project
 def test_what_serves_is_no_change(served: Project) -> None:
     assert served.kappa("plan", "--detailed-exitcode") == Ended(
         0,
-        f"web: unchanged (version {served.rollout.version}, build {served.rollout.build})\nnothing to deploy\n",
+        (
+            f"web: unchanged (version {served.rollout.version}, build {served.rollout.build})\n"
+            "nothing to deploy\n"
+        ),
         "",
     )
 
@@ -235,7 +241,8 @@ def test_a_changed_declaration_is_shown_from_the_birth_of_what_serves(served: Pr
     served.edit("ms bigint", "ms bigint, who string")
 
     assert (
-        "  topic web.hits:\n      column page string not null\n      column ms bigint\n    +column who string\n"
+        "  topic web.hits:\n      column page string not null\n"
+        "      column ms bigint\n    +column who string\n"
         in served.kappa("plan").out.replace("     column", "      column")
     )
 
@@ -459,7 +466,10 @@ def test_what_was_given_up_is_begun_again_with_what_was_let_through(web: Project
 
 
 class Terminal(io.StringIO):
-    """A terminal at which these answers are given, one a question; `shown` is what had been written before each, and `then` the journal's end."""
+    """A terminal at which these answers are given, one a question.
+
+    Before each answer, `shown` gets the text written so far, and `then` the journal's end.
+    """
 
     def __init__(self, project: Project, capsys: pytest.CaptureFixture[str], *answers: str) -> None:
         super().__init__("".join(f"{answer}\n" for answer in answers))
@@ -485,7 +495,11 @@ At = Callable[..., Terminal]
 def terminal(
     served: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> At:
-    """Sits down at a terminal, and gives these answers. What is begun is brought on whenever a command asks for the broker: to follow it, it does."""
+    """Puts a terminal with these answers in place of stdin.
+
+    A rollout that was begun moves on whenever a command asks for the broker, as it does to follow
+    it.
+    """
 
     def log(_: Here) -> Log:
         served.bring_on()
@@ -591,7 +605,7 @@ def test_a_refusal_is_printed_once(web: Project) -> None:
 
 
 def test_the_document_of_a_refused_plan_has_its_sentence_on_stderr(web: Project) -> None:
-    """Whoever reads the document gets no plan text: the error says what is refused."""
+    """Asserts that the document has no plan text, and that the error names the refusal."""
     web.log.begins = 3
 
     refused = web.kappa("plan", "-o", "json")

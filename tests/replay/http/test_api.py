@@ -1,4 +1,7 @@
-"""Laws of the API: it tells what the commands tell, asks what they ask, once, and of what was looked at; and metrics that boards can read."""
+"""Laws of the API: it answers as the commands do, and asks for what they ask, once.
+
+An intent is for the state that was looked at. Metrics are readable for dashboards.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,7 @@ class Project:
             assert self.journal.append(last + 1, event) is not None
 
     def be_up(self) -> None:
-        """As if this process were the supervisor."""
+        """Makes this process the supervisor, as far as others can see."""
         me = process_id(os.getpid())
         assert me is not None
         self.store.put_json(

@@ -1,7 +1,8 @@
-"""Laws of the API's description: what it says may be sent is answered as it says, and never by an error of the server's own.
+"""Laws of the API's description: every request it allows is answered as it describes.
 
-Schemathesis makes requests of the description, right ones and wrong ones; the platform is one made by hand, without a broker.
-It has a token, so that what is said of who may come in is tried too.
+No answer is an error of the server's own. Schemathesis makes requests of the description, right
+ones and wrong ones; the platform is one made by hand, without a broker. It has a token, so that the
+description of access is tried too.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ requests = pytest.importorskip("requests")
 schemathesis = pytest.importorskip("schemathesis")
 pytestmark = pytest.mark.slow
 KNOWN = {"Authorization": "Bearer s3cret"}
-# What it tells never ends, and Schemathesis waits for the end of an answer: of these only the beginning is read.
+# This stream never ends, and Schemathesis waits for the end of an answer: only its beginning is
+# read.
 ENDLESS = "/api/v1/events"
 PATHS = (
     *(

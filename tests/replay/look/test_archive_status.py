@@ -1,4 +1,7 @@
-"""What becomes of archives is told, whatever has become of their topics; and who writes them runs where a topic may be archived."""
+"""Laws of the archives' status: reported whatever has become of their topics.
+
+The archiver runs if a topic may be archived.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ MARK = ArchiveMark("visits", "1", archive_fingerprint(VISITS))
 
 @dataclass
 class Log:
-    """A broker with one topic, whose partitions begin and end there."""
+    """A broker with one topic; `first` and `last` are the ends of its partitions."""
 
     id: str = "1"
     first: Mapping[int, int] = field(default_factory=lambda: {0: 0, 1: 0})
@@ -59,7 +62,7 @@ def store(settings: Settings) -> Store:
 
 
 def archive(store: Store, mark: ArchiveMark = MARK) -> None:
-    """An archive that has come to 40 and 60, with three rejects."""
+    """Makes an archive that has reached offsets 40 and 60, with three rejects."""
     held = ensure_archive(
         str(store.path(folder(mark.topic, mark.fingerprint))), decoded_columns(VISITS), mark
     )
@@ -75,7 +78,8 @@ def archive(store: Store, mark: ArchiveMark = MARK) -> None:
 def status(
     settings: Settings, store: Store, log: Log | None, topic: Topic = VISITS
 ) -> ArchiveStatus:
-    (found,) = archive_status(settings, store, {topic.name: topic}, log)  # type: ignore[arg-type]  # of a log it is asked no more
+    # Nothing more is asked of a log.
+    (found,) = archive_status(settings, store, {topic.name: topic}, log)  # type: ignore[arg-type]
     return found
 
 
@@ -154,7 +158,12 @@ def test_what_is_not_declared_any_more_is_kept_and_told_without_a_broker_too(
 def test_the_archiver_runs_where_a_topic_is_archived_and_looks_again_when_the_files_change(
     settings: Settings, store: Store
 ) -> None:
-    declares = 'from kappa import Table, Topic, pipeline\nT = Topic("t", event="id string"{})\np = pipeline(name="p", reads={{"t": T}}, writes=[Table("all_t")])(lambda t: {{"all_t": t}})\n'
+    declares = (
+        "from kappa import Table, Topic, pipeline\n"
+        'T = Topic("t", event="id string"{})\n'
+        'p = pipeline(name="p", reads={{"t": T}}, writes=[Table("all_t")])'
+        '(lambda t: {{"all_t": t}})\n'
+    )
     file = settings.project / "pipelines" / "p.py"
     clock = 0.0
     said: list[str] = []
@@ -163,7 +172,7 @@ def test_the_archiver_runs_where_a_topic_is_archived_and_looks_again_when_the_fi
     def looked() -> object:
         nonlocal clock
         clock += 60
-        # Nobody is there to answer, which takes it longer to find out than this test does.
+        # No broker answers; the child needs longer to find that out than this test takes.
         archiver.ensure_running("127.0.0.1:1")
         return archiver._child.pid
 

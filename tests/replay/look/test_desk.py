@@ -1,4 +1,7 @@
-"""Laws of the desk: one look is for all who ask, while it is true; a new generation is looked at anew; what fails is told, and not tried by each."""
+"""Laws of the desk: one look serves all requests while it is true.
+
+A new generation is looked at anew. A failure is reported to all, and not tried again by each.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from replay.look.status import BuildStatus, HeldBack
 
 
 class Clock:
-    """Seconds, which pass when a test says so."""
+    """A clock in seconds, which pass when a test moves it."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -70,7 +73,7 @@ def test_what_fails_is_told_to_all_who_ask_and_tried_again_soon(desk: Desk, cloc
         with pytest.raises(UsageError, match="no") as told:
             desk.look("a", fails)
     assert looks == [1]
-    # It would grow by each who is told.
+    # The traceback would grow with each caller that it is raised in.
     assert len(told.traceback) < 4
     clock.now += 5.1
     assert desk.look("a", lambda: 7) == 7
@@ -95,8 +98,10 @@ def test_whatever_a_page_tells_of_a_build_is_heard_when_it_changes() -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     build = BuildStatus("web", "live", "b1", "v1", Offsets(), 0, None, 0, 0)
     changes = (
-        {"folded": 1}, {"lag": 1}, {"lag": None}, {"fresh_at": now}, {"rate": 1.0}, {"waits_for": "x"}, {"trouble": "x"}, {"role": "idle"}, {"rejected": 1},
-        {"stopped": Stopped("it stopped", "", "")}, {"held_back": (HeldBack("t", 0, 1, 1),)}, {"kept_until": now}, {"beyond": "too many"},
+        {"folded": 1}, {"lag": 1}, {"lag": None}, {"fresh_at": now}, {"rate": 1.0},
+        {"waits_for": "x"}, {"trouble": "x"}, {"role": "idle"}, {"rejected": 1},
+        {"stopped": Stopped("it stopped", "", "")}, {"held_back": (HeldBack("t", 0, 1, 1),)},
+        {"kept_until": now}, {"beyond": "too many"},
     )  # fmt: skip
     for change in changes:
         assert beat_of(replace(build, **change)) != beat_of(build), change  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The project and root of a command: what may change while it runs is read once."""
+"""The project and root of a command: files that may change while it runs are read once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of how progress is told: all there is to know in a few lines, and without a terminal one plain line every ten seconds."""
+"""Laws of progress: a few lines have all, and without a terminal one line every ten seconds."""
 
 from __future__ import annotations
 
@@ -81,7 +81,10 @@ def test_a_branch_is_told_as_one_and_its_share_is_of_what_its_job_reads() -> Non
     ).rollout(1)
 
     assert news(None, branch) == (
-        "rollout 1: build b of pipeline flights is a branch of build a (version v0) at flights:0=800",
+        (
+            "rollout 1: build b of pipeline flights is a branch of build a (version v0) "
+            "at flights:0=800"
+        ),
     )
     (line,) = standing(Progress(branch, at(600), at(700), Waiting("", 10.0)), at(1_000), None)
     assert line.endswith("replaying, 100 of 400 records (25 %), 10/s, 30 s left")
@@ -111,7 +114,9 @@ def test_without_a_terminal_there_is_one_line_every_ten_seconds_beside_the_news(
     assert told(steps(), clock, terminal=False).splitlines() == [
         "rollout 1: build b of pipeline flights replays from the beginning",
         *(
-            f"rollout 1 of pipeline flights: replaying, {n} of 1,000 records ({n // 10} %), 50/s, {(1_000 - n) / 50:.0f} s left; waits for build b to catch up; live build a is 10 records behind the log"
+            f"rollout 1 of pipeline flights: replaying, {n} of 1,000 records ({n // 10} %), "
+            f"50/s, {(1_000 - n) / 50:.0f} s left; waits for build b to catch up; "
+            f"live build a is 10 records behind the log"
             for n in (100, 200, 300)
         ),
         "caught up at flights:0=350",
@@ -123,7 +128,7 @@ def test_on_a_terminal_the_lines_move_and_leave_nothing_behind() -> None:
 
     assert "waits for build b to catch up" in said
     assert "2 of 1,000 records" in said
-    # Cursor up and erase: what stood there is taken away in the end.
+    # Cursor up and erase: the lines of before are removed at the end.
     assert said.rstrip().endswith("\x1b[2K") or "\x1b[1A" in said.rpartition("waits")[2]
 
 

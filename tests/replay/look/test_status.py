@@ -1,4 +1,4 @@
-"""The status says how far a build is behind the log, and what of that no reader may have yet."""
+"""Laws of the status: how far a build is behind the log, and what readers may not have yet."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Ended:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    """A candidate that has folded all that it may read."""
+    """Makes a store with a candidate that has folded all that it may read."""
     store = Store(tmp_path)
     topics = (TopicBirth("flights", "id", "retained", 2),)
     put_birth(
@@ -85,7 +85,10 @@ def test_what_an_open_transaction_holds_back_is_a_part_of_the_lag_and_said(store
         store, Ended(FLIGHTS, Offsets({"flights": {0: 40, 1: 1_207}, "others": {0: 5}}))
     ) == (
         1_200,
-        "1,200 offsets of flights partition 1 are held back by a transaction that is open since offset 7",
+        (
+            "1,200 offsets of flights partition 1 are held back by a transaction "
+            "that is open since offset 7"
+        ),
     )
 
 

@@ -1,4 +1,7 @@
-"""Laws of the page: it tells what the API tells, escapes what strangers have put anywhere, and offers what may be asked, no more."""
+"""Laws of the page: it shows what the API answers, and offers the intents that are possible.
+
+It offers no others, and escapes all text that strangers have written.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,7 @@ PATHS = (
 
 
 class Page(HTMLParser):
-    """What a browser would make of a page: its elements, and the text that people see."""
+    """A page as a browser reads it: its elements, and the text that people see."""
 
     def __init__(self, answered: Answered) -> None:
         super().__init__()
@@ -126,7 +129,7 @@ def test_what_a_stranger_has_written_is_text_on_every_page_and_runs_nowhere(
     page = got(server, path.format(candidate=candidate))
 
     assert page.status == 200
-    # A script has a source, which is a file of ours; there is no other, no handler and no style in the page itself.
+    # Every script has a source, a file of ours. The page itself has no script, handler or style.
     assert all((each["src"] or "").startswith("/static/") for each in page.all("script"))
     assert not [
         name
@@ -192,7 +195,7 @@ def test_a_generation_of_the_past_shows_what_it_served_and_the_way_back_to_it(
     assert "web-1" in first.text
     assert f"{ROWS}" in first.text
     assert [each["data-intent"] for each in second.all("button") if "data-intent" in each] == []
-    # What may be asked of it is of what serves now: it goes on with that.
+    # The possible intents are those on the live builds: the page links to them.
     assert any(each.get("id") == "generation" and "data-live" in each for each in first.all("div"))
 
 
@@ -276,7 +279,7 @@ def test_a_comparison_that_takes_too_long_is_broken_off_and_said_to_be(
         page = got(server, "/rollouts/14/samples")
         assert "compared for 0.3 s" in page.text
         assert "kappa diff web web-2 web-3" in page.text
-        # Whoever looks again is told, and nothing is begun anew.
+        # A second look gets the same answer, and begins nothing anew.
         monkeypatch.setattr(compared, "pin_equal", None)
         assert "compared for 0.3 s" in got(server, "/rollouts/14/samples").text
     assert time.monotonic() - begun < 20
@@ -398,7 +401,7 @@ def test_who_guesses_at_once_guesses_no_faster_and_holds_up_nobody_who_knows(
     wait = token.WaitingLine.wait
 
     async def held(line: token.WaitingLine) -> None:
-        """Nobody in line moves until those who know were let in, however slow this machine is."""
+        """Waits until the known clients were let in, however slow this machine is."""
         await asyncio.wrap_future(known)
         await wait(line)
 
@@ -448,7 +451,7 @@ def test_the_line_of_those_who_guess_ends_somewhere(monkeypatch: pytest.MonkeyPa
     async def guess() -> list[BaseException | None]:
         line = token.WaitingLine(0.01)
         found = await asyncio.gather(*(line.wait() for _ in range(3)), return_exceptions=True)
-        # Once they have been told there is room again.
+        # After their refusal the line has room again.
         await line.wait()
         return found
 
@@ -571,7 +574,8 @@ def test_who_asks_for_progress_is_told_that_a_build_has_moved_on_without_an_id_a
         frontiers = Frontiers(world.store, "web-2")
         newest = frontiers.newest()
         assert newest is not None
-        # The first look is what is compared with: it is made at once, and again within a second or so.
+        # The first look is the one to compare with: it is made at once, and again within a second
+        # or so.
         for number in range(41, 45):
             frontiers.publish(
                 replace(
@@ -594,7 +598,7 @@ def test_who_asks_for_progress_is_told_that_a_build_has_moved_on_without_an_id_a
             connection.close()
 
 
-# What follows needs no server.
+# The following tests need no server.
 
 
 def test_a_cookie_is_of_one_token_and_ends() -> None:
@@ -603,7 +607,7 @@ def test_a_cookie_is_of_one_token_and_ends() -> None:
     assert is_cookie_of("s3cret", given, 1_000 + COOKIE_SECONDS - 1)
     assert not is_cookie_of("s3cret", given, 1_000 + COOKIE_SECONDS)
     assert not is_cookie_of("another", given, 1_000)
-    # Who sets the time forward has not signed it.
+    # A cookie with a later time lacks the signature for it.
     assert not is_cookie_of("s3cret", given.replace("1000", "9999999"), 9_999_999)
     for odd in ("", ".", given.partition(".")[2], "x.y", "\u0661.y", "9" * 20 + ".y", given + "é"):
         assert not is_cookie_of("s3cret", odd, 1_000)
@@ -688,7 +692,7 @@ def test_a_rollout_is_offered_what_it_can_be_asked_and_its_stages_say_where_it_s
 def test_the_history_names_what_came_and_what_went_alike(lived: tuple[Server, int]) -> None:
     told = [each.get("title") for each in got(lived[0], "/history").all("span")]
 
-    # As generation 1, and as what generation 2 took the place of.
+    # As generation 1, and as the build that generation 2 replaced.
     assert told.count("build web-1, version version-of-web-1") == 2
 
 
@@ -739,7 +743,8 @@ def test_a_topics_rate_is_of_what_comes_and_not_of_what_retention_takes() -> Non
 
 
 def test_progress_is_of_what_its_job_has_to_read_and_unknown_where_the_log_is() -> None:
-    # A branch of a build that had come to 900 of a log that begins at 400; its job has 100 to read, and has read 50.
+    # A branch of a build at 900 of a log that begins at 400; its job has 100 to read, and has read
+    # 50.
     state = fold(numbered(staged("b1")))
     at = lambda offset: Offsets({"t": {0: offset}})  # noqa: E731  # of one partition
     candidate = build(

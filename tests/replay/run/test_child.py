@@ -1,4 +1,7 @@
-"""A child beside the jobs is started again where it dies, later each time, and at once where it ran well or what it died of may be mended."""
+"""Laws of a child beside the jobs: it is started again if it dies, later each time.
+
+It is started at once if it ran well, or if the reason for its death may be gone.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +51,8 @@ def test_one_that_dies_is_started_again_later_each_time(desk: Desk, tmp_path: Pa
     for seconds in (0.5, 1, 2):
         desk.dies()
         assert (
-            desk.said[-1]
-            == f"the child ended with 2, see {tmp_path / 'child.log'}; it is started again in {seconds} s"
+            desk.said[-1] == f"the child ended with 2, see {tmp_path / 'child.log'}; "
+            f"it is started again in {seconds} s"
         )
         desk.now += seconds - 0.1
         assert not desk.starts()

@@ -1,4 +1,7 @@
-"""Laws of the controller, of verification and of retiring: over real stores and tables, with jobs that only tests start."""
+"""Laws of the controller, of verification and of retiring: over real stores and tables.
+
+Jobs run only as far as a test moves them.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ REJECTS = arrow_schema(REJECTS_BIRTH.columns)
 
 @dataclass
 class Platform:
-    """A controller over a real store, and what it sees of the world, set by hand."""
+    """A controller over a real store, and its view of the world, set by hand."""
 
     store: Store
     end_of_log: int = 10
@@ -87,7 +90,7 @@ class Platform:
         return self.deaths.get(build, 0)
 
     def ensure_aligned_again(self, build: str) -> None:
-        """As the job does it, where the candidate stands at the live build's frontier already."""
+        """Aligns as the job does, if the candidate is at the live build's frontier already."""
         self.aligned.append(build)
         candidate = Frontiers(self.store, build).newest()
         aligner = Aligner(
@@ -162,7 +165,7 @@ class Platform:
         return self.controller.tick().rollouts[-1]
 
     def serve(self, build: str) -> None:
-        """Brings a build all the way: its own job and the live one do what they should."""
+        """Brings a build to serve: its own job and the live one do their part."""
         self.stage(build)
         self.fold_to(build, self.end_of_log)
         self.begin_tail(build)
@@ -263,7 +266,7 @@ def test_a_second_build_takes_over_and_the_first_is_kept(platform: Platform) -> 
 
     state = platform.tick()
     assert (state.serving, state.idle, state.generation) == ({"flights": "b"}, {"flights": "a"}, 2)
-    # The record tells by itself what was there before, and which code was compared with which.
+    # The record itself names the generation before, and the codes that were compared.
     event = state.served[-1].event
     assert isinstance(event, Served)
     assert (event.previous_generation, event.receipt.code, event.receipt.live_code) == (
@@ -414,7 +417,10 @@ def test_what_is_verified_once_more_is_aligned_once_more_and_waits_for_a_new_yes
 def test_an_alignment_with_a_build_that_has_stopped_behind_it_is_not_waited_for(
     platform: Platform, reached: int, phase: Phase
 ) -> None:
-    """Law 13: it ends, and the way on is a build that is brought to exactly where the live one stopped."""
+    """Law 13: the alignment ends, and a new build is brought to the live one's end.
+
+    The live one has stopped behind the candidate, so the new build ends exactly at its frontier.
+    """
     platform.serve("a")
     platform.stage("b", auto_promote=False)
     platform.fold_to("b", 10)

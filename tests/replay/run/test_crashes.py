@@ -1,7 +1,8 @@
-"""Killed at each failpoint, the platform comes to the same end as without (I7), and no reader ever sees a thing of it.
+"""Laws of crashes: killed at each failpoint, the platform reaches the same end (I7).
 
-Here are the failpoints that need no JVM and no child process; those that do are in tests/engine/job/test_job.py,
-tests/e2e/test_rollouts.py, tests/replay/run/test_processes.py and tests/state/test_lock.py.
+No reader ever notices. Here are the failpoints that need no JVM and no child process. The others
+are in tests/engine/job/test_job.py, tests/e2e/test_rollouts.py, tests/replay/run/test_processes.py
+and tests/state/test_lock.py.
 """
 
 from __future__ import annotations
@@ -151,7 +152,10 @@ def serve_one(world: World) -> bool:
 
 
 def promote_two_by_hand(world: World) -> bool:
-    """Verified twice, asked for, and held twice: the controller lets the first hold run out."""
+    """Verifies twice, asks for the promote, and holds twice.
+
+    The controller lets the first hold run out.
+    """
     world.slow = lambda rollout: rollout.attempts == 1
     if world.serves("two"):
         return True
@@ -193,7 +197,7 @@ def stage_three_with_a_plan_that_is_stale(world: World) -> bool:
 
 def let_four_fail(world: World) -> bool:
     found = world.rollouts("four")
-    # Who died as soon as it was staged comes here again.
+    # After a death right behind the staging this goal begins here again.
     world.cursed = {rollout.version for rollout in found}
     if not found:
         world.stage("four")
@@ -209,7 +213,10 @@ def fold_many_small_slices(world: World) -> bool:
 
 
 def branch_two(world: World) -> bool:
-    """From an offset at which nothing is kept: what lies between is folded by the code of the build that it stands on."""
+    """Branches from an offset at which nothing is kept.
+
+    The records between are folded by the code of the base.
+    """
     if world.serves("two"):
         return True
     if not world.shown[1].equals(world.log.end(["ships"])):
@@ -221,14 +228,14 @@ def branch_two(world: World) -> bool:
         plan = world.plan_branch("two", back=3)
         (step,) = plan.steps
         assert step.branch is not None
-        # It is not begun where it begins to fold itself.
+        # The base is before the offset at which the branch begins its own fold.
         assert not step.branch.start.equals(Offsets.parse(step.branch.base.offsets))
         stage(world.store, plan)
     return False
 
 
 def clean_up(world: World) -> bool:
-    """Hours later the soak is over, and somebody collects what nobody needs; what killed jobs leave behind is there too."""
+    """Collects hours later, when the soak is over, with the remains of killed jobs."""
     if not world.ahead:
         world.ahead = 3 * HOUR
         world.end()
@@ -264,7 +271,7 @@ STORIES = {
 
 @cache
 def without_a_death(story: str) -> tuple[dict[str, object], dict[str, int]]:
-    """What a story comes to, and how often each failpoint is passed in it."""
+    """Returns the end of a story, and how often each failpoint is passed in it."""
     with TemporaryDirectory() as root:
         doom = Doom()
         world = STORIES[story].play(Store(root), doom)
@@ -272,7 +279,10 @@ def without_a_death(story: str) -> tuple[dict[str, object], dict[str, int]]:
 
 
 def killed_at(points: Mapping[str, int], story: str, root: Path) -> Doom:
-    """Plays a story and dies at these passings of failpoints; its end must be that of the story without a death."""
+    """Plays a story and dies at these passings of failpoints.
+
+    Asserts that its end is that of the story without a death.
+    """
     doom = Doom(points)
     world = STORIES[story].play(Store(root), doom)
 
@@ -280,7 +290,8 @@ def killed_at(points: Mapping[str, int], story: str, root: Path) -> Doom:
     return doom
 
 
-# What follows an effect on disk is not what follows the want of it, so one run dies before all effects and one after them.
+# With and without an effect on disk the next steps differ: one run dies before all effects, and one
+# after them.
 @pytest.mark.slow
 @pytest.mark.parametrize("side", ["before", "after"])
 @pytest.mark.parametrize("story", STORIES)
@@ -304,7 +315,7 @@ def test_a_branch_begins_where_it_was_planned_though_that_was_let_go_while_someb
     world = World(Store(tmp_path), Doom())
     while not serve_one(world):
         world.round()
-    # What was shown at the switch is kept.
+    # The frontier shown at the switch is kept.
     world.log.ensure(18)
     world.round()
     plan = world.plan_branch("two", back=0)

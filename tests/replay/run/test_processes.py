@@ -1,4 +1,4 @@
-"""Laws of the supervisor's children: when a job is started again, and what is left of a process that is ended."""
+"""Laws of the supervisor's children: when a job is started again, and what an end leaves."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ FAILPOINTS = [
     "child.after_reap",
 ]
 
-# What a supervisor does with jobs, with one that ends by itself: no broker answers it, or its build is not there.
+# A supervisor's steps with a job that ends by itself: no broker answers it, or its build is
+# missing.
 _SUPERVISOR = """
 import sys, time
 from pathlib import Path
@@ -106,7 +107,7 @@ def test_the_end_of_a_job_decides_when_it_starts_again(end: JobEnd, after: Cours
 
 
 def verified_by_a_process(folder: Path, settings: str) -> tuple[list[str], Verified | None]:
-    """What the supervisor says of the verification of a rollout in these settings, and its verdict."""
+    """Returns the supervisor's messages for a verification with these settings, and the verdict."""
     (folder / "kappa.toml").write_text(settings)
     loaded = load_settings(folder)
     store = Store(loaded.root_url)
@@ -209,7 +210,10 @@ def test_a_large_log_is_moved_aside_and_one_older_is_kept(tmp_path: Path) -> Non
 
 
 def test_what_a_session_has_left_behind_is_gone_whatever_groups_it_made() -> None:
-    script = "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', 'import os, signal; os.setpgid(0, 0); signal.pause()']).pid, flush=True)"
+    script = (
+        "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', "
+        "'import os, signal; os.setpgid(0, 0); signal.pause()']).pid, flush=True)"
+    )
     leader = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -226,12 +230,15 @@ def test_what_a_session_has_left_behind_is_gone_whatever_groups_it_made() -> Non
 
 def test_a_nice_process_gives_way_to_other_sessions_too(tmp_path: Path) -> None:
     with (tmp_path / "said").open("wb") as output:
-        script = "import os; print(os.nice(0)); print(open('/proc/self/autogroup').read() if os.path.exists('/proc/self/autogroup') else 'nice 7')"
+        script = (
+            "import os; print(os.nice(0)); print(open('/proc/self/autogroup').read() "
+            "if os.path.exists('/proc/self/autogroup') else 'nice 7')"
+        )
         process = start_tied([sys.executable, "-c", script], output=output, nice=7)
         process.wait()
 
     niceness, group = (tmp_path / "said").read_text().split("\n", 1)
-    # There is no nicer one than 19, which who runs the tests may be already.
+    # The highest niceness is 19, and the process of the tests may have it already.
     assert int(niceness) == min(19, os.nice(0) + 7)
     assert group.rstrip().endswith("nice 7")
 
@@ -295,7 +302,10 @@ def test_a_job_that_ignores_sigterm_after_the_broker_moved_is_killed(
     (tmp_path / "kappa.toml").touch()
     settings = load_settings(tmp_path)
     put_birth(Store(settings.root_url), birth("b", declared()))
-    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); signal.pause()"
+    deaf = (
+        "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+        "print(flush=True); signal.pause()"
+    )
     begun: list[subprocess.Popen[bytes]] = []
 
     def start(_command: list[str], *, output: object, nice: int) -> subprocess.Popen[bytes]:

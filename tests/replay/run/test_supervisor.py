@@ -14,7 +14,7 @@ from replay.run.supervisor import _loop
 
 
 class Ticks:
-    """A controller whose ticks raise these errors, one after the other, and then end the loop."""
+    """A controller whose ticks raise these errors in turn, and then end the loop."""
 
     def __init__(self, *errors: Exception) -> None:
         self.state = State()
@@ -30,7 +30,7 @@ class Ticks:
 
 
 def run_loop(folder: Path, ticks: Ticks) -> list[str]:
-    """Runs the loop over children that are all well. Returns what it reports."""
+    """Runs the loop over children that are all well, and returns its messages."""
     said: list[str] = []
     well = SimpleNamespace(
         bootstrap_servers="localhost:9092",

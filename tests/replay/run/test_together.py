@@ -1,6 +1,7 @@
-"""Laws of rollouts that are promoted together: one record switches all of them, or nothing is switched, whoever acts and dies meanwhile.
+"""Laws of rollouts that are promoted together: one record switches all, or none is switched.
 
-Controllers, publishers and the journal are the platform's own; only the slices that the jobs fold are made up here.
+This is so whoever acts and dies meanwhile. Controllers, publishers and the journal are the
+platform's own; only the slices that the jobs fold are made up here.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ PIPELINES = {"a": "flights", "b": "flights", "x": "trains", "y": "trains"}
 
 
 class World:
-    """Two pipelines with a build each that serves (a, x), and one that is ready (b, y); jobs, and any number of controllers."""
+    """Two pipelines, each with a live build (a, x) and a ready one (b, y), and their jobs.
+
+    Any number of controllers may act.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.store = Store(folder)
@@ -91,7 +95,7 @@ class World:
             "ada",
         )
 
-    # What controllers ask of Kafka and of the supervisor.
+    # The controller's view of Kafka and of the supervisor.
     def end(self, topics: Iterable[str]) -> Offsets:
         raise AssertionError(f"no build is replaying {topics}")
 
@@ -111,14 +115,15 @@ class World:
         raise AssertionError(f"rollout {rollout} is aligned with nothing new")
 
     def ensure_aligned_again(self, build: str) -> None:
-        """Aligned and verified in one go: neither matters here."""
+        """Aligns and verifies in one step: neither matters here."""
         state = self.state
         rollout = next(each for each in state.active_rollouts if each.build == build)
         if rollout.phase is Phase.VERIFYING:
             self.journal.append(state.last + 1, Verified(rollout.number, "passed", Offsets()))
 
     def controller(self, rules: RolloutSettings = RULES) -> Controller:
-        return Controller(self.store, log=self, processes=self, rules=rules, clock=lambda: 0.0)  # type: ignore[arg-type]  # of a topic's facts only its id
+        # Of a topic's facts only the id is read.
+        return Controller(self.store, log=self, processes=self, rules=rules, clock=lambda: 0.0)  # type: ignore[arg-type]
 
     @property
     def state(self) -> State:
@@ -138,7 +143,7 @@ class World:
         self.jobs.pop(build, None)
 
     def look(self, build: str) -> None:
-        """The job looks into the journal, and publishes what it has folded where nothing holds it."""
+        """Reads the journal as the job does, and publishes its fold unless a hold forbids it."""
         job = self.jobs.get(build)
         if job is None:
             self.begin(build)
@@ -163,7 +168,7 @@ class World:
             self.kill(build)
 
     def read(self) -> None:
-        """A reader never goes back, in any pipeline."""
+        """Asserts that a reader never goes back, in any pipeline."""
         _, record = self.journal.last_served()
         assert record is not None
         assert isinstance(record.event, Served)
@@ -352,7 +357,7 @@ def test_a_candidate_that_never_reaches_the_live_build_fails_the_group_after_as_
     ask_promote(world.store, "flights", "trains")
     controller = world.controller()
     for _ in range(RULES.hold_attempts):
-        # Build y is near, and build b has a way to go; when b is near too, x has gone on, and y has not.
+        # Build y is near, and build b far. When b is near too, x has moved on, and y has not.
         for build, end in (("a", world.ends["a"] + 5), ("y", world.ends["x"])):
             world.ends[build] = end
             world.look(build)
@@ -435,7 +440,7 @@ ACTIONS = (
 
 
 def deciding(world: World, controller: Controller) -> Generator[None]:
-    """A controller's tick that gives way between what it reads, sees and does."""
+    """Runs a controller's ticks, and yields between what it reads, decides and does."""
     while True:
         controller.state = fold(world.journal.after(controller.state.last), controller.state)
         yield
@@ -444,7 +449,8 @@ def deciding(world: World, controller: Controller) -> Generator[None]:
             if rollout.active:
                 step = next_step(controller._sight(rollout), RULES)
                 yield
-                asked(lambda step=step, rollout=rollout: controller._take(rollout, step))  # type: ignore[misc]  # bound here
+                # Both are bound here, by their defaults.
+                asked(lambda step=step, rollout=rollout: controller._take(rollout, step))  # type: ignore[misc]
 
 
 def asked(what: Callable[[], object]) -> None:
@@ -469,7 +475,7 @@ def test_any_interleaving_of_two_controllers_gives_one_journal_and_no_half_promo
             act(world, controllers, action)
             world.read()
         ensure_never_half(world)
-        # Heal, then converge: whatever is still on its way comes to an end, and no hold stays open.
+        # Heal, then converge: each rollout on its way reaches an end, and no hold stays open.
         chance = random.Random(seed)
         controller = world.controller()
         for _ in range(40):
@@ -478,7 +484,8 @@ def test_any_interleaving_of_two_controllers_gives_one_journal_and_no_half_promo
             world.ends.update(dict.fromkeys(PIPELINES, max(world.ends.values())))
             for rollout in world.state.active_rollouts:
                 if rollout.waits:
-                    asked(lambda rollout=rollout: ask_promote(world.store, rollout.pipeline))  # type: ignore[misc]  # bound here
+                    # The rollout is bound here, by its default.
+                    asked(lambda rollout=rollout: ask_promote(world.store, rollout.pipeline))  # type: ignore[misc]
         ensure_never_half(world)
         assert not world.state.active_rollouts
         assert all(world.hold(build) is None for build in PIPELINES)
@@ -512,7 +519,7 @@ def act(world: World, controllers: list[Generator[None]], action: str) -> None:
 
 
 def ensure_never_half(world: World) -> None:
-    """The journal is one legal line, and who serves is whom the last yes named, all of them."""
+    """Asserts that the journal is legal, and that all builds of the last yes serve, or none."""
     yes: dict[int, set[int]] = {}
     records = list(world.journal.after(0))
     assert [record.number for record in records] == list(range(1, len(records) + 1))

@@ -1,7 +1,8 @@
-"""Two operators at each phase of a rollout: one wins, and the other exits 6 and learns who was first and what is now.
+"""Laws of two operators at each phase of a rollout: one wins, and the other exits 6.
 
-Both have looked at the same journal. Then one acts, and then the other, on what it has looked at; or both at once, with a
-journal that lets the other go first. Timers and readiness belong to a build: nothing of a former one counts for the next.
+The other learns the winner's name, and the state of now. Both have looked at the same journal. Then
+they act one after the other, or both at once, with a journal that lets the other go first. Timers
+and readiness belong to a build: nothing of a former one counts for the next.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def put(store: Store, *events: Event) -> None:
 
 @dataclass
 class Operator:
-    """Somebody who looks, thinks, and then acts on what was looked at."""
+    """An operator who looks, thinks, and then acts on what was looked at."""
 
     name: str
     store: Store
@@ -103,7 +104,7 @@ class Operator:
         )
 
     def does(self, what: str) -> KappaError | None:
-        """What comes of it: None where it is done."""
+        """Acts, and returns the error; None if it is done."""
         self.monkeypatch.setenv("KAPPA_BY", self.name)
         active = self.seen.active("flights")
         acts: dict[str, Callable[[], object]] = {
@@ -124,7 +125,7 @@ class Operator:
 
 
 INTENTS = ("deploys", "deploys what is kept", "undoes", "promotes", "verifies", "abandons")
-# What each phase lets one operator do.
+# The intents that each phase allows one operator.
 POSSIBLE = {
     "nothing on its way": {"deploys", "deploys what is kept", "undoes"},
     "replaying": {"abandons"},
@@ -133,7 +134,7 @@ POSSIBLE = {
     "approved": {"abandons"},
     "holding": {"abandons"},
 }
-# What two may do one after the other: giving up what the other has just asked for is no race.
+# Pairs that may follow each other: to give up what the other has just asked for is no race.
 NO_CONFLICT = {(first, "abandons") for first in INTENTS if first != "abandons"}
 
 
@@ -159,7 +160,7 @@ def test_alone_an_operator_gets_what_the_phase_allows_and_else_is_told_what_is_n
     if error is not None:
         assert state(house) == before
         assert "kappa " in error.hint
-        # Where nothing is on its way there is nobody who was first: it is a slip.
+        # If nothing is on its way, nobody was first: it is a slip.
         assert error.exit_code == (
             ExitCode.USAGE if phase == "nothing on its way" else ExitCode.CONFLICT
         )
@@ -193,7 +194,10 @@ def test_of_two_who_looked_at_the_same_one_wins_and_the_other_learns_who_and_wha
 
 
 class OtherFirst(Store):
-    """A store on which somebody else acts just before our next record is put: after we looked, before we act."""
+    """A store on which the other acts just before our next record is put.
+
+    That is after we looked, and before we act.
+    """
 
     other: Callable[[], object] | None = None
 
@@ -241,7 +245,10 @@ def test_who_is_overtaken_between_look_and_record_is_refused_and_told(
     [
         (
             (PromoteAsked(10), held(10, "b"), served(10, 3, "c", live="b")),
-            "ada@home was first: rollout 10 of pipeline flights has served, as generation 3, with build c",
+            (
+                "ada@home was first: rollout 10 of pipeline flights has served, "
+                "as generation 3, with build c"
+            ),
         ),
         (
             (Abandoned(10, "not good"),),
@@ -258,7 +265,10 @@ def test_who_is_overtaken_between_look_and_record_is_refused_and_told(
         ((VerifyAsked(10, 1),), "is verifying, and not ready: ada@home asked for that"),
         (
             (PromoteAsked(10), held(10, "b"), Released(10, "b", 14, "too long")),
-            "ada@home was first: rollout 10 of pipeline flights, begun by test, is on its way to serve",
+            (
+                "ada@home was first: rollout 10 of pipeline flights, begun by test, "
+                "is on its way to serve"
+            ),
         ),
     ],
 )
@@ -409,7 +419,7 @@ def test_an_alignment_of_a_former_build_verifies_no_other(platform: Platform) ->
     candidate(platform, "c", offset=3)
     platform.tick(4)
 
-    # It stands elsewhere than the live build, and what b was aligned at is nothing to it.
+    # Its offsets are not the live build's, and the alignment of b does not matter to it.
     assert platform.last.phase is Phase.REPLAYING
     assert read_lease(platform.store, alignment.lease) is None
     platform.fold_to("c", 10)
