@@ -27,7 +27,7 @@ def pages() -> dict[str, str]:
 
 
 def _commands() -> str:
-    from cli import app  # noqa: PLC0415  # only this page needs the program
+    from commands.app import app  # noqa: PLC0415  # only this page needs the program
 
     root = typer.main.get_command(app)
     head = ["# Commands", GENERATED, (root.help or "").strip(), _options(root)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -90,3 +91,15 @@ def test_the_tests_that_a_page_names_are_there(page: str) -> None:
         for path, test in sorted(named)
         if test and f"\ndef {test}(" not in (ROOT / path).read_text(encoding="utf-8")
     ] == []
+
+
+def test_generated_pages_are_what_the_code_says() -> None:
+    """`make docs` writes them."""
+    spec = spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    generate = module_from_spec(spec)
+    spec.loader.exec_module(generate)
+
+    for name, text in generate.pages().items():
+        assert (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8") == text, name

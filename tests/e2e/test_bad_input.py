@@ -225,13 +225,13 @@ def test_old_events_are_read_with_the_new_declaration_and_what_a_plan_sampled_an
     assert "more than 50% of the records that were sampled" in plan
     refused = bed.kappa("deploy", "--yes")
     assert refused.code == 1
-    assert "--allow 'unreadable:orders=REASON'" in refused.err
+    assert "--allow 'unreadable:orders=REASON'" in refused.out
     half = ("--allow", "unreadable:orders=half of them were a mistake of ours")
     refused = bed.kappa("deploy", "--yes", *half)
     assert refused.code == 1
     assert (
         f"{clock_of(RENAMED)} uses pyspark.sql.functions.current_timestamp, which reads the clock"
-        in refused.err
+        in refused.out
     )
     bed.must("deploy", "--yes", *half, "--allow", f"{clock_of(RENAMED)}=it is for people to read")
 

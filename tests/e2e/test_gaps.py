@@ -56,7 +56,7 @@ def test_a_lost_beginning_is_refused_accepted_and_told_for_ever(
         assert refused.code == 1
         assert (
             f"orders partition {partition} begins at offset 4: a replay would miss what came before"
-            in refused.err
+            in refused.out
         )
 
         bed.must("plan", "--out", "plan.json", "--accept-gap")
@@ -71,7 +71,7 @@ def test_a_lost_beginning_is_refused_accepted_and_told_for_ever(
         bed.declare("shop", V2)
         refused = bed.kappa("deploy", "--yes")
         assert refused.code == 1
-        assert f"orders partition {partition} begins at offset 4" in refused.err
+        assert f"orders partition {partition} begins at offset 4" in refused.out
         (step,) = bed.must("plan", "--accept-gap", "-o", "json").json()["steps"]
         # A broker that is not ours has its disk elsewhere.
         assert step["cost"]["bytes"] is None

@@ -205,8 +205,8 @@ def test_both_are_switched_in_one_record_and_one_goes_back_alone_and_late_and_du
         stamped_by(bed, "clicks", "CreateTime")
         refused = bed.kappa("plan")
         assert refused.code == 1
-        assert "topic clicks" in refused.err
-        assert "LogAppendTime" in refused.err
+        assert "topic clicks" in refused.out
+        assert "LogAppendTime" in refused.out
         stamped_by(bed, "clicks", "LogAppendTime")
         clicks.produce(bed, 100)
         bed.must("deploy", "--yes")
