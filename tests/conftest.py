@@ -1,4 +1,4 @@
-"""What tests share: the jars, one real broker for a whole run, and topics with names of their own."""
+"""Fixtures of all tests: the jars, one real broker for a whole run, unique topic names."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# Two dozen brokers are started in a run: by C1 alone each costs 5 s of CPU until it answers, and 8 otherwise. Spark's JVMs have it anyway.
-# And tails that have nothing to fold ask the broker ten times a second, not sixty: it saves both two thirds of what they take.
+# A run starts two dozen brokers: with C1 alone each takes 5 s of CPU to answer, else 8.
+# Idle tails poll ten times a second, not sixty: it saves two thirds of their CPU and the broker's.
 os.environ["JDK_JAVA_OPTIONS"] = (
     f"{os.environ.get('JDK_JAVA_OPTIONS', '')} -XX:TieredStopAtLevel=1 -Dspark.sql.streaming.pollingDelay=100ms".strip()
 )
@@ -84,7 +84,7 @@ def spark(jars: Jars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
 
 @pytest.fixture
 def topic_name(request: pytest.FixtureRequest, _numbers: Callable[[], int]) -> str:
-    """A name that no other test has: the test's own, shortened to Kafka's alphabet, and a number."""
+    """Returns a unique name: the test's own in Kafka's alphabet, shortened, and a number."""
     own = "".join(
         letter if letter.isascii() and letter.isalnum() else "-" for letter in request.node.name
     )[:80]

@@ -1,4 +1,4 @@
-"""There is no container engine where these tests run, so compose.yaml is held to the public schema and to itself."""
+"""Checks of compose.yaml against the public schema and itself, without a container engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every package comes by version and hash, and a user's machine gets what running takes, no more."""
+"""The lock files: each package by version and hash, and users get only runtime packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shape of the house: imports go one way, each third-party system has one door, pure modules import no door."""
+"""The rooms: imports go one way, each external system has one door, pure modules none."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def room_of(path: Path) -> str:
 
 
 def rooms_imported(path: Path) -> set[str]:
-    """The rooms of what a file imports: a module's folder, or of a package that is imported itself the package."""
+    """Returns the rooms a file imports: a module's folder, or the imported package itself."""
     found = set()
     for module in imports(path):
         place = HOUSE.joinpath(*module.split("."))
@@ -137,7 +137,7 @@ def name_of(path: Path) -> str:
 
 
 def imports(path: Path, *, running: bool = False) -> Iterator[str]:
-    """The modules that a file imports, wherever it does; `running` leaves out what only types need."""
+    """Lists all modules a file imports; `running` leaves out those only types need."""
     pending: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
     while pending:
         node = pending.pop()
@@ -301,7 +301,11 @@ def test_a_session_is_made_in_one_place() -> None:
     "arguments", [["--help"], ["query", "--help"], ["deploy", "--help"], ["topics", "--help"]]
 )
 def test_help_imports_neither_spark_nor_duckdb(arguments: list[str]) -> None:
-    code = "import sys, cli; code = cli.run_command(sys.argv[1:]); print([name for name in ('pyspark', 'duckdb', 'deltalake', 'pyarrow', 'confluent_kafka', 'obstore') if name in sys.modules], code)"
+    code = (
+        "import sys, cli; code = cli.run_command(sys.argv[1:]); print([name for name in "
+        "('pyspark', 'duckdb', 'deltalake', 'pyarrow', 'confluent_kafka', 'obstore') "
+        "if name in sys.modules], code)"
+    )
     found = subprocess.run(
         [sys.executable, "-c", code, *arguments],
         cwd=HOUSE,

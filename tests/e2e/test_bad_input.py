@@ -1,4 +1,7 @@
-"""Input that is not valid: every record is folded or rejected with its reason, and every command says what is wrong (I6, I10)."""
+"""Invalid input: each record is folded or rejected with a reason (I6, I10).
+
+Every command reports what is wrong.
+"""
 
 from __future__ import annotations
 

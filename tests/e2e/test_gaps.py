@@ -1,6 +1,7 @@
-"""A log that has lost its beginning stands in a plan's way: refused, or let through with that written down for ever; by a saved plan too.
+"""Plans over a log that has lost its beginning: refused, or allowed and recorded for ever.
 
-The platforms of this file are on a broker that is there already (`kafka.bootstrap_servers`), and run none of their own: it may go away, too.
+The same rules apply to a saved plan. The platforms of this file use an existing broker
+(`kafka.bootstrap_servers`) and run none of their own. That broker may also disappear.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Looking back, soak and collection end to end: what a dashboard read is read again, across a promote, an undo and a restart."""
+"""Looking back, soak and collection, end to end.
+
+A dashboard's answers are read again across a promote, an undo and a restart.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +108,7 @@ def test_what_serves_is_proved_by_another_cut_of_the_log_while_events_arrive_aft
 
 
 def hash_by_hand(rows: list[dict[str, Any]]) -> str:
-    """The hash that docs/explain/guarantees.md defines, of rows whose values are text, whole numbers or null."""
+    """Returns the hash of docs/explain/guarantees.md, for rows of text, whole numbers or null."""
     sums = [0, 0, 0, 0]
     for row in rows:
         texts = [
@@ -301,7 +304,7 @@ def test_new_code_goes_on_from_offsets_of_the_past_on_what_the_old_code_had_fold
         ),
         "the leg that ends at the base",
     )
-    # It is just starting its JVM: a child of it that is on its way there has its command line still.
+    # It is just starting its JVM: a child between fork and exec still has its command line.
     os.kill(min(bed.pids("kappa.engine.job.job", "--leg base")), signal.SIGKILL)
     out, err = branching.communicate(timeout=PATIENCE_SECONDS)
 
@@ -330,7 +333,7 @@ def test_new_code_goes_on_from_offsets_of_the_past_on_what_the_old_code_had_fold
 
 
 def assert_branched(bed: Testbed, base: Offsets) -> None:
-    """That by_customer has what the first version makes of the records before these offsets, and the second of all that follow."""
+    """Asserts by_customer: the first version's rows before these offsets, the second's after."""
     records = [
         record
         for record in bed.log.records(

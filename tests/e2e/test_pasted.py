@@ -1,4 +1,4 @@
-"""Every command and snippet of README and docs works as it is pasted, page after page, in one project.
+"""The commands and snippets of README and docs, run as pasted, in one project.
 
 A ```sh block runs; a ```python block whose first line names a file is that file. What cannot run here
 is marked `no-run`, and listed in NOT_RUN with the test that runs it, or why none does.

@@ -1,4 +1,7 @@
-"""Readers through many promotes and undos under load: no error (I4), no mix (I2), nothing backward (I3); and the tables right (I1)."""
+"""Readers through many promotes and undos under load.
+
+They get no error (I4), no mix (I2) and nothing backward (I3), and the tables are right (I1).
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,8 @@ select (select sum(orders) from by_customer)::bigint, of_items.orders::bigint, o
 from (select sum(orders) as orders, sum(orders) filter (item in (select item from items)) as known from by_item) as of_items,
     (select count(*) as orders, count(*) filter (amount is null or amount >= 0) as bought from order_log) as of_log
 """
-# One reader: a process of its own, asking and resting in turn (those that never rest would leave the jobs none of two cores) until its standard input ends, telling what it saw of anything wrong.
+# One reader process: queries and rests in turn until its standard input ends; reports faults.
+# Readers that never rest would leave the jobs none of two cores.
 READER = """
 import json, sys, threading
 from kappa.state.store import Store
@@ -130,7 +134,10 @@ def told(name: str, seconds: Sequence[float]) -> str:
 
 
 def how_long(bed: Testbed) -> str:
-    """How long the switches took, from the asking to the serving; and for how long readers saw nothing newer (the hold)."""
+    """Reports how long switches took, from request to serving, and how long the hold lasted.
+
+    During the hold readers get nothing newer.
+    """
     records = list(Journal(bed.store).after(0))
     asked = {record.number: record for record in records if isinstance(record.event, SwitchAsked)}
     held = {record.event.rollout: record for record in records if isinstance(record.event, Held)}
@@ -146,7 +153,7 @@ def how_long(bed: Testbed) -> str:
 
 @contextmanager
 def the_same_all_the_while(bed: Testbed) -> Iterator[None]:
-    """One reader holds a snapshot meanwhile, and through a collection at the end, and has the same answers from it as at first."""
+    """A reader pins a snapshot through it all and a collection: its answers stay the same."""
     with pin(bed.store, lease_seconds=60) as pinned:
 
         def answers() -> list[tuple[object, ...]]:

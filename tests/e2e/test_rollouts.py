@@ -1,4 +1,6 @@
-"""Rollouts end to end, with everything real: switched, undone, redone; killed in each phase; refused; never half done.
+"""Rollouts end to end: switched, undone, redone, killed in each phase, refused.
+
+Everything is real, and no rollout is ever half done.
 
 One platform serves all tests of this file: each leaves it serving, and begins from whatever the one before left.
 """
@@ -32,7 +34,8 @@ from serving.query.query import connect
 
 pytestmark = [pytest.mark.jvm, pytest.mark.fault, pytest.mark.timeout(1200)]
 
-# Where a supervisor is killed: in a promote (at every effect of it, by tests/replay/run/test_crashes.py), as it comes up, and as it goes down.
+# Where a supervisor is killed: in a promote, as it starts, and as it ends.
+# tests/replay/run/test_crashes.py kills at every effect of a promote.
 FAILPOINTS = {
     "promote": ["journal.before_held", "journal.before_served", "journal.after_served"],
     "up": ["supervisor.before_ready", "supervisor.after_ready"],
@@ -234,7 +237,10 @@ def offsets_of_item(bed: Testbed, number: int, end: Offsets) -> list[int]:
 def test_a_key_whose_record_was_cleaned_away_is_set_aside_and_right_after_the_switch(
     bed: Testbed,
 ) -> None:
-    """The broker's cleaner has really run between two builds: what it took away is set aside, counted, and made good before the switch (law 5)."""
+    """The broker's cleaner has really run between two builds (law 5).
+
+    Records it removed are set aside, counted, and made good before the switch.
+    """
     bed.log.produce((item(number, f"old {number}") for number in range(9)), "items")
     live = bed.live("shop")
     bed.wait_until_folded("shop", bed.log.end(["orders", "items"]))
@@ -252,7 +258,7 @@ def test_a_key_whose_record_was_cleaned_away_is_set_aside_and_right_after_the_sw
 
         bed.wait(cleaned, "the cleaner")
         replaying = bed.start("replay", "shop", "--yes")
-        # A candidate that is past all by then is held at once; the live build that stands still acknowledges nothing.
+        # A candidate past all of it is held at once; the stopped live build acknowledges nothing.
         bed.wait(
             lambda: any(each.verified is not None for each in bed.state().active_rollouts),
             "the end of its verification",

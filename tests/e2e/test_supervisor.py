@@ -1,4 +1,7 @@
-"""Laws of the supervisor, with a real broker: one per root, nothing outlives it, and the next one goes on."""
+"""Laws of the supervisor, with a real broker.
+
+One runs per root, nothing outlives it, and the next one continues its work.
+"""
 
 from __future__ import annotations
 

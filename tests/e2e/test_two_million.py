@@ -1,4 +1,7 @@
-"""A replay of 2 million events (fewer in make test) within bounded memory: what it took is printed, the result is compared, no time is asserted."""
+"""A replay of 2 million events (fewer in make test) within bounded memory.
+
+Time and memory are printed, the result is compared, and no time is asserted.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ def bidding(bids):
 
 def bid(number: int) -> ProducedRecord:
     bidder = number * 7919 % KEYS
-    value = f'{{"auction":{number % 1000},"bidder":{bidder},"price":{number % 9973},"channel":"channel-{number % 31}"}}'
+    value = (
+        f'{{"auction":{number % 1000},"bidder":{bidder},"price":{number % 9973},'
+        f'"channel":"channel-{number % 31}"}}'
+    )
     return ProducedRecord(key=str(bidder).encode(), value=value.encode())
 
 
@@ -67,14 +73,16 @@ def test_so_many_events_replay_within_bounded_memory(tmp_path: Path, events: int
                 ).rows
             ]
         wanted = duckdb.sql(
-            f"select (i * 7919) % {KEYS} as bidder, count(*), sum(i % 9973)::bigint from range({events}) t(i) group by 1 order by 1"
+            f"select (i * 7919) % {KEYS} as bidder, count(*), sum(i % 9973)::bigint "
+            f"from range({events}) t(i) group by 1 order by 1"
         ).fetchall()
         assert rows == wanted
         frontier = bed.frontier(bed.live("bidding"))
         assert frontier is not None
         assert sum(tally.decoded for tally in frontier.tally["bids"].values()) == events
         print(
-            f"{events:,} events, deploy to serving in {took:.1f} s = {events / took:,.0f} events/s with all start-up, peak RSS of all processes {peak[0] / 2**30:.2f} GiB"
+            f"{events:,} events, deploy to serving in {took:.1f} s = "
+            f"{events / took:,.0f} events/s with all start-up, peak RSS of all processes {peak[0] / 2**30:.2f} GiB"
         )
         for line in bed.logs().splitlines():
             if "slice " in line:

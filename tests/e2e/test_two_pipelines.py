@@ -1,6 +1,7 @@
-"""Two pipelines whose candidates are promoted together: no answer is of the one's new build and the other's old one (I1, I2, I3, I4).
+"""Two pipelines whose candidates are promoted together (I1, I2, I3, I4).
 
-One of them declares lateness, an identity and sketches: every build of it tells the same.
+No answer mixes the new build of one with the old build of the other. One pipeline declares
+lateness, an identity and sketches: every build of it has the same rows.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ class Clicks:
 
 @contextmanager
 def busy(bed: Testbed) -> Iterator[list[tuple[int, frozenset[str], Offsets]]]:
-    """Orders keep coming and questions keep being asked, until the end; gives generation, builds and offsets of each answer."""
+    """Produces orders and queries until the end; returns each answer's generation, builds, offsets."""
     stop, seen, wrong = (
         threading.Event(),
         list[tuple[int, frozenset[str], Offsets]](),

@@ -1,4 +1,4 @@
-"""The archive of a topic: what it holds is what decoding the log gives, each offset once, whatever dies meanwhile."""
+"""The archive of a topic: the decoded log, each offset once, whichever process dies."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def some_log(records: int, seed: int = 7) -> MemoryLog:
-    """Events in two partitions with holes, rejects, tombstones, what is redriven, and times that go back."""
+    """Puts events in two partitions: holes, rejects, tombstones, redriven, times going back."""
     draw, log = random.Random(seed), MemoryLog()
     clock = 1_700_000_000_000
     for number in range(records):
@@ -336,7 +336,11 @@ def test_what_no_archive_has_raw_is_lost(store: Store) -> None:
     # What lies between the archive before and the topic is nowhere.
     log.skip("visits", 0, 500)
     assert archive_all(store, REDECLARED, Broker(log, {0: log.end.at("visits", 0), 1: 100})) == [
-        f"topic visits is not archived any further: topic visits has lost records before they were archived: partition 0 lost offsets {found.mark().end[0]} to {log.end.at('visits', 0) - 1}"
+        (
+            "topic visits is not archived any further: "
+            "topic visits has lost records before they were archived: "
+            f"partition 0 lost offsets {found.mark().end[0]} to {log.end.at('visits', 0) - 1}"
+        )
     ]
 
 
@@ -501,7 +505,7 @@ def test_files_that_are_joined_while_a_slice_takes_them_are_looked_for_again(
     opened = 0
 
     class Overtaken(Archives):
-        """Whose archive goes on whenever it has been opened: the small files that were there are one by then."""
+        """Continues an archive each time it is opened: its small files are one by then."""
 
         def _open(self, topic: str) -> tuple[StoredArchive, ArchiveMark] | None:
             nonlocal opened
@@ -733,7 +737,7 @@ def visit(n: int, headers: tuple[tuple[str, bytes], ...] = ()) -> ProducedRecord
 
 
 def leave_holes(log: Log, topic: str) -> None:
-    """A transaction that is given up, and the marker of one that is not: offsets without a record for who reads."""
+    """Writes an aborted transaction and a commit marker: offsets without a record for readers."""
     producer = KafkaProducer(
         {"bootstrap.servers": log.bootstrap_servers, "transactional.id": topic}
     )

@@ -1,7 +1,8 @@
-"""A branch holds what the old code makes of the log up to its base, and the new code of all that follows, wherever it was killed (law 15).
+"""Branches: the old code's rows up to the base, the new code's after it (law 15).
 
-It is compared with one slice of the whole log by a third code, which asks of each record where it lies. The log has records that are
-late, sent again and redriven across the base, and a table is folded by a step.
+This is so wherever the branch was killed. It is compared with one slice of the whole log by
+a third code, which checks each record's place. The log has records that are late, sent again
+and redriven across the base, and a table is folded by a step.
 """
 
 from __future__ import annotations
@@ -112,7 +113,10 @@ def code(which: str) -> Pipeline:
 
 
 def a_log() -> MemoryLog:
-    """Of each partition 60 records: of three people, some late, some sent again, every ninth no JSON; of those some were redriven, mended or not."""
+    """Returns 60 records per partition: three people, some late, some sent again.
+
+    Every ninth is no JSON; some of those were redriven, mended or not.
+    """
     from kappa.engine.children.rehearsal import MemoryLog
 
     log = MemoryLog()
@@ -159,7 +163,7 @@ class Killed(BaseException):  # no Exception: what answers errors must not answe
 
 
 def killing(place: str) -> Callable[[str], None]:
-    """Dies at the passing of a failpoint that is the slice's: a frontier is put by each job that begins, too."""
+    """Dies at the slice's passing of a failpoint: each job that begins puts a frontier, too."""
     passed: Counter[str] = Counter()
 
     def act(name: str) -> None:

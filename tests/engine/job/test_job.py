@@ -1,4 +1,4 @@
-"""A real job process against a real broker: killed between any two of its steps, it goes on as if nothing had been."""
+"""A real job process against a real broker: killed between any two steps, it resumes."""
 
 from __future__ import annotations
 
@@ -95,7 +95,8 @@ def test_killed_around_a_commit_that_spark_makes_it_folds_each_record_once(
         jobs.append(killed)
         assert killed.ended() == -signal.SIGKILL, killed.said()
     story.produce(60)
-    # Once two have died in its first slice, that is folded in pieces, the tables that have it whole passing them over; the last ones in the job alone.
+    # Once two have died in its first slice, it is folded in pieces, the last ones in the job alone.
+    # Tables that have the whole slice skip the pieces.
     (project.folder / "kappa.toml").write_text("")
 
     job = project.start("b-1")
@@ -311,7 +312,7 @@ def test_aborted_transactions_leave_holes_that_are_counted_a_hold_ends_in_time_a
 def produce_in_transactions(
     bootstrap_servers: str, topic: str
 ) -> list[tuple[str | None, int | None]]:
-    """Transactions of five events each, every second one aborted; gives the events of the others."""
+    """Writes transactions of five events, every second one aborted; returns the others' events."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": topic})

@@ -1,7 +1,8 @@
-"""Replays of one log, each cut at random and killed at random, give one hash; and so does one slice that Spark computes as a batch (I1, I6, I7).
+"""Replays of one log, cut and killed at random, give one hash (I1, I6, I7).
 
-The log has what makes logs hard: duplicates, late and malformed records, aborted transactions, and a compacted topic that the
-broker's cleaner has really cleaned.
+So does one slice that Spark computes as a batch. The log has the difficult cases: duplicates,
+late and malformed records, aborted transactions, and a compacted topic that the broker's
+cleaner has really cleaned.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ _DEADLY = (
     "table.before_spark_commit",
     "table.after_spark_commit",
 )
-# So many kills there are in each run, each at another place and within so many slices of the one before: of the few there are three slices each at least.
+# The kills of each run, each at another place and within so many slices of the one before.
+# With few kills, each has at least three slices.
 _SURELY = 3
 _WITHIN = 6
 TOPICS = """
@@ -238,7 +240,7 @@ def test_random_replays_of_each_pipeline_give_one_hash(
             put_cuts(Store(folder), cuts[folder])
     order = [folder for all_ in folders.values() for folder in all_]
     if replays == _FEW:
-        # The first commit that Spark makes in a process takes longer than all else there: who is killed shall not come to it.
+        # Spark's first commit takes longest in a process: a process to be killed must not reach it.
         order.sort(key=lambda folder: -cuts[folder].driver_rows)
     # A replay of so little waits more than it computes: of many, two are folded at a time.
     lots = [order] if replays == _FEW else [order[::2], order[1::2]]
@@ -289,7 +291,10 @@ def test_random_replays_of_each_pipeline_give_one_hash(
 def some_cuts(
     start: Offsets, end: Offsets, draw: random.Random, number: int, *, many: bool
 ) -> Cuts:
-    """Cuts at random; which slices are computed by Spark, all of them or the large ones or none. `many`: more and tiny slices too, for who has hours."""
+    """Cuts at random, and picks the slices Spark computes: all, the large ones or none.
+
+    `many` adds more slices, tiny ones too: for runs of hours.
+    """
     if many:
         return Cuts(random_ends(start, end, draw, small=20), draw.choice([0, 20, 1_000]))
     return Cuts(random_ends(start, end, draw, most=4), 100 if number == _FEW else 1_000)
@@ -298,7 +303,10 @@ def some_cuts(
 def replay(
     world: World, births: Mapping[Path, Birth], scratch: Path, draw: random.Random, *, at_least: int
 ) -> list[str]:
-    """Folds all of these, in processes that are killed at random places until one comes to the end; answers where they were: three places at least, and tried are `at_least`."""
+    """Folds all slices in processes killed at random places, until one finishes.
+
+    Returns the places: at least three, of `at_least` tried.
+    """
     killed: list[str] = []
     scratch.mkdir()
     surely = draw.sample(_IN_EACH_SLICE, _SURELY)

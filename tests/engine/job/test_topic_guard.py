@@ -1,4 +1,4 @@
-"""The guard over a build's topics: a build that was away too long may have missed deletions (law 5)."""
+"""The guard of a build's topics: a build away too long may have missed deletions (law 5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A candidate is brought to exactly a frontier of the live build, whatever happens meanwhile, and both can be compared there (law 13)."""
+"""Alignment: a candidate reaches exactly a frontier of the live build (law 13).
+
+This is so whatever happens meanwhile, and both can be compared at that frontier.
+"""
 
 from __future__ import annotations
 

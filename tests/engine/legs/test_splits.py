@@ -1,4 +1,7 @@
-"""Law 12: a slice that is too large for the machine kills each job that folds it whole, and is folded in pieces; nothing is folded twice."""
+"""Splits of a slice that is too large for the machine (law 12).
+
+It kills each job that folds it whole, then is folded in pieces; nothing is folded twice.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,7 @@ def caught_up(world: World) -> bool:
 
 
 def played(root: Path, doom: Doom) -> World:
-    """The reader of the world compares each frontier's rows with the log, after each round and each death."""
+    """The world's reader compares each frontier's rows with the log after each round and death."""
     with acting(doom):
         world = World(Store(root), doom, slice_records=1_000)
         _reach(world, caught_up)

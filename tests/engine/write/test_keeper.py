@@ -1,4 +1,4 @@
-"""Laws of keeping: at each switch what readers saw at it, and in between, while a build serves, one every so often."""
+"""Laws of keeping frontiers: one at each switch, and one per interval while a build serves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""After maintenance a table's folder holds exactly what somebody needs (I5), and its newest commit still has its mark (law 3)."""
+"""Maintenance: a table's folder keeps exactly the files that some reader or job needs (I5).
+
+The table's newest commit still has its mark (law 3).
+"""
 
 from __future__ import annotations
 
@@ -222,7 +225,7 @@ def test_it_waits_for_its_time_for_something_to_do_and_for_the_end_of_a_hold(kep
 def test_it_waits_while_tables_have_folded_a_slice_that_is_not_published(
     kept: Kept, folded: int
 ) -> None:
-    """A job was killed between a commit and the frontier, and what it left is upheld before it is folded to its end."""
+    """A job killed between commit and frontier: its table is kept up before the fold ends."""
     kept.fold(3)
     shown = kept.publisher.newest
     mark = Mark("b", "", 1, 3, Offsets({"x": {0: 3}}), Offsets({"x": {0: 4}}))

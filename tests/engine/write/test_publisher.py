@@ -1,4 +1,4 @@
-"""What readers may see moves on only when nobody holds it, and only by the newest process of a build."""
+"""Frontiers: they advance only without a hold, and only by a build's newest process."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_late_word_of_a_dead_process_is_refused(store: Store) -> None:
 
 
 class Late(Store):
-    """A store on which what a dead process had under way lands just before the next put of a frontier."""
+    """A store on which a dead process's pending put lands just before the next frontier's."""
 
     late: Frontier | None = None
 

@@ -1,4 +1,7 @@
-"""Recent rows: whatever waits beside a table, is being drained or was cut off, readers see what one merge a slice would have left (I1)."""
+"""Recent rows: readers get the same rows as if each slice were merged at once (I1).
+
+This is so while rows wait beside a table, are being drained, or a drain was cut off.
+"""
 
 from __future__ import annotations
 
