@@ -1,4 +1,7 @@
-"""Figures from rounds: medians with the least and the most, and ratios round by round, so that a machine that was busy for one was busy for both. Pure."""
+"""Figures from rounds: medians with least and most, and ratios round by round. Pure.
+
+Ratios are per round, so that a busy machine was busy for both rivals.
+"""
 
 from __future__ import annotations
 

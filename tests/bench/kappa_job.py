@@ -1,4 +1,7 @@
-"""Kappa itself: a project with one pipeline, a build that is born, and its catch-up leg as the platform runs it, from process start to its end."""
+"""Kappa itself: a project with one pipeline, a new build, and its catch-up leg.
+
+The leg runs as the platform runs it, and is measured from process start to its end.
+"""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ class Platform:
             time.sleep(1.0)
 
     def wrong(self, say: Callable[[str], None]) -> str | None:
-        """How what serves differs from the oracle's, once all of the log serves; None where it does not."""
+        """Returns how the served rows differ from the oracle's, once all serve; None if equal."""
         self.wait_for_all()
         log, topic, newest = self.log, self.cell.topic, self.frontier()
         facts = log.facts(topic)

@@ -1,4 +1,7 @@
-"""The plot: a bar per rival, how many events a second it does, with a line from its least to its most. SVG by hand. Pure."""
+"""The plot: a bar per rival in events a second, a line from least to most. Pure.
+
+The SVG is written by hand.
+"""
 
 from __future__ import annotations
 

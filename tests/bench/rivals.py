@@ -376,7 +376,7 @@ def cores() -> int:
 
 
 def ensure_environment(folder: Path, needs: Sequence[str], *, builder: Sequence[str] = ()) -> Path:
-    """An environment with exactly these packages, made by pip where it is not there; gives its Python.
+    """Returns the Python of an environment with exactly these packages; pip makes it if absent.
 
     With a `builder`, packages are built by what that names.
     """

@@ -1,4 +1,4 @@
-"""What is told of a run: a table for the terminal, the same for a page, and what it was run with. It only renders."""
+"""Rendering of a run: a table for the terminal or a page, and the versions and machine."""
 
 from __future__ import annotations
 
