@@ -1,4 +1,4 @@
-"""The rooms: imports go one way, each external system has one door, pure modules none."""
+"""The rooms: imports go one way, each system has one door, pure modules import no door."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def opened(
     seen = Seen(page, origin)
     try:
         yield page, seen
-        assert seen.complaints == []
+        assert seen.complaints == [], seen.complaints
         assert seen.elsewhere == []
     finally:
         context.close()

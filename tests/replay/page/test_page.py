@@ -23,7 +23,7 @@ from journals import READY, numbered, staged
 from page_world import EVIL, ROWS, World
 
 from kappa.base.errors import Conflict
-from kappa.journal.journal import Abandoned, CaughtUp, Event, Failed, PromoteAsked
+from kappa.journal.journal import Abandoned, CaughtUp, Event, Failed, PromoteAsked, Staged
 from kappa.state.frontier import Frontiers
 from kappa.state.kept import read_kept
 from kappa.state.lease import Lease, Pin
@@ -164,6 +164,14 @@ def test_the_overview_tells_what_serves_what_is_kept_and_what_is_on_its_way(
         each for each in page.all("a") if each.get("class") == "button main"
     ).items()
     assert any("data-chart" in each for each in page.all("div"))
+
+
+def test_the_overview_shows_a_first_build_before_it_serves(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.append(Staged("web", world.build("web-1"), "version-of-web-1", ("new",)))
+
+    with serving(world) as server:
+        assert "On the way" in got(server, "/").text
 
 
 def test_a_candidate_that_waits_can_be_promoted_verified_again_and_given_up_and_shows_what_differs(
