@@ -26,7 +26,7 @@ $(VENV)/.%: $(LOCKS)/%.lock $(VENV)/.run
 	@touch $@
 
 # uv resolves and hashes; the versions of pyproject.toml decide, all else is kept unless it must move.
-UV := $(VENV)-lock/bin/uv pip compile --quiet --generate-hashes --no-annotate --python-version 3.11
+UV := $(VENV)-lock/bin/uv pip compile --quiet --generate-hashes --no-annotate --python-version 3.11 --custom-compile-command 'make lock'
 EXTRA = sed -n 's/^\([A-Za-z0-9._-]*\)==.*/--no-emit-package \1/p'
 docs: $(VENV)/.run  ## writes the reference pages that the code owns: commands and declarations
 	$(BIN)/python docs/generate.py
@@ -34,10 +34,10 @@ docs: $(VENV)/.run  ## writes the reference pages that the code owns: commands a
 lock:  ## writes requirements/*.lock anew from pyproject.toml, with the hash of each file
 	$(PYTHON) -m venv $(VENV)-lock
 	$(VENV)-lock/bin/python -m pip install --quiet --disable-pip-version-check uv==0.13.9
-	echo 'setuptools==80.9.0' | $(UV) --custom-compile-command 'make lock' -o $(LOCKS)/build.lock -
-	$(UV) --custom-compile-command 'make lock' -o $(LOCKS)/run.lock pyproject.toml
-	$(UV) --custom-compile-command 'make lock' --extra demo -c $(LOCKS)/run.lock $$($(EXTRA) $(LOCKS)/run.lock) -o $(LOCKS)/demo.lock pyproject.toml
-	$(UV) --custom-compile-command 'make lock' --extra dev -c $(LOCKS)/run.lock $$($(EXTRA) $(LOCKS)/run.lock) -o $(LOCKS)/dev.lock pyproject.toml
+	echo 'setuptools==80.9.0' | $(UV) -o $(LOCKS)/build.lock -
+	$(UV) -o $(LOCKS)/run.lock pyproject.toml
+	$(UV) --extra demo -c $(LOCKS)/run.lock $$($(EXTRA) $(LOCKS)/run.lock) -o $(LOCKS)/demo.lock pyproject.toml
+	$(UV) --extra dev -c $(LOCKS)/run.lock $$($(EXTRA) $(LOCKS)/run.lock) -o $(LOCKS)/dev.lock pyproject.toml
 	rm -rf $(VENV)-lock
 
 setup: $(VENV)/.run  ## own venv with pinned packages, Java found, jars fetched, Spark's class archive recorded

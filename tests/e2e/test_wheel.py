@@ -24,19 +24,8 @@ class Installed(Testbed):
 
     def __init__(self, folder: Path, venv: Path) -> None:
         super().__init__(folder)
-        self.venv = venv
+        self.program = (str(venv / "bin" / "kappa"),)
         del self.environment["PYTHONPATH"]
-
-    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [str(self.venv / "bin" / "kappa"), *arguments],
-            cwd=self.folder,
-            env={**self.environment, **environment},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
 
 
 def wheel(folder: Path) -> Path:

@@ -53,6 +53,8 @@ class Testbed:
     """A project and its running processes."""
 
     __test__ = False
+    # What a person types as `kappa`.
+    program: Sequence[str] = (sys.executable, "-P", "-m", "cli")
 
     def __init__(self, folder: Path, settings: str = "", *, listen: str = "") -> None:
         """Makes the project; HTTP is served at `listen`, or nowhere by default."""
@@ -104,9 +106,8 @@ class Testbed:
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         """Starts a command and doesn't wait."""
-        command = [sys.executable, "-P", "-m", "cli", *arguments]
         return subprocess.Popen(
-            command,
+            [*self.program, *arguments],
             cwd=self.folder,
             env={**self.environment, **environment},
             stdin=subprocess.PIPE,
