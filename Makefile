@@ -68,8 +68,8 @@ check: $(VENV)/.run $(VENV)/.demo $(VENV)/.dev  ## lint, format, types, and the 
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -n auto --hypothesis-profile=check -m "not jvm and not slow and not fault and not bench and not sweep and not browser"
 
-faults: setup $(VENV)/.demo $(VENV)/.dev  ## the tests that kill processes, and the long sweeps
-	$(BIN)/python -m pytest -s -m "fault or sweep"
+faults: setup $(VENV)/.demo $(VENV)/.dev  ## the tests that kill processes, the long sweeps, and the laws with ten times the examples
+	$(BIN)/python -m pytest -s --hypothesis-profile=faults -m "fault or sweep or law"
 
 CELL ?= standard
 bench: setup $(VENV)/.demo $(VENV)/.dev  ## who is how fast at the same task: CELL=standard, keys, warm, large, huge, projection, windows, latest, ordered, archive, queries, tables, startup, freshness or day; ROUNDS= EVENTS= RIVALS=a,b AGAIN=1 INTO=docs/performance.md

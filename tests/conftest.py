@@ -35,6 +35,8 @@ os.environ["JDK_JAVA_OPTIONS"] = (
 settings.register_profile("kappa", deadline=None)
 # For `make check`, which one runs after each change.
 settings.register_profile("check", deadline=None, max_examples=20)
+# For `make faults`: it runs tests with the marker `law` with as many.
+settings.register_profile("faults", deadline=None, max_examples=1_000)
 settings.load_profile("kappa")
 
 

@@ -355,6 +355,7 @@ def written(draw: st.DrawFn, layout: list[tuple[str, str, str]]) -> bytes:
     return bytes(found)
 
 
+@pytest.mark.law
 @given(batches(), st.frozensets(st.sampled_from([column.name for column in TOPIC.columns])))
 def test_a_sure_row_is_that_of_the_reader_of_records_whatever_is_left_out(
     records: list[bytes], left_out: frozenset[str]

@@ -195,6 +195,7 @@ def in_slices(
     return held, emitted
 
 
+@pytest.mark.law
 @given(
     st.lists(EVENT, max_size=30),
     st.sets(st.integers(0, 30)),
@@ -217,6 +218,7 @@ def test_states_and_what_is_emitted_do_not_depend_on_the_cut(
     } == {who: ("logins", 1, at) for who, at in last.items()}
 
 
+@pytest.mark.law
 @given(
     st.lists(st.tuples(st.sampled_from(["ann", "bob"]), st.integers(0, 2 * GAP)), max_size=30),
     st.sets(st.integers(0, 30)),

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa import Topic
@@ -181,7 +182,8 @@ def some_records(draw: random.Random) -> list[Told]:
 
 
 # Each writes dozens of files.
-@settings(max_examples=15)
+@pytest.mark.law
+@examples(15)
 @given(st.integers(0, 10**9))
 def test_any_cut_and_any_restart_find_the_same_duplicates_and_late_records(
     seed: int,

@@ -12,7 +12,8 @@ from typing import ClassVar
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa.base.errors import Damaged
@@ -315,7 +316,8 @@ def test_a_kept_frontier_whose_time_is_over_goes_though_nothing_else_is_to_do(ke
         files(kept.writer("all").path, first.versions["all"])
 
 
-@settings(max_examples=12)
+@pytest.mark.law
+@examples(12)
 @given(
     st.lists(
         st.one_of(

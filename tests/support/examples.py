@@ -1,0 +1,16 @@
+"""How many examples a property test takes, in proportion to the profile of the run."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+# Hypothesis's own default, and that of `make test`; `make faults` has ten times as many.
+_USUAL = 100
+
+
+def examples(number: int) -> settings:
+    """Returns settings with `number` examples in `make test`, and in proportion elsewhere.
+
+    Tests that use it have the marker `law`, so that `make faults` runs them, with more examples.
+    """
+    return settings(max_examples=max(1, number * settings.default.max_examples // _USUAL))
